@@ -1,0 +1,54 @@
+"""The ServerApp and the ClientApp, the same for every runtime.
+
+Flower's run configuration carries two keys: ``overrides``, the experiment as one shell-quoted string,
+and ``output``, the folder that the ServerApp writes into.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from clients import Node
+from clients import client_app as make_client_app
+from strategies import protocol
+
+from . import config, experiment
+from .results import RunFolder
+from .rounds import run_rounds
+
+server_app = ServerApp()
+
+
+@server_app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run all rounds of the experiment that the run configuration names."""
+    this = experiment.load(str(context.run_config["overrides"]))
+    this.check()
+    torch.set_num_threads(this.cfg.threads)
+    folder = str(context.run_config.get("output") or "") or f"outputs/{context.run_id}"
+    run_rounds(this, grid, RunFolder(Path(folder), this))
+
+
+def client_app_of(overrides: str) -> ClientApp:
+    """Return the ClientApp of one experiment, for runtimes without a run configuration."""
+    return make_client_app(partial(_node, overrides))
+
+
+def _node(overrides: str | None, message: Message, context: Context) -> Node:
+    """Build the node that a message is for; refuse work for other code than the server's."""
+    told = message.content.config_records[protocol.CONFIG].get(protocol.SOURCE_HASH)
+    if told is not None and told != config.source_hash():
+        raise RuntimeError(
+            f"this node's code ({config.ROOT}, {config.source_hash()}) is not the server's ({told}): "
+            "install the same version on both"
+        )
+    this = experiment.load(overrides or str(context.run_config["overrides"]))
+    torch.set_num_threads(this.cfg.threads)
+    return this.node(int(context.node_config[protocol.PARTITION_ID]))
+
+
+client_app = make_client_app(partial(_node, None))

@@ -1,0 +1,112 @@
+"""python -m baselines.compare FOLDER...: the runs of a sweep in one table and one figure.
+
+Runs that differ in nothing but their seed are one line: mean and standard deviation over seeds.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from . import figures
+from .errors import UserError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table, draw the figure; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m baselines.compare", description=__doc__)
+    parser.add_argument("folders", nargs="+", type=Path, help="run folders, or folders of run folders")
+    parser.add_argument("--figure", type=Path, help="where to draw (default: comparison.png beside)")
+    options = parser.parse_args(arguments)
+    try:
+        runs = find_runs(options.folders)
+        curves = read(runs)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    target = options.figure or _common_parent(runs) / "comparison.png"
+    console = Console()
+    console.print(table(curves))
+    figures.draw(curves, target)
+    console.print(f"figure: {target}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def find_runs(folders: list[Path]) -> list[Path]:
+    """Return every run folder (one with metrics.csv) at or below ``folders``, sorted."""
+    found = sorted({path.parent for folder in folders for path in folder.rglob("metrics.csv")})
+    if not found:
+        named = ", ".join(map(str, folders))
+        raise UserError(f"no metrics.csv in {named}: give the folder of a run or of a sweep")
+    return found
+
+
+def read(runs: list[Path]) -> dict[str, pd.DataFrame]:
+    """Return {label: rows of metrics.csv with a column seed}, a label for each setting.
+
+    The label is made of the overrides in which the runs differ, the seed aside.
+    """
+    settings: list[dict[str, str]] = []
+    seeds: list[int] = []
+    for run in runs:
+        environment = json.loads((run / "environment.json").read_text())
+        pairs = (item.partition("=") for item in shlex.split(environment["overrides"]))
+        settings.append({key: value for key, _, value in pairs if key != "seed"})
+        seeds.append(environment["seed"])
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    differing = [key for key in keys if len({setting.get(key) for setting in settings}) > 1]
+    curves: dict[str, list[pd.DataFrame]] = {}
+    for run, setting, seed in zip(runs, settings, seeds, strict=True):
+        label = ", ".join(_part(key, setting.get(key)) for key in differing) or "all"
+        curves.setdefault(label, []).append(pd.read_csv(run / "metrics.csv").assign(seed=seed))
+    return {label: pd.concat(frames) for label, frames in curves.items()}
+
+
+def table(curves: dict[str, pd.DataFrame]) -> Table:
+    """Return last and best test metrics of each setting, mean ± standard deviation over seeds."""
+    out = Table(title="test set, mean ± std over seeds")
+    for heading in ("setting", "seeds", "rounds"):
+        out.add_column(heading)
+    for heading in ("last accuracy", "best accuracy", "last loss"):
+        out.add_column(heading, justify="right")
+    for label, rows in curves.items():
+        test = rows[rows.split == "test"].sort_values("round")
+        accuracy = test[test.metric == "accuracy"].groupby("seed").value
+        loss = test[test.metric == "loss"].groupby("seed").value
+        out.add_row(
+            label,
+            str(rows.seed.nunique()),
+            str(int(rows["round"].max())),
+            _spread(accuracy.last() * 100, "%"),
+            _spread(accuracy.max() * 100, "%"),
+            _spread(loss.last(), ""),
+        )
+    return out
+
+
+def _spread(values: pd.Series, unit: str) -> str:
+    if values.empty:
+        return "-"
+    spread = f" ± {values.std():.3g}" if len(values) > 1 else ""
+    return f"{values.mean():.4g}{spread}{unit and ' ' + unit}"
+
+
+def _part(key: str, value: str | None) -> str:
+    """Name a differing override: a group by its option alone, a value with its key."""
+    if value is None:
+        return f"{key} default"
+    return value if key == "strategy" else f"{key}={value}"
+
+
+def _common_parent(runs: list[Path]) -> Path:
+    return Path(os.path.commonpath([run.resolve() for run in runs]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""From an override string to a configuration, the same way in every process.
+
+What crosses to another process is the list of overrides, as one string; each process composes the
+configuration from the ``conf`` folder beside its own code.
+"""
+
+import hashlib
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from .errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+CONF = ROOT / "conf"
+
+
+@cache
+def load(overrides: str) -> DictConfig:
+    """Compose the configuration of a shell-quoted override string.
+
+    Raises
+    ------
+    UserError : for an unknown group, option or key
+    """
+    hydra = GlobalHydra.instance()
+    outer = hydra.hydra  # set inside @hydra.main
+    hydra.clear()
+    try:
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            cfg = compose("config", overrides=shlex.split(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(str(error)) from error
+    finally:
+        hydra.hydra = outer
+    return cfg
+
+
+def build(node: Any, **arguments: Any) -> Any:
+    """Instantiate a configuration node; a value out of range becomes a one-line ``UserError``."""
+    try:
+        return instantiate(node, **arguments, _convert_="all")
+    except InstantiationException as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        if isinstance(cause, ValueError | UserError):
+            raise UserError(str(cause)) from error
+        raise UserError(" ".join(str(error).split())) from error
+
+
+@cache
+def source_hash() -> str:
+    """Return a hash of this installation's code and configuration: equal code, equal results."""
+    digest = hashlib.sha256()
+    for folder in ("strategies", "clients", "baselines", "conf"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in {".py", ".yaml"}:
+                digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]

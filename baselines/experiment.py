@@ -1,0 +1,172 @@
+"""The composition root: every object of an experiment, built from its configuration.
+
+``cfg`` goes no further than this file; what it builds takes plain arguments.
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord
+from flwr.serverapp.strategy import Strategy
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from clients import Examples, LocalTraining, Node
+from strategies import PseudoGradientStrategy, protocol
+from strategies.seeding import Purpose, generator, torch_seed
+
+from . import config
+from .datasets import Dataset
+from .errors import UserError
+from .partitioners import split_node
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One seed of one setting, as named by an override string."""
+
+    overrides: str
+
+    @cached_property
+    def cfg(self) -> DictConfig:
+        """The composed configuration."""
+        cfg = config.load(self.overrides)
+        for key in ("rounds", "num_nodes", "threads", "evaluate_every"):
+            if not isinstance(cfg[key], int) or cfg[key] < 1:
+                raise UserError(f"{key}={cfg[key]} is out of range: expected a whole number above 0")
+        if not 0 <= cfg.node_test_fraction < 1:
+            fraction = cfg.node_test_fraction
+            raise UserError(f"node_test_fraction={fraction} is out of range: expected in [0, 1)")
+        if not isinstance(cfg.seed, int) or cfg.seed < 0:
+            raise UserError(f"seed={cfg.seed} is out of range: expected a whole number, 0 or above")
+        return cfg
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data set, loaded once per process."""
+        dataset = _dataset(OmegaConf.to_yaml(self.cfg.dataset, resolve=True))
+        shape = list(dataset.train_inputs.shape[1:])
+        if shape != list(self.cfg.dataset.shape):
+            raise UserError(
+                f"dataset.shape={list(self.cfg.dataset.shape)}, but the inputs have shape {shape}: "
+                "correct the data set's file in conf/dataset"
+            )
+        return dataset
+
+    @cached_property
+    def partitions(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Each node's rows of the training set, as (train, test)."""
+        cfg, dataset = self.cfg, self.dataset
+        labels = dataset.train_targets.flatten().numpy()
+        if cfg.num_nodes > len(labels):
+            raise UserError(
+                f"num_nodes={cfg.num_nodes} is more than the data set's {len(labels)} training "
+                "examples: lower num_nodes"
+            )
+        partitioner = config.build(cfg.partitioner)
+        rows = partitioner(labels, dataset.owners, cfg.num_nodes, cfg.seed)
+        return [
+            split_node(
+                part,
+                labels,
+                cfg.node_test_fraction,
+                generator(cfg.seed, Purpose.NODE_SPLIT, partition_id=partition_id),
+            )
+            for partition_id, part in enumerate(rows)
+        ]
+
+    def model(self) -> nn.Module:
+        """Return a fresh model: the same initial parameters for the same seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(torch_seed(self.cfg.seed, Purpose.INITIAL_MODEL))
+            model: nn.Module = config.build(self.cfg.model)
+        return model.to(self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where models train and are evaluated."""
+        if self.cfg.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.cfg.device)
+
+    def initial_arrays(self) -> ArrayRecord:
+        """Return the model before training, as the server sends it."""
+        return ArrayRecord(self.model().state_dict())
+
+    def strategy(self) -> Strategy:
+        """Return a fresh strategy."""
+        strategy: Strategy = config.build(self.cfg.strategy)
+        return strategy
+
+    def train_config(self) -> ConfigRecord:
+        """Return what the nodes are told besides the round: which code the server runs."""
+        return ConfigRecord({protocol.SOURCE_HASH: config.source_hash()})
+
+    @cached_property
+    def training(self) -> LocalTraining:
+        """How a node trains."""
+        training: LocalTraining = config.build(self.cfg.client)
+        return training
+
+    @cached_property
+    def node_model(self) -> nn.Module:
+        """The model that this process' nodes share; every message overwrites it."""
+        return self.model()
+
+    def node(self, partition_id: int) -> Node:
+        """Return the node that holds a partition."""
+        train, test = self.partitions[partition_id]
+        return Node(
+            self.node_model,
+            self.training,
+            self.dataset.task,
+            self._examples(train),
+            self._examples(test),
+            self.cfg.seed,
+        )
+
+    @cached_property
+    def test_examples(self) -> Examples:
+        """The data set's own test set, on which the server evaluates."""
+        data = self.dataset
+        index = torch.arange(len(data.test_inputs))
+        return Examples(data.test_inputs, data.test_targets, index, data.transform)
+
+    def check(self) -> None:
+        """Build everything once, so that a mistake is found before anything is started."""
+        strategy = self.strategy()
+        if isinstance(strategy, PseudoGradientStrategy) and self.cfg.strategy.num_nodes is None:
+            raise UserError("strategy.num_nodes is null: expected num_nodes, the nodes to wait for")
+        assert self.training and self.partitions
+        model = self.node_model.eval()
+        inputs, _ = self.test_examples.batch(slice(0, 2), self.device)
+        try:
+            with torch.no_grad():
+                model(inputs)
+        except RuntimeError as error:
+            raise UserError(
+                f"the model does not take the data set's inputs of shape {tuple(inputs.shape[1:])} and "
+                f"dtype {inputs.dtype} ({' '.join(str(error).split())}): choose another model or dataset"
+            ) from error
+
+    def _examples(self, rows: np.ndarray) -> Examples:
+        data = self.dataset
+        return Examples(
+            data.train_inputs, data.train_targets, torch.from_numpy(rows), data.transform
+        )
+
+
+@lru_cache(maxsize=4)
+def load(overrides: str) -> Experiment:
+    """Return the experiment of an override string, built once per process."""
+    return Experiment(overrides)
+
+
+@cache
+def _dataset(yaml: str) -> Dataset:
+    node = OmegaConf.create(yaml)
+    assert isinstance(node, DictConfig)
+    dataset: Dataset = config.build(node.load)
+    return dataset

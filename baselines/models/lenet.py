@@ -1,0 +1,35 @@
+"""LeNet-5 for 28x28 images.
+
+LeCun, Bottou, Bengio, Haffner: *Gradient-Based Learning Applied to Document Recognition*, 1998, with
+ReLU and max pooling as is usual today.
+"""
+
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d
+
+from baselines.errors import UserError
+
+
+class LeNet(nn.Module):
+    """Convolutions of 6 and 16 channels (5x5), then 120-84-classes: 61,706 parameters for ten classes."""
+
+    def __init__(self, input_shape: list[int], num_classes: int) -> None:
+        super().__init__()
+        channels, *size = input_shape
+        if size != [28, 28]:
+            raise UserError(
+                f"model=lenet takes images of 28x28, but the data set's inputs have shape "
+                f"{tuple(input_shape)}: choose model=mlp, or a data set of 28x28 images"
+            )
+        self.conv1 = nn.Conv2d(channels, 6, 5, padding=2)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(16 * 5 * 5, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits [n, classes]."""
+        x = max_pool2d(self.conv1(x).relu(), 2)
+        x = max_pool2d(self.conv2(x).relu(), 2)
+        x = self.fc1(x.flatten(1)).relu()
+        return self.fc3(self.fc2(x).relu())

@@ -1,0 +1,76 @@
+"""Partitioners of flwr-datasets, applied to the labels alone."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from baselines.errors import UserError
+from strategies.checks import require
+from strategies.seeding import Purpose, generator
+
+from .partitioner import Partitioner
+
+
+class Iid(Partitioner):
+    """A random and equal share of the data for every node."""
+
+    def __call__(
+        self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
+    ) -> list[np.ndarray]:
+        """Shuffle, then cut into parts of equal size."""
+        from flwr_datasets.partitioner import IidPartitioner
+
+        order = generator(seed, Purpose.PARTITION).permutation(len(labels))
+        return _partition(IidPartitioner(num_nodes), labels, order)
+
+
+class Dirichlet(Partitioner):
+    """Each label is shared out in proportions drawn from Dirichlet(alpha) (Hsu et al. 2019).
+
+    Parameters
+    ----------
+    alpha : concentration above 0; small is skewed, large is nearly iid
+    min_size : draw again until every node has so many examples
+    """
+
+    def __init__(self, alpha: float, min_size: int) -> None:
+        require(0 < alpha < float("inf"), "partitioner.alpha", alpha, "above 0")
+        require(min_size >= 1, "partitioner.min_size", min_size, "1 or more")
+        self.alpha = alpha
+        self.min_size = min_size
+
+    def __call__(
+        self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
+    ) -> list[np.ndarray]:
+        """Draw the shares; sizes are unequal."""
+        from flwr_datasets.partitioner import DirichletPartitioner
+
+        partitioner = DirichletPartitioner(
+            num_nodes,
+            partition_by="label",
+            alpha=float(self.alpha),
+            min_partition_size=self.min_size,
+            seed=int(generator(seed, Purpose.PARTITION).integers(2**31)),
+        )
+        try:
+            return _partition(partitioner, labels, np.arange(len(labels)))
+        except ValueError as error:
+            raise UserError(
+                f"partitioner=dirichlet with alpha={self.alpha} leaves a node of {num_nodes} with fewer "
+                f"than partitioner.min_size={self.min_size} examples: raise alpha, or lower min_size or "
+                "num_nodes"
+            ) from error
+
+
+def _partition(partitioner: Any, labels: np.ndarray, order: np.ndarray) -> list[np.ndarray]:
+    """Let a flwr-datasets partitioner divide the rows in the given order; return row numbers."""
+    from datasets import Dataset
+
+    partitioner.dataset = Dataset.from_dict({"row": order, "label": labels[order]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one warning for each draw that is repeated
+        return [
+            np.sort(np.asarray(partitioner.load_partition(i)["row"]))
+            for i in range(partitioner.num_partitions)
+        ]

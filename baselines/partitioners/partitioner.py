@@ -1,0 +1,42 @@
+"""What every partitioner is, and the one rule that splits a node's data into train and test."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+
+class Partitioner(ABC):
+    """Distributes the rows of a training set over nodes."""
+
+    @abstractmethod
+    def __call__(
+        self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
+    ) -> list[np.ndarray]:
+        """Return one array of row numbers per node, every row exactly once.
+
+        Parameters
+        ----------
+        labels : [N], the class of each row
+        owners : [N], the partition that each row belongs to by nature; None without one
+        num_nodes : how many nodes share the rows
+        seed : decides every random choice
+
+        Raises
+        ------
+        UserError : when the rows cannot be distributed so
+        """
+
+
+def split_node(
+    rows: np.ndarray, labels: np.ndarray, test_fraction: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split one node's ``rows`` into train and test with the same label distribution.
+
+    Every label gives its share to the test part, to within one example (systematic sampling along the
+    rows ordered by label, at random within a label). ``labels`` are those of the whole training set.
+    """
+    shuffled = rng.permutation(rows)
+    by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    steps = np.floor(np.arange(len(rows) + 1) * test_fraction + rng.random())
+    test = np.diff(steps) > 0
+    return np.sort(by_label[~test]), np.sort(by_label[test])

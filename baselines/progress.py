@@ -1,0 +1,60 @@
+"""How a run shows where it is: a live bar on a terminal, plain lines elsewhere."""
+
+import logging
+from types import TracebackType
+
+from rich import progress as bars
+from rich.console import Console
+from rich.logging import RichHandler
+
+
+class Progress:
+    """A context in which each round is shown with its loss, accuracy, time and the time left."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.console = Console()
+        self.bar: bars.Progress | None = None
+        if self.console.is_terminal:
+            self.bar = bars.Progress(
+                bars.TextColumn("round"),
+                bars.MofNCompleteColumn(),
+                bars.BarColumn(),
+                bars.TextColumn("{task.fields[text]}"),
+                bars.TimeElapsedColumn(),
+                bars.TextColumn("left"),
+                bars.TimeRemainingColumn(),
+                console=self.console,
+            )
+            self.task = self.bar.add_task("rounds", total=rounds, text="")
+
+    def __enter__(self) -> "Progress":
+        """Start the bar, and let log lines appear above it."""
+        if self.bar:
+            self.bar.start()
+            logger = logging.getLogger("flwr")
+            self.handlers, logger.handlers = (
+                logger.handlers,
+                [RichHandler(console=self.console, show_path=False)],
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop the bar and put the log handlers back."""
+        if self.bar:
+            self.bar.stop()
+            logging.getLogger("flwr").handlers = self.handlers
+
+    def show(self, server_round: int, metrics: dict[str, float]) -> None:
+        """Show the round's test metrics; without any (not evaluated) only the count moves on."""
+        text = "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        if self.bar:
+            shown = {"text": text} if text else {}
+            self.bar.update(self.task, completed=server_round, **shown)
+        else:
+            self.console.print(f"round {server_round}/{self.rounds}  {text}", highlight=False)

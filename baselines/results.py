@@ -1,0 +1,111 @@
+"""RunFolder: what a run leaves on disk, written as it goes.
+
+    metrics.csv       tidy: round, split, model, metric, value; a row at round r is measured after r rounds
+    config.yaml       the resolved configuration
+    environment.json  overrides, seed, versions, hardware, git commit, wall time, how it ended
+    figures/          test metrics and server step size by round
+"""
+
+import contextlib
+import csv
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from . import config, figures
+from .experiment import Experiment
+
+COLUMNS = ("round", "split", "model", "metric", "value")
+PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "numpy", "hydra-core", "ray")
+
+
+class RunFolder:
+    """One run's folder.
+
+    Parameters
+    ----------
+    path : created when missing
+    this : the experiment that runs
+    """
+
+    def __init__(self, path: Path, this: Experiment) -> None:
+        self.path = path
+        self.this = this
+
+    def write(self, server_round: int, split: str, model: str, metrics: dict[str, float]) -> None:
+        """Append one row per metric to metrics.csv."""
+        with open(self.path / "metrics.csv", "a", newline="") as file:
+            rows = [(server_round, split, model, name, value) for name, value in metrics.items()]
+            csv.writer(file).writerows(rows)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Lay the folder out, and write down how the run ended, however it ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.path / "metrics.csv", "w", newline="") as file:
+            csv.writer(file).writerow(COLUMNS)
+        OmegaConf.save(self.this.cfg, self.path / "config.yaml", resolve=True)
+        environment = _environment(self.this)
+        started = time.time()
+        status = "interrupted"
+        self._save(environment | {"status": "running"})
+        try:
+            yield
+            status = "finished"
+        except Exception as error:
+            status = f"failed: {error}"
+            raise
+        finally:
+            self._save(environment | {"status": status, "wall_seconds": time.time() - started})
+            figures.draw_run(self.path)
+
+    def _save(self, environment: dict[str, Any]) -> None:
+        target = self.path / "environment.json"
+        fresh = target.with_suffix(".tmp")
+        fresh.write_text(json.dumps(environment, indent=2) + "\n")
+        os.replace(fresh, target)
+
+
+def _environment(this: Experiment) -> dict[str, Any]:
+    return {
+        "overrides": this.overrides,
+        "seed": this.cfg.seed,
+        "git_commit": _git_commit(),
+        "source_hash": config.source_hash(),
+        "versions": {"python": platform.python_version()}
+        | {package: version(package) for package in PACKAGES},
+        "hardware": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "device": str(this.device),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        },
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def _git_commit() -> str | None:
+    """Return the commit of the code, with ``-dirty`` after uncommitted changes; None outside git."""
+    command = ["git", "-C", str(config.ROOT), "describe", "--always", "--abbrev=40", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

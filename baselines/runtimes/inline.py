@@ -1,0 +1,144 @@
+"""inline: a Flower Grid that calls the ClientApp in this process.
+
+No server, no workers: it starts at once, a debugger stops in client code, and one program holds the
+device. What a node keeps in ``context.state`` lives on between rounds, as everywhere in Flower.
+"""
+
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from logging import getLogger
+from pathlib import Path
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+
+from strategies import protocol
+
+logger = getLogger("flwr.inline")
+
+
+@dataclass(frozen=True)
+class Inline:
+    """Run everything in this process, one node after another."""
+
+    def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
+        """Run one experiment and write its results into ``folder``."""
+        from baselines.apps import client_app_of, server_app
+
+        grid = InlineGrid(client_app_of(overrides), num_nodes)
+        run_config = {"overrides": overrides, "output": str(folder)}
+        server_app(grid, Context(1, SUPERLINK_NODE_ID, {}, RecordDict(), run_config))
+
+
+class InlineGrid(Grid):
+    """A grid of ``num_nodes`` nodes that live in this process.
+
+    Node k holds partition k; its context is made when it is first addressed, so that the population
+    costs nothing.
+    """
+
+    def __init__(self, app: ClientApp, num_nodes: int) -> None:
+        _become_server()
+        self.app = app
+        self.num_nodes = num_nodes
+        self._contexts: dict[int, Context] = {}
+        self._replies: dict[str, Message] = {}
+        self._run = Run.create_empty(run_id=1)
+
+    def get_node_ids(self) -> list[int]:
+        """Return the node ids: partition ids, shifted past the server's own."""
+        return [SUPERLINK_NODE_ID + 1 + partition_id for partition_id in range(self.num_nodes)]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Answer each message in turn; one that takes longer than ``timeout`` s is not answered."""
+        replies = []
+        for message in messages:
+            started = time.monotonic()
+            reply = self._answer(message)
+            if timeout is None or time.monotonic() - started <= timeout:
+                replies.append(reply)
+        return replies
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Answer each message and keep the replies for :meth:`pull_messages`."""
+        ids = []
+        for message in messages:
+            reply = self._answer(message)
+            ids.append(reply.metadata.reply_to_message_id)
+            self._replies[ids[-1]] = reply
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the kept replies to ``message_ids``, each once."""
+        return [self._replies.pop(key) for key in message_ids if key in self._replies]
+
+    def _answer(self, message: Message) -> Message:
+        """Let the addressed node handle a copy of the message, as if it had travelled."""
+        node_id = message.metadata.dst_node_id
+        context = self._context(node_id)
+        request = Message(content=_fresh(message.content), metadata=message.metadata)
+        _stamp(request)
+        before = _fresh(context.state)
+        try:
+            reply = self.app(request, context)
+        except Exception as error:
+            context.state = before  # a node that raises has not changed
+            logger.debug("node %d raised", node_id, exc_info=True)
+            reason = f"{type(error).__name__}: {error}"
+            reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=request)
+        _stamp(reply)
+        return reply
+
+    def _context(self, node_id: int) -> Context:
+        if node_id not in self._contexts:
+            partition_id = node_id - SUPERLINK_NODE_ID - 1
+            config = {protocol.PARTITION_ID: partition_id, "num-partitions": self.num_nodes}
+            self._contexts[node_id] = Context(1, node_id, config, RecordDict(), {})
+        return self._contexts[node_id]
+
+    def set_run(self, run: Run) -> None:
+        """Take the run's description."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run's description."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Make a message to one node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+
+def _fresh(content: RecordDict) -> RecordDict:
+    """Copy the containers, not the arrays: sender and receiver must not see each other's changes."""
+    return RecordDict({name: type(record)(dict(record)) for name, record in content.items()})  # type: ignore[arg-type]
+
+
+# ---- not public in Flower: what a SuperLink does before a message exists and when it passes one on ----
+
+
+def _become_server() -> None:
+    """Give this process the identity that ``Message`` reads when the server makes one."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, SUPERLINK_NODE_ID
+
+
+def _stamp(message: Message) -> None:
+    """Give a message the id that a SuperLink would give it."""
+    message.metadata.__dict__["_message_id"] = str(uuid.uuid4())

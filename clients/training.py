@@ -1,0 +1,107 @@
+"""LocalTraining: the one local loop that every method shares."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from strategies import protocol
+from strategies.checks import require
+
+from .corrections import Correction
+from .examples import Examples
+from .schedules import Exponential, Schedule
+from .tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """How a node trains in one round.
+
+    Parameters
+    ----------
+    optimizer : builds a ``torch.optim`` optimiser from the parameters, fresh in each round
+    local_epochs, local_steps : how long to train; exactly one of them is set
+    batch_size : examples per step; None takes all of the node's examples at once
+    schedule : factor on the optimiser's learning rate, by round
+    max_grad_norm : clip the gradient's global norm to this before each step; None does not clip
+    """
+
+    optimizer: Callable[[list[nn.Parameter]], Optimizer]
+    local_epochs: int | None = 1
+    local_steps: int | None = None
+    batch_size: int | None = 32
+    schedule: Schedule = Exponential()
+    max_grad_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse counts and rates out of range, in one line each."""
+        if (self.local_epochs is None) == (self.local_steps is None):
+            raise ValueError(
+                f"client.local_epochs={self.local_epochs} and client.local_steps={self.local_steps}: "
+                "set exactly one of them, the other to null"
+            )
+        for name in ("local_epochs", "local_steps", "batch_size"):
+            count = getattr(self, name)
+            require(count is None or count >= 1, f"client.{name}", count, "1 or more")
+        norm = self.max_grad_norm
+        require(norm is None or norm > 0, "client.max_grad_norm", norm, "above 0, or null")
+        # torch checks its own rates (lr, momentum, ...): build one now, so that they fail early.
+        self.optimizer([nn.Parameter(torch.zeros(1))])
+
+    def __call__(
+        self,
+        model: nn.Module,
+        examples: Examples,
+        task: Task,
+        *,
+        server_round: int,
+        seed: int,
+        corrections: Sequence[Correction] = (),
+    ) -> dict[str, float]:
+        """Train ``model`` in place; return the metrics, averaged over the examples seen.
+
+        ``seed`` decides the order of the examples and whatever the model draws (dropout).
+        """
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        device = parameters[0].device
+        optimizer = self.optimizer(parameters)
+        for group in optimizer.param_groups:
+            group["lr"] *= self.schedule(server_round)
+        order = torch.Generator().manual_seed(seed)
+        torch.manual_seed(seed)
+        model.train()
+        totals: dict[str, Tensor] = {}
+        seen = steps = 0
+        for positions in self._batches(len(examples), order):
+            inputs, targets = examples.batch(positions, device)
+            outputs = model(inputs)
+            optimizer.zero_grad()
+            task.loss(outputs, targets).backward()
+            for correction in corrections:
+                correction(parameters)
+            if self.max_grad_norm is not None:
+                nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+            optimizer.step()
+            for name, value in task.sums(outputs.detach(), targets).items():
+                totals[name] = totals[name] + value if name in totals else value
+            seen += len(targets)
+            steps += 1
+        means = {name: float(total) / seen for name, total in totals.items()}
+        return {**means, protocol.LOCAL_STEPS: steps}
+
+    def _batches(self, size: int, order: torch.Generator) -> Iterator[Tensor | slice]:
+        """Yield the positions of each step's batch: reshuffled every epoch, the last one shorter."""
+        batch_size = min(self.batch_size or size, size)
+        per_epoch = -(-size // batch_size)
+        steps = self.local_steps or per_epoch * (self.local_epochs or 0)
+        for step in range(steps):
+            if batch_size == size:
+                yield slice(None)
+                continue
+            if step % per_epoch == 0:
+                shuffled = torch.randperm(size, generator=order)
+            start = step % per_epoch * batch_size
+            yield shuffled[start : start + batch_size]

@@ -1,0 +1,31 @@
+"""FedProx: a proximal term in every node's objective.
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated Optimization in Heterogeneous Networks*, MLSys
+2020, Algorithm 2. Node k minimises F_k(w) + (mu / 2) ||w - w[t]||^2; the server step is FedAvg's.
+
+The server only sends mu; the term itself is :class:`clients.corrections.Proximal`, or that of any stock
+client that reads ``proximal-mu``. Reduction: mu = 0 is FedAvg.
+"""
+
+from dataclasses import dataclass
+
+from flwr.app import ConfigRecord
+
+from . import protocol
+from .checks import require
+from .pseudo_gradient import PseudoGradientStrategy
+
+
+@dataclass(kw_only=True, eq=False)
+class FedProx(PseudoGradientStrategy):
+    """FedAvg whose nodes are held to the global model with strength ``mu`` >= 0."""
+
+    mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        """Refuse a negative mu."""
+        super().__post_init__()
+        require(0 <= self.mu < float("inf"), "strategy.mu", self.mu, "0 or above")
+
+    def _record(self, server_round: int, config: ConfigRecord) -> ConfigRecord:
+        return ConfigRecord({**super()._record(server_round, config), protocol.PROXIMAL_MU: self.mu})

@@ -1,0 +1,295 @@
+"""One round of every method in this package, hook by hook. Read this file first.
+
+    w[t+1] = w[t] - eta[t] * m[t] * P( sum_k alpha[t,k] Delta[t,k] ),    Delta[t,k] = w[t] - w[t,k]
+
+Delta[t,k], node k's *pseudo-gradient*, is computed here from the plain weights w[t,k] that any stock
+Flower client returns. The four letters are four exchangeable parts: alpha is the ``weighting``, P the
+``server_optimizer``, m the ``mask`` and eta the ``step_size``. A method names its part and leaves the
+others open: FedExP is an extrapolated step size, FedAvg is none of them.
+
+Buffers (integer arrays, running statistics) are averaged with the same weights, never masked and never
+optimised.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from torch import Tensor
+
+from . import protocol
+from .checks import require
+from .layout import BUFFER_NAMES, Layout
+from .mask import Mask, NoMask
+from .replies import Collected, collect, mean_metrics, metrics_fault, num_examples_of
+from .roster import Roster, sample
+from .server_optimizer import Identity, ServerOptimizer
+from .step_size import Constant, StepSize
+from .updates import Updates
+from .weighting import ByExamples, Weighting
+
+logger = logging.getLogger("flwr.strategies")
+
+
+class TooManyFailedRounds(RuntimeError):
+    """Too few nodes replied, too many rounds in a row."""
+
+
+@dataclass(kw_only=True, eq=False)
+class PseudoGradientStrategy(Strategy):
+    """A Flower strategy made of four parts.
+
+    Parameters
+    ----------
+    weighting, server_optimizer, mask, step_size : the four parts
+    nodes_per_round : K, how many nodes train in a round; None asks all
+    num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round
+    min_replies : with fewer sound replies the model stays as it was in that round
+    max_failed_rounds : so many such rounds in a row end the run with :class:`TooManyFailedRounds`
+    average_last : evaluate the mean of the last n iterates (fewer while fewer exist); training goes on
+        from the last. 1 evaluates the last iterate itself
+    federated_evaluation : whether the nodes evaluate the model on their own test data each round
+    buffer_names : names, or ends of names, of floating-point arrays that are buffers
+    query_partitions : ask each node once for its partition id; False for a ClientApp without a query
+        function, whose nodes are then ordered by node id
+    node_timeout : how many seconds to wait for nodes to connect
+    seed : decides which partitions train in which round
+    """
+
+    weighting: Weighting = ByExamples()
+    server_optimizer: ServerOptimizer = Identity()
+    mask: Mask = NoMask()
+    step_size: StepSize = Constant()
+    nodes_per_round: int | None = None
+    num_nodes: int | None = None
+    min_replies: int = 1
+    max_failed_rounds: int = 3
+    average_last: int = 1
+    federated_evaluation: bool = True
+    buffer_names: tuple[str, ...] = BUFFER_NAMES
+    query_partitions: bool = True
+    node_timeout: float = 120.0
+    seed: int = 0
+
+    _layout: Layout | None = field(default=None, init=False, repr=False)
+    _parameters: Tensor = field(init=False, repr=False)  # w[t], as sent to the nodes
+    _buffers: Tensor = field(init=False, repr=False)
+    _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)
+    _iterates: deque[tuple[Tensor, Tensor]] = field(init=False, repr=False)
+    _weighting_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+    _optimizer_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+    _failed_rounds: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse counts out of range, in one line each."""
+        for name in ("nodes_per_round", "num_nodes"):
+            count = getattr(self, name)
+            require(count is None or count >= 1, name, count, "1 or more, or null for all")
+        for name in ("min_replies", "max_failed_rounds", "average_last"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        if self.num_nodes is not None:
+            asked, population = self.nodes_per_round or self.num_nodes, self.num_nodes
+            require(asked <= population, "nodes_per_round", asked, f"at most num_nodes={population}")
+            require(self.min_replies <= asked, "min_replies", self.min_replies, f"at most {asked}")
+        self._roster = Roster(self.query_partitions, self.node_timeout)
+        self._iterates = deque(maxlen=self.average_last)
+
+    # ---- one round, in order -------------------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose the round's nodes and send each of them the model w[t]."""
+        self._start_from(arrays)
+        available = self._available(grid)
+        chosen = sample(
+            list(available), self.nodes_per_round or len(available), self.seed, server_round
+        )
+        self._asked = {partition_id: available[partition_id] for partition_id in chosen}
+        return self._messages(self._asked, MessageType.TRAIN, server_round, arrays, config)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord]:
+        """Take the step from w[t] to w[t+1]; None when too few replies are sound.
+
+        Raises
+        ------
+        TooManyFailedRounds : when that happens ``max_failed_rounds`` times in a row
+        """
+        assert self._layout is not None, "configure_train comes before aggregate_train"
+        collected = collect(replies, self._asked, self._layout, self._parameters)
+        for partition_id, reason in collected.faults.items():
+            logger.warning("round %d: partition %d left out: %s", server_round, partition_id, reason)
+        kept = len(collected.messages)
+        metrics: dict[str, float | int] = {
+            protocol.REPLIES: kept,
+            protocol.FAILED: len(collected.faults),
+        }
+        if kept < self.min_replies:
+            self._fail(server_round, kept, collected.faults)
+            return None, MetricRecord(dict(metrics))
+        self._failed_rounds = 0
+        metrics[protocol.STEP_SIZE] = self._step(server_round, collected.updates)
+        metrics |= mean_metrics(collected.messages)
+        self._received(collected)
+        self._iterates.append((self._parameters, self._buffers))
+        return self._layout.record(self._parameters, self._buffers), MetricRecord(dict(metrics))
+
+    def _step(self, server_round: int, updates: Updates) -> float:
+        """Apply the update rule; return eta[t]."""
+        weights, self._weighting_state = self.weighting(updates, self._weighting_state)
+        mean = updates.mean(weights)
+        direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
+        eta = self.step_size(server_round, updates, weights, mean)
+        mask = self.mask(updates)
+        if mask is not None:
+            direction = mask * direction
+        self._parameters = self._parameters.sub(direction, alpha=eta)
+        self._buffers = updates.mean_buffers(weights)
+        return eta
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send every node the model to be judged (see :meth:`models`)."""
+        if not self.federated_evaluation:
+            return []
+        self._asked = self._available(grid)
+        (judged,) = self.models(arrays).values()
+        return self._messages(self._asked, MessageType.EVALUATE, server_round, judged, config)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Average the nodes' metrics, weighted by their numbers of test examples."""
+        by_node = {reply.metadata.src_node_id: reply for reply in replies}
+        sound: list[Message] = []
+        for partition_id, node_id in self._asked.items():
+            reply = by_node.get(node_id)
+            reason = metrics_fault(reply)
+            if reply is None or reason:
+                logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, reason)
+            elif num_examples_of(reply) > 0:
+                sound.append(reply)
+        return MetricRecord(dict(mean_metrics(sound))) if sound else None
+
+    # ---- what is judged, saved and shown -------------------------------------------------------
+
+    def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+        """Return the models to evaluate, by name: the last iterate, or the mean of the last n."""
+        if self.average_last == 1:
+            return {"global": arrays}
+        if self._layout is None:
+            return {"average": arrays}  # before the first round there is one iterate
+        parameters, buffers = zip(*self._iterates, strict=True)
+        mean = self._layout.record(torch.stack(parameters).mean(0), torch.stack(buffers).mean(0))
+        return {"average": mean}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next round depends on, the current arrays aside."""
+        return {
+            "weighting": self._weighting_state,
+            "server_optimizer": self._optimizer_state,
+            "iterates": list(self._iterates),
+            "failed_rounds": self._failed_rounds,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the strategy that gave ``state`` stood, bit for bit."""
+        self._weighting_state = state["weighting"]
+        self._optimizer_state = state["server_optimizer"]
+        self._iterates = deque(state["iterates"], maxlen=self.average_last)
+        self._failed_rounds = state["failed_rounds"]
+
+    def summary(self) -> None:
+        """Log the strategy and its parts."""
+        logger.info("\t%r", self)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run all rounds as Flower does, with ``evaluate_fn`` given the model to be judged."""
+
+        def judge(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            assert evaluate_fn is not None
+            (judged,) = self.models(arrays).values()
+            return evaluate_fn(server_round, judged)
+
+        return super().start(
+            grid,
+            initial_arrays,
+            num_rounds,
+            timeout,
+            train_config,
+            evaluate_config,
+            judge if evaluate_fn else None,
+        )
+
+    # ---- for subclasses ------------------------------------------------------------------------
+
+    def _received(self, collected: Collected) -> None:
+        """Use what else the sound replies carry; nothing by default."""
+
+    def _record(self, server_round: int, config: ConfigRecord) -> ConfigRecord:
+        """Return what a node is told about the round."""
+        return ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
+
+    # ---- private -------------------------------------------------------------------------------
+
+    def _start_from(self, arrays: ArrayRecord) -> None:
+        """Take ``arrays`` as w[t]."""
+        if self._layout is None:
+            self._layout = Layout.of(arrays, self.buffer_names)
+        self._parameters, self._buffers = self._layout.flatten(arrays)
+        if not self._iterates:
+            self._iterates.append((self._parameters, self._buffers))
+
+    def _available(self, grid: Grid) -> dict[int, int]:
+        first = not self._roster.partition_of
+        wanted = (self.num_nodes or self.nodes_per_round or self.min_replies) if first else 1
+        return self._roster.available(grid, wanted)
+
+    def _messages(
+        self,
+        nodes: dict[int, int],
+        message_type: str,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+    ) -> list[Message]:
+        record = self._record(server_round, config)
+        return [
+            Message(
+                RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: record}), node, message_type
+            )
+            for node in nodes.values()
+        ]
+
+    def _fail(self, server_round: int, kept: int, faults: dict[int, str]) -> None:
+        self._failed_rounds += 1
+        logger.warning(
+            "round %d: %d sound replies, min_replies=%d: the model stays as it was",
+            server_round,
+            kept,
+            self.min_replies,
+        )
+        if self._failed_rounds >= self.max_failed_rounds:
+            reasons = "; ".join(f"partition {p} {r}" for p, r in list(faults.items())[:3])
+            raise TooManyFailedRounds(
+                f"{self._failed_rounds} rounds in a row had fewer than min_replies="
+                f"{self.min_replies} sound replies (last: {reasons})"
+            )

@@ -1,0 +1,99 @@
+"""Roster: which node holds which partition, and which nodes a round asks.
+
+Flower's node ids are random numbers; partition ids (0 ... N-1) are stable. Nodes are therefore drawn,
+and their replies sorted, by partition id: the same seed asks the same partitions on every runtime.
+"""
+
+import logging
+import time
+from dataclasses import dataclass, field
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
+
+from . import protocol
+from .seeding import Purpose, generator
+
+logger = logging.getLogger("flwr.strategies")
+POLL_SECONDS = 0.1
+UNREACHABLE = {
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+}
+
+
+@dataclass
+class Roster:
+    """The nodes known so far.
+
+    Parameters
+    ----------
+    query : ask each new node once for its partition id (the query function of our ClientApp); a
+        ClientApp without one gets the next free number, in the order of node ids
+    timeout : how many seconds to wait for nodes to appear and to answer
+    """
+
+    query: bool = True
+    timeout: float = 120.0
+    partition_of: dict[int, int] = field(default_factory=dict)
+
+    def available(self, grid: Grid, wanted: int) -> dict[int, int]:
+        """Return the connected nodes as {partition id: node id}, ascending.
+
+        Waits until ``wanted`` nodes are known or the time limit is over, then goes on with those
+        there are. Raises ``TimeoutError`` when there is none.
+        """
+        deadline = time.monotonic() + self.timeout
+        asked: set[int] = set()
+        while True:
+            online = set(grid.get_node_ids())
+            if new := online - self.partition_of.keys() - asked:
+                self._enrol(grid, sorted(new))
+                asked |= new
+                continue  # more may have connected meanwhile
+            known = online & self.partition_of.keys()
+            if len(known) >= wanted:
+                break
+            if time.monotonic() > deadline:
+                if not known:
+                    raise TimeoutError(f"no node has connected within {self.timeout:.0f} s")
+                break
+            time.sleep(POLL_SECONDS)
+            asked.clear()
+        if len(known) < wanted:
+            logger.warning("%d of %d nodes are connected: going on with them", len(known), wanted)
+        return dict(sorted((self.partition_of[node], node) for node in known))
+
+    def _enrol(self, grid: Grid, nodes: list[int]) -> None:
+        """Learn the partition ids of new nodes; one that is unreachable is asked again later."""
+        if not self.query:
+            self._number(nodes)
+            return
+        content = RecordDict({protocol.CONFIG: ConfigRecord()})
+        messages = [Message(content, node, MessageType.QUERY) for node in nodes]
+        silent: list[int] = []
+        for reply in grid.send_and_receive(messages, timeout=self.timeout):
+            node = reply.metadata.src_node_id
+            if reply.has_error():
+                if reply.error.code not in UNREACHABLE:
+                    silent.append(node)
+            else:
+                record = reply.content.metric_records[protocol.METRICS]
+                self.partition_of[node] = int(record[protocol.PARTITION_ID])  # type: ignore[arg-type]
+        if silent:
+            logger.info("%d nodes do not tell their partition: ordered by node id", len(silent))
+            self._number(sorted(silent))
+
+    def _number(self, nodes: list[int]) -> None:
+        first = max(self.partition_of.values(), default=-1) + 1
+        self.partition_of.update(zip(nodes, range(first, first + len(nodes)), strict=True))
+
+
+def sample(partition_ids: list[int], count: int, seed: int, server_round: int) -> list[int]:
+    """Draw ``count`` partitions without replacement; all of them when there are no more."""
+    if count >= len(partition_ids):
+        return sorted(partition_ids)
+    rng = generator(seed, Purpose.SAMPLE_NODES, server_round=server_round)
+    return sorted(int(p) for p in rng.choice(sorted(partition_ids), count, replace=False))

@@ -1,0 +1,33 @@
+"""One source of randomness: a result depends on the seed, never on the runtime or on order.
+
+Every random decision draws from a generator of its own, named by (seed, round, partition, purpose).
+"""
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What random numbers are for. Append only: a changed number changes every result."""
+
+    INITIAL_MODEL = 0
+    PARTITION = 1
+    NODE_SPLIT = 2
+    SAMPLE_NODES = 3
+    LOCAL_TRAINING = 4
+
+
+def generator(
+    seed: int, purpose: Purpose, *, server_round: int = 0, partition_id: int = 0
+) -> np.random.Generator:
+    """Return the generator of one decision; all arguments are non-negative integers."""
+    return np.random.default_rng([seed, server_round, partition_id, purpose])
+
+
+def torch_seed(
+    seed: int, purpose: Purpose, *, server_round: int = 0, partition_id: int = 0
+) -> int:
+    """Return a seed for ``torch.Generator.manual_seed``, in [0, 2**63)."""
+    rng = generator(seed, purpose, server_round=server_round, partition_id=partition_id)
+    return int(rng.integers(2**63, dtype=np.uint64))

@@ -1,0 +1,49 @@
+"""Updates: what the nodes of one round sent, as the four parts see it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .layout import Layout
+
+
+@dataclass(frozen=True)
+class Updates:
+    """One round's pseudo-gradients, a row per node, rows in the order of partition ids.
+
+    Parameters
+    ----------
+    deltas : [K, P], the pseudo-gradients Delta_k = w_t - w_k; the descent direction is minus them
+    buffers : [K, B] in float64, the nodes' buffers as they came
+    num_examples : [K] in float64, on how many examples each node trained
+    partition_ids : K partition ids, ascending
+    layout : the layer table that says which columns belong to which array
+    """
+
+    deltas: Tensor
+    buffers: Tensor
+    num_examples: Tensor
+    partition_ids: tuple[int, ...]
+    layout: Layout
+
+    def mean(self, weights: Tensor) -> Tensor:
+        """Return the mean pseudo-gradient [P]: sum over k of alpha_k * Delta_k.
+
+        ``weights`` is [K], one alpha per node, or [K, L], one per node and layer of the layout.
+        """
+        return self._mean(self.deltas, weights, buffer=False)
+
+    def mean_buffers(self, weights: Tensor) -> Tensor:
+        """Return the buffers' mean [B] under the same weights (see :meth:`mean`)."""
+        return self._mean(self.buffers, weights, buffer=True)
+
+    def _mean(self, rows: Tensor, weights: Tensor, *, buffer: bool) -> Tensor:
+        weights = weights.to(rows.dtype)
+        if weights.ndim == 1:
+            return weights @ rows
+        out = torch.empty_like(rows[0])
+        for column, layer in enumerate(self.layout.layers):
+            if layer.buffer == buffer:
+                out[layer.columns] = weights[:, column] @ rows[:, layer.columns]
+        return out
