@@ -29,7 +29,7 @@ def main(grid: Grid, context: Context) -> None:
     this = experiment.load(str(context.run_config["overrides"]))
     this.check()
     torch.set_num_threads(this.cfg.threads)
-    folder = str(context.run_config.get("output") or "") or f"outputs/{context.run_id}"
+    folder = str(context.run_config.get("output", "")) or f"outputs/{context.run_id}"
     run_rounds(this, grid, RunFolder(Path(folder), this))
 
 

@@ -43,7 +43,7 @@ class Experiment:
             raise UserError(f"seed={cfg.seed} is out of range: expected a whole number, 0 or above")
         return cfg
 
-    @property
+    @cached_property
     def dataset(self) -> Dataset:
         """The data set, loaded once per process."""
         dataset = _dataset(OmegaConf.to_yaml(self.cfg.dataset, resolve=True))
@@ -139,7 +139,7 @@ class Experiment:
         strategy = self.strategy()
         if isinstance(strategy, PseudoGradientStrategy) and self.cfg.strategy.num_nodes is None:
             raise UserError("strategy.num_nodes is null: expected num_nodes, the nodes to wait for")
-        assert self.training and self.partitions
+        _ = self.training, self.partitions
         model = self.node_model.eval()
         inputs, _ = self.test_examples.batch(slice(0, 2), self.device)
         try:
@@ -153,9 +153,7 @@ class Experiment:
 
     def _examples(self, rows: np.ndarray) -> Examples:
         data = self.dataset
-        return Examples(
-            data.train_inputs, data.train_targets, torch.from_numpy(rows), data.transform
-        )
+        return Examples(data.train_inputs, data.train_targets, torch.from_numpy(rows), data.transform)
 
 
 @lru_cache(maxsize=4)

@@ -6,7 +6,7 @@ import matplotlib as mpl
 import pandas as pd
 
 mpl.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import pyplot as plt
 
 PANELS = (
     ("test", "accuracy", "test accuracy"),

@@ -54,7 +54,8 @@ class Progress:
         """Show the round's test metrics; without any (not evaluated) only the count moves on."""
         text = "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         if self.bar:
-            shown = {"text": text} if text else {}
-            self.bar.update(self.task, completed=server_round, **shown)
+            self.bar.update(self.task, completed=server_round)
+            if text:
+                self.bar.update(self.task, text=text)
         else:
             self.console.print(f"round {server_round}/{self.rounds}  {text}", highlight=False)

@@ -1,9 +1,9 @@
 """RunFolder: what a run leaves on disk, written as it goes.
 
-    metrics.csv       tidy: round, split, model, metric, value; a row at round r is measured after r rounds
-    config.yaml       the resolved configuration
-    environment.json  overrides, seed, versions, hardware, git commit, wall time, how it ended
-    figures/          test metrics and server step size by round
+metrics.csv       tidy: round, split, model, metric, value; a row at round r is measured after r rounds
+config.yaml       the resolved configuration
+environment.json  overrides, seed, versions, hardware, git commit, wall time, how it ended
+figures/          test metrics and server step size by round
 """
 
 import contextlib

@@ -48,9 +48,7 @@ def run_rounds(this: Experiment, grid: Grid, folder: RunFolder) -> None:
             tested: dict[str, float] = {}
             if server_round % cfg.evaluate_every == 0 or server_round == cfg.rounds:
                 if cfg.node_test_fraction > 0:
-                    requests = strategy.configure_evaluate(
-                        server_round, arrays, ConfigRecord(), grid
-                    )
+                    requests = strategy.configure_evaluate(server_round, arrays, ConfigRecord(), grid)
                     answers = grid.send_and_receive(requests, timeout=cfg.timeout)
                     on_nodes = strategy.aggregate_evaluate(server_round, answers)
                     (name,) = judged(arrays)

@@ -8,15 +8,14 @@ from .tasks import Task
 
 
 @torch.no_grad()
-def evaluate(
-    model: nn.Module, examples: Examples, task: Task, batch_size: int = 1000
-) -> dict[str, float]:
+def evaluate(model: nn.Module, examples: Examples, task: Task, batch_size: int = 1000) -> dict[str, float]:
     """Return the task's metrics of ``model``, averaged over ``examples``."""
     device = next(model.parameters()).device
     model.eval()
     totals: dict[str, Tensor] = {}
     for start in range(0, len(examples), batch_size):
         inputs, targets = examples.batch(slice(start, start + batch_size), device)
-        for name, value in task.sums(model(inputs), targets).items():
+        _, sums = task(model(inputs), targets)
+        for name, value in sums.items():
             totals[name] = totals[name] + value if name in totals else value
     return {name: float(total) / len(examples) for name, total in totals.items()}

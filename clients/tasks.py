@@ -13,28 +13,22 @@ class Task(ABC):
     """A loss to minimise and the metrics to report."""
 
     @abstractmethod
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the scalar that local training minimises on one batch."""
+    def __call__(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the scalar that local training minimises on a batch, and the batch's metrics.
 
-    @abstractmethod
-    def sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return each metric summed over the batch; divided by the number of examples later."""
+        Each metric is summed over the examples (and detached); its user divides by their number.
+        """
 
 
 @dataclass(frozen=True)
 class Classification(Task):
     """Mean cross-entropy of logits [n, classes] against labels [n]; accuracy in [0, 1]."""
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean cross-entropy."""
-        return cross_entropy(outputs, targets)
-
-    def sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return summed cross-entropy and the number of correct predictions."""
-        return {
-            protocol.LOSS: cross_entropy(outputs, targets, reduction="sum"),
-            protocol.ACCURACY: (outputs.argmax(1) == targets).sum(),
-        }
+    def __call__(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the mean cross-entropy; its sum, and the number of correct predictions."""
+        loss = cross_entropy(outputs, targets)
+        correct = (outputs.detach().argmax(1) == targets).sum()
+        return loss, {protocol.LOSS: loss.detach() * len(targets), protocol.ACCURACY: correct}
 
 
 @dataclass(frozen=True)
@@ -46,10 +40,8 @@ class LeastSquares(Task):
 
     rows_per_node: int = 30
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return half the squared norm of the residual."""
-        return 0.5 * (outputs - targets).square().sum()
-
-    def sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return ``rows_per_node`` times the squared norm: its mean over rows is the loss per node."""
-        return {protocol.LOSS: self.rows_per_node * (outputs - targets).square().sum()}
+    def __call__(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return F_i; ``rows_per_node`` squared norms, whose mean over rows is the loss per node."""
+        residual = outputs - targets
+        squared = residual.square().sum()
+        return 0.5 * squared, {protocol.LOSS: self.rows_per_node * squared.detach()}

@@ -75,33 +75,37 @@ class LocalTraining:
         model.train()
         totals: dict[str, Tensor] = {}
         seen = steps = 0
-        for positions in self._batches(len(examples), order):
-            inputs, targets = examples.batch(positions, device)
-            outputs = model(inputs)
+        for inputs, targets in self._batches(examples, device, order):
             optimizer.zero_grad()
-            task.loss(outputs, targets).backward()
+            loss, sums = task(model(inputs), targets)
+            loss.backward()  # type: ignore[no-untyped-call]
             for correction in corrections:
                 correction(parameters)
             if self.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
             optimizer.step()
-            for name, value in task.sums(outputs.detach(), targets).items():
+            for name, value in sums.items():
                 totals[name] = totals[name] + value if name in totals else value
             seen += len(targets)
             steps += 1
         means = {name: float(total) / seen for name, total in totals.items()}
         return {**means, protocol.LOCAL_STEPS: steps}
 
-    def _batches(self, size: int, order: torch.Generator) -> Iterator[Tensor | slice]:
-        """Yield the positions of each step's batch: reshuffled every epoch, the last one shorter."""
+    def _batches(
+        self, examples: Examples, device: torch.device, order: torch.Generator
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each step's inputs and targets: reshuffled every epoch, the last batch shorter."""
+        size = len(examples)
         batch_size = min(self.batch_size or size, size)
         per_epoch = -(-size // batch_size)
         steps = self.local_steps or per_epoch * (self.local_epochs or 0)
+        if batch_size == size:
+            whole = examples.batch(slice(None), device)
         for step in range(steps):
             if batch_size == size:
-                yield slice(None)
+                yield whole
                 continue
             if step % per_epoch == 0:
                 shuffled = torch.randperm(size, generator=order)
             start = step % per_epoch * batch_size
-            yield shuffled[start : start + batch_size]
+            yield examples.batch(shuffled[start : start + batch_size], device)

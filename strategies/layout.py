@@ -79,12 +79,12 @@ class Layout:
     @cached_property
     def num_parameters(self) -> int:
         """P, the length of the flat parameter vector."""
-        return self.parameters[-1].columns.stop
+        return int(self.parameters[-1].columns.stop)
 
     @cached_property
     def num_buffers(self) -> int:
         """B, the length of the flat buffer vector."""
-        return self.buffers[-1].columns.stop if self.buffers else 0
+        return int(self.buffers[-1].columns.stop) if self.buffers else 0
 
     @cached_property
     def dtype(self) -> torch.dtype:

@@ -108,9 +108,7 @@ class PseudoGradientStrategy(Strategy):
         """Choose the round's nodes and send each of them the model w[t]."""
         self._start_from(arrays)
         available = self._available(grid)
-        chosen = sample(
-            list(available), self.nodes_per_round or len(available), self.seed, server_round
-        )
+        chosen = sample(list(available), self.nodes_per_round or len(available), self.seed, server_round)
         self._asked = {partition_id: available[partition_id] for partition_id in chosen}
         return self._messages(self._asked, MessageType.TRAIN, server_round, arrays, config)
 
@@ -165,9 +163,7 @@ class PseudoGradientStrategy(Strategy):
         (judged,) = self.models(arrays).values()
         return self._messages(self._asked, MessageType.EVALUATE, server_round, judged, config)
 
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
         by_node = {reply.metadata.src_node_id: reply for reply in replies}
         sound: list[Message] = []
@@ -273,9 +269,7 @@ class PseudoGradientStrategy(Strategy):
     ) -> list[Message]:
         record = self._record(server_round, config)
         return [
-            Message(
-                RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: record}), node, message_type
-            )
+            Message(RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: record}), node, message_type)
             for node in nodes.values()
         ]
 

@@ -94,21 +94,17 @@ def num_examples_of(message: Message) -> float:
 
 
 def mean_metrics(messages: Iterable[Message]) -> dict[str, float]:
-    """Average every scalar metric that all messages carry, weighted by ``num-examples``."""
+    """Average every scalar metric that all messages carry, weighted by ``num-examples``; at least one."""
     messages = list(messages)
-    records = [metrics_of(message) for message in messages]
     weights = [num_examples_of(message) for message in messages]
-    shared = set.intersection(*(set(record) for record in records)) if records else set()
     scalars = [
-        key
-        for key in sorted(shared - {protocol.NUM_EXAMPLES, protocol.PARTITION_ID})
-        if all(isinstance(record[key], int | float) for record in records)
+        {k: float(v) for k, v in metrics_of(message).items() if isinstance(v, int | float)}
+        for message in messages
     ]
-    total = sum(weights)
+    shared = set.intersection(*map(set, scalars)) - {protocol.NUM_EXAMPLES, protocol.PARTITION_ID}
     return {
-        key: sum(w * float(record[key]) for w, record in zip(weights, records, strict=True))  # type: ignore[arg-type]
-        / total
-        for key in scalars
+        key: sum(w * values[key] for w, values in zip(weights, scalars, strict=True)) / sum(weights)
+        for key in sorted(shared)
     }
 
 

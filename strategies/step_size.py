@@ -14,9 +14,7 @@ class StepSize(ABC):
     """The letter eta of the update rule."""
 
     @abstractmethod
-    def __call__(
-        self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
-    ) -> float:
+    def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
         """Return eta_t for the round's updates, their weights and their mean [P]."""
 
 
@@ -30,9 +28,7 @@ class Constant(StepSize):
         """Refuse a server learning rate that is not positive."""
         require(0 < self.eta < float("inf"), "step_size.eta", self.eta, "a number above 0")
 
-    def __call__(
-        self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
-    ) -> float:
+    def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
         """Return eta."""
         return self.eta
 
@@ -65,9 +61,7 @@ class Extrapolated(StepSize):
         decay = self.epsilon_decay
         require(0 < decay <= 1, "step_size.epsilon_decay", decay, "in (0, 1]")
 
-    def __call__(
-        self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
-    ) -> float:
+    def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
         """Return eta_t; 1 where every update is zero and epsilon is 0."""
         epsilon = self.epsilon * self.epsilon_decay**server_round
         denominator = 2 * (float(torch.linalg.vector_norm(mean)) ** 2 + epsilon)

@@ -39,9 +39,7 @@ def torchvision_images(
         ) from error
     train_x, train_y = _tensors(train)
     test_x, test_y = _tensors(test)
-    return Dataset(
-        train_x, train_y, test_x, test_y, Classification(), Normalize(tuple(mean), tuple(std))
-    )
+    return Dataset(train_x, train_y, test_x, test_y, Classification(), Normalize(tuple(mean), tuple(std)))
 
 
 def _tensors(source: Any) -> tuple[Tensor, Tensor]:

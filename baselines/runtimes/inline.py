@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
+from typing import cast
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp import Grid
@@ -31,7 +32,7 @@ class Inline:
         from baselines.apps import client_app_of, server_app
 
         grid = InlineGrid(client_app_of(overrides), num_nodes)
-        run_config = {"overrides": overrides, "output": str(folder)}
+        run_config: UserConfig = {"overrides": overrides, "output": str(folder)}
         server_app(grid, Context(1, SUPERLINK_NODE_ID, {}, RecordDict(), run_config))
 
 
@@ -83,8 +84,7 @@ class InlineGrid(Grid):
         """Let the addressed node handle a copy of the message, as if it had travelled."""
         node_id = message.metadata.dst_node_id
         context = self._context(node_id)
-        request = Message(content=_fresh(message.content), metadata=message.metadata)
-        _stamp(request)
+        request = _delivered(message)
         before = _fresh(context.state)
         try:
             reply = self.app(request, context)
@@ -99,7 +99,7 @@ class InlineGrid(Grid):
     def _context(self, node_id: int) -> Context:
         if node_id not in self._contexts:
             partition_id = node_id - SUPERLINK_NODE_ID - 1
-            config = {protocol.PARTITION_ID: partition_id, "num-partitions": self.num_nodes}
+            config: UserConfig = {protocol.PARTITION_ID: partition_id, "num-partitions": self.num_nodes}
             self._contexts[node_id] = Context(1, node_id, config, RecordDict(), {})
         return self._contexts[node_id]
 
@@ -137,6 +137,13 @@ def _become_server() -> None:
     from flwr.supercore.task_identity import TaskIdentity
 
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, SUPERLINK_NODE_ID
+
+
+def _delivered(message: Message) -> Message:
+    """Return the message as its receiver gets it."""
+    copy = Message(content=_fresh(message.content), metadata=message.metadata)  # type: ignore[call-overload]
+    _stamp(copy)
+    return cast(Message, copy)
 
 
 def _stamp(message: Message) -> None:

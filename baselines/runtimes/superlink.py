@@ -1,2 +1,4 @@
 """stub"""
+
+
 class SuperLink: ...
