@@ -1,0 +1,28 @@
+"""Fixtures that every test may use."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+ROOT = Path(__file__).resolve().parents[1]
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Use one torch thread, as runs do: results are equal to the bit only for equal threads."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Return a folder with real data sets (MNIST and more) or skip, saying where it was looked for."""
+    candidates = [os.environ.get("FLORILEGIUM_DATA"), ROOT.parent / "shared" / "data"]
+    folders = [Path(folder) for folder in candidates if folder]
+    for folder in folders:
+        if (folder / "MNIST" / "raw").is_dir():
+            return folder
+    pytest.skip(f"no MNIST in {' or '.join(map(str, folders))}")
