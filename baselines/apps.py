@@ -28,9 +28,9 @@ def main(grid: Grid, context: Context) -> None:
     """Run all rounds of the experiment that the run configuration names."""
     this = experiment.load(str(context.run_config["overrides"]))
     this.check()
-    torch.set_num_threads(this.cfg.threads)
-    folder = str(context.run_config.get("output", "")) or f"outputs/{context.run_id}"
-    run_rounds(this, grid, RunFolder(Path(folder), this))
+    torch.set_num_threads(this.threads)
+    output = context.run_config.get("output") or f"outputs/{context.run_id}"
+    run_rounds(this, grid, RunFolder(Path(str(output)), this))
 
 
 def client_app_of(overrides: str) -> ClientApp:
@@ -40,14 +40,14 @@ def client_app_of(overrides: str) -> ClientApp:
 
 def _node(overrides: str | None, message: Message, context: Context) -> Node:
     """Build the node that a message is for; refuse work for other code than the server's."""
-    told = message.content.config_records[protocol.CONFIG].get(protocol.SOURCE_HASH)
-    if told is not None and told != config.source_hash():
+    told = str(message.content.config_records[protocol.CONFIG].get(protocol.SOURCE_HASH, ""))
+    if told and told != config.source_hash():
         raise RuntimeError(
             f"this node's code ({config.ROOT}, {config.source_hash()}) is not the server's ({told}): "
             "install the same version on both"
         )
     this = experiment.load(overrides or str(context.run_config["overrides"]))
-    torch.set_num_threads(this.cfg.threads)
+    torch.set_num_threads(this.threads)
     return this.node(int(context.node_config[protocol.PARTITION_ID]))
 
 

@@ -61,8 +61,8 @@ def build(node: Any, **arguments: Any) -> Any:
 def source_hash() -> str:
     """Return a hash of this installation's code and configuration: equal code, equal results."""
     digest = hashlib.sha256()
-    for folder in ("strategies", "clients", "baselines", "conf"):
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in {".py", ".yaml"}:
-                digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    kinds = {"strategies": ".py", "clients": ".py", "baselines": ".py", "conf": ".yaml"}
+    for folder, kind in kinds.items():
+        for path in sorted((ROOT / folder).rglob("*" + kind)):
+            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:16]

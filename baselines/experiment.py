@@ -115,8 +115,22 @@ class Experiment:
         """The model that this process' nodes share; every message overwrites it."""
         return self.model()
 
+    @cached_property
+    def threads(self) -> int:
+        """How many threads torch uses in each process."""
+        return int(self.cfg.threads)
+
+    @cached_property
+    def _nodes(self) -> dict[int, Node]:
+        return {}
+
     def node(self, partition_id: int) -> Node:
-        """Return the node that holds a partition."""
+        """Return the node that holds a partition, built when it is first asked for."""
+        if partition_id not in self._nodes:
+            self._nodes[partition_id] = self._node(partition_id)
+        return self._nodes[partition_id]
+
+    def _node(self, partition_id: int) -> Node:
         train, test = self.partitions[partition_id]
         return Node(
             self.node_model,

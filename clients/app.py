@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from strategies import protocol
+from strategies.arrays import view
 from strategies.seeding import Purpose, torch_seed
 
 from .corrections import Correction, Proximal
@@ -103,7 +104,7 @@ def load(model: nn.Module, arrays: ArrayRecord) -> None:
         unknown = sorted(state.keys() ^ arrays.keys())
         raise ValueError(f"the message's model is not this node's: they differ in {unknown[:3]}")
     for name, tensor in state.items():
-        tensor.copy_(torch.from_numpy(arrays[name].numpy()))
+        tensor.copy_(torch.from_numpy(view(arrays[name]).copy()))
 
 
 def _partition_id(context: Context) -> int:

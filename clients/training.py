@@ -1,7 +1,9 @@
 """LocalTraining: the one local loop that every method shares."""
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ from strategies.checks import require
 
 from .corrections import Correction
 from .examples import Examples
+from .gradient import gradient_of
 from .schedules import Exponential, Schedule
 from .tasks import Task
 
@@ -51,6 +54,7 @@ class LocalTraining:
         # torch checks its own rates (lr, momentum, ...): build one now, so that they fail early.
         self.optimizer([nn.Parameter(torch.zeros(1))])
 
+    @torch.no_grad()
     def __call__(
         self,
         model: nn.Module,
@@ -70,20 +74,22 @@ class LocalTraining:
         optimizer = self.optimizer(parameters)
         for group in optimizer.param_groups:
             group["lr"] *= self.schedule(server_round)
+        step = _bare_step(optimizer)
+        gradient = gradient_of(model, task)
         order = torch.Generator().manual_seed(seed)
-        torch.manual_seed(seed)
+        _seed_model(seed, device)
         model.train()
         totals: dict[str, Tensor] = {}
         seen = steps = 0
         for inputs, targets in self._batches(examples, device, order):
-            optimizer.zero_grad()
-            loss, sums = task(model(inputs), targets)
-            loss.backward()  # type: ignore[no-untyped-call]
+            gradients, sums = gradient(parameters, inputs, targets)
+            for p, g in zip(parameters, gradients, strict=True):
+                p.grad = g
             for correction in corrections:
                 correction(parameters)
             if self.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
-            optimizer.step()
+            step()
             for name, value in sums.items():
                 totals[name] = totals[name] + value if name in totals else value
             seen += len(targets)
@@ -109,3 +115,18 @@ class LocalTraining:
                 shuffled = torch.randperm(size, generator=order)
             start = step % per_epoch * batch_size
             yield examples.batch(shuffled[start : start + batch_size], device)
+
+
+def _bare_step(optimizer: Optimizer) -> Callable[[], None]:
+    """Return the optimiser's step without the hooks that torch wraps around it for its profiler.
+
+    They cost more than the step itself on small models. Not public in torch, hence alone here.
+    """
+    return partial(inspect.unwrap(type(optimizer).step), optimizer)
+
+
+def _seed_model(seed: int, device: torch.device) -> None:
+    """Seed what the model itself draws from; ``torch.manual_seed`` would wake CUDA for the CPU's sake."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)

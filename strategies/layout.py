@@ -17,6 +17,8 @@ import torch
 from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
+from . import arrays
+
 BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -96,20 +98,20 @@ class Layout:
         """Return the parameters [P] in :attr:`dtype` and the buffers [B] in float64."""
         parameters = torch.empty(self.num_parameters, dtype=self.dtype)
         buffers = torch.empty(self.num_buffers, dtype=torch.float64)
+        flat = {False: parameters.numpy(), True: buffers.numpy()}
         for layer in self.layers:
-            target = buffers if layer.buffer else parameters
-            target[layer.columns] = torch.from_numpy(record[layer.name].numpy()).reshape(-1)
+            flat[layer.buffer][layer.columns] = arrays.view(record[layer.name]).reshape(-1)
         return parameters, buffers
 
     def record(self, parameters: Tensor, buffers: Tensor) -> ArrayRecord:
         """Return the inverse of :meth:`flatten`: named arrays in their own shapes and dtypes."""
-        arrays: OrderedDict[str, Array] = OrderedDict()
+        named: OrderedDict[str, Array] = OrderedDict()
         for layer in self.layers:
             values = (buffers if layer.buffer else parameters)[layer.columns].numpy()
             if not np.issubdtype(np.dtype(layer.dtype), np.floating):
                 values = values.round()
-            arrays[layer.name] = Array(values.reshape(layer.shape).astype(layer.dtype, copy=False))
-        return ArrayRecord(arrays)
+            named[layer.name] = Array(values.reshape(layer.shape).astype(layer.dtype, copy=False))
+        return ArrayRecord(named)
 
     def mismatch(self, record: ArrayRecord) -> str | None:
         """Say in words how ``record`` differs from this layout; None when it fits."""

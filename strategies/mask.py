@@ -1,19 +1,31 @@
 """Mask (m): on which coordinates do the nodes agree?
 
 A mask maps one round's updates to a factor in [0, 1] per coordinate, [P], that multiplies the final
-direction; None leaves the direction as it is.
+direction; None leaves the direction as it is. Both masks below start from the *agreement*
+
+    A_j = | (1/K) sum_k sign(Delta_k,j) |        sign(0) = 0; unweighted, over the nodes that replied
+
+of Tenison et al.: *Gradient Masked Averaging for Federated Learning*, TMLR 2023 (I. Tenison's thesis,
+eq. 3.1.1). A lies in [0, 1]; the printed (0, 1] does not hold for an even number of nodes.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
+from .checks import require
 from .updates import Updates
+
+_BLOCK = 1 << 15  # columns at a time: a block's signs stay in the cache, and [K, P] is never copied
 
 
 class Mask(ABC):
     """The letter m of the update rule."""
+
+    min_nodes: ClassVar[int] = 1
 
     @abstractmethod
     def __call__(self, updates: Updates) -> Tensor | None:
@@ -27,3 +39,59 @@ class NoMask(Mask):
     def __call__(self, updates: Updates) -> None:
         """Return None: nothing is masked."""
         return None
+
+
+@dataclass(frozen=True)
+class AndMask(Mask):
+    """m_j = 1 where A_j >= tau, else 0 (Parascandolo et al., ICLR 2021; thesis, section 2.2).
+
+    Parameters
+    ----------
+    tau : agreement threshold in [0, 1]; 0 masks nothing
+    """
+
+    tau: float = 0.4
+    min_nodes: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        """Refuse a threshold outside [0, 1]."""
+        require(0 <= self.tau <= 1, "mask.tau", self.tau, "in [0, 1]")
+
+    def __call__(self, updates: Updates) -> Tensor | None:
+        """Return the mask [P]."""
+        if self.tau == 0:
+            return None
+        sums = _sign_sums(updates.deltas)
+        return (sums >= _threshold(self.tau, len(updates.partition_ids))).to(sums.dtype)
+
+
+@dataclass(frozen=True)
+class AgreementMask(AndMask):
+    """m_j = 1 where A_j >= tau, else A_j: gradient masked averaging (thesis, eq. 3.1.1).
+
+    It equals :class:`AndMask` where all nodes agree, and does not change when a node's
+    pseudo-gradient is multiplied by a positive number.
+    """
+
+    def __call__(self, updates: Updates) -> Tensor | None:
+        """Return the mask [P]."""
+        if self.tau == 0:
+            return None
+        nodes = len(updates.partition_ids)
+        sums = _sign_sums(updates.deltas)
+        agreed = sums >= _threshold(self.tau, nodes)
+        return sums.div_(nodes).masked_fill_(agreed, 1.0)
+
+
+def _sign_sums(deltas: Tensor) -> Tensor:
+    """Return K A_j = |sum_k sign(Delta_k,j)| for every coordinate, [P]."""
+    sums = torch.empty_like(deltas[0])
+    for start in range(0, deltas.shape[1], _BLOCK):
+        block = slice(start, start + _BLOCK)
+        torch.sum(torch.sign(deltas[:, block]), 0, out=sums[block])
+    return sums.abs_()
+
+
+def _threshold(tau: float, nodes: int) -> float:
+    """Return tau K, lowered a little: A is compared as an integer, 7 of 10 reaches tau = 0.7."""
+    return tau * nodes - 1e-9

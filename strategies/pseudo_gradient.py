@@ -27,7 +27,7 @@ from . import protocol
 from .checks import require
 from .layout import BUFFER_NAMES, Layout
 from .mask import Mask, NoMask
-from .replies import Collected, collect, mean_metrics, metrics_fault, num_examples_of
+from .replies import Collected, Fault, checked, collect, mean_metrics, num_examples_of
 from .roster import Roster, sample
 from .server_optimizer import Identity, ServerOptimizer
 from .step_size import Constant, StepSize
@@ -168,12 +168,11 @@ class PseudoGradientStrategy(Strategy):
         by_node = {reply.metadata.src_node_id: reply for reply in replies}
         sound: list[Message] = []
         for partition_id, node_id in self._asked.items():
-            reply = by_node.get(node_id)
-            reason = metrics_fault(reply)
-            if reply is None or reason:
-                logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, reason)
-            elif num_examples_of(reply) > 0:
-                sound.append(reply)
+            try:
+                sound.append(checked(by_node.get(node_id)))
+            except Fault as fault:
+                logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, fault)
+        sound = [reply for reply in sound if num_examples_of(reply) > 0]
         return MetricRecord(dict(mean_metrics(sound))) if sound else None
 
     # ---- what is judged, saved and shown -------------------------------------------------------
@@ -268,10 +267,8 @@ class PseudoGradientStrategy(Strategy):
         config: ConfigRecord,
     ) -> list[Message]:
         record = self._record(server_round, config)
-        return [
-            Message(RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: record}), node, message_type)
-            for node in nodes.values()
-        ]
+        content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: record})
+        return [Message(content, node, message_type) for node in nodes.values()]
 
     def _fail(self, server_round: int, kept: int, faults: dict[int, str]) -> None:
         self._failed_rounds += 1

@@ -16,6 +16,10 @@ from .layout import Layout
 from .updates import Updates
 
 
+class Fault(Exception):
+    """Why a node's reply is left out."""
+
+
 @dataclass(frozen=True)
 class Collected:
     """One round's replies, sorted by partition id.
@@ -45,18 +49,15 @@ def collect(
     sound: dict[int, Message] = {}
     faults: dict[int, str] = {}
     for partition_id, node_id in sorted(asked.items()):
-        reply = by_node.get(node_id)
-        fault = _fault(reply, layout)
-        if reply is not None and fault is None:
-            row = len(sound)
-            received, buffers[row] = layout.flatten(arrays_of(reply))
-            torch.sub(parameters, received, out=deltas[row])
-            if not (torch.isfinite(deltas[row]).all() and torch.isfinite(buffers[row]).all()):
-                fault = "sent NaN or infinite values"
-            else:
-                sound[partition_id] = reply
-        if fault is not None:
-            faults[partition_id] = fault
+        try:
+            reply = checked(by_node.get(node_id))
+            received, buffers[len(sound)] = layout.flatten(_checked_arrays(reply, layout))
+            delta = torch.sub(parameters, received, out=deltas[len(sound)])
+            if not (delta.isfinite().all() and buffers[len(sound)].isfinite().all()):
+                raise Fault("sent NaN or infinite values")
+            sound[partition_id] = reply
+        except Fault as fault:
+            faults[partition_id] = str(fault)
     kept = len(sound)
     counts = [num_examples_of(reply) for reply in sound.values()]
     updates = Updates(
@@ -69,22 +70,20 @@ def collect(
     return Collected(updates, tuple(sound.values()), faults)
 
 
-def arrays_of(message: Message) -> ArrayRecord:
-    """Return the model in a message: the record named ``arrays``, else the only ArrayRecord."""
-    records = message.content.array_records
-    if protocol.ARRAYS in records:
-        return records[protocol.ARRAYS]
-    (record,) = records.values()
-    return record
+def arrays_of(message: Message) -> ArrayRecord | None:
+    """Return the model in a message: the record named ``arrays``, else the first ArrayRecord."""
+    record = message.content.get(protocol.ARRAYS)
+    if isinstance(record, ArrayRecord):
+        return record
+    return next(iter(message.content.array_records.values()), None)
 
 
 def metrics_of(message: Message) -> MetricRecord:
-    """Return the metrics in a message: the record named ``metrics``, else the only MetricRecord."""
-    records = message.content.metric_records
-    if protocol.METRICS in records:
-        return records[protocol.METRICS]
-    (record,) = records.values()
-    return record
+    """Return the metrics in a message: the record named ``metrics``, else the first, else none."""
+    record = message.content.get(protocol.METRICS)
+    if isinstance(record, MetricRecord):
+        return record
+    return next(iter(message.content.metric_records.values()), MetricRecord())
 
 
 def num_examples_of(message: Message) -> float:
@@ -108,29 +107,32 @@ def mean_metrics(messages: Iterable[Message]) -> dict[str, float]:
     }
 
 
-def metrics_fault(reply: Message | None) -> str | None:
-    """Say what is wrong with a reply that carries metrics only; None when it is sound."""
+def checked(reply: Message | None) -> Message:
+    """Return the reply of a node when it is one and tells on how many examples it worked.
+
+    Raises
+    ------
+    Fault : otherwise
+    """
     if reply is None:
-        return "gave no answer in time"
+        raise Fault("gave no answer in time")
     if reply.has_error():
-        return (reply.error.reason or f"failed with error code {reply.error.code}").strip()
-    if not reply.content.metric_records:
-        return "sent no metrics"
+        raise Fault((reply.error.reason or f"failed with code {reply.error.code}").strip())
     count = metrics_of(reply).get(protocol.NUM_EXAMPLES)
     if not isinstance(count, int | float):
-        return f"sent no {protocol.NUM_EXAMPLES!r}"
+        raise Fault(f"sent no {protocol.NUM_EXAMPLES!r}")
     if not 0 <= count < float("inf"):
-        return f"sent {protocol.NUM_EXAMPLES}={count}, expected a number of examples"
-    return None
+        raise Fault(f"sent {protocol.NUM_EXAMPLES}={count}, expected a number of examples")
+    return reply
 
 
-def _fault(reply: Message | None, layout: Layout) -> str | None:
-    """Say what is wrong with a training reply, its values aside; None when it is sound."""
-    fault = metrics_fault(reply)
-    if fault is not None or reply is None:
-        return fault
+def _checked_arrays(reply: Message, layout: Layout) -> ArrayRecord:
+    """Return the model in a training reply, its values unchecked; raise ``Fault`` if it is none."""
     if num_examples_of(reply) == 0:
-        return "trained on no examples"
-    if not reply.content.array_records:
-        return "sent no arrays"
-    return layout.mismatch(arrays_of(reply))
+        raise Fault("trained on no examples")
+    record = arrays_of(reply)
+    if record is None:
+        raise Fault("sent no arrays")
+    if mismatch := layout.mismatch(record):
+        raise Fault(mismatch)
+    return record

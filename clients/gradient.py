@@ -1,0 +1,109 @@
+"""The gradient of one batch, at the cost of its arithmetic.
+
+On a small model, autograd's bookkeeping costs several times the arithmetic. A step that is repeated
+often enough is therefore traced once, into the plain operations that autograd itself would run, and
+replayed without autograd: the same operations in the same order, hence the same bits.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from .tasks import Task
+
+logger = logging.getLogger("flwr.clients")
+Step = Callable[..., tuple[Sequence[Tensor], dict[str, Tensor]]]  # (inputs, targets, *parameters)
+TRACE_AFTER = 200  # eager steps of one shape; tracing costs about a second, mostly imports
+
+
+class Gradient:
+    """Gradient and metrics of a model's task on a batch.
+
+    Parameters
+    ----------
+    model, task : what is differentiated; the parameters are those that require a gradient
+    """
+
+    def __init__(self, model: nn.Module, task: Task) -> None:
+        self.model = model
+        self.task = task
+        self.names = [name for name, p in model.named_parameters() if p.requires_grad]
+        self._steps: dict[object, Step] = {}
+        self._seen: Counter[object] = Counter()
+
+    def __call__(
+        self, parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Return one gradient per parameter, and the metrics' sums over the batch.
+
+        Call it under ``torch.no_grad``.
+        """
+        key = (inputs.shape, inputs.dtype, inputs.device)
+        step = self._steps.get(key)
+        if step is None:
+            self._seen[key] += 1
+            if self._seen[key] <= TRACE_AFTER:
+                return self._eager(inputs, targets, *parameters)
+            step = self._steps[key] = self._trace(inputs, targets, *parameters)
+        return step(inputs, targets, *parameters)
+
+    @torch.enable_grad()  # type: ignore[no-untyped-call]
+    def _eager(
+        self, inputs: Tensor, targets: Tensor, *parameters: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        loss, sums = self.task(self.model(inputs), targets)
+        return torch.autograd.grad(loss, parameters), sums
+
+    def _trace(self, inputs: Tensor, targets: Tensor, *parameters: Tensor) -> Step:
+        """Record the step; keep to autograd where a replay would not be the same.
+
+        That is where the model has buffers, draws random numbers, changes tensors in place, or
+        decides by their values.
+        """
+        if next(self.model.buffers(), None) is not None:
+            return self._eager
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        @torch.enable_grad()  # type: ignore[no-untyped-call]
+        def step(
+            inputs: Tensor, targets: Tensor, *parameters: Tensor
+        ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+            leaves = [p.detach().requires_grad_() for p in parameters]
+            outputs = functional_call(self.model, dict(zip(self.names, leaves, strict=True)), (inputs,))
+            loss, sums = self.task(outputs, targets)
+            return torch.autograd.grad(loss, leaves), sums
+
+        random_state = torch.get_rng_state()
+        try:
+            graph = make_fx(step)(inputs, targets, *(p.detach() for p in parameters))
+        except RuntimeError as error:  # e.g. the value of a tensor decides what is computed
+            logger.debug("not traced: %s", error)
+            return self._eager
+        finally:
+            torch.set_rng_state(random_state)
+        for node in list(graph.graph.nodes):
+            if node.op == "call_function" and not _replayable(node.target):
+                return self._eager
+            if node.target is torch.ops.aten.detach.default:
+                node.replace_all_uses_with(node.args[0])
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+        step_: Step = graph.forward
+        return step_
+
+
+@lru_cache(maxsize=8)
+def gradient_of(model: nn.Module, task: Task) -> Gradient:
+    """Return the gradient of a model's task, kept so that it is traced once per process."""
+    return Gradient(model, task)
+
+
+def _replayable(operation: torch._ops.OpOverload) -> bool:
+    """Say whether an operation depends on its arguments alone and changes none of them."""
+    random = torch.Tag.nondeterministic_seeded in operation.tags
+    return not random and not operation._schema.is_mutable

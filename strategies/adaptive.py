@@ -1,0 +1,121 @@
+"""Adaptive server optimizers: FedAdagrad, FedAdam, FedYogi.
+
+Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: *Adaptive Federated Optimization*, ICLR
+2021, Algorithm 2. With D the mean pseudo-gradient of the round (all operations by coordinate):
+
+    m <- beta1 m + (1 - beta1) D
+    v <- v + D^2                                        Adagrad
+         beta2 v + (1 - beta2) D^2                      Adam
+         v - (1 - beta2) D^2 sign(v - D^2)              Yogi
+    P(D) = m / (sqrt(v) + epsilon)        epsilon is the paper's tau, the adaptivity
+
+Deviations: v starts at 0, the paper asks for v >= epsilon^2 (as Flower does). Options: ``epsilon_inside``
+gives m / sqrt(v + epsilon), which the FedExP paper's FedAdagrad uses; ``bias_correction`` divides m and v
+by 1 - beta^t as Kingma and Ba (2015) do, Algorithm 2 does not. Flower's own FedAdam corrects with the
+exponent t + 1, its FedYogi and FedAdagrad do not correct.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .checks import require
+from .server_optimizer import ServerOptimizer, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adaptive(ServerOptimizer):
+    """What the three have in common.
+
+    Parameters
+    ----------
+    beta1 : decay of the first moment m, in [0, 1); 0 uses the mean itself
+    epsilon : the adaptivity, 0 or above; large is nearly :class:`Identity`, scaled by 1 / epsilon
+    epsilon_inside : add epsilon to v under the square root instead of to the root
+    bias_correction : make up for m = v = 0 at the start
+    """
+
+    beta1: float = 0.9
+    epsilon: float = 1e-3
+    epsilon_inside: bool = False
+    bias_correction: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        require(0 <= self.beta1 < 1, "server_optimizer.beta1", self.beta1, "in [0, 1)")
+        valid = 0 <= self.epsilon < float("inf")
+        require(valid, "server_optimizer.epsilon", self.epsilon, "0 or above")
+
+    def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return m / (sqrt(v) + epsilon); 0 where both are 0."""
+        if not state:
+            zeros = torch.zeros_like(mean)
+            state = {"m": zeros, "v": zeros, "rounds": torch.tensor(0)}
+        rounds = state["rounds"] + 1
+        m = torch.lerp(state["m"], mean, 1 - self.beta1)
+        v = self._second_moment(state["v"], mean)
+        scale_m, scale_v = 1.0, 1.0
+        if self.bias_correction:
+            scale_m = 1 - self.beta1 ** int(rounds)
+            scale_v = self._second_bias(int(rounds))
+        root = v / scale_v
+        if self.epsilon_inside:
+            root.add_(self.epsilon).sqrt_()
+        else:
+            root.sqrt_().add_(self.epsilon)
+        root.clamp_min_(torch.finfo(root.dtype).tiny)  # 0 / 0 is no direction
+        direction = torch.div(m, root, out=root)
+        if scale_m != 1:
+            direction.div_(scale_m)
+        return direction, {"m": m, "v": v, "rounds": rounds}
+
+    @abstractmethod
+    def _second_moment(self, v: Tensor, mean: Tensor) -> Tensor:
+        """Return the next v, a new tensor."""
+
+    @abstractmethod
+    def _second_bias(self, rounds: int) -> float:
+        """Return E[v] / E[D^2] after so many rounds from v = 0, for a D that does not change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adagrad(Adaptive):
+    """v is the sum of all squares; the paper uses beta1 = 0."""
+
+    beta1: float = 0.0
+
+    def _second_moment(self, v: Tensor, mean: Tensor) -> Tensor:
+        return torch.addcmul(v, mean, mean)
+
+    def _second_bias(self, rounds: int) -> float:
+        return 1.0  # a sum is not meant to be an average
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(Adaptive):
+    """v is the exponential average of the squares with decay ``beta2``, in [0, 1)."""
+
+    beta2: float = 0.99
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        super().__post_init__()
+        require(0 <= self.beta2 < 1, "server_optimizer.beta2", self.beta2, "in [0, 1)")
+
+    def _second_moment(self, v: Tensor, mean: Tensor) -> Tensor:
+        return torch.mul(v, self.beta2).addcmul_(mean, mean, value=1 - self.beta2)
+
+    def _second_bias(self, rounds: int) -> float:
+        return float(1 - self.beta2**rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yogi(Adam):
+    """v moves towards the squares by a step that does not depend on how far they are."""
+
+    def _second_moment(self, v: Tensor, mean: Tensor) -> Tensor:
+        squared = mean * mean
+        sign = torch.sign(v - squared)
+        return torch.addcmul(v, squared, sign, value=self.beta2 - 1)

@@ -1,0 +1,33 @@
+"""Read Flower arrays without copying them."""
+
+import io
+from functools import lru_cache
+
+import numpy as np
+from flwr.app import Array
+
+
+def view(array: Array) -> np.ndarray:
+    """Return the array's values as a read-only view of its bytes.
+
+    ``Array.numpy()`` copies the data and parses the NPY header, which costs more than the arithmetic on
+    a small array; here each distinct header is parsed once.
+    """
+    data = array.data
+    size = int.from_bytes(data[8:10] if data[6] == 1 else data[8:12], "little")
+    start = (10 if data[6] == 1 else 12) + size
+    shape, fortran_order, dtype = _header(data[:start])
+    values = np.frombuffer(data, dtype, offset=start)
+    return values.reshape(shape, order="F" if fortran_order else "C")
+
+
+@lru_cache(maxsize=4096)
+def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Parse an NPY header (NumPy enhancement proposal 1)."""
+    stream = io.BytesIO(header)
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran_order, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("the array holds Python objects, expected numbers")
+    return shape, fortran_order, dtype

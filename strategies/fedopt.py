@@ -1,0 +1,36 @@
+"""FedAdagrad, FedAdam, FedYogi: FedAvg with an adaptive server optimizer.
+
+Reddi et al.: *Adaptive Federated Optimization*, ICLR 2021, Algorithm 2; the rule and its options stand in
+:mod:`strategies.adaptive`. ``step_size=Constant(eta)`` is the paper's server learning rate.
+"""
+
+from dataclasses import dataclass
+
+from .adaptive import Adagrad, Adam, Yogi
+from .pseudo_gradient import PseudoGradientStrategy
+from .server_optimizer import ServerOptimizer
+from .step_size import Constant, StepSize
+
+
+@dataclass(kw_only=True, eq=False)
+class FedAdagrad(PseudoGradientStrategy):
+    """FedAvg with :class:`~strategies.Adagrad` on the server."""
+
+    server_optimizer: ServerOptimizer = Adagrad()
+    step_size: StepSize = Constant(0.1)
+
+
+@dataclass(kw_only=True, eq=False)
+class FedAdam(PseudoGradientStrategy):
+    """FedAvg with :class:`~strategies.Adam` on the server."""
+
+    server_optimizer: ServerOptimizer = Adam()
+    step_size: StepSize = Constant(0.1)
+
+
+@dataclass(kw_only=True, eq=False)
+class FedYogi(PseudoGradientStrategy):
+    """FedAvg with :class:`~strategies.Yogi` on the server."""
+
+    server_optimizer: ServerOptimizer = Yogi()
+    step_size: StepSize = Constant(0.1)
