@@ -76,9 +76,10 @@ def table(curves: dict[str, pd.DataFrame]) -> Table:
     for heading in ("last accuracy", "best accuracy", "last loss"):
         out.add_column(heading, justify="right")
     for label, rows in curves.items():
-        test = rows[rows.split == "test"].sort_values("round")
-        accuracy = test[test.metric == "accuracy"].groupby("seed").value
-        loss = test[test.metric == "loss"].groupby("seed").value
+        test = rows[rows.split == "test"]
+        by_round = test.groupby(["metric", "seed", "round"]).value.mean()  # over the models
+        accuracy = by_round.get("accuracy", pd.Series(dtype=float)).groupby("seed")
+        loss = by_round.get("loss", pd.Series(dtype=float)).groupby("seed")
         out.add_row(
             label,
             str(rows.seed.nunique()),

@@ -1,13 +1,14 @@
 """All rounds of one run: train, aggregate, evaluate, write down."""
 
 import time
+from statistics import fmean
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from clients.app import load
 from clients.evaluation import evaluate
-from strategies import PseudoGradientStrategy
+from strategies import Grouped, PseudoGradientStrategy
 
 from .experiment import Experiment
 from .progress import Progress
@@ -23,17 +24,17 @@ def run_rounds(this: Experiment, grid: Grid, folder: RunFolder) -> None:
     model = this.model()
 
     def judged(arrays: ArrayRecord) -> dict[str, ArrayRecord]:
-        if isinstance(strategy, PseudoGradientStrategy):
+        if isinstance(strategy, PseudoGradientStrategy | Grouped):
             return strategy.models(arrays)
         return {"global": arrays}
 
     def evaluate_models(server_round: int) -> dict[str, float]:
-        result: dict[str, float] = {}
+        results = []
         for name, record in judged(arrays).items():
             load(model, record)
-            result = evaluate(model, this.test_examples, this.dataset.task)
-            folder.write(server_round, "test", name, result)
-        return result
+            results.append(evaluate(model, this.test_examples, this.dataset.task))
+            folder.write(server_round, "test", name, results[-1])
+        return {metric: fmean(result[metric] for result in results) for metric in results[0]}
 
     with folder.running(), Progress(cfg.rounds) as progress:
         progress.show(0, evaluate_models(0))
@@ -51,7 +52,8 @@ def run_rounds(this: Experiment, grid: Grid, folder: RunFolder) -> None:
                     requests = strategy.configure_evaluate(server_round, arrays, ConfigRecord(), grid)
                     answers = grid.send_and_receive(requests, timeout=cfg.timeout)
                     on_nodes = strategy.aggregate_evaluate(server_round, answers)
-                    (name,) = judged(arrays)
+                    names = list(judged(arrays))
+                    name = names[0] if len(names) == 1 else "own group"
                     folder.write(server_round, "node-test", name, _scalars(on_nodes))
                 tested = evaluate_models(server_round)
             progress.show(server_round, tested)

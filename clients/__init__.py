@@ -1,23 +1,27 @@
 """What a node does: local training and evaluation, behind one Flower ClientApp."""
 
 from .app import Node, client_app
-from .corrections import Correction, Proximal
+from .control_variate import ControlVariate
+from .corrections import Correction, GradientVariance, Proximal
 from .examples import Examples, Normalize
-from .schedules import Exponential, Schedule
+from .schedules import Exponential, Schedule, StepDecay
 from .tasks import Classification, LeastSquares, Task
 from .training import LocalTraining
 
 __all__ = [
     "Classification",
+    "ControlVariate",
     "Correction",
     "Examples",
     "Exponential",
+    "GradientVariance",
     "LeastSquares",
     "LocalTraining",
     "Node",
     "Normalize",
     "Proximal",
     "Schedule",
+    "StepDecay",
     "Task",
     "client_app",
 ]

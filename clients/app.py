@@ -4,7 +4,8 @@ A node knows nothing of the strategy it serves: what a round asks of it stands i
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections import ChainMap
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,9 +17,11 @@ from strategies import protocol
 from strategies.arrays import view
 from strategies.seeding import Purpose, torch_seed
 
-from .corrections import Correction, Proximal
+from .control_variate import ControlVariate
+from .corrections import Correction, GradientVariance, Proximal
 from .evaluation import evaluate
 from .examples import Examples
+from .gradient import full_gradient
 from .tasks import Task
 from .training import LocalTraining
 
@@ -54,28 +57,31 @@ def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         node = node_of(message, context)
-        config = message.content.config_records[protocol.CONFIG]
         load(node.model, message.content.array_records[protocol.ARRAYS])
+        config = message.content.config_records[protocol.CONFIG]
         server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         partition_id = _partition_id(context)
+        seed = torch_seed(
+            node.seed, Purpose.LOCAL_TRAINING, server_round=server_round, partition_id=partition_id
+        )
+        asked = corrections(node, message.content, context.state)
         started = time.perf_counter()
         metrics = node.training(
             node.model,
             node.train,
             node.task,
             server_round=server_round,
-            seed=torch_seed(
-                node.seed,
-                Purpose.LOCAL_TRAINING,
-                server_round=server_round,
-                partition_id=partition_id,
-            ),
-            corrections=corrections(node.model, config.get(protocol.PROXIMAL_MU, 0.0)),  # type: ignore[arg-type]
+            seed=seed,
+            corrections=asked,
+            memory=context.state,
         )
+        parameters = [p for p in node.model.parameters() if p.requires_grad]
+        records = [correction.finish(parameters, metrics) for correction in asked]
         metrics[protocol.CLIENT_SECONDS] = time.perf_counter() - started
         metrics[protocol.NUM_EXAMPLES] = len(node.train)
         metrics[protocol.PARTITION_ID] = partition_id
-        return _reply(message, metrics, ArrayRecord(node.model.state_dict()))
+        arrays = {protocol.ARRAYS: ArrayRecord(node.model.state_dict())}
+        return _reply(message, metrics, dict(ChainMap(arrays, *records)))
 
     @app.evaluate()
     def evaluate_(message: Message, context: Context) -> Message:
@@ -89,11 +95,25 @@ def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
     return app
 
 
-def corrections(model: nn.Module, proximal_mu: float) -> Sequence[Correction]:
-    """Return the corrections that a round's message asks for; call it after :func:`load`."""
-    if proximal_mu == 0:
-        return ()
-    return (Proximal.around([p for p in model.parameters() if p.requires_grad], proximal_mu),)
+def corrections(node: Node, content: RecordDict, state: RecordDict) -> list[Correction]:
+    """Return the corrections that a round's message asks for; call it after :func:`load`.
+
+    ``state`` is the node's own, in which SCAFFOLD's c_k lives.
+    """
+    config = content.config_records[protocol.CONFIG]
+    named = {name: p for name, p in node.model.named_parameters() if p.requires_grad}
+    asked: list[Correction] = []
+    if config.get(protocol.GRADIENT_VARIANCE):
+        asked.append(GradientVariance())
+    if mu := config.get(protocol.PROXIMAL_MU):
+        asked.append(Proximal(list(named.values()), float(mu)))  # type: ignore[arg-type]
+    if protocol.CONTROL in content.array_records:
+        at_start = None
+        if config.get(protocol.CONTROL_OPTION) == 1:
+            at_start = full_gradient(node.model, node.train, node.task, node.training.batch_size)
+        sent = content.array_records[protocol.CONTROL]
+        asked.append(ControlVariate(named, sent, state, at_start))
+    return asked
 
 
 @torch.no_grad()
@@ -111,8 +131,8 @@ def _partition_id(context: Context) -> int:
     return int(context.node_config[protocol.PARTITION_ID])
 
 
-def _reply(message: Message, metrics: dict[str, float], arrays: ArrayRecord | None = None) -> Message:
-    content = RecordDict({protocol.METRICS: MetricRecord(dict(metrics))})
-    if arrays is not None:
-        content[protocol.ARRAYS] = arrays
+def _reply(
+    message: Message, metrics: dict[str, float], arrays: dict[str, ArrayRecord] | None = None
+) -> Message:
+    content = RecordDict({protocol.METRICS: MetricRecord(dict(metrics)), **(arrays or {})})
     return Message(content, reply_to=message)

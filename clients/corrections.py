@@ -1,46 +1,76 @@
-"""Corrections: edits of the gradient between the backward pass and the optimiser's step.
+"""Corrections: what a method does on the node between the backward pass and the optimiser's step.
 
-FedProx and its kin differ from FedAvg on the node by one line each; that line is a correction.
+FedProx and its kin differ from FedAvg on the node by a term in the gradient, and by what they tell the
+server in the end. A correction is both.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
+from flwr.app import ArrayRecord
 from torch import Tensor
 from torch.nn import Parameter
 
+from strategies import protocol
+
 
 class Correction(ABC):
-    """One edit of the gradients, in place."""
+    """An edit or an observation of the gradients of one round, made anew for each round."""
 
     @abstractmethod
     def __call__(self, parameters: Sequence[Parameter]) -> None:
-        """Edit ``p.grad`` of every parameter."""
+        """Edit or observe ``p.grad`` of every parameter, once in each step."""
+
+    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+        """Return what else the reply carries; may add to ``metrics``. Called after the last step."""
+        return {}
 
 
-@dataclass(frozen=True)
 class Proximal(Correction):
     """g <- g + mu (w - w_t): the gradient of (mu/2) ||w - w_t||^2 (FedProx, Algorithm 2).
 
     Parameters
     ----------
+    parameters : at the values that the server sent, w_t
     mu : strength; 0 is FedAvg
-    anchor : w_t, the parameters as the server sent them, one tensor each
     """
 
-    mu: float
-    anchor: Sequence[Tensor]
+    def __init__(self, parameters: Sequence[Parameter], mu: float) -> None:
+        self.anchor = [p.detach().clone() for p in parameters]
+        self.mu = mu
 
-    @classmethod
-    def around(cls, parameters: Sequence[Parameter], mu: float) -> "Proximal":
-        """Anchor the term at the parameters' present values."""
-        return cls(mu, [p.detach().clone() for p in parameters])
-
-    @torch.no_grad()
     def __call__(self, parameters: Sequence[Parameter]) -> None:
-        """Add mu (w - w_t)."""
         for p, start in zip(parameters, self.anchor, strict=True):
             if p.grad is not None:
-                p.grad.add_(p - start, alpha=self.mu)
+                p.grad.add_(p.detach() - start, alpha=self.mu)
+
+
+class GradientVariance(Correction):
+    """Reports how much the gradient varies from step to step: for ``InverseVariance`` weights.
+
+    The variance over the round's steps (divided by steps - 1; 0 for a single step), averaged over all
+    coordinates; Welford's algorithm.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.means: list[Tensor] = []
+        self.squares: list[Tensor] = []
+
+    def __call__(self, parameters: Sequence[Parameter]) -> None:
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        if not self.means:
+            self.means = [torch.zeros_like(g) for g in gradients]
+            self.squares = [torch.zeros_like(g) for g in gradients]
+        self.steps += 1
+        for g, mean, square in zip(gradients, self.means, self.squares, strict=True):
+            change = g - mean
+            mean.add_(change, alpha=1 / self.steps)
+            square.addcmul_(change, g - mean)
+
+    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+        coordinates = sum(square.numel() for square in self.squares)
+        total = sum(float(square.double().sum()) for square in self.squares)
+        metrics[protocol.GRADIENT_VARIANCE] = total / coordinates / max(self.steps - 1, 1)
+        return {}

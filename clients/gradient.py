@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from .examples import Examples
 from .tasks import Task
 
 logger = logging.getLogger("flwr.clients")
@@ -101,6 +102,24 @@ class Gradient:
 def gradient_of(model: nn.Module, task: Task) -> Gradient:
     """Return the gradient of a model's task, kept so that it is traced once per process."""
     return Gradient(model, task)
+
+
+@torch.enable_grad()  # type: ignore[no-untyped-call]
+def full_gradient(model: nn.Module, examples: Examples, task: Task, batch_size: int | None) -> list[Tensor]:
+    """Return the gradient of all examples at the model's parameters, the mean over its batches.
+
+    The model is in evaluation mode meanwhile: no dropout, running statistics as they are.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    size, device = len(examples), parameters[0].device
+    model.eval()
+    total = [torch.zeros_like(p) for p in parameters]
+    for start in range(0, size, batch_size or size):
+        inputs, targets = examples.batch(slice(start, start + (batch_size or size)), device)
+        loss, _ = task(model(inputs), targets)
+        for sum_, g in zip(total, torch.autograd.grad(loss, parameters), strict=True):
+            sum_.add_(g, alpha=len(targets) / size)
+    return total
 
 
 def _replayable(operation: torch._ops.OpOverload) -> bool:

@@ -34,3 +34,26 @@ class Exponential(Schedule):
     def __call__(self, server_round: int) -> float:
         """Return the factor."""
         return float(self.gamma ** (server_round - 1 + self.ahead))
+
+
+@dataclass(frozen=True)
+class StepDecay(Schedule):
+    """gamma ** floor((round - 1) / every): torch's StepLR, counted in rounds.
+
+    Parameters
+    ----------
+    every : rounds between decays
+    gamma : factor of each decay, in (0, 1]
+    """
+
+    every: int
+    gamma: float
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        require(self.every >= 1, "client.schedule.every", self.every, "1 or more")
+        require(0 < self.gamma <= 1, "client.schedule.gamma", self.gamma, "in (0, 1]")
+
+    def __call__(self, server_round: int) -> float:
+        """Return the factor."""
+        return float(self.gamma ** ((server_round - 1) // self.every))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from flwr.app import RecordDict
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -15,6 +16,7 @@ from strategies.checks import require
 from .corrections import Correction
 from .examples import Examples
 from .gradient import gradient_of
+from .optimizer_state import keep, prepare
 from .schedules import Exponential, Schedule
 from .tasks import Task
 
@@ -25,11 +27,13 @@ class LocalTraining:
 
     Parameters
     ----------
-    optimizer : builds a ``torch.optim`` optimiser from the parameters, fresh in each round
+    optimizer : builds a ``torch.optim`` optimiser from the parameters
     local_epochs, local_steps : how long to train; exactly one of them is set
     batch_size : examples per step; None takes all of the node's examples at once
     schedule : factor on the optimiser's learning rate, by round
     max_grad_norm : clip the gradient's global norm to this before each step; None does not clip
+    keep_optimizer : the optimiser's state (momentum, moments) stays at the node from round to round;
+        False starts each round with a fresh one
     """
 
     optimizer: Callable[[list[nn.Parameter]], Optimizer]
@@ -38,6 +42,7 @@ class LocalTraining:
     batch_size: int | None = 32
     schedule: Schedule = Exponential()
     max_grad_norm: float | None = None
+    keep_optimizer: bool = False
 
     def __post_init__(self) -> None:
         """Refuse counts and rates out of range, in one line each."""
@@ -64,17 +69,21 @@ class LocalTraining:
         server_round: int,
         seed: int,
         corrections: Sequence[Correction] = (),
+        memory: RecordDict | None = None,
     ) -> dict[str, float]:
         """Train ``model`` in place; return the metrics, averaged over the examples seen.
 
-        ``seed`` decides the order of the examples and whatever the model draws (dropout).
+        ``seed`` decides the order of the examples and whatever the model draws (dropout); ``memory``
+        is where a kept optimiser's state lives on.
         """
         parameters = [p for p in model.parameters() if p.requires_grad]
         device = parameters[0].device
         optimizer = self.optimizer(parameters)
-        for group in optimizer.param_groups:
-            group["lr"] *= self.schedule(server_round)
+        kept = memory if self.keep_optimizer else None
+        rate = prepare(optimizer, self.schedule(server_round), kept)
         step = _bare_step(optimizer)
+        end_epoch = getattr(optimizer, "epoch_step", None)
+        per_epoch = self._steps_per_epoch(len(examples))
         gradient = gradient_of(model, task)
         order = torch.Generator().manual_seed(seed)
         _seed_model(seed, device)
@@ -94,8 +103,15 @@ class LocalTraining:
                 totals[name] = totals[name] + value if name in totals else value
             seen += len(targets)
             steps += 1
+            if end_epoch is not None and steps % per_epoch == 0:
+                end_epoch()
+        if kept is not None:
+            keep(optimizer, kept)
         means = {name: float(total) / seen for name, total in totals.items()}
-        return {**means, protocol.LOCAL_STEPS: steps}
+        return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
+
+    def _steps_per_epoch(self, size: int) -> int:
+        return -(-size // (self.batch_size or size))
 
     def _batches(
         self, examples: Examples, device: torch.device, order: torch.Generator
@@ -103,7 +119,7 @@ class LocalTraining:
         """Yield each step's inputs and targets: reshuffled every epoch, the last batch shorter."""
         size = len(examples)
         batch_size = min(self.batch_size or size, size)
-        per_epoch = -(-size // batch_size)
+        per_epoch = self._steps_per_epoch(size)
         steps = self.local_steps or per_epoch * (self.local_epochs or 0)
         if batch_size == size:
             whole = examples.batch(slice(None), device)

@@ -1,17 +1,21 @@
 """Flower strategies: the server side of federated-learning papers, as parts that compose."""
 
 from .adaptive import Adagrad, Adam, Yogi
+from .erosion import Erosion
 from .fedavg import FedAvg, FedAvgM
 from .fedexp import FedExP
 from .fedgma import FedGMA
 from .fedopt import FedAdagrad, FedAdam, FedYogi
 from .fedprox import FedProx
+from .grouped import Grouped, LocalOnly
 from .mask import AgreementMask, AndMask, Mask, NoMask
 from .pseudo_gradient import PseudoGradientStrategy, TooManyFailedRounds
+from .scaffold import Scaffold
 from .server_optimizer import Identity, Momentum, ServerOptimizer
 from .step_size import Constant, Extrapolated, StepSize
 from .updates import Updates
-from .weighting import ByExamples, Uniform, Weighting
+from .weight_erosion import WeightErosion, WeightErosionForAll
+from .weighting import ByExamples, InverseVariance, Uniform, Weighting
 
 __all__ = [
     "Adagrad",
@@ -20,6 +24,7 @@ __all__ = [
     "AndMask",
     "ByExamples",
     "Constant",
+    "Erosion",
     "Extrapolated",
     "FedAdagrad",
     "FedAdam",
@@ -29,16 +34,22 @@ __all__ = [
     "FedGMA",
     "FedProx",
     "FedYogi",
+    "Grouped",
     "Identity",
+    "InverseVariance",
+    "LocalOnly",
     "Mask",
     "Momentum",
     "NoMask",
     "PseudoGradientStrategy",
+    "Scaffold",
     "ServerOptimizer",
     "StepSize",
     "TooManyFailedRounds",
     "Uniform",
     "Updates",
+    "WeightErosion",
+    "WeightErosionForAll",
     "Weighting",
     "Yogi",
 ]

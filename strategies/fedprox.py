@@ -9,7 +9,7 @@ client that reads ``proximal-mu``. Reduction: mu = 0 is FedAvg.
 
 from dataclasses import dataclass
 
-from flwr.app import ConfigRecord
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from . import protocol
 from .checks import require
@@ -27,5 +27,7 @@ class FedProx(PseudoGradientStrategy):
         super().__post_init__()
         require(0 <= self.mu < float("inf"), "strategy.mu", self.mu, "0 or above")
 
-    def _record(self, server_round: int, config: ConfigRecord) -> ConfigRecord:
-        return ConfigRecord({**super()._record(server_round, config), protocol.PROXIMAL_MU: self.mu})
+    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        return super()._content(
+            server_round, arrays, ConfigRecord({**config, protocol.PROXIMAL_MU: self.mu})
+        )

@@ -94,28 +94,29 @@ class Layout:
         widest = np.result_type(*(np.dtype(layer.dtype) for layer in self.parameters))
         return torch.from_numpy(np.empty(0, widest)).dtype
 
-    def flatten(self, record: ArrayRecord) -> tuple[Tensor, Tensor]:
-        """Return the parameters [P] in :attr:`dtype` and the buffers [B] in float64."""
-        parameters = torch.empty(self.num_parameters, dtype=self.dtype)
-        buffers = torch.empty(self.num_buffers, dtype=torch.float64)
-        flat = {False: parameters.numpy(), True: buffers.numpy()}
-        for layer in self.layers:
-            flat[layer.buffer][layer.columns] = arrays.view(record[layer.name]).reshape(-1)
-        return parameters, buffers
+    def flatten_parameters(self, record: ArrayRecord) -> Tensor:
+        """Return the record's parameters [P] in :attr:`dtype`."""
+        return _flatten(record, self.parameters, torch.empty(self.num_parameters, dtype=self.dtype))
 
-    def record(self, parameters: Tensor, buffers: Tensor) -> ArrayRecord:
-        """Return the inverse of :meth:`flatten`: named arrays in their own shapes and dtypes."""
+    def flatten_buffers(self, record: ArrayRecord) -> Tensor:
+        """Return the record's buffers [B] in float64."""
+        return _flatten(record, self.buffers, torch.empty(self.num_buffers, dtype=torch.float64))
+
+    def record(self, parameters: Tensor, buffers: Tensor | None) -> ArrayRecord:
+        """Return named arrays in their own shapes and dtypes; without buffers where they are None."""
         named: OrderedDict[str, Array] = OrderedDict()
-        for layer in self.layers:
-            values = (buffers if layer.buffer else parameters)[layer.columns].numpy()
+        for layer in self.parameters if buffers is None else self.layers:
+            source = buffers if layer.buffer and buffers is not None else parameters
+            values = source[layer.columns].numpy()
             if not np.issubdtype(np.dtype(layer.dtype), np.floating):
                 values = values.round()
             named[layer.name] = Array(values.reshape(layer.shape).astype(layer.dtype, copy=False))
         return ArrayRecord(named)
 
-    def mismatch(self, record: ArrayRecord) -> str | None:
+    def mismatch(self, record: ArrayRecord, *, parameters_only: bool = False) -> str | None:
         """Say in words how ``record`` differs from this layout; None when it fits."""
-        expected = {layer.name: layer for layer in self.layers}
+        layers = self.parameters if parameters_only else self.layers
+        expected = {layer.name: layer for layer in layers}
         if missing := [name for name in expected if name not in record]:
             return f"lacks {', '.join(map(repr, missing[:3]))} of the model's arrays"
         if extra := [name for name in record if name not in expected]:
@@ -124,3 +125,10 @@ class Layout:
             if tuple(array.shape) != expected[name].shape:
                 return f"{name!r} has shape {tuple(array.shape)}, the model's {expected[name].shape}"
         return None
+
+
+def _flatten(record: ArrayRecord, layers: Sequence[Layer], out: Tensor) -> Tensor:
+    values = out.numpy()
+    for layer in layers:
+        values[layer.columns] = arrays.view(record[layer.name]).reshape(-1)
+    return out

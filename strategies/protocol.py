@@ -7,11 +7,13 @@ counterpart: a stock strategy with our ClientApp, a stock ClientApp with our str
 ARRAYS = "arrays"  # ArrayRecord: the model, every parameter and buffer by name
 CONFIG = "config"  # ConfigRecord: what the server tells a node about this round
 METRICS = "metrics"  # MetricRecord: what a node tells the server about its work
+CONTROL = "control"  # ArrayRecord: SCAFFOLD's variate c; in a reply, the change of c_k
 
 # Keys of the ConfigRecord.
 SERVER_ROUND = "server-round"
 PROXIMAL_MU = "proximal-mu"
 SOURCE_HASH = "source-hash"
+CONTROL_OPTION = "control-option"  # how c_k is renewed, 1 or 2
 
 # Keys of the MetricRecord.
 NUM_EXAMPLES = "num-examples"
@@ -20,6 +22,8 @@ LOSS = "loss"
 ACCURACY = "accuracy"
 LOCAL_STEPS = "local-steps"
 CLIENT_SECONDS = "client-seconds"
+LEARNING_RATE = "learning-rate"
+GRADIENT_VARIANCE = "gradient-variance"  # also the key of the ConfigRecord that asks for it
 
 # Keys that a strategy adds to the metrics of a round.
 STEP_SIZE = "step-size"

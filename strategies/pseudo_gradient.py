@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -27,7 +27,7 @@ from . import protocol
 from .checks import require
 from .layout import BUFFER_NAMES, Layout
 from .mask import Mask, NoMask
-from .replies import Collected, Fault, checked, collect, mean_metrics, num_examples_of
+from .replies import Fault, checked, collect, mean_metrics, num_examples_of, scalar_metrics
 from .roster import Roster, sample
 from .server_optimizer import Identity, ServerOptimizer
 from .step_size import Constant, StepSize
@@ -59,6 +59,8 @@ class PseudoGradientStrategy(Strategy):
     query_partitions : ask each node once for its partition id; False for a ClientApp without a query
         function, whose nodes are then ordered by node id
     node_timeout : how many seconds to wait for nodes to connect
+    members : the partitions that take part; None for all
+    group : labels the messages, where several strategies share a round (:class:`~strategies.Grouped`)
     seed : decides which partitions train in which round
     """
 
@@ -75,6 +77,8 @@ class PseudoGradientStrategy(Strategy):
     buffer_names: tuple[str, ...] = BUFFER_NAMES
     query_partitions: bool = True
     node_timeout: float = 120.0
+    members: tuple[int, ...] | None = None
+    group: str = ""
     seed: int = 0
 
     _layout: Layout | None = field(default=None, init=False, repr=False)
@@ -97,6 +101,11 @@ class PseudoGradientStrategy(Strategy):
             asked, population = self.nodes_per_round or self.num_nodes, self.num_nodes
             require(asked <= population, "nodes_per_round", asked, f"at most num_nodes={population}")
             require(self.min_replies <= asked, "min_replies", self.min_replies, f"at most {asked}")
+            if asked < self.mask.min_nodes:
+                raise ValueError(
+                    f"mask={type(self.mask).__name__} needs at least {self.mask.min_nodes} nodes in a "
+                    f"round, and nodes_per_round={asked}: a single node agrees with itself everywhere"
+                )
         self._roster = Roster(self.query_partitions, self.node_timeout)
         self._iterates = deque(maxlen=self.average_last)
 
@@ -108,9 +117,10 @@ class PseudoGradientStrategy(Strategy):
         """Choose the round's nodes and send each of them the model w[t]."""
         self._start_from(arrays)
         available = self._available(grid)
-        chosen = sample(list(available), self.nodes_per_round or len(available), self.seed, server_round)
+        chosen = self.choose(list(available), server_round)
         self._asked = {partition_id: available[partition_id] for partition_id in chosen}
-        return self._messages(self._asked, MessageType.TRAIN, server_round, arrays, config)
+        content = self._content(server_round, arrays, config)
+        return self._messages(content, MessageType.TRAIN)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -122,21 +132,24 @@ class PseudoGradientStrategy(Strategy):
         TooManyFailedRounds : when that happens ``max_failed_rounds`` times in a row
         """
         assert self._layout is not None, "configure_train comes before aggregate_train"
-        collected = collect(replies, self._asked, self._layout, self._parameters)
+        collected = collect(replies, self._asked, self._layout, self._parameters, self.extra_record)
         for partition_id, reason in collected.faults.items():
             logger.warning("round %d: partition %d left out: %s", server_round, partition_id, reason)
-        kept = len(collected.messages)
+        updates = collected.updates
+        kept = len(updates.partition_ids)
         metrics: dict[str, float | int] = {
             protocol.REPLIES: kept,
             protocol.FAILED: len(collected.faults),
         }
-        if kept < self.min_replies:
-            self._fail(server_round, kept, collected.faults)
+        lack = f"{kept} sound replies, min_replies={self.min_replies}"
+        if kept < self.min_replies or (lack := self.weighting.lacks(updates) or ""):
+            self._fail(server_round, lack, collected.faults)
             return None, MetricRecord(dict(metrics))
         self._failed_rounds = 0
-        metrics[protocol.STEP_SIZE] = self._step(server_round, collected.updates)
-        metrics |= mean_metrics(collected.messages)
-        self._received(collected)
+        metrics[protocol.STEP_SIZE] = self._step(server_round, updates)
+        metrics |= mean_metrics(updates.metrics, updates.num_examples) | self.round_metrics()
+        if collected.extra is not None:
+            self._absorb(collected.extra)
         self._iterates.append((self._parameters, self._buffers))
         return self._layout.record(self._parameters, self._buffers), MetricRecord(dict(metrics))
 
@@ -161,7 +174,9 @@ class PseudoGradientStrategy(Strategy):
             return []
         self._asked = self._available(grid)
         (judged,) = self.models(arrays).values()
-        return self._messages(self._asked, MessageType.EVALUATE, server_round, judged, config)
+        told = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
+        content = RecordDict({protocol.ARRAYS: judged, protocol.CONFIG: told})
+        return self._messages(content, MessageType.EVALUATE)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
@@ -173,7 +188,10 @@ class PseudoGradientStrategy(Strategy):
             except Fault as fault:
                 logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, fault)
         sound = [reply for reply in sound if num_examples_of(reply) > 0]
-        return MetricRecord(dict(mean_metrics(sound))) if sound else None
+        if not sound:
+            return None
+        metrics = scalar_metrics(sound)
+        return MetricRecord(dict(mean_metrics(metrics, metrics.pop(protocol.NUM_EXAMPLES))))
 
     # ---- what is judged, saved and shown -------------------------------------------------------
 
@@ -186,6 +204,12 @@ class PseudoGradientStrategy(Strategy):
         parameters, buffers = zip(*self._iterates, strict=True)
         mean = self._layout.record(torch.stack(parameters).mean(0), torch.stack(buffers).mean(0))
         return {"average": mean}
+
+    def check(self, arrays: ArrayRecord) -> Layout:
+        """Return the model's layout; raise ``ValueError`` for a model that a part cannot work with."""
+        layout = Layout.of(arrays, self.buffer_names)
+        self.weighting.check(layout)
+        return layout
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next round depends on, the current arrays aside."""
@@ -236,51 +260,56 @@ class PseudoGradientStrategy(Strategy):
 
     # ---- for subclasses ------------------------------------------------------------------------
 
-    def _received(self, collected: Collected) -> None:
-        """Use what else the sound replies carry; nothing by default."""
+    extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
 
-    def _record(self, server_round: int, config: ConfigRecord) -> ConfigRecord:
-        """Return what a node is told about the round."""
-        return ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
+    def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
+        """Return the partitions to ask in this round, out of those that are connected."""
+        count = self.nodes_per_round or len(partition_ids)
+        return sample(partition_ids, count, self.seed, server_round)
+
+    def round_metrics(self) -> dict[str, float]:
+        """Return what else the round's metrics should show."""
+        return {}
+
+    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        """Return what every node of the round is sent; a subclass adds its own."""
+        told = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
+        if self.weighting.asks_for:
+            told[self.weighting.asks_for] = True
+        return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: told})
+
+    def _absorb(self, extra: Tensor) -> None:
+        """Use the rows [K, P] of the ``extra_record``; the step has been taken."""
 
     # ---- private -------------------------------------------------------------------------------
 
     def _start_from(self, arrays: ArrayRecord) -> None:
         """Take ``arrays`` as w[t]."""
         if self._layout is None:
-            self._layout = Layout.of(arrays, self.buffer_names)
-        self._parameters, self._buffers = self._layout.flatten(arrays)
+            self._layout = self.check(arrays)
+        self._parameters = self._layout.flatten_parameters(arrays)
+        self._buffers = self._layout.flatten_buffers(arrays)
         if not self._iterates:
             self._iterates.append((self._parameters, self._buffers))
 
     def _available(self, grid: Grid) -> dict[int, int]:
         first = not self._roster.partition_of
         wanted = (self.num_nodes or self.nodes_per_round or self.min_replies) if first else 1
-        return self._roster.available(grid, wanted)
+        nodes = self._roster.available(grid, wanted)
+        if self.members is None:
+            return nodes
+        return {k: nodes[k] for k in self.members if k in nodes}
 
-    def _messages(
-        self,
-        nodes: dict[int, int],
-        message_type: str,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-    ) -> list[Message]:
-        record = self._record(server_round, config)
-        content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: record})
-        return [Message(content, node, message_type) for node in nodes.values()]
+    def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
+        nodes = self._asked.values()
+        return [Message(content, node, message_type, group_id=self.group) for node in nodes]
 
-    def _fail(self, server_round: int, kept: int, faults: dict[int, str]) -> None:
+    def _fail(self, server_round: int, lack: str, faults: dict[int, str]) -> None:
         self._failed_rounds += 1
-        logger.warning(
-            "round %d: %d sound replies, min_replies=%d: the model stays as it was",
-            server_round,
-            kept,
-            self.min_replies,
-        )
+        logger.warning("round %d: %s: the model stays as it was", server_round, lack)
         if self._failed_rounds >= self.max_failed_rounds:
             reasons = "; ".join(f"partition {p} {r}" for p, r in list(faults.items())[:3])
             raise TooManyFailedRounds(
-                f"{self._failed_rounds} rounds in a row had fewer than min_replies="
-                f"{self.min_replies} sound replies (last: {reasons})"
+                f"{self._failed_rounds} rounds in a row failed: {lack} (left out in the last: "
+                f"{reasons or 'none'}); look at the nodes, or lower min_replies"
             )

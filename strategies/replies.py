@@ -27,47 +27,70 @@ class Collected:
     Parameters
     ----------
     updates : the sound ones, stacked
-    messages : the same replies as messages, in the same order
+    extra : [K, P], what else each of them carries (SCAFFOLD's variates); None when nothing was asked for
     faults : {partition id: reason} for every node that was asked and is left out
     """
 
     updates: Updates
-    messages: tuple[Message, ...]
+    extra: Tensor | None
     faults: dict[int, str]
 
 
 def collect(
-    replies: Iterable[Message], asked: dict[int, int], layout: Layout, parameters: Tensor
+    replies: Iterable[Message],
+    asked: dict[int, int],
+    layout: Layout,
+    start: Tensor,
+    extra: str | None = None,
 ) -> Collected:
     """Check the replies of the nodes ``asked`` ({partition id: node id}) and stack the sound ones.
 
-    ``parameters`` [P] are those the nodes started from: Delta_k = parameters - w_k.
+    Parameters
+    ----------
+    start : [P], the parameters that the nodes started from: Delta_k = start - w_k
+    extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
     """
     by_node = {reply.metadata.src_node_id: reply for reply in replies}
     deltas = torch.empty(len(asked), layout.num_parameters, dtype=layout.dtype)
     buffers = torch.empty(len(asked), layout.num_buffers, dtype=torch.float64)
+    extras = torch.empty_like(deltas) if extra else None
     sound: dict[int, Message] = {}
     faults: dict[int, str] = {}
     for partition_id, node_id in sorted(asked.items()):
+        row = len(sound)
         try:
             reply = checked(by_node.get(node_id))
-            received, buffers[len(sound)] = layout.flatten(_checked_arrays(reply, layout))
-            delta = torch.sub(parameters, received, out=deltas[len(sound)])
-            if not (delta.isfinite().all() and buffers[len(sound)].isfinite().all()):
+            if num_examples_of(reply) == 0:
+                raise Fault("trained on no examples")
+            record = _fitting(arrays_of(reply), "arrays", layout)
+            torch.sub(start, layout.flatten_parameters(record), out=deltas[row])
+            buffers[row] = layout.flatten_buffers(record)
+            parts = [deltas[row], buffers[row]]
+            if extra and extras is not None:
+                found = reply.content.array_records.get(extra)
+                fitting = _fitting(found, f"{extra!r} record", layout, parameters_only=True)
+                extras[row] = layout.flatten_parameters(fitting)
+                parts.append(extras[row])
+            if not all(part.isfinite().all() for part in parts):
                 raise Fault("sent NaN or infinite values")
-            sound[partition_id] = reply
         except Fault as fault:
             faults[partition_id] = str(fault)
+        except ValueError as error:  # bytes that are not the array that they claim to be
+            faults[partition_id] = f"sent unreadable arrays ({error})"
+        else:
+            sound[partition_id] = reply
     kept = len(sound)
-    counts = [num_examples_of(reply) for reply in sound.values()]
+    metrics = scalar_metrics(sound.values())
     updates = Updates(
         deltas[:kept],
         buffers[:kept],
-        torch.tensor(counts, dtype=torch.float64),
+        metrics.pop(protocol.NUM_EXAMPLES, torch.zeros(0, dtype=torch.float64)),
         tuple(sound),
         layout,
+        start,
+        metrics,
     )
-    return Collected(updates, tuple(sound.values()), faults)
+    return Collected(updates, None if extras is None else extras[:kept], faults)
 
 
 def arrays_of(message: Message) -> ArrayRecord | None:
@@ -92,19 +115,21 @@ def num_examples_of(message: Message) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
-def mean_metrics(messages: Iterable[Message]) -> dict[str, float]:
-    """Average every scalar metric that all messages carry, weighted by ``num-examples``; at least one."""
-    messages = list(messages)
-    weights = [num_examples_of(message) for message in messages]
-    scalars = [
-        {k: float(v) for k, v in metrics_of(message).items() if isinstance(v, int | float)}
-        for message in messages
-    ]
-    shared = set.intersection(*map(set, scalars)) - {protocol.NUM_EXAMPLES, protocol.PARTITION_ID}
+def scalar_metrics(messages: Iterable[Message]) -> dict[str, Tensor]:
+    """Return {name: [K] in float64}: every scalar metric that all of the messages carry."""
+    records = [metrics_of(message) for message in messages]
+    names = set.intersection(*map(set, records)) if records else set()
     return {
-        key: sum(w * values[key] for w, values in zip(weights, scalars, strict=True)) / sum(weights)
-        for key in sorted(shared)
+        name: torch.tensor([record[name] for record in records], dtype=torch.float64)
+        for name in sorted(names - {protocol.PARTITION_ID})
+        if all(isinstance(record[name], int | float) for record in records)
     }
+
+
+def mean_metrics(metrics: dict[str, Tensor], num_examples: Tensor) -> dict[str, float]:
+    """Average each metric [K] over the nodes, weighted by their numbers of examples [K]."""
+    weights = num_examples / num_examples.sum()
+    return {name: float(weights @ values) for name, values in metrics.items()}
 
 
 def checked(reply: Message | None) -> Message:
@@ -126,13 +151,12 @@ def checked(reply: Message | None) -> Message:
     return reply
 
 
-def _checked_arrays(reply: Message, layout: Layout) -> ArrayRecord:
-    """Return the model in a training reply, its values unchecked; raise ``Fault`` if it is none."""
-    if num_examples_of(reply) == 0:
-        raise Fault("trained on no examples")
-    record = arrays_of(reply)
+def _fitting(
+    record: ArrayRecord | None, what: str, layout: Layout, *, parameters_only: bool = False
+) -> ArrayRecord:
+    """Return a record that has the model's names and shapes; raise ``Fault`` for another."""
     if record is None:
-        raise Fault("sent no arrays")
-    if mismatch := layout.mismatch(record):
+        raise Fault(f"sent no {what}")
+    if mismatch := layout.mismatch(record, parameters_only=parameters_only):
         raise Fault(mismatch)
     return record

@@ -1,6 +1,6 @@
 """Updates: what the nodes of one round sent, as the four parts see it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ class Updates:
     num_examples : [K] in float64, on how many examples each node trained
     partition_ids : K partition ids, ascending
     layout : the layer table that says which columns belong to which array
+    start : [P], w_t, the parameters that the nodes started from
+    metrics : {name: [K] in float64}, every scalar metric that all of the nodes sent
     """
 
     deltas: Tensor
@@ -26,6 +28,8 @@ class Updates:
     num_examples: Tensor
     partition_ids: tuple[int, ...]
     layout: Layout
+    start: Tensor
+    metrics: dict[str, Tensor] = field(default_factory=dict)
 
     def mean(self, weights: Tensor) -> Tensor:
         """Return the mean pseudo-gradient [P]: sum over k of alpha_k * Delta_k.

@@ -6,10 +6,13 @@ they differ from layer to layer. What it remembers between rounds goes in and ou
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from . import protocol
+from .layout import Layout
 from .updates import Updates
 
 State = dict[str, Tensor]
@@ -17,6 +20,18 @@ State = dict[str, Tensor]
 
 class Weighting(ABC):
     """The letter alpha of the update rule."""
+
+    asks_for: ClassVar[str | None] = None  # a metric that the nodes must compute and send
+
+    def check(self, layout: Layout) -> None:
+        """Raise ``ValueError`` for a model that this weighting cannot work with."""
+        return None
+
+    def lacks(self, updates: Updates) -> str | None:
+        """Say what a round lacks to be weighted; None when the weights can be computed."""
+        if self.asks_for is not None and self.asks_for not in updates.metrics:
+            return f"a node sent no {self.asks_for!r}"
+        return None
 
     @abstractmethod
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
@@ -40,3 +55,21 @@ class ByExamples(Weighting):
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return each node's share of the examples."""
         return updates.num_examples / updates.num_examples.sum(), state
+
+
+@dataclass(frozen=True)
+class InverseVariance(Weighting):
+    """alpha_k = (1 / v_k) / sum (1 / v): precision weighting (Reyes et al. 2021; thesis eq. 2.7).
+
+    v_k is the variance of the node's gradient over its local steps, averaged over the coordinates, which
+    the node sends when asked (:class:`clients.corrections.GradientVariance`). Equal variances give
+    :class:`Uniform`; a node whose gradient did not vary at all shares the weight with its like.
+    """
+
+    asks_for: ClassVar[str | None] = protocol.GRADIENT_VARIANCE
+
+    def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
+        """Return each node's share of the precision."""
+        variance = updates.metrics[protocol.GRADIENT_VARIANCE]
+        precision = 1 / variance.clamp_min(1e-12 * variance.max()).clamp_min(1e-30)
+        return precision / precision.sum(), state

@@ -1,0 +1,34 @@
+"""An optimiser's state between rounds: fresh, or kept at the node."""
+
+import io
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, RecordDict
+from torch.optim import Optimizer
+
+from strategies.arrays import view
+
+KEY = "optimizer"
+
+
+def prepare(optimizer: Optimizer, factor: float, memory: RecordDict | None) -> float:
+    """Load what ``memory`` keeps, scale the learning rates by ``factor``; return the first one.
+
+    A kept state brings its moments; the learning rate is the new optimiser's own.
+    """
+    rates = [group["lr"] for group in optimizer.param_groups]
+    if memory is not None and KEY in memory.array_records:
+        stored = io.BytesIO(view(memory.array_records[KEY]["state"]).tobytes())
+        optimizer.load_state_dict(torch.load(stored, weights_only=True))
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * factor
+    return float(optimizer.param_groups[0]["lr"])
+
+
+def keep(optimizer: Optimizer, memory: RecordDict) -> None:
+    """Store the optimiser's state in the node's ``context.state``."""
+    stored = io.BytesIO()
+    torch.save(optimizer.state_dict(), stored)
+    values = np.frombuffer(stored.getvalue(), dtype=np.uint8)
+    memory[KEY] = ArrayRecord({"state": Array(values)})

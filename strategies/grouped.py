@@ -1,0 +1,167 @@
+"""Grouped: several models at once, one inner strategy per group of nodes.
+
+What a paper calls personalised, clustered or local training keeps several models. Each of them is
+trained by a strategy of this package that asks only its group's nodes; a message's ``group_id`` says
+which group it belongs to. Reduction: one group of all nodes is the inner strategy, bit for bit.
+"""
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from . import protocol
+from .layout import Layout
+from .pseudo_gradient import PseudoGradientStrategy
+
+Groups = dict[str, tuple[int, ...]]
+
+
+@dataclass(kw_only=True, eq=False)
+class Grouped(Strategy):
+    """One copy of ``inner`` per group, each with a model of its own.
+
+    Parameters
+    ----------
+    inner : the strategy of one group, copied for each
+    groups : {name: partition ids}; None leaves the choice to :meth:`initial_groups`
+    """
+
+    inner: PseudoGradientStrategy
+    groups: Groups | None = None
+
+    _strategies: dict[str, PseudoGradientStrategy] = field(default_factory=dict, init=False, repr=False)
+    _models: dict[str, ArrayRecord] = field(default_factory=dict, init=False, repr=False)
+    _initial: ArrayRecord | None = field(default=None, init=False, repr=False)
+
+    def initial_groups(self, partition_ids: list[int]) -> Groups:
+        """Return the groups to start with, given the nodes that are connected."""
+        return self.groups or {"all": tuple(partition_ids)}
+
+    def strategy_of(self, name: str, members: tuple[int, ...]) -> PseudoGradientStrategy:
+        """Return a fresh strategy for one group."""
+        strategy = copy.deepcopy(self.inner)
+        strategy._roster = self.inner._roster  # the nodes are asked for their partitions once
+        strategy.members = members
+        strategy.group = name
+        return strategy
+
+    def regroup(self, groups: Groups, models: dict[str, ArrayRecord]) -> None:
+        """Start anew with these groups and the model of each."""
+        self._strategies = {name: self.strategy_of(name, ids) for name, ids in groups.items()}
+        self._models = models
+
+    # ---- Flower's hooks: each of them once per group -------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send each group its own model; ``arrays`` is the model that all of them start from."""
+        if not self._strategies:
+            self._initial = arrays
+            groups = self.initial_groups(list(self.inner._available(grid)))
+            self.regroup(groups, dict.fromkeys(groups, arrays))
+        return [
+            message
+            for name, strategy in self._strategies.items()
+            for message in strategy.configure_train(server_round, self._models[name], config, grid)
+        ]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord]:
+        """Take every group's step; return the mean of the groups' models, for who wants only one."""
+        replies = list(replies)
+        rounds: list[MetricRecord] = []
+        for name, strategy in self._strategies.items():
+            own = [reply for reply in replies if reply.metadata.group_id == name]
+            model, metrics = strategy.aggregate_train(server_round, own)
+            self._models[name] = model or self._models[name]
+            rounds.append(metrics)
+        return self._mean_model(), _merged(rounds)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Let each node evaluate its own group's model."""
+        return [
+            message
+            for name, strategy in self._strategies.items()
+            for message in strategy.configure_evaluate(server_round, self._models[name], config, grid)
+        ]
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Average over the groups, each with the same weight as its number of nodes."""
+        replies = list(replies)
+        found: list[MetricRecord] = []
+        for name, strategy in self._strategies.items():
+            own = [reply for reply in replies if reply.metadata.group_id == name]
+            if metrics := strategy.aggregate_evaluate(server_round, own):
+                found += [metrics] * len(own)
+        return _merged(found) if found else None
+
+    # ---- what is judged, saved and shown -------------------------------------------------------
+
+    def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+        """Return each group's model to evaluate, by the group's name."""
+        if not self._strategies:
+            return self.inner.models(arrays)
+        judged: dict[str, ArrayRecord] = {}
+        for name, strategy in self._strategies.items():
+            (judged[name],) = strategy.models(self._models[name]).values()
+        return judged
+
+    def check(self, arrays: ArrayRecord) -> Layout:
+        """Raise ``ValueError`` for a model that the inner strategy cannot work with."""
+        return self.inner.check(arrays)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next round depends on."""
+        return {
+            "initial": self._initial,
+            "models": dict(self._models),
+            "members": {name: s.members for name, s in self._strategies.items()},
+            "strategies": {name: s.state_dict() for name, s in self._strategies.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the strategy that gave ``state`` stood."""
+        self._initial = state["initial"]
+        self.regroup(state["members"], dict(state["models"]))
+        for name, strategy in self._strategies.items():
+            strategy.load_state_dict(state["strategies"][name])
+
+    def summary(self) -> None:
+        """Log the inner strategy."""
+        self.inner.summary()
+
+    def _mean_model(self) -> ArrayRecord:
+        models = list(self._models.values())
+        layout = self.inner.check(models[0])
+        parameters = torch.stack([layout.flatten_parameters(model) for model in models])
+        buffers = torch.stack([layout.flatten_buffers(model) for model in models])
+        return layout.record(parameters.mean(0), buffers.mean(0))
+
+
+def _merged(records: list[MetricRecord]) -> MetricRecord:
+    """Sum what counts nodes, average everything else over the groups that have it."""
+    merged = MetricRecord()
+    for key in dict.fromkeys(key for record in records for key in record):
+        values = [float(record[key]) for record in records if key in record]  # type: ignore[arg-type]
+        counted = key in (protocol.REPLIES, protocol.FAILED)
+        merged[key] = int(sum(values)) if counted else sum(values) / len(values)
+    return merged
+
+
+@dataclass(kw_only=True, eq=False)
+class LocalOnly(Grouped):
+    """Every node trains a model of its own and shares nothing: the papers' local baseline."""
+
+    def initial_groups(self, partition_ids: list[int]) -> Groups:
+        """Return one group per node."""
+        return {f"node{k}": (k,) for k in partition_ids}

@@ -1,0 +1,70 @@
+"""SCAFFOLD: control variates correct the drift of the nodes.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: *SCAFFOLD: Stochastic Controlled Averaging for Federated
+Learning*, ICML 2020, Algorithm 1. Node k keeps a variate c_k, the server the variate c; both start at 0.
+
+    node:    y <- y - eta_l (g_k(y) - c_k + c)                         in each of its steps
+             c_k+ = g_k(w[t])                                          option 1
+             c_k+ = c_k - c + (w[t] - y) / (steps * eta_l)             option 2
+    server:  w[t+1] = w[t] - eta (1/K) sum_k Delta_k                   weighting = Uniform
+             c <- c + (K/N) (1/K) sum_k (c_k+ - c_k)                   N nodes in all
+
+The server sends c as one more record and takes back the change of c_k; c_k itself stays at the node, in
+Flower's ``context.state``. With a momentum optimiser the correction comes before the momentum.
+Reduction: the first round, where all variates are 0, is FedAvg with uniform weights.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from torch import Tensor
+
+from . import protocol
+from .checks import require
+from .pseudo_gradient import PseudoGradientStrategy
+from .weighting import Uniform, Weighting
+
+
+@dataclass(kw_only=True, eq=False)
+class Scaffold(PseudoGradientStrategy):
+    """FedAvg with control variates; the nodes must be ours, or return a ``control`` record.
+
+    Parameters
+    ----------
+    option : how a node renews its variate; 1 costs it one more pass over its data, 2 nothing
+    """
+
+    weighting: Weighting = Uniform()
+    option: int = 2
+    extra_record: ClassVar[str | None] = protocol.CONTROL
+
+    _control: Tensor | None = field(default=None, init=False, repr=False)  # c, [P]
+
+    def __post_init__(self) -> None:
+        """Refuse an option that the paper does not have."""
+        super().__post_init__()
+        require(self.option in (1, 2), "strategy.option", self.option, "1 or 2")
+
+    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        assert self._layout is not None
+        if self._control is None:
+            self._control = torch.zeros_like(self._parameters)
+        told = ConfigRecord({**config, protocol.CONTROL_OPTION: self.option})
+        content = super()._content(server_round, arrays, told)
+        content[protocol.CONTROL] = self._layout.record(self._control, None)
+        return content
+
+    def _absorb(self, extra: Tensor) -> None:
+        """Renew the server variate: c <- c + (1/N) sum_k (c_k+ - c_k)."""
+        assert self._control is not None
+        population = self.num_nodes or len(self._roster.partition_of)
+        self._control = self._control + extra.sum(0) / population
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"control": self._control}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._control = state["control"]

@@ -1,0 +1,75 @@
+"""Weight Erosion: a personalised model for one requesting node, or for every node in turn.
+
+Grimberg et al. 2020; Barczewski, Gengler, Rime (report, Algorithm 1): the other nodes' pseudo-gradients
+help the requester for as long as they point where its own does. The weights and their equations stand in
+:mod:`strategies.erosion`; the strategy adds that the requester is asked in every round, and that a node
+whose weight has reached 0 is not asked again. Reduction: ``distance_penalty=0`` is FedAvg with uniform
+weights.
+"""
+
+from dataclasses import dataclass, replace
+
+from .erosion import Erosion, alphas
+from .grouped import Grouped
+from .pseudo_gradient import PseudoGradientStrategy
+from .roster import sample
+from .weighting import Weighting
+
+
+@dataclass(kw_only=True, eq=False)
+class WeightErosion(PseudoGradientStrategy):
+    """FedAvg for one node, with eroding weights; see :class:`~strategies.Erosion`."""
+
+    weighting: Weighting = Erosion(requester=0)
+
+    def __post_init__(self) -> None:
+        """Refuse another weighting: the erosion is the method."""
+        super().__post_init__()
+        if not isinstance(self.weighting, Erosion):
+            raise ValueError(
+                f"strategy=weight_erosion needs weighting=erosion, not {type(self.weighting).__name__}: "
+                "leave the weighting out, or choose another strategy"
+            )
+
+    def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
+        """Return the requester, and others whose weight is above 0."""
+        requester = self._requester
+        alpha = alphas(self._weighting_state, max(partition_ids) + 1)
+        others = [k for k in partition_ids if k != requester and alpha[k] > 0]
+        count = (self.nodes_per_round or len(partition_ids)) - 1
+        return sorted([*sample(others, count, self.seed, server_round), requester])
+
+    def round_metrics(self) -> dict[str, float]:
+        """Return everyone's alpha as ``weight-<partition id>``."""
+        alpha = self._weighting_state.get("alpha", ())
+        return {f"weight-{k}": float(a) for k, a in enumerate(alpha)}
+
+    @property
+    def _requester(self) -> int:
+        assert isinstance(self.weighting, Erosion)
+        assert self.weighting.requester is not None
+        return self.weighting.requester
+
+
+@dataclass(kw_only=True, eq=False)
+class WeightErosionForAll(Grouped):
+    """Every node is the requester of a model of its own: N models, each with its own weights.
+
+    Parameters
+    ----------
+    inner : the strategy of one requester; its ``weighting.requester`` is replaced by each node in turn
+    """
+
+    inner: PseudoGradientStrategy
+
+    def initial_groups(self, partition_ids: list[int]) -> dict[str, tuple[int, ...]]:
+        """Return one group per requester, with every node in it."""
+        return {f"node{k}": tuple(partition_ids) for k in partition_ids}
+
+    def strategy_of(self, name: str, members: tuple[int, ...]) -> PseudoGradientStrategy:
+        """Return ``inner`` for the requester that the group is named after."""
+        strategy = super().strategy_of(name, members)
+        weighting = strategy.weighting
+        assert isinstance(weighting, Erosion)
+        strategy.weighting = replace(weighting, requester=int(name.removeprefix("node")))
+        return strategy
