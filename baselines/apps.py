@@ -46,7 +46,9 @@ def _node(overrides: str | None, message: Message, context: Context) -> Node:
             f"this node's code ({config.ROOT}, {config.source_hash()}) is not the server's ({told}): "
             "install the same version on both"
         )
-    this = experiment.load(overrides or str(context.run_config["overrides"]))
+    if overrides is None:
+        overrides = str(context.run_config["overrides"])
+    this = experiment.load(overrides)
     torch.set_num_threads(this.threads)
     return this.node(int(context.node_config[protocol.PARTITION_ID]))
 

@@ -49,11 +49,11 @@ def build(node: Any, **arguments: Any) -> Any:
     try:
         return instantiate(node, **arguments, _convert_="all")
     except InstantiationException as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
+        cause: BaseException | None = error.__cause__
+        while cause is not None:
+            if isinstance(cause, ValueError | UserError):
+                raise UserError(str(cause)) from error
             cause = cause.__cause__
-        if isinstance(cause, ValueError | UserError):
-            raise UserError(str(cause)) from error
         raise UserError(" ".join(str(error).split())) from error
 
 

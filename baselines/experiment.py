@@ -36,11 +36,13 @@ class Experiment:
         for key in ("rounds", "num_nodes", "threads", "evaluate_every"):
             if not isinstance(cfg[key], int) or cfg[key] < 1:
                 raise UserError(f"{key}={cfg[key]} is out of range: expected a whole number above 0")
-        if not 0 <= cfg.node_test_fraction < 1:
-            fraction = cfg.node_test_fraction
+        fraction, timeout = cfg.node_test_fraction, cfg.timeout
+        if not isinstance(fraction, int | float) or not 0 <= fraction < 1:
             raise UserError(f"node_test_fraction={fraction} is out of range: expected in [0, 1)")
         if not isinstance(cfg.seed, int) or cfg.seed < 0:
             raise UserError(f"seed={cfg.seed} is out of range: expected a whole number, 0 or above")
+        if not isinstance(timeout, int | float) or not timeout > 0:
+            raise UserError(f"timeout={timeout} is out of range: expected seconds, above 0")
         return cfg
 
     @cached_property
@@ -87,9 +89,13 @@ class Experiment:
     @property
     def device(self) -> torch.device:
         """Where models train and are evaluated."""
-        if self.cfg.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.cfg.device)
+        name = self.cfg.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            return torch.empty(0, device=name).device
+        except (RuntimeError, AssertionError) as error:  # no such device, or torch built without it
+            raise UserError(f"device={name} is not to be had here: expected cpu, cuda or auto") from error
 
     def initial_arrays(self) -> ArrayRecord:
         """Return the model before training, as the server sends it."""

@@ -6,6 +6,7 @@ replayed without autograd: the same operations in the same order, hence the same
 """
 
 import logging
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -122,7 +123,9 @@ def full_gradient(model: nn.Module, examples: Examples, task: Task, batch_size: 
     return total
 
 
-def _replayable(operation: torch._ops.OpOverload) -> bool:
+def _replayable(operation: object) -> bool:
     """Say whether an operation depends on its arguments alone and changes none of them."""
+    if not isinstance(operation, torch._ops.OpOverload):
+        return operation is operator.getitem  # takes one of an operation's several outputs
     random = torch.Tag.nondeterministic_seeded in operation.tags
     return not random and not operation._schema.is_mutable

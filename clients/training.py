@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from strategies import protocol
-from strategies.checks import require
+from strategies.checks import require, require_count
 
 from .corrections import Correction
 from .examples import Examples
@@ -52,8 +52,7 @@ class LocalTraining:
                 "set exactly one of them, the other to null"
             )
         for name in ("local_epochs", "local_steps", "batch_size"):
-            count = getattr(self, name)
-            require(count is None or count >= 1, f"client.{name}", count, "1 or more")
+            require_count(f"client.{name}", getattr(self, name), optional=True)
         norm = self.max_grad_norm
         require(norm is None or norm > 0, "client.max_grad_norm", norm, "above 0, or null")
         # torch checks its own rates (lr, momentum, ...): build one now, so that they fail early.

@@ -24,7 +24,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
 from . import protocol
-from .checks import require
+from .checks import require, require_count
 from .layout import BUFFER_NAMES, Layout
 from .mask import Mask, NoMask
 from .replies import Fault, checked, collect, mean_metrics, num_examples_of, scalar_metrics
@@ -93,10 +93,9 @@ class PseudoGradientStrategy(Strategy):
     def __post_init__(self) -> None:
         """Refuse counts out of range, in one line each."""
         for name in ("nodes_per_round", "num_nodes"):
-            count = getattr(self, name)
-            require(count is None or count >= 1, name, count, "1 or more, or null for all")
+            require_count(name, getattr(self, name), optional=True)
         for name in ("min_replies", "max_failed_rounds", "average_last"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+            require_count(name, getattr(self, name))
         if self.num_nodes is not None:
             asked, population = self.nodes_per_round or self.num_nodes, self.num_nodes
             require(asked <= population, "nodes_per_round", asked, f"at most num_nodes={population}")

@@ -37,7 +37,8 @@ class WeightErosion(PseudoGradientStrategy):
         alpha = alphas(self._weighting_state, max(partition_ids) + 1)
         others = [k for k in partition_ids if k != requester and alpha[k] > 0]
         count = (self.nodes_per_round or len(partition_ids)) - 1
-        return sorted([*sample(others, count, self.seed, server_round), requester])
+        here = [requester] if requester in partition_ids else []  # else the round fails, see Erosion.lacks
+        return sorted([*sample(others, count, self.seed, server_round), *here])
 
     def round_metrics(self) -> dict[str, float]:
         """Return everyone's alpha as ``weight-<partition id>``."""

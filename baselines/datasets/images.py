@@ -31,7 +31,7 @@ def torchvision_images(
         train = source(root=root, train=True, download=download)
         test = source(root=root, train=False, download=download)
     except (RuntimeError, URLError, OSError) as error:
-        name = getattr(source, "__name__", str(source))
+        name = getattr(source, "func", source).__name__
         tried = "could not be downloaded" if download else "download=false"
         raise UserError(
             f"data set {name} is not in {root} ({tried}: {' '.join(str(error).split())}); put it there, "

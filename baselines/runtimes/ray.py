@@ -20,7 +20,7 @@ class Ray:
 
     Parameters
     ----------
-    client_cpus, client_gpus : what each worker reserves, fractions allowed; they decide how many run at once
+    client_cpus, client_gpus : what each worker reserves (fractions allowed), and so how many run
     cpus : processors that Ray may use on this machine; None for all
     address : of an existing Ray cluster to join, e.g. ``auto``; None starts one on this machine
     """
