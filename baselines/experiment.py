@@ -11,16 +11,18 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import Strategy
 from omegaconf import DictConfig, OmegaConf
-from torch import nn
+from torch import Tensor, nn
 
 from clients import Examples, LocalTraining, Node
-from strategies import PseudoGradientStrategy, protocol
+from clients.app import load as load_model
+from clients.evaluation import correct
+from strategies import Grouped, PseudoGradientStrategy, SelectiveFedAvg, protocol
 from strategies.seeding import Purpose, generator, torch_seed
 
 from . import config
 from .datasets import Dataset
 from .errors import UserError
-from .partitioners import split_node
+from .partitioners import Partitioner, split_node
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,22 @@ class Experiment:
         return dataset
 
     @cached_property
+    def partitioner(self) -> Partitioner:
+        """How the training set is distributed over the nodes."""
+        partitioner: Partitioner = config.build(self.cfg.partitioner)
+        return partitioner
+
+    @cached_property
+    def validation_rows(self) -> np.ndarray:
+        """The rows of the training set that no node holds: the server's validation set."""
+        size, total = self.cfg.validation_size, len(self.dataset.train_targets)
+        if not isinstance(size, int) or not 0 <= size < total:
+            raise UserError(
+                f"validation_size={size} is out of range: expected 0 or more, below {total} examples"
+            )
+        return np.sort(generator(self.cfg.seed, Purpose.VALIDATION).permutation(total)[:size])
+
+    @cached_property
     def partitions(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Each node's rows of the training set, as (train, test)."""
         cfg, dataset = self.cfg, self.dataset
@@ -67,11 +85,12 @@ class Experiment:
                 f"num_nodes={cfg.num_nodes} is more than the data set's {len(labels)} training "
                 "examples: lower num_nodes"
             )
-        partitioner = config.build(cfg.partitioner)
-        rows = partitioner(labels, dataset.owners, cfg.num_nodes, cfg.seed)
+        kept = np.setdiff1d(np.arange(len(labels)), self.validation_rows)
+        owners = None if dataset.owners is None else dataset.owners[kept]
+        rows = self.partitioner(labels[kept], owners, cfg.num_nodes, cfg.seed)
         return [
             split_node(
-                part,
+                kept[part],
                 labels,
                 cfg.node_test_fraction,
                 generator(cfg.seed, Purpose.NODE_SPLIT, partition_id=partition_id),
@@ -104,7 +123,15 @@ class Experiment:
     def strategy(self) -> Strategy:
         """Return a fresh strategy."""
         strategy: Strategy = config.build(self.cfg.strategy)
+        if isinstance(strategy, SelectiveFedAvg) and len(self.validation_rows):
+            strategy.right_on = self.right_on
         return strategy
+
+    def right_on(self, arrays: ArrayRecord) -> Tensor:
+        """Return for each validation example whether a model classifies it rightly, [V] of bools."""
+        load_model(self.node_model, arrays)
+        examples = self._examples(self.validation_rows)
+        return correct(self.node_model, examples)
 
     def train_config(self) -> ConfigRecord:
         """Return what the nodes are told besides the round: which code the server runs."""
@@ -149,16 +176,24 @@ class Experiment:
 
     @cached_property
     def test_examples(self) -> Examples:
-        """The data set's own test set, on which the server evaluates."""
+        """What the server evaluates on: the data set's own test set, or the partitioner's choice of it."""
         data = self.dataset
-        index = torch.arange(len(data.test_inputs))
+        index = torch.from_numpy(self.partitioner.test_rows(data.test_targets.flatten().numpy()))
         return Examples(data.test_inputs, data.test_targets, index, data.transform)
 
     def check(self) -> None:
         """Build everything once, so that a mistake is found before anything is started."""
         strategy = self.strategy()
-        if isinstance(strategy, PseudoGradientStrategy) and self.cfg.strategy.num_nodes is None:
-            raise UserError("strategy.num_nodes is null: expected num_nodes, the nodes to wait for")
+        if isinstance(strategy, SelectiveFedAvg) and strategy.right_on is None:
+            raise UserError(
+                "strategy=selective groups the nodes by what they get right on validation examples, and "
+                "validation_size=0: set how many training examples to set aside, e.g. validation_size=300"
+            )
+        if isinstance(strategy, PseudoGradientStrategy | Grouped):
+            try:
+                strategy.check(self.initial_arrays())
+            except ValueError as error:
+                raise UserError(str(error)) from error
         _ = self.training, self.partitions
         model = self.node_model.eval()
         inputs, _ = self.test_examples.batch(slice(0, 2), self.device)

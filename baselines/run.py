@@ -56,6 +56,7 @@ def _absolute(override: str) -> str:
 
 def main() -> int:
     """Run what the command line names; return the exit status."""
+    _statuses.clear()
     try:
         _job()
     except SystemExit as stop:  # Hydra ends so after --help (0) and after a bad override (1)

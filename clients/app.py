@@ -124,7 +124,11 @@ def load(model: nn.Module, arrays: ArrayRecord) -> None:
         unknown = sorted(state.keys() ^ arrays.keys())
         raise ValueError(f"the message's model is not this node's: they differ in {unknown[:3]}")
     for name, tensor in state.items():
-        tensor.copy_(torch.from_numpy(view(arrays[name]).copy()))
+        values = torch.from_numpy(view(arrays[name]).copy())
+        if values.shape != tensor.shape:  # copy_ would broadcast
+            theirs, ours = tuple(values.shape), tuple(tensor.shape)
+            raise ValueError(f"the message's {name!r} has shape {theirs}, this node's model {ours}")
+        tensor.copy_(values)
 
 
 def _partition_id(context: Context) -> int:

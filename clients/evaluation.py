@@ -19,3 +19,15 @@ def evaluate(model: nn.Module, examples: Examples, task: Task, batch_size: int =
         for name, value in sums.items():
             totals[name] = totals[name] + value if name in totals else value
     return {name: float(total) / len(examples) for name, total in totals.items()}
+
+
+@torch.no_grad()
+def correct(model: nn.Module, examples: Examples, batch_size: int = 1000) -> Tensor:
+    """Return for each example whether the model's most likely class is its target, [n] of bools."""
+    device = next(model.parameters()).device
+    model.eval()
+    parts: list[Tensor] = []
+    for start in range(0, len(examples), batch_size):
+        inputs, targets = examples.batch(slice(start, start + batch_size), device)
+        parts.append((model(inputs).argmax(1) == targets).cpu())
+    return torch.cat(parts)

@@ -3,14 +3,18 @@
 from .adaptive import Adagrad, Adam, Yogi
 from .erosion import Erosion
 from .fedavg import FedAvg, FedAvgM
+from .feder import FedER
 from .fedexp import FedExP
 from .fedgma import FedGMA
 from .fedopt import FedAdagrad, FedAdam, FedYogi
 from .fedprox import FedProx
 from .grouped import Grouped, LocalOnly
+from .grouping import Grouping, KMeans, Overlap
 from .mask import AgreementMask, AndMask, Mask, NoMask
 from .pseudo_gradient import PseudoGradientStrategy, TooManyFailedRounds
+from .rank_weighting import EffectiveRank, StableRank
 from .scaffold import Scaffold
+from .selective import SelectiveFedAvg
 from .server_optimizer import Identity, Momentum, ServerOptimizer
 from .step_size import Constant, Extrapolated, StepSize
 from .updates import Updates
@@ -24,26 +28,33 @@ __all__ = [
     "AndMask",
     "ByExamples",
     "Constant",
+    "EffectiveRank",
     "Erosion",
     "Extrapolated",
     "FedAdagrad",
     "FedAdam",
     "FedAvg",
     "FedAvgM",
+    "FedER",
     "FedExP",
     "FedGMA",
     "FedProx",
     "FedYogi",
     "Grouped",
+    "Grouping",
     "Identity",
     "InverseVariance",
+    "KMeans",
     "LocalOnly",
     "Mask",
     "Momentum",
     "NoMask",
+    "Overlap",
     "PseudoGradientStrategy",
     "Scaffold",
+    "SelectiveFedAvg",
     "ServerOptimizer",
+    "StableRank",
     "StepSize",
     "TooManyFailedRounds",
     "Uniform",

@@ -1,7 +1,7 @@
 """Erosion: the weights of Weight Erosion, for one requesting node.
 
 Grimberg, Hartley, Jaggi, Karimireddy: *Weight Erosion: An Update Aggregation Scheme for Personalized
-Collaborative Machine Learning*, 2020; adapted to neural networks by Barczewski, Gengler, Rime (report,
+Collaborative Machine Learning*, 2020; adapted to neural networks by Gengler, Beaussart, Yuan (report,
 eqs. 1-4, Algorithm 1). With node 0 the requester and r = 1, 2, ... the round:
 
     d_i     = ||Delta_i - Delta_0|| / ||Delta_0||                                          (1)

@@ -130,5 +130,6 @@ class Layout:
 def _flatten(record: ArrayRecord, layers: Sequence[Layer], out: Tensor) -> Tensor:
     values = out.numpy()
     for layer in layers:
-        values[layer.columns] = arrays.view(record[layer.name]).reshape(-1)
+        array = arrays.view(record[layer.name])
+        values[layer.columns] = array.reshape(layer.shape).reshape(-1)  # bytes of another size: ValueError
     return out

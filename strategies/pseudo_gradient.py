@@ -146,7 +146,9 @@ class PseudoGradientStrategy(Strategy):
             return None, MetricRecord(dict(metrics))
         self._failed_rounds = 0
         metrics[protocol.STEP_SIZE] = self._step(server_round, updates)
-        metrics |= mean_metrics(updates.metrics, updates.num_examples) | self.round_metrics()
+        of_nodes = mean_metrics(updates.metrics, updates.num_examples)
+        metrics |= {name: value for name, value in of_nodes.items() if name not in metrics}
+        metrics |= self.round_metrics()
         if collected.extra is not None:
             self._absorb(collected.extra)
         self._iterates.append((self._parameters, self._buffers))
@@ -198,10 +200,11 @@ class PseudoGradientStrategy(Strategy):
         """Return the models to evaluate, by name: the last iterate, or the mean of the last n."""
         if self.average_last == 1:
             return {"global": arrays}
-        if self._layout is None:
+        if not self._iterates:
             return {"average": arrays}  # before the first round there is one iterate
+        layout = self._layout or self.check(arrays)
         parameters, buffers = zip(*self._iterates, strict=True)
-        mean = self._layout.record(torch.stack(parameters).mean(0), torch.stack(buffers).mean(0))
+        mean = layout.record(torch.stack(parameters).mean(0), torch.stack(buffers).mean(0))
         return {"average": mean}
 
     def check(self, arrays: ArrayRecord) -> Layout:

@@ -75,7 +75,7 @@ def collect(
                 raise Fault("sent NaN or infinite values")
         except Fault as fault:
             faults[partition_id] = str(fault)
-        except ValueError as error:  # bytes that are not the array that they claim to be
+        except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
             faults[partition_id] = f"sent unreadable arrays ({error})"
         else:
             sound[partition_id] = reply

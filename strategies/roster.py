@@ -13,6 +13,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from . import protocol
+from .replies import metrics_of
 from .seeding import Purpose, generator
 
 logger = logging.getLogger("flwr.strategies")
@@ -76,12 +77,13 @@ class Roster:
         silent: list[int] = []
         for reply in grid.send_and_receive(messages, timeout=self.timeout):
             node = reply.metadata.src_node_id
-            if reply.has_error():
-                if reply.error.code not in UNREACHABLE:
-                    silent.append(node)
-            else:
-                record = reply.content.metric_records[protocol.METRICS]
-                self.partition_of[node] = int(record[protocol.PARTITION_ID])  # type: ignore[arg-type]
+            if reply.has_error() and reply.error.code in UNREACHABLE:
+                continue
+            told = None if reply.has_error() else metrics_of(reply).get(protocol.PARTITION_ID)
+            if isinstance(told, int):
+                self.partition_of[node] = told
+            else:  # no query function, or one of another kind
+                silent.append(node)
         if silent:
             logger.info("%d nodes do not tell their partition: ordered by node id", len(silent))
             self._number(sorted(silent))

@@ -16,6 +16,7 @@ class Purpose(IntEnum):
     NODE_SPLIT = 2
     SAMPLE_NODES = 3
     LOCAL_TRAINING = 4
+    VALIDATION = 5
 
 
 def generator(

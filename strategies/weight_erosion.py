@@ -1,6 +1,6 @@
 """Weight Erosion: a personalised model for one requesting node, or for every node in turn.
 
-Grimberg et al. 2020; Barczewski, Gengler, Rime (report, Algorithm 1): the other nodes' pseudo-gradients
+Grimberg et al. 2020; Gengler, Beaussart, Yuan (report, Algorithm 1): the other nodes' pseudo-gradients
 help the requester for as long as they point where its own does. The weights and their equations stand in
 :mod:`strategies.erosion`; the strategy adds that the requester is asked in every round, and that a node
 whose weight has reached 0 is not asked again. Reduction: ``distance_penalty=0`` is FedAvg with uniform
@@ -9,6 +9,7 @@ weights.
 
 from dataclasses import dataclass, replace
 
+from .checks import require
 from .erosion import Erosion, alphas
 from .grouped import Grouped
 from .pseudo_gradient import PseudoGradientStrategy
@@ -30,6 +31,9 @@ class WeightErosion(PseudoGradientStrategy):
                 f"strategy=weight_erosion needs weighting=erosion, not {type(self.weighting).__name__}: "
                 "leave the weighting out, or choose another strategy"
             )
+        if self.num_nodes is not None:
+            valid = self._requester < self.num_nodes
+            require(valid, "weighting.requester", self._requester, f"below num_nodes={self.num_nodes}")
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the requester, and others whose weight is above 0."""

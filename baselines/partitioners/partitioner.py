@@ -12,7 +12,7 @@ class Partitioner(ABC):
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
-        """Return one array of row numbers per node, every row exactly once.
+        """Return one ascending array of row numbers per node, every row exactly once.
 
         Parameters
         ----------
@@ -25,6 +25,13 @@ class Partitioner(ABC):
         ------
         UserError : when the rows cannot be distributed so
         """
+
+    def test_rows(self, labels: np.ndarray) -> np.ndarray:
+        """Return the rows of the data set's own test set that models are judged on: by default all.
+
+        ``labels`` are the test set's.
+        """
+        return np.arange(len(labels))
 
 
 def split_node(

@@ -1,0 +1,101 @@
+"""One label distribution, shifted by one digit from node to node.
+
+Gengler, Beaussart, Yuan: *Personalized Federated Image classification using Weight Erosion*, section
+IV.D and figure 1. Node 0 has the printed distribution p; node k has it shifted k digits to the left:
+p_k[d] = p[(d + k) mod 10]. (The example in their text shifts the other way, their words and code this.)
+"""
+
+from math import ceil
+
+import numpy as np
+
+from baselines.errors import UserError
+from strategies.seeding import Purpose, generator
+
+from .counts import equal_sizes, fill, fit
+from .partitioner import Partitioner
+
+DISTRIBUTIONS = {
+    "A": (0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1),
+    "B": (0, 0, 0, 0, 0.2, 0.6, 0.2, 0, 0, 0),
+    "C": (0.25, 0.25, 0.25, 0.25, 0, 0, 0, 0, 0, 0),
+    "D": (0, 0, 0, 0.4, 0.1, 0, 0.1, 0.4, 0, 0),
+    "E": (0, 0, 0, 0.1, 0.2, 0.4, 0.2, 0.1, 0, 0),
+    "F": (0, 0, 0.1, 0.1, 0.2, 0.2, 0.2, 0.1, 0.1, 0),
+    "G": (0.91, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01),
+}
+CHUNKS = 100  # the authors cut a digit's rows into so many: 99 whole ones and what remains
+
+
+class ShiftedLabels(Partitioner):
+    """Nodes of equal size, each with its own mode.
+
+    Every row is dealt exactly once. As digits are not equally frequent, that and equal sizes leave the
+    distributions only nearly as printed; they are as close as can be.
+
+    Parameters
+    ----------
+    distribution : a letter of the report's figure 1, A to G
+    requester : judge models on the test examples that follow this node's distribution: of each digit the
+        first floor(p_k[d] * n_d); None judges them on the whole test set
+    chunked : deal as the authors' code does: in the order of the data, in chunks of floor(n_d / 99) rows,
+        rounding the number of chunks up. Where it is no whole number, rows are dealt more than once (C
+        with 20 and 100 nodes, G with 20, 50 and 100)
+    """
+
+    def __init__(self, distribution: str, requester: int | None, chunked: bool) -> None:
+        if distribution not in DISTRIBUTIONS:
+            raise UserError(
+                f"partitioner.distribution={distribution} is unknown: expected a letter from A to G (figure "
+                "1 of the Weight Erosion report)"
+            )
+        self.fractions = np.array(DISTRIBUTIONS[distribution])
+        self.requester = requester
+        self.chunked = chunked
+
+    def __call__(
+        self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
+    ) -> list[np.ndarray]:
+        """Deal the digits; the authors' variant draws nothing at random."""
+        digits = len(self.fractions)
+        if num_nodes % digits:
+            raise UserError(
+                f"partitioner=shifted_labels with num_nodes={num_nodes}: expected a multiple of {digits}, so "
+                "that every digit is needed equally often"
+            )
+        totals = np.bincount(labels, minlength=digits)
+        if len(totals) > digits or totals.min() < num_nodes:
+            raise UserError(
+                f"partitioner=shifted_labels needs labels 0 to {digits - 1} and at least num_nodes="
+                f"{num_nodes} examples of each, but the data set has {totals.tolist()}: lower num_nodes or "
+                "choose another data set"
+            )
+        pattern = np.stack([np.roll(self.fractions, -node) for node in range(num_nodes)])
+        if self.chunked:
+            return _chunks(labels, pattern * CHUNKS * digits / num_nodes)
+        counts = fit(pattern, equal_sizes(len(labels), num_nodes), totals)
+        return fill(labels, counts, generator(seed, Purpose.PARTITION))
+
+    def test_rows(self, labels: np.ndarray) -> np.ndarray:
+        """Return the requester's part of the test set, in the order of the data."""
+        if self.requester is None:
+            return super().test_rows(labels)
+        fractions = np.roll(self.fractions, -self.requester)
+        parts = []
+        for digit, fraction in enumerate(fractions):
+            rows = np.flatnonzero(labels == digit)
+            parts.append(rows[: int(fraction * len(rows) + 1e-9)])
+        return np.sort(np.concatenate(parts))
+
+
+def _chunks(labels: np.ndarray, wanted: np.ndarray) -> list[np.ndarray]:
+    """Deal ``wanted`` chunks [nodes, digits] in the order of the data, again from the start where needed."""
+    parts: list[list[np.ndarray]] = [[] for _ in wanted]
+    for digit, column in enumerate(wanted.T):
+        rows = np.flatnonzero(labels == digit)
+        size = len(rows) // (CHUNKS - 1)
+        *edges, end = np.cumsum(np.ceil(column - 1e-9), dtype=np.int64)
+        deck = np.tile(rows, ceil(end / CHUNKS))[: end * size]
+        for part, mine in zip(parts, np.split(deck, np.multiply(edges, size)), strict=True):
+            part.append(mine)
+    return [np.sort(np.concatenate(part)) for part in parts]

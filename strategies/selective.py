@@ -1,0 +1,93 @@
+"""Selective federated averaging: first find out who has learnt alike, then train one model for each group.
+
+J. Liu: *Federated Learning Model Complexity vs Robustness to non-IID data and Selective Federated
+Learning* (thesis), chapter 6, Algorithm 3.
+
+    1. every node trains a model of its own                            rounds 1 ... local_rounds
+    2. S_i = where node i's model is right, on a validation set        ``right_on``
+    3. groups from S (:mod:`strategies.grouping`)                      ``grouping``
+    4. one ``inner`` strategy per group, from the initial model        the rounds after
+
+Deviations: the server evaluates the nodes' models itself, where the thesis sends the validation set to the
+nodes; the vectors are the same and a stock client will do. Reduction: where the grouping makes one group,
+the rounds after ``local_rounds`` are the inner strategy's.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from .checks import require
+from .grouped import LocalOnly
+from .grouping import Grouping, Overlap
+
+logger = logging.getLogger("flwr.strategies")
+
+
+@dataclass(kw_only=True, eq=False)
+class SelectiveFedAvg(LocalOnly):
+    """Local training, then one inner strategy per group of nodes that have learnt alike.
+
+    Parameters
+    ----------
+    grouping : from selection vectors to groups
+    local_rounds : rounds of local training before the grouping
+    right_on : tells for each validation example whether a model is right about it, [V] of bools
+    seed : for groupings that draw
+    """
+
+    grouping: Grouping = Overlap()
+    local_rounds: int = 1
+    right_on: Callable[[ArrayRecord], Tensor] | None = None
+    seed: int = 0
+
+    _grouped: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse less than one round of local training."""
+        require(self.local_rounds >= 1, "strategy.local_rounds", self.local_rounds, "1 or more")
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        if server_round > self.local_rounds and not self._grouped:
+            self._select()
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def _select(self) -> None:
+        """Replace the nodes' own models by one fresh model per group."""
+        if self.right_on is None:
+            raise ValueError(
+                "strategy=selective needs validation examples to group the nodes by: set validation_size, "
+                "or give SelectiveFedAvg a function right_on"
+            )
+        assert self._initial is not None
+        selections = torch.stack([self.right_on(model) for model in self._models.values()])
+        nodes = [strategy.members for strategy in self._strategies.values()]
+        groups = {
+            f"group{g}": tuple(k for row in rows for k in nodes[row] or ())
+            for g, rows in enumerate(self.grouping(selections, self.seed))
+        }
+        logger.info("groups: %s", groups)
+        self.regroup(groups, dict.fromkeys(groups, self._initial))
+        self._grouped = True
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord]:
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        metrics["groups"] = len(self._strategies)
+        return arrays, metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"grouped": self._grouped}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._grouped = state["grouped"]

@@ -1,0 +1,390 @@
+"""What holds for every part and every strategy."""
+
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from federation import Federation, Model, answer, model_in, play, record, round_of, same, sent_model
+from flwr.app import Message, RecordDict
+from flwr.serverapp.strategy import Strategy
+from torch import Tensor
+
+import strategies
+from strategies import (
+    Adagrad,
+    Adam,
+    AgreementMask,
+    AndMask,
+    ByExamples,
+    Constant,
+    Erosion,
+    Extrapolated,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedExP,
+    FedGMA,
+    FedProx,
+    FedYogi,
+    Grouped,
+    Identity,
+    InverseVariance,
+    LocalOnly,
+    Mask,
+    Momentum,
+    NoMask,
+    PseudoGradientStrategy,
+    Scaffold,
+    ServerOptimizer,
+    StepSize,
+    Uniform,
+    Updates,
+    WeightErosion,
+    WeightErosionForAll,
+    Weighting,
+    Yogi,
+    protocol,
+)
+from strategies.adaptive import Adaptive
+from strategies.layout import Layout
+
+NODES = 5
+EROSION = Erosion(requester=0, distance_penalty=0.05)
+WEIGHTINGS = {
+    "uniform": Uniform(),
+    "examples": ByExamples(),
+    "variance": InverseVariance(),
+    "erosion": EROSION,
+}
+OPTIMIZERS = {
+    "identity": Identity(),
+    "momentum": Momentum(0.5),
+    "adam": Adam(),
+    "adam-corrected": Adam(bias_correction=True),
+    "yogi": Yogi(),
+    "adagrad": Adagrad(epsilon_inside=True),
+}
+MASKS = {"none": NoMask(), "and": AndMask(0.5), "agreement": AgreementMask(0.5)}
+STEP_SIZES = {"constant": Constant(), "extrapolated": Extrapolated(epsilon_decay=0.9)}
+
+Make = Callable[[], Strategy]
+BASE = PseudoGradientStrategy
+STRATEGIES: dict[str, Make] = {
+    **{f"weighting={k}": lambda part=part: BASE(weighting=part) for k, part in WEIGHTINGS.items()},
+    **{f"optimizer={k}": lambda part=part: BASE(server_optimizer=part) for k, part in OPTIMIZERS.items()},
+    **{f"mask={k}": lambda part=part: BASE(mask=part) for k, part in MASKS.items()},
+    **{f"step_size={k}": lambda part=part: BASE(step_size=part) for k, part in STEP_SIZES.items()},
+    "all-four": lambda: BASE(
+        weighting=InverseVariance(),
+        server_optimizer=Yogi(),
+        mask=AgreementMask(0.5),
+        step_size=Extrapolated(),
+    ),
+    "sampled": lambda: FedAvg(nodes_per_round=3, num_nodes=NODES, seed=7),
+    "averaged": lambda: FedAvg(average_last=3),
+    **{
+        kind.__name__: kind
+        for kind in (FedAvg, FedAvgM, FedExP, FedProx, FedGMA, FedAdagrad, FedAdam, FedYogi, WeightErosion)
+    },
+    "Scaffold": lambda: Scaffold(num_nodes=NODES),
+    "Grouped": lambda: Grouped(inner=FedExP(), groups={"low": (0, 1), "high": (2, 3, 4)}),
+    "LocalOnly": lambda: LocalOnly(inner=FedAvgM()),
+    "WeightErosionForAll": lambda: WeightErosionForAll(inner=WeightErosion()),
+}
+
+
+def parts_of(strategy: Strategy) -> PseudoGradientStrategy:
+    inner = strategy.inner if isinstance(strategy, Grouped) else strategy
+    assert isinstance(inner, PseudoGradientStrategy)
+    return inner
+
+
+# From equal nodes these reach the nodes' model in one round; an adaptive direction has a length of its own.
+REACHING = [
+    k for k, make in STRATEGIES.items() if not isinstance(parts_of(make()).server_optimizer, Adaptive)
+]
+all_strategies = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES)
+both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+
+
+def start(dtype: type = np.float32) -> Model:
+    rng = np.random.default_rng(0)
+    return {
+        "conv.weight": rng.normal(size=(3, 2, 2, 2)).astype(dtype),
+        "bn.running_mean": rng.normal(size=3).astype(dtype),
+        "bn.num_batches_tracked": np.array(40),
+        "fc.weight": rng.normal(size=(2, 3)).astype(dtype),
+        "fc.bias": rng.normal(size=2).astype(dtype),
+    }
+
+
+def moved(model: Model, rng: np.random.Generator) -> Model:
+    """Return the model somewhere else; integers grow."""
+    return {
+        name: np.asarray(values + rng.normal(size=values.shape).astype(values.dtype))
+        if values.dtype.kind == "f"
+        else values + rng.integers(9)
+        for name, values in model.items()
+    }
+
+
+def reply(content: RecordDict, model: Model, partition_id: int) -> RecordDict:
+    """Answer as a node would that serves every strategy."""
+    out = answer(model, partition_id + 1, **{protocol.GRADIENT_VARIANCE: 0.5 + partition_id})
+    if protocol.CONTROL in content.array_records:
+        control = model_in(content.array_records[protocol.CONTROL])
+        out[protocol.CONTROL] = record(moved(control, np.random.default_rng(partition_id)))
+    return out
+
+
+def drifting(partition_id: int, content: RecordDict) -> RecordDict:
+    """Return a model that depends on the partition and the round alone."""
+    rng = np.random.default_rng([partition_id, round_of(content)])
+    return reply(content, moved(sent_model(content), rng), partition_id)
+
+
+def agreeing(partition_id: int, content: RecordDict) -> RecordDict:
+    """Return the same model as every other node."""
+    rng = np.random.default_rng(round_of(content))
+    return reply(content, moved(sent_model(content), rng), partition_id)
+
+
+def idle(partition_id: int, content: RecordDict) -> RecordDict:
+    """Return the model as it came."""
+    return reply(content, sent_model(content), partition_id)
+
+
+def shuffled(replies: list[Message]) -> list[Message]:
+    return [replies[i] for i in np.random.default_rng(3).permutation(len(replies))]
+
+
+def test_no_part_and_no_strategy_is_left_out() -> None:
+    """Whoever adds a part or a strategy holds it to what stands here."""
+    public = [getattr(strategies, name) for name in strategies.__all__]
+    tested = {
+        type(part) for parts in (WEIGHTINGS, OPTIMIZERS, MASKS, STEP_SIZES) for part in parts.values()
+    }
+    tested |= {type(make()) for make in STRATEGIES.values()}
+    kinds = (Weighting, ServerOptimizer, Mask, StepSize, Strategy)
+    missing = [kind for kind in public if issubclass(kind, kinds) and kind not in tested]
+    assert [kind for kind in missing if not getattr(kind, "__abstractmethods__", None)] == []
+
+
+# ---- strategies, through Flower's messages --------------------------------------------------------
+
+
+@all_strategies
+def test_the_order_of_replies_changes_nothing(make: Make) -> None:
+    arrays, rounds = record(start()), (1, 2, 3)
+    first = play(make(), Federation(drifting, NODES), arrays, rounds)
+    second = play(make(), Federation(drifting, NODES), arrays, rounds, order=shuffled)
+    assert all(same(a, b) for (a, _), (b, _) in zip(first, second, strict=True))
+    assert [dict(metrics) for _, metrics in first] == [dict(metrics) for _, metrics in second]
+
+
+@all_strategies
+def test_node_ids_change_nothing(make: Make) -> None:
+    arrays, rounds = record(start()), (1, 2, 3)
+    other_ids = {2**40 - 7 * k: k for k in range(NODES)}
+    (*_, (first, _)) = play(make(), Federation(drifting, NODES), arrays, rounds)
+    (*_, (second, _)) = play(make(), Federation(drifting, other_ids), arrays, rounds)
+    assert same(first, second)
+
+
+@both_dtypes
+@pytest.mark.parametrize("name", REACHING)
+def test_nodes_that_agree_give_their_model(name: str, dtype: type) -> None:
+    arrays = record(start(dtype))
+    ((new, _),) = play(STRATEGIES[name](), Federation(agreeing, NODES), arrays)
+    expected = moved(start(dtype), np.random.default_rng(1))
+    for key, values in model_in(new).items():
+        few_ulp = (
+            4 * np.finfo(dtype).eps * max(np.abs(expected[key]).max(), np.abs(start(dtype)[key]).max())
+        )
+        np.testing.assert_allclose(values, expected[key], rtol=0, atol=few_ulp, err_msg=key)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_nodes_that_agree_count_as_one(optimizer: ServerOptimizer) -> None:
+    arrays = record(start(np.float64))
+    ((several, _),) = play(BASE(server_optimizer=optimizer), Federation(agreeing, NODES), arrays)
+    ((one, _),) = play(BASE(server_optimizer=optimizer), Federation(agreeing, 1), arrays)
+    for key, values in model_in(several).items():
+        np.testing.assert_allclose(values, model_in(one)[key], rtol=1e-12, err_msg=key)
+
+
+@all_strategies
+def test_nodes_that_do_not_move_leave_the_model_to_the_bit(make: Make) -> None:
+    arrays = record(start())
+    for new, _ in play(make(), Federation(idle, NODES), arrays, rounds=(1, 2, 3)):
+        assert same(new, arrays)
+
+
+@all_strategies
+def test_the_given_model_is_not_modified(make: Make) -> None:
+    arrays = record(start())
+    play(make(), Federation(drifting, NODES), arrays)
+    assert same(arrays, record(start()))
+
+
+@both_dtypes
+@all_strategies
+def test_names_shapes_and_dtypes_are_kept(make: Make, dtype: type) -> None:
+    (*_, (new, _)) = play(make(), Federation(drifting, NODES), record(start(dtype)), rounds=(1, 2))
+    assert list(new) == list(start())
+    for name, values in model_in(new).items():
+        assert (values.shape, values.dtype) == (start(dtype)[name].shape, start(dtype)[name].dtype)
+        assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize("step_size", [Constant(7.0), Extrapolated(0.0)], ids=["constant", "extrapolated"])
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_buffers_are_averaged_and_nothing_else(
+    optimizer: ServerOptimizer, mask: Mask, step_size: StepSize
+) -> None:
+    strategy = BASE(server_optimizer=optimizer, mask=mask, step_size=step_size)
+    ((new, _),) = play(strategy, Federation(drifting, NODES), record(start()))
+    sent = [moved(start(), np.random.default_rng([k, 1])) for k in range(NODES)]
+    alphas = np.arange(1, NODES + 1) / np.arange(1, NODES + 1).sum()
+    for name, digits in (("bn.running_mean", 6), ("bn.num_batches_tracked", 0)):
+        mean = sum(alpha * model[name].astype(float) for alpha, model in zip(alphas, sent, strict=True))
+        np.testing.assert_array_almost_equal_nulp(
+            model_in(new)[name], np.round(mean, 12 if digits else 0).astype(start()[name].dtype)
+        )
+
+
+@all_strategies
+def test_same_seed_same_bytes(make: Make) -> None:
+    arrays, rounds = record(start()), (1, 2, 3)
+    first, second = Federation(drifting, NODES), Federation(drifting, NODES)
+    one, two = play(make(), first, arrays, rounds), play(make(), second, arrays, rounds)
+    assert first.trained() == second.trained() != []
+    assert all(same(a, b) for (a, _), (b, _) in zip(one, two, strict=True))
+
+
+@all_strategies
+def test_a_restored_strategy_goes_on_as_if_nothing_had_happened(make: Make) -> None:
+    whole, arrays = make(), record(start())
+    history = play(whole, Federation(drifting, NODES), arrays, rounds=(1, 2, 3, 4))
+    half = make()
+    (*_, (middle, _)) = play(half, Federation(drifting, NODES), arrays, rounds=(1, 2))
+    restored = make()
+    restored.load_state_dict(pickle.loads(pickle.dumps(half.state_dict())))  # as from disk
+    judged, expected = restored.models(middle), half.models(middle)
+    assert list(judged) == list(expected)
+    assert all(same(judged[name], expected[name]) for name in expected)
+    rest = play(restored, Federation(drifting, NODES), middle, rounds=(3, 4))
+    for (a, metrics_a), (b, metrics_b) in zip(history[2:], rest, strict=True):
+        assert same(a, b)
+        assert dict(metrics_a) == dict(metrics_b)
+    judged, expected = restored.models(rest[-1][0]), whole.models(history[-1][0])
+    assert all(same(judged[name], expected[name]) for name in expected)
+
+
+@all_strategies
+def test_a_saved_state_does_not_change_when_training_goes_on(make: Make) -> None:
+    strategy = make()
+    (*_, (middle, _)) = play(strategy, Federation(drifting, NODES), record(start()), rounds=(1, 2))
+    saved = strategy.state_dict()
+    before = pickle.dumps(saved)
+    play(strategy, Federation(drifting, NODES), middle, rounds=(3, 4))
+    assert pickle.dumps(saved) == before
+
+
+# ---- parts, as pure functions --------------------------------------------------------------------
+
+
+def updates(dtype: torch.dtype = torch.float32) -> Updates:
+    layout = Layout.of(record(start(np.float32 if dtype == torch.float32 else np.float64)))
+    random = torch.Generator().manual_seed(0)
+
+    def rows(count: int, dtype: torch.dtype) -> Tensor:
+        return torch.randn(NODES, count, generator=random, dtype=dtype)
+
+    return Updates(
+        deltas=rows(layout.num_parameters, dtype),
+        buffers=rows(layout.num_buffers, torch.float64),
+        num_examples=torch.arange(1.0, NODES + 1, dtype=torch.float64),
+        partition_ids=tuple(range(NODES)),
+        layout=layout,
+        start=rows(layout.num_parameters, dtype)[0],
+        metrics={protocol.GRADIENT_VARIANCE: torch.arange(1.0, NODES + 1, dtype=torch.float64)},
+    )
+
+
+def bits(*values: Tensor | dict[str, Tensor]) -> list[bytes]:
+    tensors = [t for v in values for t in (v.values() if isinstance(v, dict) else [v])]
+    return [t.numpy().tobytes() for t in tensors]
+
+
+def bits_of(this: Updates) -> list[bytes]:
+    return bits(this.deltas, this.buffers, this.num_examples, this.start, this.metrics)
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS.values(), ids=WEIGHTINGS)
+def test_weights_sum_to_one_and_modify_nothing(weighting: Weighting) -> None:
+    given = updates()
+    before = bits_of(given)
+    weights, state = weighting(given, {})
+    assert weights.shape[0] == NODES
+    assert (weights >= 0).all()
+    torch.testing.assert_close(weights.sum(0), torch.ones_like(weights.sum(0)), rtol=1e-12, atol=0)
+    state_before = bits(state)
+    again, _ = weighting(given, state)
+    twice, _ = weighting(given, state)
+    assert bits(again) == bits(twice)
+    assert bits(state) == state_before
+    assert bits_of(given) == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_optimizers_keep_dtype_and_modify_nothing(optimizer: ServerOptimizer, dtype: torch.dtype) -> None:
+    mean = updates(dtype).deltas[0].clone()
+    before = bits(mean)
+    direction, state = optimizer(mean, {})
+    direction_before, state_before = bits(direction), bits(state)
+    again, _ = optimizer(mean, state)
+    assert direction.shape == again.shape == mean.shape
+    assert direction.dtype == again.dtype == dtype
+    assert bits(optimizer(mean, state)[0]) == bits(again)
+    assert (bits(mean), bits(direction), bits(state)) == (before, direction_before, state_before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mask", [AndMask(0.5), AgreementMask(0.5)], ids=["and", "agreement"])
+def test_masks_are_factors_and_modify_nothing(mask: Mask, dtype: torch.dtype) -> None:
+    given = updates(dtype)
+    before = bits_of(given)
+    factor = mask(given)
+    assert factor is not None
+    assert (factor.shape, factor.dtype) == (given.start.shape, dtype)
+    assert ((factor >= 0) & (factor <= 1)).all()
+    assert bits_of(given) == before
+
+
+@pytest.mark.parametrize("step_size", STEP_SIZES.values(), ids=STEP_SIZES)
+def test_step_sizes_are_positive_and_modify_nothing(step_size: StepSize) -> None:
+    given = updates()
+    weights, _ = Uniform()(given, {})
+    mean = given.mean(weights)
+    before = bits_of(given), bits(weights, mean)
+    assert step_size(1, given, weights, mean) >= 1
+    assert (bits_of(given), bits(weights, mean)) == before
+
+
+@pytest.mark.parametrize("layerwise", [False, True], ids=["per-node", "per-layer"])
+def test_a_mean_is_what_numpy_computes(layerwise: bool) -> None:
+    given = updates(torch.float64)
+    alphas = torch.rand(NODES, len(given.layout.layers), dtype=torch.float64)
+    weights = alphas if layerwise else alphas[:, 0]
+    for column, layer in enumerate(given.layout.layers):
+        rows = given.buffers if layer.buffer else given.deltas
+        mean = given.mean_buffers(weights) if layer.buffer else given.mean(weights)
+        alpha = alphas[:, column if layerwise else 0].numpy()
+        expected = np.einsum("k,kp->p", alpha, rows[:, layer.columns].numpy())
+        np.testing.assert_allclose(mean[layer.columns].numpy(), expected, rtol=1e-12)
