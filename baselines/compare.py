@@ -1,4 +1,4 @@
-"""python -m baselines.compare FOLDER...: the runs of a sweep in one table and one figure.
+"""python -m baselines.compare FOLDER...: the runs of a sweep as a table (also Markdown) and a figure.
 
 Runs that differ in nothing but their seed are one line: mean and standard deviation over seeds.
 """
@@ -32,8 +32,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     target = options.figure or _common_parent(runs) / "comparison.png"
     console = Console()
-    console.print(table(curves))
+    rows = summarise(curves)
+    console.print(_terminal(rows))
     figures.draw(curves, target)
+    target.with_suffix(".md").write_text(markdown(rows))
     console.print(f"figure: {target}", highlight=False, soft_wrap=True)
     return 0
 
@@ -68,34 +70,52 @@ def read(runs: list[Path]) -> dict[str, pd.DataFrame]:
     return {label: pd.concat(frames) for label, frames in curves.items()}
 
 
-def table(curves: dict[str, pd.DataFrame]) -> Table:
-    """Return last and best test metrics of each setting, mean ± standard deviation over seeds."""
-    out = Table(title="test set, mean ± std over seeds")
-    for heading in ("setting", "seeds", "rounds"):
-        out.add_column(heading)
-    for heading in ("last accuracy", "best accuracy", "last loss"):
-        out.add_column(heading, justify="right")
-    for label, rows in curves.items():
-        test = rows[rows.split == "test"]
+HEADINGS = ("setting", "seeds", "rounds", "last accuracy", "best accuracy", "last loss")
+
+
+def summarise(curves: dict[str, pd.DataFrame]) -> list[tuple[str, ...]]:
+    """Return a row for each setting: last and best test metrics, mean ± standard deviation over seeds."""
+    rows = []
+    for label, frame in curves.items():
+        test = frame[frame.split == "test"]
         by_round = test.groupby(["metric", "seed", "round"]).value.mean()  # over the models
         accuracy = by_round.get("accuracy", pd.Series(dtype=float)).groupby("seed")
         loss = by_round.get("loss", pd.Series(dtype=float)).groupby("seed")
-        out.add_row(
-            label,
-            str(rows.seed.nunique()),
-            str(int(rows["round"].max())),
-            _spread(accuracy.last() * 100, "%"),
-            _spread(accuracy.max() * 100, "%"),
-            _spread(loss.last(), ""),
+        rows.append(
+            (
+                label,
+                str(frame.seed.nunique()),
+                str(int(frame["round"].max())),
+                _spread(accuracy.last() * 100, ".1f", " %"),
+                _spread(accuracy.max() * 100, ".1f", " %"),
+                _spread(loss.last(), ".3g", ""),
+            )
         )
+    return rows
+
+
+def markdown(rows: list[tuple[str, ...]]) -> str:
+    """Return the rows as a Markdown table."""
+    lines = [HEADINGS, ("---",) * len(HEADINGS), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _terminal(rows: list[tuple[str, ...]]) -> Table:
+    out = Table(title="test set, mean ± std over seeds")
+    for heading in HEADINGS[:3]:
+        out.add_column(heading)
+    for heading in HEADINGS[3:]:
+        out.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        out.add_row(*row)
     return out
 
 
-def _spread(values: pd.Series, unit: str) -> str:
+def _spread(values: pd.Series, form: str, unit: str) -> str:
     if values.empty:
         return "-"
-    spread = f" ± {values.std():.3g}" if len(values) > 1 else ""
-    return f"{values.mean():.4g}{spread}{unit and ' ' + unit}"
+    spread = f" ± {values.std():{form}}" if len(values) > 1 else ""
+    return f"{values.mean():{form}}{spread}{unit}"
 
 
 def _part(key: str, value: str | None) -> str:

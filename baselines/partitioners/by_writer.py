@@ -37,7 +37,8 @@ class ByWriter(Partitioner):
         if not self.merge or num_nodes > writers:
             hint = "" if num_nodes > writers else ", or partitioner.merge=true for nodes of several writers"
             raise UserError(
-                f"the data set has {writers} writers but num_nodes={num_nodes}: set num_nodes={writers}{hint}"
+                f"the data set has {writers} writers but num_nodes={num_nodes}: set num_nodes="
+                f"{writers}{hint}"
             )
         order = generator(seed, Purpose.PARTITION).permutation(writers)
         node_of = np.empty(writers, dtype=np.int64)

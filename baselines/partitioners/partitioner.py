@@ -40,10 +40,12 @@ def split_node(
     """Split one node's ``rows`` into train and test with the same label distribution.
 
     Every label gives its share to the test part, to within one example (systematic sampling along the
-    rows ordered by label, at random within a label). ``labels`` are those of the whole training set.
+    rows ordered by label, at random within a label). One example at least is left to train on.
+    ``labels`` are those of the whole training set.
     """
     shuffled = rng.permutation(rows)
     by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
     steps = np.floor(np.arange(len(rows) + 1) * test_fraction + rng.random())
     test = np.diff(steps) > 0
+    test[:1] &= not test.all()
     return np.sort(by_label[~test]), np.sort(by_label[test])

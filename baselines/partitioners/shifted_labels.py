@@ -46,8 +46,8 @@ class ShiftedLabels(Partitioner):
     def __init__(self, distribution: str, requester: int | None, chunked: bool) -> None:
         if distribution not in DISTRIBUTIONS:
             raise UserError(
-                f"partitioner.distribution={distribution} is unknown: expected a letter from A to G (figure "
-                "1 of the Weight Erosion report)"
+                f"partitioner.distribution={distribution} is unknown: expected a letter from A to G "
+                "(figure 1 of the Weight Erosion report)"
             )
         self.fractions = np.array(DISTRIBUTIONS[distribution])
         self.requester = requester
@@ -60,8 +60,8 @@ class ShiftedLabels(Partitioner):
         digits = len(self.fractions)
         if num_nodes % digits:
             raise UserError(
-                f"partitioner=shifted_labels with num_nodes={num_nodes}: expected a multiple of {digits}, so "
-                "that every digit is needed equally often"
+                f"partitioner=shifted_labels with num_nodes={num_nodes}: expected a multiple of {digits}, "
+                "so that every digit is needed equally often"
             )
         totals = np.bincount(labels, minlength=digits)
         if len(totals) > digits or totals.min() < num_nodes:
@@ -89,7 +89,7 @@ class ShiftedLabels(Partitioner):
 
 
 def _chunks(labels: np.ndarray, wanted: np.ndarray) -> list[np.ndarray]:
-    """Deal ``wanted`` chunks [nodes, digits] in the order of the data, again from the start where needed."""
+    """Deal ``wanted`` chunks [nodes, digits] in the data's order, from its start again where needed."""
     parts: list[list[np.ndarray]] = [[] for _ in wanted]
     for digit, column in enumerate(wanted.T):
         rows = np.flatnonzero(labels == digit)

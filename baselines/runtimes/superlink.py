@@ -8,22 +8,20 @@ several machines is the same with other addresses; README shows its commands.
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
-import sys
 import sysconfig
 import tempfile
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from baselines.config import ROOT
+from baselines.errors import RunFailed
 from strategies.checks import require
 
-HOST = "127.0.0.1"
+from .programs import HOST, Programs
+
 LINK = "florilegium"
 
 
@@ -33,56 +31,69 @@ class SuperLink:
 
     Parameters
     ----------
-    start_timeout : how many seconds the SuperLink may take to listen
+    start_timeout : how many seconds each program may take to listen
     """
 
-    start_timeout: float = 60.0
+    start_timeout: float = 120.0
 
     def __post_init__(self) -> None:
         """Refuse a time limit that is none."""
         require(self.start_timeout > 0, "runtime.start_timeout", self.start_timeout, "above 0")
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
-        """Run one experiment; its ServerApp writes into ``folder``, logs into its ``logs``.
+        """Run one experiment; its ServerApp writes into ``folder``, every program's log into ``folder/logs``.
 
         Raises
         ------
-        RuntimeError : when the run did not finish, with the end of its log
+        RunFailed : when a program did not start or the run did not finish, with the end of its log
         """
         folder = folder.resolve()
         logs = folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as home, _ending() as start:
-            environment = _environment(home)
-            link, fleet, *ports = _free_ports(num_nodes + 2)
-            start(_superlink_command(link, fleet), environment, home, logs / "superlink.log")
-            self._wait_for(link, logs / "superlink.log")
-            for k, port in enumerate(ports):
-                command = _supernode_command(k, num_nodes, port, link, fleet)
-                start(command, environment, home, logs / f"supernode-{k}.log")
-            _submit(environment, home, link, overrides, folder)
-        _check(folder)
+        result = folder / "environment.json"
+        result.unlink(missing_ok=True)  # an earlier run's would be taken for this one's
+        with (
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home,
+            Programs(Path(home), _environment(home), logs) as programs,
+        ):
+            link = self._deploy(programs, num_nodes)
+            _write_configuration(Path(home), link, overrides, folder)
+            command = ["flwr", "run", str(ROOT), LINK, "--stream", "--run-config", f"{home}/run.toml"]
+            if programs.follow("run", command) != 0:
+                raise RunFailed(f"flwr run failed; {programs.tail('run')}")
+            # flwr run ends with 0 after a failed run too.
+            flower = _status_in_flower(programs)
+            ours = json.loads(result.read_text())["status"] if result.exists() else "never began"
+            if flower != "finished:completed" or ours != "finished":
+                raise RunFailed(f"the run {ours} (Flower: {flower}); {programs.tail('run')}")
 
-    def _wait_for(self, port: int, log: Path) -> None:
-        """Return when something listens on the port."""
-        deadline = time.monotonic() + self.start_timeout
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
-                return
-            time.sleep(0.2)
-        raise RuntimeError(f"the SuperLink does not listen; the end of {log}:\n{_tail(log)}")
+    def _deploy(self, programs: Programs, num_nodes: int) -> int:
+        """Start the SuperLink and the SuperNodes; return the SuperLink's port when all listen."""
+        link, fleet, *ports = _free_ports(num_nodes + 2)
+        programs.start("superlink", _superlink_command(link, fleet))
+        programs.wait_for("superlink", link, self.start_timeout)
+        nodes = {f"supernode-{k}": port for k, port in enumerate(ports)}
+        for k, (name, port) in enumerate(nodes.items()):
+            programs.start(name, _supernode_command(k, num_nodes, port, link, fleet))
+        for name, port in nodes.items():
+            programs.wait_for(name, port, self.start_timeout)
+        return link
 
 
 def _environment(home: str) -> dict[str, str]:
-    """Return the children's environment: their own Flower home, no telemetry, nothing installed."""
-    scripts = sysconfig.get_path("scripts")
-    return os.environ | {
+    """Return the programs' environment: a Flower home of their own, no telemetry, nothing installed."""
+    scripts = sysconfig.get_path("scripts")  # where this interpreter's Flower has its programs
+    environment = os.environ | {
         "FLWR_HOME": home,
         "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "PYTHONUNBUFFERED": "1",
         "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
     }
+    if root := environment.get("FLORILEGIUM_DATA"):
+        environment["FLORILEGIUM_DATA"] = str(Path(root).resolve())  # they start in another directory
+    return environment
 
 
 def _superlink_command(link: int, fleet: int) -> list[str]:
@@ -93,8 +104,8 @@ def _superlink_command(link: int, fleet: int) -> list[str]:
 def _supernode_command(k: int, num_nodes: int, port: int, link: int, fleet: int) -> list[str]:
     superlink = f"{HOST}:{fleet if _fleet_is_grpc() else link}"
     node_config = f"partition-id={k} num-partitions={num_nodes}"
-    command = ["flower-supernode", "--insecure", "--superlink", superlink, "--port", str(port)]
-    return [*command, "--node-config", node_config]
+    command = ["flower-supernode", "--insecure", "--superlink", superlink]
+    return [*command, "--host", HOST, "--port", str(port), "--node-config", node_config]
 
 
 def _fleet_is_grpc() -> bool:
@@ -103,64 +114,32 @@ def _fleet_is_grpc() -> bool:
     return (major, minor) < (1, 40)
 
 
-def _submit(environment: dict[str, str], home: str, link: int, overrides: str, folder: Path) -> None:
-    """Run the app with ``flwr run``, its log streamed to this process' output."""
-    (Path(home) / "config.toml").write_text(
-        f'[superlink.{LINK}]\naddress = "{HOST}:{link}"\ninsecure = true\n'
-    )
-    run_config = Path(home) / "run.toml"
-    run_config.write_text(f"overrides = {json.dumps(overrides)}\noutput = {json.dumps(str(folder))}\n")
-    command = ["flwr", "run", str(ROOT), LINK, "--stream", "--run-config", str(run_config)]
-    done = subprocess.run(command, env=environment, cwd=home, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"flwr run ended with exit status {done.returncode}; see {folder / 'logs'}")
+def _write_configuration(home: Path, link: int, overrides: str, folder: Path) -> None:
+    """Write what ``flwr run`` reads: the link's address and the run configuration.
 
-
-def _check(folder: Path) -> None:
-    """Raise ``RuntimeError`` unless the ServerApp wrote that the run finished; flwr run does not tell."""
-    path = folder / "environment.json"
-    status = json.loads(path.read_text())["status"] if path.exists() else "not started"
-    if status != "finished":
-        log = folder / "logs" / "superlink.log"
-        raise RuntimeError(f"the run is {status!r}; the end of {log}:\n{_tail(log)}")
-
-
-Start = Callable[[list[str], dict[str, str], str, Path], None]
-
-
-@contextlib.contextmanager
-def _ending() -> Iterator[Start]:
-    """Give a function that starts a program in a neutral directory; end all of them on the way out.
-
-    SuperLink and SuperNode end their own children when they are terminated.
+    A file, because ``--run-config`` takes no value that holds both kinds of quotes.
     """
-    processes: list[subprocess.Popen[bytes]] = []
+    config = f'[superlink.{LINK}]\naddress = "{HOST}:{link}"\ninsecure = true\n'
+    (home / "config.toml").write_text(config)
+    values = {"overrides": overrides, "output": str(folder)}
+    # A JSON string is a TOML string as long as nothing is escaped as surrogates.
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()]
+    (home / "run.toml").write_text("".join(lines), encoding="utf-8")
 
-    def start(command: list[str], environment: dict[str, str], directory: str, log: Path) -> None:
-        with open(log, "wb") as file:
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                cwd=directory,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        processes.append(process)
 
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        yield start
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
+def _status_in_flower(programs: Programs) -> str:
+    """Return what the SuperLink says of its one run, e.g. ``finished:completed``."""
+    listed = subprocess.run(
+        ["flwr", "list", LINK, "--format", "json"],
+        env=programs.environment,
+        cwd=programs.directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    with contextlib.suppress(ValueError, LookupError):
+        return str(json.loads(listed.stdout)["runs"][0]["status"])
+    return f"no answer ({listed.stdout.strip()}{listed.stderr.strip()})"
 
 
 def _free_ports(count: int) -> list[int]:
@@ -170,7 +149,3 @@ def _free_ports(count: int) -> list[int]:
         for one in sockets:
             one.bind((HOST, 0))
         return [one.getsockname()[1] for one in sockets]
-
-
-def _tail(log: Path, lines: int = 15) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

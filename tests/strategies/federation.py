@@ -113,11 +113,9 @@ def play(
     return history
 
 
-def same(first: ArrayRecord, second: ArrayRecord) -> bool:
-    """Say whether two models are equal to the bit, in names, order, shapes, dtypes and values."""
-    return list(first) == list(second) and all(
-        first[name].dtype == second[name].dtype
-        and first[name].shape == second[name].shape
-        and first[name].data == second[name].data
-        for name in first
-    )
+def assert_same(first: ArrayRecord, second: ArrayRecord) -> None:
+    """Two models are equal to the bit, in names, order, shapes, dtypes and values."""
+    assert list(first) == list(second)
+    for name in first:
+        assert (first[name].dtype, first[name].shape) == (second[name].dtype, second[name].shape), name
+        assert first[name].data == second[name].data, f"{name} differs"

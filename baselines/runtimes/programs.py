@@ -1,0 +1,124 @@
+"""Programs: other programs that run beside this one, and are gone when it is done with them."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import FrameType
+
+from baselines.errors import RunFailed
+
+HOST = "127.0.0.1"
+MARK = "FLORILEGIUM_PROGRAMS"  # the environment variable by which programs and their children are known
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Programs:
+    """A context whose programs have ended when it is left: after success, an error, Ctrl-C or SIGTERM.
+
+    A program's own children end with it, those too that it set free: all of them carry a mark in their
+    environment (looked for on Linux; elsewhere a program has to end its own children, as Flower's do).
+
+    Parameters
+    ----------
+    directory : where programs start: a folder without code that they could import by mistake
+    environment : of every program
+    logs : the folder that their output goes to, as ``<name>.log``
+    """
+
+    def __init__(self, directory: Path, environment: dict[str, str], logs: Path) -> None:
+        self.directory = directory
+        self.environment = environment | {MARK: str(directory)}
+        self.logs = logs
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, command: list[str]) -> None:
+        """Start a program in the background."""
+        with open(self._log(name), "wb") as log:
+            self._processes[name] = self._popen(command, log.fileno())
+
+    def follow(self, name: str, command: list[str]) -> int:
+        """Run a program to its end, print what it prints, and return its exit status."""
+        process = self._processes[name] = self._popen(command, subprocess.PIPE)
+        assert process.stdout is not None
+        with open(self._log(name), "wb") as log:
+            for line in process.stdout:
+                log.write(line)
+                print(line.decode(errors="replace"), end="", flush=True)
+        return process.wait()
+
+    def wait_for(self, name: str, port: int, timeout: float) -> None:
+        """Return when a program listens on its port.
+
+        Raises
+        ------
+        RunFailed : when it has ended, or does not listen within ``timeout`` seconds
+        """
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline and self._processes[name].poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+                return
+            time.sleep(0.1)
+        raise RunFailed(f"{name} does not listen on {HOST}:{port}; {self.tail(name)}")
+
+    def tail(self, name: str, lines: int = 15) -> str:
+        """Return the end of a program's log, with the file's name above it."""
+        path = self._log(name)
+        text = path.read_text(errors="replace").rstrip() if path.exists() else ""
+        return "\n".join([f"the end of {path}:", *text.splitlines()[-lines:]])
+
+    def __enter__(self) -> "Programs":
+        """From now on SIGTERM and SIGHUP interrupt as Ctrl-C does, so that the context is left."""
+        self._handlers = {number: signal.signal(number, _interrupt) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End every program: ask first, insist after 15 s."""
+        for number in SIGNALS:  # a second Ctrl-C must not leave programs behind
+            signal.signal(number, signal.SIG_IGN)
+        try:
+            self._end(signal.SIGTERM, patience=15)
+            self._end(signal.SIGKILL, patience=5)
+        finally:
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def _popen(self, command: list[str], output: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            env=self.environment,
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C on the terminal reaches this process alone
+        )
+
+    def _end(self, number: signal.Signals, patience: float) -> None:
+        """Send a signal to all that live; return when none does, or after ``patience`` seconds."""
+        for pid in self._alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + patience
+        while self._alive() and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def _alive(self) -> set[int]:
+        """Return the process ids of the programs and of every process that carries their mark."""
+        alive = {process.pid for process in self._processes.values() if process.poll() is None}
+        mark = f"{MARK}={self.directory}".encode()
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # it has just ended, or is not ours
+                if mark in path.read_bytes().split(b"\0"):
+                    alive.add(int(path.parent.name))
+        return alive
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
