@@ -1,5 +1,9 @@
-"""The one exception that a user's mistake ends in."""
+"""What a run ends in when it does not finish: a user's mistake, or a failure that its log explains."""
 
 
 class UserError(Exception):
     """A mistake that the user can mend: one line with what is wrong, what was expected, what to do."""
+
+
+class RunFailed(RuntimeError):
+    """A run that other programs carried out and did not finish: what happened, and the end of the log."""

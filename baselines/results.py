@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from . import config, figures
+from . import config
 from .experiment import Experiment
 
 COLUMNS = ("round", "split", "model", "metric", "value")
@@ -66,6 +66,8 @@ class RunFolder:
             raise
         finally:
             self._save(environment | {"status": status, "wall_seconds": time.time() - started})
+            from . import figures  # pandas and matplotlib take a second; a node never draws
+
             figures.draw_run(self.path)
 
     def _save(self, environment: dict[str, Any]) -> None:

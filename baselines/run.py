@@ -19,7 +19,7 @@ from rich.console import Console
 from strategies import TooManyFailedRounds
 
 from . import config, experiment
-from .errors import UserError
+from .errors import RunFailed, UserError
 
 _statuses: list[int] = []  # of the runs so far; Hydra discards what a job returns in a sweep
 
@@ -35,7 +35,7 @@ def _job(cfg: DictConfig) -> None:
         this = experiment.load(overrides)
         this.check()
         config.build(cfg.runtime).run(overrides, this.cfg.num_nodes, folder)
-    except (UserError, TooManyFailedRounds, TimeoutError) as error:
+    except (UserError, TooManyFailedRounds, TimeoutError, RunFailed) as error:
         if cfg.debug:
             traceback.print_exc()
         errors.print(f"error: {error}")

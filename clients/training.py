@@ -56,7 +56,12 @@ class LocalTraining:
         norm = self.max_grad_norm
         require(norm is None or norm > 0, "client.max_grad_norm", norm, "above 0, or null")
         # torch checks its own rates (lr, momentum, ...): build one now, so that they fail early.
-        self.optimizer([nn.Parameter(torch.zeros(1))])
+        try:
+            self.optimizer([nn.Parameter(torch.zeros(1))])
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"client.optimizer cannot be built ({error}): expected numbers that it takes, such as lr=0.1"
+            ) from error
 
     @torch.no_grad()
     def __call__(

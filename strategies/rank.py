@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 
@@ -74,6 +73,8 @@ def _shrink(s: np.ndarray, rows: int, columns: int) -> tuple[float, np.ndarray]:
     """EVBMF from singular values [rows], rows <= columns."""
     if s[0] == 0 or rows == 1:
         return (float(s[0] ** 2 / columns) if rows == 1 else 0.0), s[:0]
+    from scipy.optimize import minimize_scalar  # takes half a second, and few runs need it
+
     alpha = rows / columns
     tau_bar = 2.5129 * np.sqrt(alpha)
     x_bar = (1 + tau_bar) * (1 + alpha / tau_bar)

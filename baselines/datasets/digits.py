@@ -5,8 +5,6 @@ E. Alpaydin, C. Kaynak: *Optical Recognition of Handwritten Digits*, UCI reposit
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from clients import Classification, Normalize
 
@@ -18,6 +16,9 @@ def digits(mean: list[float], std: list[float], test_size: float, split_seed: in
 
     The split depends on ``split_seed`` alone, not on the experiment's seed.
     """
+    from sklearn.datasets import load_digits  # takes a second, and most data sets do without
+    from sklearn.model_selection import train_test_split
+
     bunch = load_digits()
     images = bunch.images[:, None].astype(np.uint8)
     train_x, test_x, train_y, test_y = train_test_split(

@@ -41,7 +41,7 @@ class SuperLink:
         require(self.start_timeout > 0, "runtime.start_timeout", self.start_timeout, "above 0")
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
-        """Run one experiment; its ServerApp writes into ``folder``, every program's log into ``folder/logs``.
+        """Run one experiment; its ServerApp writes into ``folder``, logs into its ``logs``.
 
         Raises
         ------
