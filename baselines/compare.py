@@ -75,7 +75,7 @@ HEADINGS = ("setting", "seeds", "rounds", "last accuracy", "best accuracy", "las
 
 def summarise(curves: dict[str, pd.DataFrame]) -> list[tuple[str, ...]]:
     """Return a row for each setting: last and best test metrics, mean ± standard deviation over seeds."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for label, frame in curves.items():
         test = frame[frame.split == "test"]
         by_round = test.groupby(["metric", "seed", "round"]).value.mean()  # over the models

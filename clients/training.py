@@ -60,7 +60,7 @@ class LocalTraining:
             self.optimizer([nn.Parameter(torch.zeros(1))])
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"client.optimizer cannot be built ({error}): expected numbers that it takes, such as lr=0.1"
+                f"client.optimizer cannot be built ({error}): expected numbers such as lr=0.1"
             ) from error
 
     @torch.no_grad()
