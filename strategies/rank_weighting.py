@@ -25,11 +25,11 @@ from torch import Tensor
 
 from .checks import require
 from .layout import Layer, Layout
-from .rank import effective_rank, in_parallel, stable_rank, unfold
+from .rank import Mode, effective_rank, mean_over_unfoldings, stable_rank
 from .updates import Updates
 from .weighting import State, Weighting
 
-UNFOLDINGS = {"mean": ("in", "out"), "in": ("in",), "out": ("out",)}
+UNFOLDINGS: dict[str, tuple[Mode, ...]] = {"mean": ("in", "out"), "in": ("in",), "out": ("out",)}
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,10 @@ class RankWeighting(Weighting):
         modes = UNFOLDINGS[self.unfolding]
         ranks = []
         for delta in updates.deltas:
-            weights = updates.start - delta
-            matrices = [
-                unfold(weights[layer.columns].view(layer.shape), mode)
-                for layer in convolutions
-                for mode in modes
-            ]
-            ranks.append(in_parallel(self.rank, matrices))
-        return torch.tensor(ranks, dtype=torch.float64).view(-1, len(convolutions), len(modes))
+            flat = updates.start - delta
+            weights = [flat[layer.columns].view(layer.shape) for layer in convolutions]
+            ranks.append([mean_over_unfoldings(self.rank, weights, [mode]) for mode in modes])
+        return torch.tensor(ranks, dtype=torch.float64).transpose(1, 2)
 
     def _spread(self, alpha: Tensor, layout: Layout) -> Tensor:
         """Give every layer a column: its own, that of the last convolution before it, or 1/K."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from strategies.checks import require
-from strategies.rank import evbmf, unfold
+from strategies.rank import knowledge_gain, unfold
 
 
 class RMSGD(Optimizer):
@@ -94,19 +94,11 @@ class RMSGD(Optimizer):
         state = self.state[p]
         start = float(group["start_rate"])
         rate, before = state.get("rate", start), state.get("gain")
-        state["gain"] = gain = knowledge_gain(p)
+        matrices = [p] if p.ndim == 2 else [unfold(p, "in"), unfold(p, "out")]
+        gain = sum(knowledge_gain(matrix) for matrix in matrices) / len(matrices)
+        state["gain"] = gain
         state["ready"] = state.get("ready", False) or gain > 0
         if not state["ready"]:
             return start
         change = start if before is None else gain - before
         return float(max(group["beta"] * rate + group["zeta"] * change, 0.0))
-
-
-def knowledge_gain(weight: Tensor) -> float:
-    """Return the mean over a weight's unfoldings of sum(d / max d) / rows; in [0, 1]."""
-    matrices = [weight] if weight.ndim == 2 else [unfold(weight, "in"), unfold(weight, "out")]
-    gains = []
-    for matrix in matrices:
-        _, kept = evbmf(matrix.cpu())
-        gains.append(float((kept / kept[0]).sum()) / matrix.shape[0] if len(kept) else 0.0)
-    return sum(gains) / len(gains)
