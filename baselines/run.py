@@ -3,7 +3,7 @@
     python -m baselines.run strategy=fedexp dataset=mnist model=lenet runtime=ray
     python -m baselines.run -m strategy=fedavg,fedexp seed=0,1
 
-Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed.
+Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed, 130 after Ctrl-C.
 """
 
 import shlex
@@ -61,6 +61,9 @@ def main() -> int:
         _job()
     except SystemExit as stop:  # Hydra ends so after --help (0) and after a bad override (1)
         return 2 if stop.code else 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     return max(_statuses, default=0)
 
 

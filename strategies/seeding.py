@@ -17,6 +17,8 @@ class Purpose(IntEnum):
     SAMPLE_NODES = 3
     LOCAL_TRAINING = 4
     VALIDATION = 5
+    COLOUR = 6
+    NODE_COLOUR = 7
 
 
 def generator(

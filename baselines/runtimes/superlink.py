@@ -61,11 +61,7 @@ class SuperLink:
             command = ["flwr", "run", str(ROOT), LINK, "--stream", "--run-config", f"{home}/run.toml"]
             if programs.follow("run", command) != 0:
                 raise RunFailed(f"flwr run failed; {programs.tail('run')}")
-            # flwr run ends with 0 after a failed run too.
-            flower = _status_in_flower(programs)
-            ours = json.loads(result.read_text())["status"] if result.exists() else "never began"
-            if flower != "finished:completed" or ours != "finished":
-                raise RunFailed(f"the run {ours} (Flower: {flower}); {programs.tail('run')}")
+            _check(result, _status_in_flower(programs), programs.tail("run"))
 
     def _deploy(self, programs: Programs, num_nodes: int) -> int:
         """Start the SuperLink and the SuperNodes; return the SuperLink's port when all listen."""
@@ -140,6 +136,18 @@ def _status_in_flower(programs: Programs) -> str:
     with contextlib.suppress(ValueError, LookupError):
         return str(json.loads(listed.stdout)["runs"][0]["status"])
     return f"no answer ({listed.stdout.strip()}{listed.stderr.strip()})"
+
+
+def _check(result: Path, in_flower: str, log: str) -> None:
+    """Raise ``RunFailed`` unless the run finished for the ServerApp and for Flower.
+
+    ``flwr run`` ends with 0 either way.
+    """
+    status = json.loads(result.read_text())["status"] if result.exists() else "not begun"
+    if status.startswith("failed: "):
+        raise RunFailed(f"the run {status}")  # its log has been printed
+    if status != "finished" or in_flower != "finished:completed":
+        raise RunFailed(f"the run is {status}, to Flower {in_flower}; {log}")
 
 
 def _free_ports(count: int) -> list[int]:

@@ -6,7 +6,11 @@ from federation import Federation, Model, answer, assert_same, model_in, play, r
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from strategies import (
+    AgreementMask,
+    AndMask,
+    ByExamples,
     Constant,
+    Erosion,
     Extrapolated,
     FedAvg,
     FedAvgM,
@@ -20,7 +24,6 @@ from strategies import (
     WeightErosion,
     protocol,
 )
-from strategies.mask import AgreementMask, AndMask
 
 NODES, ROUNDS = 4, (1, 2, 3)
 SIZES = (10, 1, 5, 4)
@@ -68,8 +71,6 @@ def test_is_the_other_bit_for_bit(special: FedAvg, general: FedAvg) -> None:
 
 
 def test_weight_erosion_without_a_penalty_is_uniform_fedavg() -> None:
-    from strategies import Erosion
-
     special = WeightErosion(weighting=Erosion(requester=0, distance_penalty=0))
     ((first, _),) = play(special, Federation(trained, NODES), record(start()))
     ((second, _),) = play(FedAvg(weighting=Uniform()), Federation(trained, NODES), record(start()))
@@ -77,7 +78,9 @@ def test_weight_erosion_without_a_penalty_is_uniform_fedavg() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [FedProx(mu=1), FedAvgM(), FedExP(), FedGMA(), FedAvg(step_size=Constant(2))], ids=repr
+    "other",
+    [FedProx(mu=1), FedAvgM(), FedExP(), FedGMA(), FedAvg(step_size=Constant(2))],
+    ids=lambda strategy: type(strategy).__name__,
 )
 def test_is_not_the_other_elsewhere(other: FedAvg) -> None:
     """Otherwise the comparisons above would hold for anything."""
@@ -138,8 +141,6 @@ def test_fedexp_options_by_hand(step_size: Extrapolated, eta: float) -> None:
 
 def test_fedexp_counts_examples_when_told_to() -> None:
     """With n = (1, 2): sum alpha ||Delta||^2 = (9 + 2 * 1) / 3, D = (3 - 2) / 3 from node (3) and (-1)."""
-    from strategies import ByExamples
-
     strategy = FedExP(weighting=ByExamples(), step_size=Extrapolated(0.0))
     ((_, metrics),) = play(strategy, nodes_at([3.0], [-1.0]), record({"w": np.zeros(1)}))
     assert metrics["step-size"] == pytest.approx((11 / 3) / (2 * (1 / 9)))

@@ -1,0 +1,36 @@
+"""Runs of an experiment in this process, for tests."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+from flwr.app import Context, Message
+
+from baselines import experiment
+from baselines.apps import client_app_of
+from baselines.results import RunFolder
+from baselines.rounds import run_rounds
+from baselines.runtimes.inline import InlineGrid
+
+App = Callable[[Message, Context], Message]
+
+
+def played(overrides: str, folder: Path, wrap: Callable[[App], App] = lambda app: app) -> pd.DataFrame:
+    """Run an experiment on the inline grid, its ClientApp wrapped; return :func:`metrics_in` its folder."""
+    this = experiment.load(overrides)
+    this.check()
+    app = wrap(client_app_of(overrides))
+    run_rounds(this, InlineGrid(app, this.cfg.num_nodes), RunFolder(folder, this))  # type: ignore[arg-type]
+    return metrics_in(folder)
+
+
+def metrics_in(folder: Path) -> pd.DataFrame:
+    """Return metrics.csv without the rows that differ between equal runs: times."""
+    rows = pd.read_csv(folder / "metrics.csv", float_precision="round_trip")
+    return rows[~rows.metric.str.endswith("seconds")].reset_index(drop=True)
+
+
+def curve(rows: pd.DataFrame, split: str, metric: str) -> list[float]:
+    """Return a metric round by round."""
+    found = rows[(rows.split == split) & (rows.metric == metric)].sort_values("round")
+    return [float(value) for value in found.value]

@@ -1,0 +1,195 @@
+"""Nodes that fail while digits are trained: left out, named, counted, and the round goes on."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from runs import App, curve, metrics_in, played
+
+from baselines.runtimes import inline
+from strategies import TooManyFailedRounds
+
+SETTING = "num_nodes=4 rounds=2 model=softmax partitioner=iid"
+BAD = 2  # the partition that fails
+
+Spoil = Callable[[Message], None]
+
+
+def spoiling(spoil: Spoil) -> Callable[[App], App]:
+    """Return what makes the app of one partition spoil its answers to a training message."""
+
+    def wrap(app: App) -> App:
+        def spoilt(message: Message, context: Context) -> Message:
+            reply = app(message, context)
+            if message.metadata.message_type == "train" and context.node_config["partition-id"] == BAD:
+                spoil(reply)
+            return reply
+
+        return spoilt
+
+    return wrap
+
+
+def fail(reply: Message) -> None:
+    raise MemoryError("out of memory")
+
+
+def with_array(name: str, values: np.ndarray) -> Spoil:
+    def spoil(reply: Message) -> None:
+        reply.content["arrays"] = ArrayRecord({**reply.content["arrays"], name: Array(values)})
+
+    return spoil
+
+
+def with_value(value: float) -> Spoil:
+    def spoil(reply: Message) -> None:
+        weight = np.zeros((10, 64), np.float32)
+        weight[3, 5] = value
+        with_array("fc.weight", weight)(reply)
+
+    return spoil
+
+
+def lacking(name: str) -> Spoil:
+    def spoil(reply: Message) -> None:
+        arrays = reply.content["arrays"]
+        reply.content["arrays"] = ArrayRecord({key: arrays[key] for key in arrays if key != name})
+
+    return spoil
+
+
+def with_examples(count: object) -> Spoil:
+    def spoil(reply: Message) -> None:
+        metrics = dict(reply.content["metrics"])
+        metrics.pop("num-examples")
+        told = {} if count is None else {"num-examples": count}
+        reply.content["metrics"] = MetricRecord({**metrics, **told})
+
+    return spoil
+
+
+def examples_as_text(reply: Message) -> None:
+    with_examples(None)(reply)
+    reply.content["more"] = ConfigRecord({"num-examples": "many"})
+
+
+def without_arrays(reply: Message) -> None:
+    del reply.content["arrays"]
+
+
+FAILURES = {
+    "raises": (fail, "MemoryError: out of memory"),
+    "NaN": (with_value(float("nan")), "sent NaN or infinite values"),
+    "infinity": (with_value(float("-inf")), "sent NaN or infinite values"),
+    "broadcastable shape": (
+        with_array("fc.bias", np.ones(1, np.float32)),
+        "'fc.bias' has shape (1,), the model's (10,)",
+    ),
+    "other shape": (
+        with_array("fc.weight", np.ones((64, 10), np.float32)),
+        "'fc.weight' has shape (64, 10), the model's (10, 64)",
+    ),
+    "missing name": (lacking("fc.bias"), "lacks 'fc.bias' of the model's arrays"),
+    "extra name": (with_array("head", np.ones(1)), "has 'head', which the model has not"),
+    "no num-examples": (with_examples(None), "sent no 'num-examples'"),
+    "num-examples zero": (with_examples(0), "trained on no examples"),
+    "num-examples negative": (
+        with_examples(-5),
+        "sent num-examples=-5, expected a number of examples",
+    ),
+    "num-examples NaN": (
+        with_examples(float("nan")),
+        "sent num-examples=nan, expected a number of examples",
+    ),
+    "num-examples infinite": (
+        with_examples(float("inf")),
+        "sent num-examples=inf, expected a number of examples",
+    ),
+    "num-examples a list": (with_examples([1, 2]), "sent no 'num-examples'"),
+    "num-examples a string": (examples_as_text, "sent no 'num-examples'"),
+    "no arrays": (without_arrays, "sent no arrays"),
+}
+
+
+@pytest.fixture(scope="module")
+def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """Return the metrics of the three sound nodes alone."""
+    return played(f"{SETTING} +strategy.members=[0,1,3]", tmp_path_factory.mktemp("three"))
+
+
+def assert_left_out(rows: pd.DataFrame, three_nodes: pd.DataFrame) -> None:
+    counted = rows.metric == "failed"
+    assert rows[counted].value.tolist() == [1.0, 1.0]
+    pd.testing.assert_frame_equal(
+        rows[~counted], three_nodes[three_nodes.metric != "failed"], check_exact=True
+    )
+
+
+@pytest.mark.parametrize(("spoil", "reason"), FAILURES.values(), ids=FAILURES)
+def test_a_bad_reply_is_left_out_and_the_rest_goes_on(
+    spoil: Spoil,
+    reason: str,
+    three_nodes: pd.DataFrame,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        rows = played(SETTING, tmp_path, spoiling(spoil))
+    assert_left_out(rows, three_nodes)
+    said = [record.getMessage() for record in caplog.records if record.name == "flwr.strategies"]
+    assert said == [f"round {t}: partition {BAD} left out: {reason}" for t in (1, 2)]
+
+
+def test_a_late_reply_is_left_out(
+    three_nodes: pd.DataFrame,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(inline, "time", SimpleNamespace(monotonic=lambda: clock.now))
+
+    def dawdle(reply: Message) -> None:
+        clock.now += 3601  # timeout=3600
+
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        rows = played(SETTING, tmp_path, spoiling(dawdle))
+    assert_left_out(rows, three_nodes)
+    said = [record.getMessage() for record in caplog.records if record.name == "flwr.strategies"]
+    assert said == [f"round {t}: partition {BAD} left out: gave no answer in time" for t in (1, 2)]
+
+
+def test_below_min_replies_the_model_stays(tmp_path: Path) -> None:
+    rows = played(f"{SETTING} min_replies=4", tmp_path, spoiling(fail))
+    losses = curve(rows, "test", "loss")
+    assert len(losses) == 3
+    assert len(set(losses)) == 1
+    assert set(rows[rows.split == "train"].metric) == {"replies", "failed"}
+
+
+def test_too_many_failed_rounds_end_the_run_with_everything_on_disk(tmp_path: Path) -> None:
+    with pytest.raises(
+        TooManyFailedRounds, match="2 rounds in a row failed: 3 sound replies, min_replies=4"
+    ):
+        played(f"{SETTING} rounds=9 min_replies=4 max_failed_rounds=2", tmp_path, spoiling(fail))
+    rows = metrics_in(tmp_path)
+    assert set(rows["round"]) == {0, 1}
+    environment = (tmp_path / "environment.json").read_text()
+    assert '"status": "failed: 2 rounds in a row failed' in environment
+    assert (tmp_path / "config.yaml").is_file()
+    assert (tmp_path / "figures" / "metrics.png").is_file()
+
+
+@pytest.mark.parametrize("strategy", ["weight_erosion", "scaffold", "local", "fedadam mask=agreement"])
+def test_other_strategies_leave_it_out_too(strategy: str, tmp_path: Path) -> None:
+    overrides = f"{SETTING} strategy={strategy}"
+    if strategy == "local":
+        overrides += " max_failed_rounds=5"  # the node's own model has no other
+    rows = played(overrides, tmp_path, spoiling(with_value(float("nan"))))
+    assert curve(rows, "train", "failed") == [1.0, 1.0]
+    assert np.isfinite(curve(rows, "test", "loss")).all()

@@ -1,0 +1,146 @@
+"""Several models at once: groups, local training, selective federated averaging."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from federation import Federation, answer, assert_same, model_in, play, record, round_of, sent_model
+from flwr.app import ArrayRecord, RecordDict
+from torch import Tensor
+
+from strategies import (
+    Adam,
+    Constant,
+    FedAdam,
+    FedAvg,
+    Grouped,
+    KMeans,
+    LocalOnly,
+    Overlap,
+    SelectiveFedAvg,
+)
+
+GROUPS = json.loads((Path(__file__).parents[1] / "golden" / "grouping.json").read_text())
+TARGET = {0: 0.0, 1: 0.2, 2: 10.0, 3: 10.2}
+
+
+def towards_target(partition_id: int, content: RecordDict) -> RecordDict:
+    """Move half of the way to the node's target, with a push that differs from round to round."""
+    w = sent_model(content)["w"]
+    moved = w + 0.5 * (TARGET[partition_id] - w) + 0.01 * round_of(content)
+    return answer({"w": moved}, 10 + partition_id)
+
+
+def zeros() -> ArrayRecord:
+    return record({"w": np.zeros(3)})
+
+
+def test_one_group_of_all_is_the_inner_strategy_bit_for_bit() -> None:
+    def inner() -> FedAdam:
+        return FedAdam(server_optimizer=Adam(epsilon=0.1), step_size=Constant(0.3))
+
+    alone = play(inner(), Federation(towards_target, 4), zeros(), range(1, 6))
+    grouped = Grouped(inner=inner())
+    together = play(grouped, Federation(towards_target, 4), zeros(), range(1, 6))
+    for (expected, metrics), (found, found_metrics) in zip(alone, together, strict=True):
+        assert_same(found, expected)
+        assert dict(found_metrics) == dict(metrics)
+    assert_same(grouped.models(zeros())["all"], alone[-1][0])
+
+
+def test_groups_do_not_see_each_other() -> None:
+    grouped = Grouped(inner=FedAvg(), groups={"low": (0, 1), "high": (2, 3)})
+    history = play(grouped, Federation(towards_target, 4), zeros(), range(1, 6))
+    models = {name: model_in(arrays)["w"] for name, arrays in grouped.models(zeros()).items()}
+    for name, members in (("low", (0, 1)), ("high", (2, 3))):
+        alone = FedAvg(members=members)
+        expected = play(alone, Federation(towards_target, 4), zeros(), range(1, 6))[-1][0]
+        np.testing.assert_array_equal(models[name], model_in(expected)["w"])
+    mean = (models["low"] + models["high"]) / 2
+    np.testing.assert_allclose(model_in(history[-1][0])["w"], mean)
+    assert history[-1][1]["replies"] == 4
+
+
+def test_local_only_is_each_node_by_itself() -> None:
+    local = LocalOnly(inner=FedAvg())
+    play(local, Federation(towards_target, 4), zeros(), range(1, 4))
+    for k in range(4):
+        w = np.zeros(3)
+        for server_round in range(1, 4):
+            w = w + 0.5 * (TARGET[k] - w) + 0.01 * server_round
+        np.testing.assert_allclose(model_in(local.models(zeros())[f"node{k}"])["w"], w, rtol=1e-12)
+
+
+def test_a_restored_grouped_strategy_goes_on() -> None:
+    grid = Federation(towards_target, 4)
+    groups = {"low": (0, 1), "high": (2, 3)}
+    first = Grouped(inner=FedAdam(), groups=groups)
+    middle = play(first, grid, zeros(), range(1, 4))[-1][0]
+    second = Grouped(inner=FedAdam(), groups=groups)
+    second.load_state_dict(first.state_dict())
+    expected = play(first, grid, middle, range(4, 7))[-1][0]
+    assert_same(play(second, grid, middle, range(4, 7))[-1][0], expected)
+    for name, model in first.models(middle).items():
+        assert_same(second.models(middle)[name], model)
+
+
+@pytest.mark.parametrize(
+    ("case", "threshold"),
+    [(case, threshold) for case in GROUPS for threshold in GROUPS[case]["groups"]],
+)
+def test_greedy_groups_equal_the_examples(case: str, threshold: str) -> None:
+    selections = torch.tensor([[int(bit) for bit in row] for row in GROUPS[case]["S"]])
+    assert Overlap(float(threshold))(selections, seed=0) == GROUPS[case]["groups"][threshold]
+
+
+def test_kmeans_recovers_planted_groups() -> None:
+    rng = np.random.default_rng(0)
+    kinds = [0, 1, 2, 2, 1, 0, 1]
+    planted = rng.random((3, 400)) < 0.5
+    rows = [planted[kind] ^ (rng.random(400) < 0.1) for kind in kinds]
+    found = KMeans(3)(torch.from_numpy(np.stack(rows)), seed=0)
+    assert sorted(found) == [[0, 5], [1, 4, 6], [2, 3]]
+
+
+def right_on(arrays: ArrayRecord) -> Tensor:
+    """Validation examples at 0 ... 10; a model is right about those within 1 of it."""
+    w = torch.from_numpy(arrays["w"].numpy().copy())
+    return (torch.arange(11.0) - w.mean()).abs() <= 1
+
+
+def selective(**changes: object) -> SelectiveFedAvg:
+    settings: dict[str, object] = {"inner": FedAvg(), "local_rounds": 5, "right_on": right_on}
+    return SelectiveFedAvg(**{**settings, **changes})  # type: ignore[arg-type]
+
+
+def test_selective_trains_locally_then_by_group_from_the_initial_model() -> None:
+    strategy = selective(grouping=Overlap(0.1))
+    history = play(strategy, Federation(towards_target, 4), zeros(), range(1, 9))
+    assert [metrics["groups"] for _, metrics in history] == [4] * 5 + [2] * 3
+    assert list(strategy.models(zeros())) == ["group0", "group1"]
+    for name, members in (("group0", (0, 1)), ("group1", (2, 3))):
+        expected = play(FedAvg(members=members), Federation(towards_target, 4), zeros(), range(6, 9))
+        assert_same(strategy.models(zeros())[name], expected[-1][0])
+
+
+def test_selective_with_one_group_is_the_inner_strategy() -> None:
+    strategy = selective(grouping=Overlap(0.0), local_rounds=2)
+    play(strategy, Federation(towards_target, 4), zeros(), range(1, 6))
+    expected = play(FedAvg(), Federation(towards_target, 4), zeros(), range(3, 6))[-1][0]
+    assert_same(strategy.models(zeros())["group0"], expected)
+
+
+def test_selective_without_validation_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs validation examples"):
+        play(selective(right_on=None), Federation(towards_target, 4), zeros(), range(1, 8))
+
+
+def test_values_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"threshold=1\.5"):
+        Overlap(1.5)
+    with pytest.raises(ValueError, match="num_groups=0"):
+        KMeans(0)
+    with pytest.raises(ValueError, match="local_rounds=0"):
+        selective(local_rounds=0)
