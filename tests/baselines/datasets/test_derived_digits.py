@@ -1,0 +1,187 @@
+"""cmnist, rotmnist and mnist_writers."""
+
+import colorsys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from baselines import experiment
+from baselines.datasets import Dataset
+from baselines.datasets.cmnist import Turned
+from baselines.datasets.rotmnist import turn
+from baselines.errors import UserError
+from clients import Normalize
+
+NO_SUMS = "dataset.load.images.sha256=null"
+IDENTITY = Normalize((0.0,) * 3, (1.0,) * 3, scale=1.0)
+
+
+def load(name: str, root: Path, *overrides: str) -> Dataset:
+    dataset: Dataset = experiment.Experiment(
+        " ".join([f"dataset={name}", f"data_root={root}", NO_SUMS, *overrides])
+    ).dataset
+    return dataset
+
+
+def hues_of(inputs: torch.Tensor) -> np.ndarray:
+    """Return each image's hue in degrees, from its brightest pixel."""
+    flat = inputs.flatten(2).double()
+    brightest = flat.sum(1).argmax(1)
+    pixels = flat[torch.arange(len(flat)), :, brightest] / 255
+    return np.array([colorsys.rgb_to_hsv(*rgb)[0] * 360 for rgb in pixels.tolist()])
+
+
+def test_colour_goes_with_the_label_and_misleads_in_the_test_set(mnist_root: Path) -> None:
+    data = load("cmnist", mnist_root)
+    assert data.train_inputs.shape == (60, 3, 28, 28)
+    np.testing.assert_allclose(hues_of(data.train_inputs), data.train_targets.numpy() * 36, atol=1)
+    np.testing.assert_allclose(hues_of(data.test_inputs), (data.test_targets.numpy() + 5) % 10 * 36, atol=1)
+
+
+def test_colour_keeps_the_digit(mnist_root: Path, digits28: dict[str, np.ndarray]) -> None:
+    data = load("cmnist", mnist_root)
+    np.testing.assert_array_equal(data.train_inputs.amax(1).numpy(), digits28["train_inputs"])
+
+
+def test_how_strict_the_colours_are_is_a_parameter(mnist_root: Path) -> None:
+    none = load("cmnist", mnist_root, "dataset.load.strength=0", "dataset.load.test_shift=0")
+    own = none.train_targets.numpy() * 36
+    assert (np.abs(hues_of(none.train_inputs) - own) > 20).all()  # never its own
+    assert len(set(np.rint(hues_of(none.train_inputs)).tolist())) > 7
+    np.testing.assert_allclose(hues_of(none.test_inputs), none.test_targets.numpy() * 36, atol=1)
+    half = load("cmnist", mnist_root, "dataset.load.strength=0.5")
+    kept = (np.abs(hues_of(half.train_inputs) - own) < 20).mean()
+    assert 0.25 < kept < 0.75
+
+
+def test_each_node_sees_its_own_colours(mnist_root: Path) -> None:
+    overrides = f"dataset=cmnist data_root={mnist_root} {NO_SUMS} num_nodes=4 partitioner=iid model=lenet"
+    this = experiment.Experiment(overrides)
+    angles = [this.node(k).train.transform.angle for k in range(4)]  # type: ignore[union-attr]
+    assert len(set(angles)) == 4
+    assert max(map(abs, angles)) <= 10
+    assert this.node(2).test.transform == this.node(2).train.transform
+    assert this.test_examples.transform == this.dataset.transform
+    again = experiment.Experiment(overrides + " seed=5")
+    assert [again.node(k).train.transform.angle for k in range(4)] == angles  # type: ignore[union-attr]
+    same = experiment.Experiment(overrides + " dataset.load.node_turn=0")
+    assert same.node(1).train.transform == same.dataset.transform
+    inputs, _ = this.node(0).train.batch(slice(0, 8), torch.device("cpu"))
+    assert inputs.shape == (8, 3, 28, 28)
+    assert this.model()(inputs).shape == (8, 10)
+
+
+def test_turning_moves_hues_and_leaves_grey() -> None:
+    red = torch.zeros(1, 3, 2, 2, dtype=torch.uint8)
+    red[:, 0] = 200
+    turned = Turned(10.0, IDENTITY)(red)
+    assert 5 < hues_of(turned)[0] < 12  # towards green
+    assert 348 < hues_of(Turned(-10.0, IDENTITY)(red))[0] < 355
+    grey = torch.full((1, 3, 2, 2), 90, dtype=torch.uint8)
+    torch.testing.assert_close(Turned(37.0, IDENTITY)(grey), grey.float(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(Turned(0.0, IDENTITY)(red), red.float())
+    third = Turned(120.0, IDENTITY)(red)
+    torch.testing.assert_close(third, red.float().roll(1, 1), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("dataset.load.strength=1.5", "dataset.load.strength=1.5 .*fraction"),
+        ("dataset.load.node_turn=-1", "dataset.load.node_turn=-1"),
+        ("dataset.load.hues=[0,10]", "2 hues, but there are labels up to 9"),
+        ("dataset.load.hues=[]", "hues is empty"),
+    ],
+)
+def test_colour_mistakes_get_one_line(override: str, message: str, mnist_root: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        load("cmnist", mnist_root, override)
+
+
+def test_training_digits_are_turned_and_test_digits_upright(
+    mnist_root: Path, digits28: dict[str, np.ndarray]
+) -> None:
+    data = load("rotmnist", mnist_root, "dataset.load.angles=[0,90,180,-90,0,0,0,0,0,0]")
+    upright = digits28["train_inputs"]
+    turned = data.train_inputs.numpy()[:, 0]
+    np.testing.assert_array_equal(turned[0], upright[0])
+    np.testing.assert_array_equal(turned[1], np.rot90(upright[1]))  # counter-clockwise
+    np.testing.assert_array_equal(turned[2], np.rot90(upright[2], 2))
+    np.testing.assert_array_equal(turned[3], np.rot90(upright[3], -1))
+    np.testing.assert_array_equal(data.test_inputs.numpy()[:, 0], digits28["test_inputs"])
+
+
+def test_rotation_angles_are_the_thesis_s() -> None:
+    from baselines import config
+
+    angles = config.load("dataset=rotmnist").dataset.load.angles
+    assert list(angles) == [10, -10, 20, -20, 30, -30, 40, -40, 50, -50]
+
+
+def test_a_turned_line_has_the_angle() -> None:
+    image = torch.zeros(1, 1, 28, 28, dtype=torch.uint8)
+    image[..., 13:15, 4:24] = 255  # a horizontal bar
+    y, x = turn(image, 30, 8)[0, 0].float().nonzero(as_tuple=True)
+    slope = np.polyfit(x.numpy(), -y.numpy(), 1)[0]
+    assert abs(np.degrees(np.arctan(slope)) - 30) < 1.5
+
+
+def test_too_few_angles_are_refused(mnist_root: Path) -> None:
+    with pytest.raises(UserError, match="2 angles, but there are labels up to 9"):
+        load("rotmnist", mnist_root, "dataset.load.angles=[0,1]")
+
+
+def write_ids(root: Path, writers: np.ndarray, labels: np.ndarray) -> Path:
+    path = root / "MNIST-writers" / "mnist_writers.npz"
+    path.parent.mkdir(exist_ok=True)
+    np.savez(path, train_writer=writers.astype(np.int16), train_label=labels)
+    return path
+
+
+def test_writers_are_numbered_in_order(mnist_root: Path, digits28: dict[str, np.ndarray]) -> None:
+    writers = np.repeat([900, 17, 333], 20)
+    write_ids(mnist_root, writers, digits28["train_targets"])
+    data = load("mnist_writers", mnist_root)
+    np.testing.assert_array_equal(data.owners, np.repeat([2, 0, 1], 20))  # type: ignore[arg-type]
+
+
+def test_writers_of_qmnist_files(mnist_root: Path, digits28: dict[str, np.ndarray]) -> None:
+    from .conftest import write_idx
+
+    labels = np.zeros((60, 8), dtype=np.int32)
+    labels[:, 0] = digits28["train_targets"]
+    labels[:, 2] = np.repeat([5, 3], 30)
+    raw = mnist_root / "QMNIST" / "raw"
+    write_idx(raw / "qmnist-train-images-idx3-ubyte", digits28["train_inputs"])
+    write_idx(raw / "qmnist-train-labels-idx2-int", labels)
+    data = load("mnist_writers", mnist_root)
+    np.testing.assert_array_equal(data.owners, np.repeat([1, 0], 30))  # type: ignore[arg-type]
+
+
+def test_writers_of_other_images_are_refused(mnist_root: Path, digits28: dict[str, np.ndarray]) -> None:
+    write_ids(mnist_root, np.arange(60), digits28["train_targets"][::-1])
+    with pytest.raises(UserError, match="not those of MNIST"):
+        load("mnist_writers", mnist_root)
+
+
+def test_damaged_writers_are_named(mnist_root: Path, digits28: dict[str, np.ndarray]) -> None:
+    path = write_ids(mnist_root, np.arange(60), digits28["train_targets"])
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UserError, match=f"{path} is damaged"):
+        load("mnist_writers", mnist_root)
+
+
+def test_missing_writers_are_named(mnist_root: Path) -> None:
+    with pytest.raises(UserError, match="writers of MNIST's digits are not in"):
+        load("mnist_writers", mnist_root, "dataset.load.images.download=false")
+
+
+def test_the_real_writers(shared_data: Path) -> None:
+    if not (shared_data / "MNIST-writers").is_dir():
+        pytest.skip(f"no MNIST-writers in {shared_data}")
+    this = experiment.Experiment(f"dataset=mnist_writers data_root={shared_data} num_nodes=539 model=lenet")
+    sizes = np.array([len(train) for train, _ in this.partitions])
+    assert len(sizes) == 539
+    assert (sizes.min(), sizes.max(), np.median(sizes)) == (19, 131, 116)

@@ -1,0 +1,171 @@
+"""What bad input gets: exit status 2 and one line that says what is wrong and what to do."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs import metrics_in
+
+from baselines import config, run
+
+
+def launch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
+    """Run ``python -m baselines.run`` in this process; return the exit status."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["run", *overrides, f"hydra.run.dir={folder}/out"])
+    return run.main()
+
+
+ONE_LINE = {
+    "num_nodes=5000": "num_nodes=5000 is more than the data set's 1437 training examples: lower num_nodes",
+    "partitioner=iid num_nodes=1438": "num_nodes=1438 is more than the data set's 1437 training examples",
+    "num_nodes=0": "num_nodes=0 is out of range: expected a whole number above 0",
+    "nodes_per_round=11": "nodes_per_round=11 is out of range: expected at most num_nodes=10",
+    "nodes_per_round=0": "nodes_per_round=0 is out of range: expected a whole number above 0, or null",
+    "nodes_per_round=2.5": "nodes_per_round=2.5 is out of range: expected a whole number above 0, or null",
+    "nodes_per_round=few": "nodes_per_round=few is out of range: expected a whole number above 0, or null",
+    "min_replies=11": "min_replies=11 is out of range: expected at most 10",
+    "max_failed_rounds=0": "max_failed_rounds=0 is out of range: expected a whole number above 0",
+    "strategy=fedexp step_size.epsilon=-1": "step_size.epsilon=-1 is out of range: expected 0 or above",
+    "strategy=fedexp step_size.epsilon_decay=1.5": "step_size.epsilon_decay=1.5 is out of range",
+    "step_size.eta=-0.1": "step_size.eta=-0.1 is out of range: expected a number above 0",
+    "strategy=fedavgm server_optimizer.beta=1": "server_optimizer.beta=1 is out of range: expected in [0, 1)",
+    "strategy=fedadam server_optimizer.beta2=2": "server_optimizer.beta2=2 is out of range",
+    "mask=agreement mask.tau=1.5": "mask.tau=1.5 is out of range: expected in [0, 1]",
+    "mask=and nodes_per_round=1": "AndMask needs at least 2 nodes in a round, and nodes_per_round=1",
+    "strategy=fedprox strategy.mu=-1": "strategy.mu=-1 is out of range: expected 0 or above",
+    "client.optimizer.lr=-1": "nvalid learning rate: -1",
+    "client.optimizer.momentum=-1": "nvalid momentum value: -1",
+    "client.batch_size=0": "client.batch_size=0 is out of range",
+    "client.local_steps=3": "client.local_epochs=1 and client.local_steps=3: set exactly one of them",
+    "client.schedule.gamma=2": "client.schedule.gamma=2 is out of range: expected in (0, 1]",
+    "model=lenet": "model=lenet takes images of 28x28, but the data set's inputs have shape (1, 8, 8)",
+    "node_test_fraction=1.5": "node_test_fraction=1.5 is out of range: expected in [0, 1)",
+    "node_test_fraction=half": "node_test_fraction=half is out of range: expected in [0, 1)",
+    "rounds=0": "rounds=0 is out of range: expected a whole number above 0",
+    "rounds=1.5": "rounds=1.5 is out of range: expected a whole number above 0",
+    "seed=-1": "seed=-1 is out of range: expected a whole number, 0 or above",
+    "timeout=-1": "timeout=-1 is out of range: expected seconds, above 0",
+    "device=abacus": "device=abacus is not to be had here: expected cpu, cuda or auto",
+    "partitioner=by_writer": "partitioner=by_writer needs a data set whose examples have writers",
+    "partitioner.alpha=0": "partitioner.alpha=0 is out of range: expected above 0",
+    "partitioner.min_size=500": "fewer than partitioner.min_size=500 examples",
+    "dataset=synthetic num_nodes=7": "num_nodes=7: set num_nodes=20",
+    "weighting=erosion": "weighting=erosion needs a requester",
+    "strategy=weight_erosion weighting=uniform": "strategy=weight_erosion needs weighting=erosion",
+    "strategy=weight_erosion weighting.requester=10": "weighting.requester=10 is out of range: expected below",
+}
+
+
+@pytest.mark.parametrize(("overrides", "said"), ONE_LINE.items(), ids=ONE_LINE)
+def test_one_line_and_status_2(
+    overrides: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert launch(monkeypatch, tmp_path, *overrides.split()) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("strategy=fedfoo", ["strategy/fedfoo", "fedavg", "fedexp"]),
+        ("dataset=nowhere", ["dataset/nowhere", "digits", "mnist"]),
+        ("experiment=none/such", ["experiment/none/such"]),
+        ("round=3", ["Could not override 'round'"]),
+        ("client.learning_rate=3", ["Could not override 'client.learning_rate'"]),
+        ("rounds=[1", ["rounds=[1"]),
+    ],
+)
+def test_what_does_not_exist_is_told_by_hydra(
+    override: str,
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert launch(monkeypatch, tmp_path, override) == 2
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
+    assert all(word in err for word in said)
+
+
+@pytest.mark.parametrize("download", ["false", "true"])
+def test_a_data_set_that_is_not_there(
+    download: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Either not to be downloaded, or not to be had: the download is refused here without a network."""
+    import torchvision.datasets.mnist as module
+
+    def no_network(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("Error downloading train-images-idx3-ubyte.gz:\nname or service not known")
+
+    monkeypatch.setattr(module, "download_and_extract_archive", no_network)
+    overrides = ["dataset=mnist", f"dataset.load.download={download}", f"data_root={tmp_path}/empty"]
+    assert launch(monkeypatch, tmp_path, *overrides) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f"MNIST is not in {tmp_path}/empty" in line
+    assert "dataset=digits" in line
+
+
+def test_debug_shows_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert launch(monkeypatch, tmp_path, "num_nodes=5000", "debug=true") == 2
+    err = capfd.readouterr().err
+    assert "Traceback" in err
+    assert err.splitlines()[-1].startswith("error: num_nodes=5000 is more than")
+
+
+def test_one_mistake_does_not_end_a_sweep(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = ["-m", "nodes_per_round=50,2", "rounds=1", "hydra.sweep.dir=sweep"]
+    monkeypatch.setattr(sys, "argv", ["run", *sweep])
+    assert run.main() == 2
+    assert "error: nodes_per_round=50" in capfd.readouterr().err
+    assert len(list(tmp_path.rglob("metrics.csv"))) == 1
+
+
+def command(*overrides: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "baselines.run", *overrides, f"hydra.run.dir={folder}"],
+        cwd=config.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_mistake_in_a_process_of_its_own(tmp_path: Path) -> None:
+    done = command("nodes_per_round=11", folder=tmp_path / "run")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == "error: nodes_per_round=11 is out of range: expected at most num_nodes=10\n"
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_says_so_and_leaves_what_it_has(tmp_path: Path) -> None:
+    """Every node diverges: nobody sends numbers."""
+    done = command("client.optimizer.lr=1e30", "max_failed_rounds=2", "num_nodes=3", folder=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout + done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert line.startswith("error: 2 rounds in a row failed: 0 sound replies, min_replies=1 (left out")
+    assert "partition 0 sent NaN or infinite values" in line
+    assert set(metrics_in(tmp_path)["round"]) == {0, 1}
+    assert '"status": "failed: 2 rounds in a row failed' in (tmp_path / "environment.json").read_text()
