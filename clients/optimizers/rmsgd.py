@@ -4,13 +4,14 @@ Hosseini, Tuli, Plataniotis: *Exploiting Explainable Metrics for Augmented SGD*,
 code. After each epoch e, with KG the knowledge gain of a convolution's weight,
 
     KG      = mean over both unfoldings of sum(d / max d) / rows         d: shrunk singular values (EVBMF)
-    rate    = max(0, beta rate + zeta (KG_e - KG_(e-1)))                 in the first epoch lr in place of
-                                                                         the difference
+    rate    = beta lr + zeta lr                                          after the first epoch
+              max(0, beta rate + zeta (KG_e - KG_(e-1)))                 after each later one
     w      <- w - rate * momentum buffer                                 SGD with momentum and L2 decay
 
-A layer whose KG has been 0 so far (nothing learnt yet) keeps ``lr``. Other parameters (biases,
-normalisation, dense layers unless ``linear``) take the rate of the parameter before them. Reduction: as
-long as no layer has learnt anything, this is ``torch.optim.SGD``.
+A layer whose KG has been 0 so far (nothing learnt yet) has the rate ``lr`` after each later epoch. Other
+parameters (biases, normalisation, dense layers unless ``linear``) take the rate of the parameter before
+them. Deviation: the published code skips the layer after each one that becomes ready, for one epoch.
+Reduction: without :meth:`RMSGD.epoch_step` this is ``torch.optim.SGD``.
 """
 
 from collections.abc import Callable, Iterable
@@ -97,8 +98,9 @@ class RMSGD(Optimizer):
         matrices = [p] if p.ndim == 2 else [unfold(p, "in"), unfold(p, "out")]
         gain = sum(knowledge_gain(matrix) for matrix in matrices) / len(matrices)
         state["gain"] = gain
+        if before is None:
+            return float(group["beta"] * rate + group["zeta"] * start)
         state["ready"] = state.get("ready", False) or gain > 0
         if not state["ready"]:
             return start
-        change = start if before is None else gain - before
-        return float(max(group["beta"] * rate + group["zeta"] * change, 0.0))
+        return float(max(group["beta"] * rate + group["zeta"] * (gain - before), 0.0))
