@@ -41,12 +41,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def find_runs(folders: list[Path]) -> list[Path]:
-    """Return every run folder (one with metrics.csv) at or below ``folders``, sorted."""
-    found = sorted({path.parent for folder in folders for path in folder.rglob("metrics.csv")})
+    """Return every run folder with a measurement at or below ``folders``, sorted."""
+    files = (path for folder in folders for path in folder.rglob("metrics.csv"))
+    found = {path.parent for path in files if _measured(path)}
     if not found:
         named = ", ".join(map(str, folders))
-        raise UserError(f"no metrics.csv in {named}: give the folder of a run or of a sweep")
-    return found
+        raise UserError(f"no run with results in {named}: give the folder of a run or of a sweep")
+    return sorted(found)
+
+
+def _measured(metrics: Path) -> bool:
+    """Say whether a run wrote this file, and at least one row into it."""
+    with open(metrics) as file:
+        lines = sum(1 for _, _ in zip(file, range(2), strict=False))
+    return lines == 2 and (metrics.parent / "environment.json").is_file()
 
 
 def read(runs: list[Path]) -> dict[str, pd.DataFrame]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .blocks import blocks
 from .checks import require
 from .server_optimizer import ServerOptimizer, State
 
@@ -54,21 +55,22 @@ class Adaptive(ServerOptimizer):
             zeros = torch.zeros_like(mean)
             state = {"m": zeros, "v": zeros, "rounds": torch.tensor(0)}
         rounds = state["rounds"] + 1
-        m = torch.lerp(state["m"], mean, 1 - self.beta1)
-        v = self._second_moment(state["v"], mean)
         scale_m, scale_v = 1.0, 1.0
         if self.bias_correction:
             scale_m = 1 - self.beta1 ** int(rounds)
             scale_v = self._second_bias(int(rounds))
-        root = v / scale_v
-        if self.epsilon_inside:
-            root.add_(self.epsilon).sqrt_()
-        else:
-            root.sqrt_().add_(self.epsilon)
-        root.clamp_min_(torch.finfo(root.dtype).tiny)  # 0 / 0 is no direction
-        direction = torch.div(m, root, out=root)
-        if scale_m != 1:
-            direction.div_(scale_m)
+        m, v, direction = (torch.empty_like(mean) for _ in range(3))
+        for block in blocks(len(mean)):
+            d = mean[block]
+            torch.lerp(state["m"][block], d, 1 - self.beta1, out=m[block])
+            v[block] = self._second_moment(state["v"][block], d)
+            root = v[block] / scale_v if self.bias_correction else v[block].clone()
+            if self.epsilon_inside:
+                root.add_(self.epsilon).sqrt_()
+            else:
+                root.sqrt_().add_(self.epsilon)
+            root.clamp_min_(torch.finfo(root.dtype).tiny)  # 0 / 0 is no direction
+            torch.div(m[block], root.mul_(scale_m), out=direction[block])
         return direction, {"m": m, "v": v, "rounds": rounds}
 
     @abstractmethod

@@ -16,10 +16,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from .blocks import blocks
 from .checks import require
 from .updates import Updates
-
-_BLOCK = 1 << 15  # columns at a time: a block's signs stay in the cache, and [K, P] is never copied
 
 
 class Mask(ABC):
@@ -61,8 +60,17 @@ class AndMask(Mask):
         """Return the mask [P]."""
         if self.tau == 0:
             return None
-        sums = _sign_sums(updates.deltas)
-        return (sums >= _threshold(self.tau, len(updates.partition_ids))).to(sums.dtype)
+        deltas, nodes = updates.deltas, len(updates.partition_ids)
+        least = self.tau * nodes - 1e-9  # whole numbers are compared: 7 of 10 nodes reach tau = 0.7
+        mask, ones = torch.empty_like(deltas[0]), torch.ones(nodes, dtype=deltas.dtype)
+        for block in blocks(len(mask)):
+            counted = (ones @ torch.sign(deltas[:, block])).abs_()  # K A_j, exactly
+            mask[block] = self._factor(counted, counted >= least, nodes)
+        return mask
+
+    def _factor(self, counted: Tensor, agreed: Tensor, nodes: int) -> Tensor:
+        """Return m_j from K A_j, which may be overwritten, and from where it reaches tau K."""
+        return agreed
 
 
 @dataclass(frozen=True)
@@ -73,25 +81,5 @@ class AgreementMask(AndMask):
     pseudo-gradient is multiplied by a positive number.
     """
 
-    def __call__(self, updates: Updates) -> Tensor | None:
-        """Return the mask [P]."""
-        if self.tau == 0:
-            return None
-        nodes = len(updates.partition_ids)
-        sums = _sign_sums(updates.deltas)
-        agreed = sums >= _threshold(self.tau, nodes)
-        return sums.div_(nodes).masked_fill_(agreed, 1.0)
-
-
-def _sign_sums(deltas: Tensor) -> Tensor:
-    """Return K A_j = |sum_k sign(Delta_k,j)| for every coordinate, [P]."""
-    sums = torch.empty_like(deltas[0])
-    for start in range(0, deltas.shape[1], _BLOCK):
-        block = slice(start, start + _BLOCK)
-        torch.sum(torch.sign(deltas[:, block]), 0, out=sums[block])
-    return sums.abs_()
-
-
-def _threshold(tau: float, nodes: int) -> float:
-    """Return tau K, lowered a little: A is compared as an integer, 7 of 10 reaches tau = 0.7."""
-    return tau * nodes - 1e-9
+    def _factor(self, counted: Tensor, agreed: Tensor, nodes: int) -> Tensor:
+        return counted.div_(nodes).masked_fill_(agreed, 1.0)

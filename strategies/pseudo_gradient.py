@@ -161,9 +161,10 @@ class PseudoGradientStrategy(Strategy):
         direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
         eta = self.step_size(server_round, updates, weights, mean)
         mask = self.mask(updates)
-        if mask is not None:
-            direction = mask * direction
-        self._parameters = self._parameters.sub(direction, alpha=eta)
+        if mask is None:
+            self._parameters = self._parameters.sub(direction, alpha=eta)
+        else:
+            self._parameters = self._parameters.addcmul(mask, direction, value=-eta)
         self._buffers = updates.mean_buffers(weights)
         return eta
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
-from typing import cast
 
 from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
@@ -87,14 +86,13 @@ class InlineGrid(Grid):
         request = _delivered(message)
         before = _fresh(context.state)
         try:
-            reply = self.app(request, context)
+            return _delivered(self.app(request, context))
         except Exception as error:
             context.state = before  # a node that raises has not changed
             logger.debug("node %d raised", node_id, exc_info=True)
             reason = f"{type(error).__name__}: {error}"
-            reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=request)
-        _stamp(reply)
-        return reply
+            failed = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=request)
+            return _delivered(failed)
 
     def _context(self, node_id: int) -> Context:
         if node_id not in self._contexts:
@@ -141,9 +139,10 @@ def _become_server() -> None:
 
 def _delivered(message: Message) -> Message:
     """Return the message as its receiver gets it."""
-    copy = Message(content=_fresh(message.content), metadata=message.metadata)  # type: ignore[call-overload]
-    _stamp(copy)
-    return cast(Message, copy)
+    if message.has_content():
+        message = Message(content=_fresh(message.content), metadata=message.metadata)  # type: ignore[call-overload]
+    _stamp(message)
+    return message
 
 
 def _stamp(message: Message) -> None:

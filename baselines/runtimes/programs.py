@@ -14,6 +14,7 @@ from baselines.errors import RunFailed
 HOST = "127.0.0.1"
 MARK = "FLORILEGIUM_PROGRAMS"  # the environment variable by which programs and their children are known
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE = 15.0  # seconds that programs have to end by themselves
 
 
 class Programs:
@@ -76,12 +77,12 @@ class Programs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End every program: ask first, insist after 15 s."""
+        """End every program: ask first, then insist."""
         for number in SIGNALS:  # a second Ctrl-C must not leave programs behind
             signal.signal(number, signal.SIG_IGN)
         try:
-            self._end(signal.SIGTERM, patience=15)
-            self._end(signal.SIGKILL, patience=5)
+            self._end(signal.SIGTERM, PATIENCE)
+            self._end(signal.SIGKILL, PATIENCE)
         finally:
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)

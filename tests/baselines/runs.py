@@ -26,7 +26,7 @@ def played(overrides: str, folder: Path, wrap: Callable[[App], App] = lambda app
 
 def metrics_in(folder: Path) -> pd.DataFrame:
     """Return metrics.csv without the rows that differ between equal runs: times."""
-    rows = pd.read_csv(folder / "metrics.csv", float_precision="round_trip")
+    rows = pd.read_csv(folder / "metrics.csv")
     return rows[~rows.metric.str.endswith("seconds")].reset_index(drop=True)
 
 

@@ -1,0 +1,54 @@
+"""What ``flwr build`` ships: the code and the configuration, all of it and nothing else."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from baselines import config
+
+pytestmark = pytest.mark.runtime
+
+KINDS = {"strategies": ".py", "clients": ".py", "baselines": ".py", "conf": ".yaml"}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that the unpacked bundle lies in."""
+    folder = tmp_path_factory.mktemp("bundle")
+    flwr = Path(sys.executable).with_name("flwr")
+    subprocess.run([flwr, "build", "--app", ROOT], cwd=folder, check=True, capture_output=True)
+    (fab,) = folder.glob("*.fab")
+    with zipfile.ZipFile(fab) as archive:
+        archive.extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+def files_in(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_it_holds_the_whitelisted_files_and_no_others(bundle: Path) -> None:
+    code = {
+        path.relative_to(ROOT).as_posix()
+        for folder, kind in KINDS.items()
+        for path in (ROOT / folder).rglob("*" + kind)
+    }
+    assert len(code) > 50
+    assert files_in(bundle) == code | {"pyproject.toml", "LICENSE", ".info/CONTENT"}
+
+
+def test_it_holds_no_tests(bundle: Path) -> None:
+    assert not [name for name in files_in(bundle) if "test" in name.lower()]
+
+
+def test_its_code_is_known_by_the_same_hash(bundle: Path) -> None:
+    """Servers and nodes compare hashes: the bundle's must be that of the checkout it was built from."""
+    code = "from baselines import config; print(config.ROOT, config.source_hash())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=bundle, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == [str(bundle.resolve()), config.source_hash()]

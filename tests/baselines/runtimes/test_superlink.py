@@ -1,0 +1,79 @@
+"""What the superlink runtime tells Flower, and how it judges a run; test_same_metrics has a whole run."""
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from baselines.errors import RunFailed
+from baselines.runtimes import superlink
+
+pytestmark = pytest.mark.runtime
+
+
+def test_the_run_configuration_carries_any_string(tmp_path: Path) -> None:
+    overrides = """strategy=fedexp 'data_root=/a b/"c"\\d' +note='it''s {x: 1}' # \N{BLOSSOM} é\t\n'"""
+    folder = tmp_path / 'run "1" \N{BLOSSOM}'
+    superlink._write_configuration(tmp_path, 8431, overrides, folder)
+    read = tomllib.loads((tmp_path / "run.toml").read_text(encoding="utf-8"))
+    assert read == {"overrides": overrides, "output": str(folder)}
+    links = tomllib.loads((tmp_path / "config.toml").read_text())["superlink"]
+    assert links == {superlink.LINK: {"address": "127.0.0.1:8431", "insecure": True}}
+
+
+def test_programs_are_told_not_to_phone_home_or_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLORILEGIUM_DATA", "data")
+    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
+    environment = superlink._environment("/home/of/flower")
+    assert environment["FLWR_HOME"] == "/home/of/flower"
+    assert environment["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert environment["FLWR_DISABLE_UPDATE_CHECK"] == "1"
+    assert environment["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+    assert environment["FLORILEGIUM_DATA"] == str(tmp_path / "data")
+    first = Path(environment["PATH"].split(os.pathsep)[0])
+    assert (first / "flower-superlink").exists()
+
+
+def result_in(folder: Path, status: str | None) -> Path:
+    path = folder / "environment.json"
+    if status is not None:
+        path.write_text(json.dumps({"status": status}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("status", "in_flower", "said"),
+    [
+        ("failed: no node has connected", "finished:failed", "the run failed: no node has connected"),
+        ("running", "finished:failed", "the run is running, to Flower finished:failed; the log"),
+        ("finished", "finished:failed", "the run is finished, to Flower finished:failed; the log"),
+        ("interrupted", "finished:stopped", "the run is interrupted, to Flower finished:stopped; the log"),
+        (None, "finished:completed", "the run is not begun, to Flower finished:completed; the log"),
+    ],
+)
+def test_a_run_that_did_not_finish_is_an_error(
+    status: str | None, in_flower: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RunFailed) as caught:
+        superlink._check(result_in(tmp_path, status), in_flower, "the log")
+    assert str(caught.value) == said
+
+
+def test_a_run_that_finished_is_none(tmp_path: Path) -> None:
+    superlink._check(result_in(tmp_path, "finished"), "finished:completed", "the log")
+
+
+def test_free_ports_are_free_and_differ() -> None:
+    ports = superlink._free_ports(20)
+    assert len(set(ports)) == 20
+    assert min(ports) > 1023
+
+
+def test_a_time_limit_of_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"runtime\.start_timeout=0"):
+        superlink.SuperLink(start_timeout=0)
