@@ -11,11 +11,13 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import Strategy
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
-from clients import Examples, LocalTraining, Node
+from clients import Classification, Examples, LocalTraining, Node
 from clients.app import load as load_model
 from clients.evaluation import correct
+from clients.examples import Transform
 from strategies import Grouped, PseudoGradientStrategy, SelectiveFedAvg, protocol
 from strategies.seeding import Purpose, generator, torch_seed
 
@@ -50,12 +52,20 @@ class Experiment:
     @cached_property
     def dataset(self) -> Dataset:
         """The data set, loaded once per process."""
-        dataset = _dataset(OmegaConf.to_yaml(self.cfg.dataset, resolve=True))
-        shape = list(dataset.train_inputs.shape[1:])
-        if shape != list(self.cfg.dataset.shape):
+        try:
+            dataset = _dataset(OmegaConf.to_yaml(self.cfg.dataset, resolve=True))
+        except OmegaConfBaseException as error:  # a value that has no default, or names another
+            raise UserError(" ".join(str(error).split())) from error
+        said, shape = self.cfg.dataset.shape, list(dataset.train_inputs.shape[1:])
+        if said is not None and shape != list(said):
             raise UserError(
-                f"dataset.shape={list(self.cfg.dataset.shape)}, but the inputs have shape {shape}: "
-                "correct the data set's file in conf/dataset"
+                f"dataset.shape={list(said)}, but the inputs have shape {shape}: correct the data set's "
+                "file in conf/dataset"
+            )
+        classes, highest = self.cfg.dataset.num_classes, dataset.train_targets.max()
+        if isinstance(dataset.task, Classification) and classes is not None and highest >= classes:
+            raise UserError(
+                f"dataset.num_classes={classes}, but there are labels up to {int(highest)}: correct it"
             )
         return dataset
 
@@ -100,9 +110,14 @@ class Experiment:
 
     def model(self) -> nn.Module:
         """Return a fresh model: the same initial parameters for the same seed."""
+        measured: dict[str, object] = {}  # what the configuration leaves to the data
+        if self.cfg.dataset.shape is None:
+            measured["input_shape"] = list(self.dataset.train_inputs.shape[1:])
+        if self.cfg.dataset.num_classes is None:
+            measured["num_classes"] = self.dataset.num_classes
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(torch_seed(self.cfg.seed, Purpose.INITIAL_MODEL))
-            model: nn.Module = config.build(self.cfg.model)
+            model: nn.Module = config.build(self.cfg.model, **measured)
         return model.to(self.device)
 
     @property
@@ -130,7 +145,7 @@ class Experiment:
     def right_on(self, arrays: ArrayRecord) -> Tensor:
         """Return for each validation example whether a model classifies it rightly, [V] of bools."""
         load_model(self.node_model, arrays)
-        examples = self._examples(self.validation_rows)
+        examples = self._examples(self.validation_rows, self.dataset.transform)
         return correct(self.node_model, examples)
 
     def train_config(self) -> ConfigRecord:
@@ -165,12 +180,14 @@ class Experiment:
 
     def _node(self, partition_id: int) -> Node:
         train, test = self.partitions[partition_id]
+        data = self.dataset
+        transform = data.node_transform(partition_id) if data.node_transform else data.transform
         return Node(
             self.node_model,
             self.training,
             self.dataset.task,
-            self._examples(train),
-            self._examples(test),
+            self._examples(train, transform),
+            self._examples(test, transform),
             self.cfg.seed,
         )
 
@@ -206,9 +223,9 @@ class Experiment:
                 f"dtype {inputs.dtype} ({' '.join(str(error).split())}): choose another model or dataset"
             ) from error
 
-    def _examples(self, rows: np.ndarray) -> Examples:
+    def _examples(self, rows: np.ndarray, transform: Transform | None) -> Examples:
         data = self.dataset
-        return Examples(data.train_inputs, data.train_targets, torch.from_numpy(rows), data.transform)
+        return Examples(data.train_inputs, data.train_targets, torch.from_numpy(rows), transform)
 
 
 @lru_cache(maxsize=4)

@@ -1,49 +1,142 @@
 """Image sets as torchvision reads them: MNIST and its like, held as uint8 tensors [N, C, H, W]."""
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
-from urllib.error import URLError
 
-import torch
-from torch import Tensor
+import numpy as np
+from hydra.utils import get_class
 
 from baselines.errors import UserError
 from clients import Classification, Normalize
+from clients.augment import Augmentation
 
-from .dataset import Dataset
+from .cache import Arrays, cached
+from .dataset import Dataset, parts
+
+# What torchvision raises for files that are missing or malformed, and for a download that fails.
+FAILURES = (
+    AssertionError,
+    RuntimeError,
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    EOFError,
+    UnpicklingError,
+)
 
 
-def torchvision_images(
-    source: Callable[..., Any], root: str, download: bool, mean: list[float], std: list[float]
-) -> Dataset:
-    """Read a torchvision data set from the folder ``root``, downloading it when allowed.
+@dataclass(frozen=True, kw_only=True)
+class TorchvisionImages:
+    """The four arrays of a torchvision data set, cached.
 
     Parameters
     ----------
-    source : the torchvision class, e.g. ``torchvision.datasets.MNIST``
-    mean, std : per channel, of pixels in [0, 1]
-
-    Raises
-    ------
-    UserError : when it is neither in ``root`` nor to be had by download
+    source : the torchvision class, e.g. ``torchvision.datasets.MNIST``; by name, because importing
+        torchvision takes longer than reading the cache
+    root : the folder that torchvision looks in
+    folder : below ``root``, where this set's files are
+    download : fetch what is missing
+    split : for classes that take one (EMNIST)
+    sha256 : {name in ``folder``: checksum} of files that torchvision itself does not check
     """
-    try:
-        train = source(root=root, train=True, download=download)
-        test = source(root=root, train=False, download=download)
-    except (RuntimeError, URLError, OSError) as error:
-        name = getattr(source, "func", source).__name__
-        tried = "could not be downloaded" if download else "download=false"
-        raise UserError(
-            f"data set {name} is not in {root} ({tried}: {' '.join(str(error).split())}); put it there, "
-            "set data_root to the folder that holds it, or try dataset=digits, which needs no network"
-        ) from error
-    train_x, train_y = _tensors(train)
-    test_x, test_y = _tensors(test)
-    return Dataset(train_x, train_y, test_x, test_y, Classification(), Normalize(tuple(mean), tuple(std)))
+
+    source: str
+    root: str
+    folder: str
+    download: bool
+    split: str | None = None
+    sha256: Mapping[str, str] | None = None
+
+    def read(self) -> Arrays:
+        """Return train_inputs, train_targets, test_inputs and test_targets.
+
+        Raises
+        ------
+        UserError : when a file is missing and not to be had by download, or damaged
+        """
+        root = Path(self.root)
+        return cached(self.name, self.split, root, [root / self.folder], self._build)
+
+    def derive(
+        self, name: str, settings: object, change: Callable[[Arrays], Mapping[str, np.ndarray]]
+    ) -> Arrays:
+        """Return what ``change`` makes of the arrays, cached under its own name and settings."""
+        root = Path(self.root)
+        return cached(name, settings, root, [root / self.folder], lambda: change(self.read()))
+
+    @property
+    def name(self) -> str:
+        """The data set's name."""
+        return self.source.rpartition(".")[2]
+
+    def _build(self) -> dict[str, np.ndarray]:
+        self._check_files()
+        arrays: dict[str, np.ndarray] = {}
+        for part in ("train", "test"):
+            inputs, targets = self._load(train=part == "train")
+            if len(inputs) != len(targets):
+                raise UserError(
+                    f"data set {self.name} in {self.root} has {len(inputs)} {part} images but "
+                    f"{len(targets)} labels: put a sound copy there"
+                )
+            arrays |= {f"{part}_inputs": inputs, f"{part}_targets": targets}
+        self._check_files()  # what was downloaded
+        return arrays
+
+    def _load(self, *, train: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return images [N, C, H, W] and labels [N]."""
+        options: dict[str, Any] = {} if self.split is None else {"split": self.split}
+        try:
+            found = get_class(self.source)(root=self.root, train=train, download=self.download, **options)
+        except FAILURES as error:
+            there = any(Path(self.root, self.folder).glob("*"))
+            state = "cannot be read from" if there else "is not in"
+            tried = "could not be downloaded" if self.download else "download=false"
+            raise UserError(
+                f"data set {self.name} {state} {self.root} ({tried}: {' '.join(str(error).split())}); put "
+                "a sound copy there, set data_root to the folder that holds it, or try dataset=digits, "
+                "which needs no network"
+            ) from error
+        images = np.asarray(found.data)
+        images = images[:, None] if images.ndim == 3 else np.moveaxis(images, 3, 1)
+        return np.ascontiguousarray(images), np.asarray(found.targets, dtype=np.int64)
+
+    def _check_files(self) -> None:
+        for name, expected in (self.sha256 or {}).items():
+            path = Path(self.root, self.folder, name)
+            if not path.exists():
+                continue
+            with open(path, "rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            if found != expected:
+                raise UserError(
+                    f"{path} is damaged: its SHA-256 is {found[:12]}..., expected {expected[:12]}...; "
+                    "delete it and put a sound copy there, or let it be downloaded again"
+                )
 
 
-def _tensors(source: Any) -> tuple[Tensor, Tensor]:
-    """Return images [N, C, H, W] and labels [N] of a torchvision data set."""
-    images = torch.as_tensor(source.data)
-    images = images[:, None] if images.ndim == 3 else images.movedim(3, 1).contiguous()
-    return images, torch.as_tensor(source.targets)
+def image_classification(
+    images: TorchvisionImages,
+    mean: list[float],
+    std: list[float],
+    augment: Augmentation | None = None,
+) -> Dataset:
+    """Return a torchvision data set for classification.
+
+    Parameters
+    ----------
+    images : where the images come from
+    mean, std : per channel, of pixels in [0, 1]
+    augment : changes batches at random in training
+    """
+    return Dataset(
+        *parts(images.read()),
+        task=Classification(),
+        transform=Normalize(tuple(mean), tuple(std)),
+        augment=augment,
+    )

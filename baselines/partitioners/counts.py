@@ -1,8 +1,6 @@
 """From a table of counts, nodes by labels, to the rows that fill it."""
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
 
 from baselines.errors import UserError
 
@@ -68,6 +66,9 @@ def fit(pattern: np.ndarray, sizes: np.ndarray, totals: np.ndarray) -> np.ndarra
 
 def _rounded(table: np.ndarray, sizes: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """Round every entry up or down so that both margins are met: a flow through the entries rounded up."""
+    from scipy.sparse import csr_array  # takes a fifth of a second to import, and few need it
+    from scipy.sparse.csgraph import maximum_flow
+
     nodes, labels = table.shape
     table = np.where(np.abs(table - np.rint(table)) < 1e-5, np.rint(table), table)
     whole = np.floor(table).astype(np.int64)

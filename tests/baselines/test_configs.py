@@ -157,7 +157,9 @@ def test_inputs_are_normalised() -> None:
 
 
 def test_mnist_is_read_from_disk(shared_data: object) -> None:
-    this = Experiment(f"dataset=mnist data_root={shared_data} dataset.load.download=false model=lenet")
+    this = Experiment(
+        f"dataset=mnist data_root={shared_data} dataset.load.images.download=false model=lenet"
+    )
     inputs, targets = this.test_examples.batch(slice(None), torch.device("cpu"))
     assert (inputs.shape, targets[:5].tolist()) == ((10000, 1, 28, 28), [7, 2, 1, 0, 4])
     assert abs(float(inputs.mean())) < 0.01

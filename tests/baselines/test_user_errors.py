@@ -112,7 +112,7 @@ def test_a_data_set_that_is_not_there(
         raise RuntimeError("Error downloading train-images-idx3-ubyte.gz:\nname or service not known")
 
     monkeypatch.setattr(module, "download_and_extract_archive", no_network)
-    overrides = ["dataset=mnist", f"dataset.load.download={download}", f"data_root={tmp_path}/empty"]
+    overrides = ["dataset=mnist", f"dataset.load.images.download={download}", f"data_root={tmp_path}/empty"]
     assert launch(monkeypatch, tmp_path, *overrides) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert f"MNIST is not in {tmp_path}/empty" in line

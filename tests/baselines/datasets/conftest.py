@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from baselines import experiment
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the user's own cache out of the tests."""
+    """Keep the user's own cache out of the tests, and data sets out of the process's memory."""
+    experiment._dataset.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     return tmp_path / "xdg" / "florilegium" / "florilegium-cache"
 
@@ -23,6 +26,12 @@ def write_idx(path: Path, array: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     header = struct.pack(">BBBB", 0, 0, kind, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
     path.write_bytes(header + array.astype(array.dtype.newbyteorder(">")).tobytes())
+
+
+@pytest.fixture(name="write_idx")
+def idx_writer() -> Callable[[Path, np.ndarray], None]:
+    """Return the function that writes MNIST's format."""
+    return write_idx
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """cmnist, rotmnist and mnist_writers."""
 
 import colorsys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -147,9 +148,11 @@ def test_writers_are_numbered_in_order(mnist_root: Path, digits28: dict[str, np.
     np.testing.assert_array_equal(data.owners, np.repeat([2, 0, 1], 20))  # type: ignore[arg-type]
 
 
-def test_writers_of_qmnist_files(mnist_root: Path, digits28: dict[str, np.ndarray]) -> None:
-    from .conftest import write_idx
-
+def test_writers_of_qmnist_files(
+    mnist_root: Path,
+    digits28: dict[str, np.ndarray],
+    write_idx: Callable[[Path, np.ndarray], None],
+) -> None:
     labels = np.zeros((60, 8), dtype=np.int32)
     labels[:, 0] = digits28["train_targets"]
     labels[:, 2] = np.repeat([5, 3], 30)

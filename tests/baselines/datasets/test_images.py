@@ -53,7 +53,9 @@ def test_a_cached_set_needs_no_torchvision(mnist_root: Path) -> None:
 
 @pytest.mark.parametrize(("split", "classes"), [("byclass", 62), ("digits", 10)])
 def test_emnist_has_its_splits(split: str, classes: int, emnist_root: Path) -> None:
-    this = experiment.Experiment(f"dataset=emnist dataset.split={split} data_root={emnist_root} model=softmax")
+    this = experiment.Experiment(
+        f"dataset=emnist dataset.split={split} data_root={emnist_root} model=softmax"
+    )
     assert this.cfg.dataset.num_classes == classes
     assert int(this.dataset.train_targets.max()) == classes - 1
     assert len(this.dataset.train_inputs) == 60
@@ -61,7 +63,7 @@ def test_emnist_has_its_splits(split: str, classes: int, emnist_root: Path) -> N
 
 
 def test_an_unknown_emnist_split_is_refused_in_one_line(emnist_root: Path) -> None:
-    with pytest.raises(UserError, match="dataset.classes.letters") as caught:
+    with pytest.raises(UserError, match=r"dataset\.classes\.letters") as caught:
         load("dataset=emnist", "dataset.split=letters", f"data_root={emnist_root}")
     assert "\n" not in str(caught.value)
 
@@ -85,7 +87,7 @@ def test_augmentation_is_a_choice(cifar100_root: Path) -> None:
 
 
 def test_a_missing_set_names_the_folder_and_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=rf"MNIST .*{tmp_path}.*dataset=digits") as caught:
+    with pytest.raises(UserError, match=rf"MNIST is not in {tmp_path}.*dataset=digits") as caught:
         load("dataset=mnist", f"data_root={tmp_path}", "dataset.load.images.download=false")
     assert "\n" not in str(caught.value)
 
@@ -97,22 +99,17 @@ def test_a_wrong_byte_in_a_source_file_is_named(mnist_root: Path) -> None:
     assert len(load("dataset=mnist", f"data_root={mnist_root}", f"'{given}'").train_inputs) == 60
     labels = raw / "train-labels-idx1-ubyte"
     labels.write_bytes(labels.read_bytes()[:-1] + b"\x03")
+    experiment._dataset.cache_clear()
     with pytest.raises(UserError, match=f"{labels} is damaged"):
-        load("dataset=mnist", f"data_root={mnist_root}", f"'{given}'", "seed=1")
+        load("dataset=mnist", f"data_root={mnist_root}", f"'{given}'")
 
 
 @pytest.mark.parametrize("kept", [-1, 16, 3, 0])
 def test_a_half_written_source_file_is_never_trained_on(kept: int, mnist_root: Path) -> None:
     images = mnist_root / "MNIST" / "raw" / "train-images-idx3-ubyte"
     images.write_bytes(images.read_bytes()[:kept])
-    with pytest.raises(UserError, match="MNIST could not be read from"):
-        load(
-            "dataset=mnist",
-            f"data_root={mnist_root}",
-            NO_SUMS,
-            "dataset.load.images.download=false",
-            f"seed={kept % 100}",
-        )
+    with pytest.raises(UserError, match="MNIST cannot be read from"):
+        load("dataset=mnist", f"data_root={mnist_root}", NO_SUMS, "dataset.load.images.download=false")
 
 
 def test_images_without_labels_are_refused(mnist_root: Path) -> None:
@@ -123,7 +120,9 @@ def test_images_without_labels_are_refused(mnist_root: Path) -> None:
         load("dataset=mnist", f"data_root={mnist_root}", NO_SUMS)
 
 
-def test_a_damaged_cache_is_mended_from_the_sources(mnist_root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_cache_is_mended_from_the_sources(
+    mnist_root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     overrides = ("dataset=mnist", f"data_root={mnist_root}", NO_SUMS)
     before = load(*overrides).train_inputs.clone()
     (file,) = (mnist_root / "florilegium-cache").iterdir()
@@ -137,7 +136,7 @@ def test_a_damaged_cache_is_mended_from_the_sources(mnist_root: Path, caplog: py
 
 
 def test_a_class_too_many_is_refused(mnist_root: Path) -> None:
-    with pytest.raises(UserError, match="dataset.num_classes=5, but there are labels up to 9"):
+    with pytest.raises(UserError, match=r"dataset\.num_classes=5, but there are labels up to 9"):
         load("dataset=mnist", f"data_root={mnist_root}", NO_SUMS, "dataset.num_classes=5")
 
 
@@ -166,15 +165,12 @@ def test_the_real_cifar10(shared_data: Path, tmp_path: Path, monkeypatch: pytest
     assert data.train_inputs.shape == (50_000, 3, 32, 32)
     assert torch.bincount(data.train_targets).tolist() == [5_000] * 10
     pixels = data.train_inputs.float().div_(255)
-    torch.testing.assert_close(
-        pixels.mean((0, 2, 3)), torch.tensor(config.load("dataset=cifar10").dataset.load.mean), atol=1e-4, rtol=0
-    )
-    torch.testing.assert_close(
-        pixels.std((0, 2, 3)), torch.tensor(config.load("dataset=cifar10").dataset.load.std), atol=1e-4, rtol=0
-    )
+    said = config.load("dataset=cifar10").dataset.load
+    torch.testing.assert_close(pixels.mean((0, 2, 3)), torch.tensor(said.mean), atol=1e-4, rtol=0)
+    torch.testing.assert_close(pixels.std((0, 2, 3)), torch.tensor(said.std), atol=1e-4, rtol=0)
     batch = root / "cifar-10-batches-py" / "data_batch_3"
     content = bytearray(batch.read_bytes())
     content[len(content) // 2] ^= 1
     batch.write_bytes(content)
-    with pytest.raises(UserError, match="CIFAR10 could not be read"):
+    with pytest.raises(UserError, match="CIFAR10 cannot be read"):
         load("dataset=cifar10", f"data_root={root}", "dataset.load.images.download=false")

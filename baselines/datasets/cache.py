@@ -1,0 +1,137 @@
+"""Arrays on disk, written once and mapped into the memory of every process that reads them.
+
+A cache file is a plain, uncompressed ``.npz``: a zip archive brings the magic number, the sizes and a
+checksum for every array, and its end is written last. It is written beside its place and moved there, so
+that nobody sees half a file; it is checked whole before every use, and built anew when it is damaged.
+Arrays of bytes (images) are memory-mapped: the processes of a machine share one copy.
+"""
+
+import hashlib
+import logging
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+logger = logging.getLogger("flwr.datasets")
+Arrays = dict[str, Tensor]
+DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImplementedError)
+
+
+def cached(
+    name: str,
+    settings: object,
+    root: Path,
+    sources: Sequence[Path],
+    build: Callable[[], Mapping[str, np.ndarray]],
+) -> Arrays:
+    """Return what ``build`` returns, as tensors; from the cache where it is there and fresh.
+
+    The file is kept in ``root``, or in the user's own cache folder when ``root`` cannot be written.
+
+    Parameters
+    ----------
+    name : of the data set, in the file's name
+    settings : whatever decides the content besides the sources; told apart by its ``repr``
+    root : the data folder
+    sources : files and folders that the arrays are made from; when one of them changes (in its size or
+        time), the arrays are built anew
+    build : makes the arrays
+    """
+    digest = _hash(str(root.resolve()), repr(settings))
+    files = [folder / f"{name}-{digest}.npz" for folder in _folders(root)]
+    for file in files:
+        arrays = _read(file, _stamp(sources))
+        if arrays is not None:
+            return arrays
+    built = build()
+    for file in files:
+        try:
+            _write(file, _stamp(sources), built)
+        except OSError as error:
+            logger.debug("%s: %s", file, error)
+            continue
+        arrays = _read(file, _stamp(sources))
+        if arrays is not None:
+            return arrays
+    tried = " nor ".join(str(file.parent) for file in files)
+    logger.warning("neither %s can be written: every process keeps its own copy of %s", tried, name)
+    return {key: torch.from_numpy(np.ascontiguousarray(array)) for key, array in built.items()}
+
+
+def _folders(root: Path) -> list[Path]:
+    """Return where the cache may be, the best place first; a read-only data folder is left alone."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    own = home / "florilegium" / "florilegium-cache"
+    if root.exists() and not root.stat().st_mode & 0o222:  # root could write all the same
+        return [own]
+    return list(dict.fromkeys([root / "florilegium-cache", own]))
+
+
+def _stamp(sources: Sequence[Path]) -> str:
+    """Return a hash of the names, sizes and times of all source files; changes when one of them does."""
+
+    def files() -> Iterator[Path]:
+        for source in sources:
+            yield from sorted(source.rglob("*")) if source.is_dir() else [source]
+
+    found = [(str(path), path.stat()) for path in files() if path.is_file()]
+    return _hash(*(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in found))
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _write(file: Path, stamp: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write the arrays to a temporary file beside ``file`` and move it there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        fresh = Path(folder, file.name)
+        with open(fresh, "w+b") as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
+            with zipfile.ZipFile(stream, "a") as archive:
+                archive.comment = stamp.encode()
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(fresh, file)
+
+
+def _read(file: Path, stamp: str) -> Arrays | None:
+    """Return the file's arrays; None when it is not there, older than its sources, or damaged."""
+    try:
+        with open(file, "rb") as stream, zipfile.ZipFile(stream) as archive:
+            if archive.comment != stamp.encode():
+                return None
+            if damaged := archive.testzip():
+                raise zipfile.BadZipFile(f"the checksum of {damaged} is wrong")
+            members = archive.infolist()
+            return {info.filename.removesuffix(".npy"): _tensor(stream, info) for info in members}
+    except FileNotFoundError:
+        return None
+    except DAMAGE as error:
+        logger.warning("the cache file %s is damaged (%s): it is not used", file, error)
+        return None
+
+
+def _tensor(stream: BinaryIO, info: zipfile.ZipInfo) -> Tensor:
+    """Return one array of the archive: bytes as a map of the file, anything else as a copy."""
+    stream.seek(info.header_offset + 26)  # the local header's lengths of name and extra field
+    lengths = stream.read(4)
+    skip = int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+    stream.seek(skip, os.SEEK_CUR)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError(f"{info.filename} is not in NPY format 1.0")
+    shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype == np.uint8 and not fortran_order and info.file_size:
+        # Copy on write: what a process changes by mistake stays its own.
+        return torch.from_numpy(np.memmap(stream, dtype, "c", stream.tell(), shape))
+    values = np.frombuffer(stream.read(dtype.itemsize * int(np.prod(shape))), dtype)
+    return torch.from_numpy(values.reshape(shape, order="F" if fortran_order else "C").copy())

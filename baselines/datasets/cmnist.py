@@ -1,0 +1,115 @@
+"""cmnist, FedCMNIST: digits whose colour is a spurious sign of their label.
+
+Tenison: *Generalization in Federated Learning*, 2022, section 4.2, after Arjovsky et al. (2019): a digit's
+colour is the same wherever it is trained on, and another one in the test set; besides, every node has a
+spurious mechanism of its own. Which colours, how strict the rule, and how nodes differ is not stated. Here
+digits have ten hues; in the test set digit d has the hue of digit d + 5; and each node sees all hues turned
+by a small angle of its own.
+"""
+
+import colorsys
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from baselines.errors import UserError
+from clients import Classification, Normalize
+from strategies.checks import require
+from strategies.seeding import Purpose, generator
+
+from .cache import Arrays
+from .dataset import Dataset, parts
+from .images import TorchvisionImages
+
+
+def cmnist(
+    images: TorchvisionImages,
+    hues: list[float],
+    strength: float,
+    test_shift: int,
+    node_turn: float,
+    colour_seed: int,
+    mean: list[float],
+    std: list[float],
+) -> Dataset:
+    """Return the digits in colour, [N, 3, 28, 28].
+
+    Parameters
+    ----------
+    images : grey digits
+    hues : degrees on the colour wheel (0 red, 120 green, 240 blue), one per label
+    strength : the probability that a training digit has its label's hue, otherwise any other one
+    test_shift : test digit d has the hue of label (d + test_shift) mod 10; 0 keeps the training colours
+    node_turn : each node's angle is drawn from +-node_turn degrees; 0: all nodes see the same colours
+    colour_seed : decides the drawn colours and angles, whatever the experiment's seed
+    mean, std : per channel, of pixels in [0, 1]
+    """
+    require(0 <= strength <= 1, "dataset.load.strength", strength, "a fraction in [0, 1]")
+    require(node_turn >= 0, "dataset.load.node_turn", node_turn, "0 or above, in degrees")
+    if not hues:
+        raise UserError("dataset.load.hues is empty: expected one hue per label")
+    paint = partial(_paint, hues=hues, strength=strength, test_shift=test_shift, seed=colour_seed)
+    arrays = images.derive("cmnist", (hues, strength, test_shift, colour_seed), paint)
+    normalize = Normalize(tuple(mean), tuple(std))
+    return Dataset(
+        *parts(arrays),
+        task=Classification(),
+        transform=normalize,
+        node_transform=partial(_turned, normalize, node_turn, colour_seed) if node_turn else None,
+    )
+
+
+@dataclass(frozen=True)
+class Turned:
+    """Turn the colours of raw images [n, 3, H, W] about the grey axis; grey stays grey.
+
+    Parameters
+    ----------
+    angle : in degrees, from red towards green
+    then : how the images are normalised
+    """
+
+    angle: float
+    then: Normalize
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Turn and normalise a batch; what leaves the range of colours is cut off."""
+        cos, sin = math.cos(math.radians(self.angle)), math.sin(math.radians(self.angle))
+        across = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
+        matrix = cos * torch.eye(3) + (1 - cos) / 3 + sin / math.sqrt(3) * across
+        colours = torch.einsum("ij,njhw->nihw", matrix.to(inputs.device), inputs.float())
+        return self.then(colours.clamp_(0, 255))
+
+
+def _turned(normalize: Normalize, node_turn: float, seed: int, partition_id: int) -> Turned:
+    """Return how one node sees."""
+    rng = generator(seed, Purpose.NODE_COLOUR, partition_id=partition_id)
+    return Turned(rng.uniform(-node_turn, node_turn), normalize)
+
+
+def _paint(
+    grey: Arrays, hues: list[float], strength: float, test_shift: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Give every image one colour, as bright as its grey."""
+    palette = np.array([colorsys.hsv_to_rgb(hue / 360 % 1, 1, 1) for hue in hues])
+    arrays = {name: tensor.numpy() for name, tensor in grey.items()}
+    train, test = arrays["train_targets"], arrays["test_targets"]
+    if train.max() >= len(hues):
+        raise UserError(f"dataset.load.hues has {len(hues)} hues, but there are labels up to {train.max()}")
+    rng = generator(seed, Purpose.COLOUR)
+    others = (train + rng.integers(1, max(len(hues), 2), len(train))) % len(hues)
+    colours = {
+        "train_inputs": np.where(rng.random(len(train)) < strength, train, others),
+        "test_inputs": (test + test_shift) % len(hues),
+    }
+    for name, colour in colours.items():
+        painted = np.empty((len(colour), 3, *arrays[name].shape[2:]), dtype=np.uint8)
+        for number, rgb in enumerate(palette):
+            mine = colour == number
+            painted[mine] = np.rint(arrays[name][mine] * rgb[:, None, None].astype(np.float32))
+        arrays[name] = painted
+    return arrays

@@ -1,0 +1,135 @@
+"""Any image set of the Hugging Face hub, loaded by flwr-datasets.
+
+Instead of a name on the hub, a local folder that ``datasets.load_dataset`` reads will do (parquet files,
+folders of images by class).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from baselines.errors import UserError
+from clients import Classification, Normalize
+from clients.augment import Augmentation
+
+from .cache import cached
+from .dataset import Dataset, parts
+from .tables import Table, arrays_of, hold_out
+
+
+def hub(
+    name: str | None,
+    image: str,
+    label: str,
+    writer: str | None,
+    subset: str | None,
+    train_split: str,
+    test_split: str | None,
+    size: list[int] | None,
+    cache: str,
+    augment: Augmentation | None = None,
+) -> Dataset:
+    """Return a hub data set for classification; it is normalised by its own mean and deviation.
+
+    Parameters
+    ----------
+    name : on the hub, e.g. ``uoft-cs/cifar10``, or a folder
+    image, label : columns
+    writer : column that tells natural partitions apart; None without one
+    subset : of hub sets that have several
+    train_split, test_split : None as test split keeps a tenth for testing, of writers where there are any
+    size : height and width to bring images to; None when they are all of one size
+    cache : the folder for the cache
+    augment : changes batches at random in training
+    """
+    if name is None:
+        raise UserError(
+            "dataset=hub needs a name: set dataset.name to a data set of the Hugging Face hub, and "
+            "dataset.image and dataset.label to its columns"
+        )
+    columns: dict[str, str | None] = {"image": image, "label": label, "writer": writer}
+    settings = (name, columns, subset, train_split, test_split, size)
+
+    def build() -> dict[str, np.ndarray]:
+        tables = read_hub(name, subset, [train_split, test_split], columns, size)
+        train, test = tables if len(tables) > 1 else hold_out(tables[0])
+        arrays = arrays_of(train, test)
+        pixels = arrays["train_inputs"].astype(np.float32) / 255
+        axes = (0, 2, 3)
+        return arrays | {"mean": pixels.mean(axes), "std": pixels.std(axes).clip(1e-3)}
+
+    folder = [Path(name)] if Path(name).is_dir() else []
+    arrays = cached(Path(name).name, settings, Path(cache), folder, build)
+    writers = arrays.pop("owners", None)
+    mean, std = (tuple(arrays.pop(key).tolist()) for key in ("mean", "std"))
+    return Dataset(
+        *parts(arrays),
+        task=Classification(),
+        transform=Normalize(mean, std),
+        owners=None if writers is None else writers.numpy(),
+        augment=augment,
+        num_classes=1 + max(int(arrays[f"{part}_targets"].max()) for part in ("train", "test")),
+    )
+
+
+def read_hub(
+    name: str,
+    subset: str | None,
+    splits: list[str | None],
+    columns: dict[str, str | None],
+    size: list[int] | None = None,
+) -> list[Table]:
+    """Return one table per split that is not None; ``columns`` names image, label and writer.
+
+    Raises
+    ------
+    UserError : when the set, a split or a column is not there, or images differ in size
+    """
+    from flwr_datasets import FederatedDataset
+
+    try:
+        source = FederatedDataset(dataset=name, subset=subset, partitioners={}, shuffle=False)
+        found = [source.load_split(split) for split in splits if split is not None]
+    except Exception as error:  # the hub's own, the network's, the file system's: nothing in common
+        raise UserError(
+            f"data set {name} could not be loaded from the Hugging Face hub "
+            f"({' '.join(str(error).split())}): check name, subset, splits and network, or try "
+            "dataset=digits, which needs none"
+        ) from error
+    return [_table(rows, name, columns, size) for rows in found]
+
+
+def _table(rows: Any, name: str, columns: dict[str, str | None], size: list[int] | None) -> Table:
+    for role, column in columns.items():
+        if column is not None and column not in rows.column_names:
+            raise UserError(
+                f"data set {name} has no column {column!r} for the {role}: expected one of "
+                f"{rows.column_names}"
+            )
+    pictures = [_pixels(picture, size) for picture in rows[columns["image"]]]
+    channels = max((picture.shape[0] for picture in pictures), default=1)
+    pictures = [p if len(p) == channels else np.repeat(p, channels, 0) for p in pictures]
+    shapes = {picture.shape[1:] for picture in pictures}
+    if len(shapes) != 1:
+        raise UserError(
+            f"the images of data set {name} have {len(shapes)} different sizes: bring them to one, e.g. "
+            "dataset.size=[32,32]"
+        )
+    writer = columns["writer"]
+    return Table(
+        np.stack(pictures),
+        np.array(rows[columns["label"]][:]),
+        None if writer is None else np.array(rows[writer][:]),
+    )
+
+
+def _pixels(picture: Any, size: list[int] | None) -> np.ndarray:
+    """Return a PIL picture as uint8 [C, H, W], one channel when it is grey."""
+    from PIL import Image
+
+    picture = picture.convert("L" if picture.mode in ("1", "L", "LA", "I", "I;16", "F") else "RGB")
+    if size is not None:
+        picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    pixels = np.asarray(picture)
+    return pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)

@@ -1,0 +1,60 @@
+"""rotmnist, FedRotMNIST: digits whose angle is a spurious sign of their label.
+
+Tenison: *Generalization in Federated Learning*, 2022, section 4.2, after Francis et al. (2021): in training
+every digit is turned by an angle of its own, "padding on rotation and cropping"; test images are upright.
+"""
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from baselines.errors import UserError
+from clients import Classification, Normalize
+from strategies.checks import require
+
+from .cache import Arrays
+from .dataset import Dataset, parts
+from .images import TorchvisionImages
+
+
+def rotmnist(
+    images: TorchvisionImages, angles: list[float], padding: int, mean: list[float], std: list[float]
+) -> Dataset:
+    """Return the digits with turned training images.
+
+    Parameters
+    ----------
+    images : upright digits
+    angles : degrees counter-clockwise, one per label
+    padding : black pixels added on every side before the rotation; the centre is cut out afterwards
+    mean, std : per channel, of pixels in [0, 1]
+    """
+    require(padding >= 0, "dataset.load.padding", padding, "0 or above")
+    arrays = images.derive("rotmnist", (angles, padding), partial(_turn, angles=angles, padding=padding))
+    return Dataset(*parts(arrays), task=Classification(), transform=Normalize(tuple(mean), tuple(std)))
+
+
+def _turn(upright: Arrays, angles: list[float], padding: int) -> dict[str, np.ndarray]:
+    arrays = {name: tensor.numpy() for name, tensor in upright.items()}
+    inputs, labels = upright["train_inputs"], upright["train_targets"]
+    if int(labels.max()) >= len(angles):
+        raise UserError(
+            f"dataset.load.angles has {len(angles)} angles, but there are labels up to {labels.max()}"
+        )
+    turned = torch.empty_like(inputs)
+    for label, angle in enumerate(angles):
+        mine = labels == label
+        turned[mine] = turn(inputs[mine], angle, padding)
+    return arrays | {"train_inputs": turned.numpy()}
+
+
+def turn(images: Tensor, angle: float, padding: int) -> Tensor:
+    """Pad images [n, C, H, W], turn them by ``angle`` degrees (bilinear), cut out their centre."""
+    from torchvision.transforms import InterpolationMode
+    from torchvision.transforms.functional import center_crop, pad, rotate
+
+    wide = rotate(pad(images, [padding]), angle, InterpolationMode.BILINEAR)
+    size: list[int] = list(images.shape[-2:])
+    return center_crop(wide, size)

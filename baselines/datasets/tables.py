@@ -1,0 +1,44 @@
+"""Rows of images with labels and writers, on their way to a data set's arrays."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+HOLD_OUT = 10  # one writer, or row, in so many is kept for testing where there is no test set
+
+
+class Table(NamedTuple):
+    """Images [N, C, H, W] as uint8, labels [N] and writers [N] as they are called; None without writers."""
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    writers: np.ndarray | None
+
+    def select(self, chosen: np.ndarray) -> "Table":
+        """Return the rows where ``chosen`` [N] is True."""
+        writers = None if self.writers is None else self.writers[chosen]
+        return Table(self.inputs[chosen], self.labels[chosen], writers)
+
+
+def hold_out(table: Table) -> tuple[Table, Table]:
+    """Divide into train and test: every tenth writer is for testing, every tenth row without writers."""
+    groups = np.arange(len(table.labels))
+    if table.writers is not None:
+        groups = np.unique(table.writers, return_inverse=True)[1]
+    test = groups % HOLD_OUT == HOLD_OUT - 1
+    return table.select(~test), table.select(test)
+
+
+def arrays_of(train: Table, test: Table) -> dict[str, np.ndarray]:
+    """Return the arrays of a data set; labels that are no numbers are numbered in their order."""
+    names = np.unique(np.concatenate([train.labels, test.labels]))
+    arrays = {}
+    for part, table in (("train", train), ("test", test)):
+        labels = table.labels
+        if not np.issubdtype(labels.dtype, np.integer):
+            labels = np.searchsorted(names, labels)
+        arrays[f"{part}_inputs"] = np.ascontiguousarray(table.inputs)
+        arrays[f"{part}_targets"] = labels.astype(np.int64)
+    if train.writers is not None:
+        arrays["owners"] = np.unique(train.writers, return_inverse=True)[1].astype(np.int64)
+    return arrays
