@@ -82,7 +82,7 @@ def step_memory(
         loss, _ = task(model(inputs), targets)
     kept = sum(saved.values())
     optimizer = training.optimizer([p for p in parameters if p.requires_grad])
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     state = [t for values in optimizer.state.values() for t in values.values() if isinstance(t, Tensor)]
     gradients = [p.grad for p in parameters if p.grad is not None]
