@@ -1,7 +1,8 @@
 """What a model costs: parameters, multiply-accumulates, memory and time of one training step.
 
 Multiply-accumulates (MACs) are half of what torch's flop counter finds in convolutions and matrix products
-for one example; additions of biases, activations, pooling and normalisation are not counted.
+for one example; additions of biases, activations, pooling and normalisation are not counted. (The counter
+takes the backward pass of a strided convolution for that of a dense one.)
 """
 
 import dataclasses

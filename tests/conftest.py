@@ -8,7 +8,6 @@ import torch
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 ROOT = Path(__file__).resolve().parents[1]
-GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from checkout import ROOT
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from baselines import config, experiment

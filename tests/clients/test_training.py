@@ -79,7 +79,7 @@ def by_hand(
                 nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
             hits = float((outputs.argmax(1) == targets[batch]).sum())
-            log.append({"loss": float(loss), "hits": hits, "size": len(batch)})
+            log.append({"loss": loss.item(), "hits": hits, "size": len(batch)})
             if steps is not None and len(log) == steps:
                 return log
         if epochs is not None and len(log) == epochs * -(-len(targets) // batch_size):

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from checkout import ROOT
 
 from baselines import config
 

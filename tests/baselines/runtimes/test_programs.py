@@ -107,6 +107,16 @@ def test_a_signal_interrupts_and_the_handlers_come_back(programs: Programs, numb
     assert signal.getsignal(number) is before
 
 
+def test_an_ignored_signal_stays_ignored(programs: Programs) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with programs:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_waiting_for_a_program_that_has_ended_shows_the_end_of_its_log(programs: Programs) -> None:
     with programs:
         programs.start("broken", python("print('no such option'); raise SystemExit(3)"))

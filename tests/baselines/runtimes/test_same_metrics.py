@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from checkout import ROOT
 
 from baselines.runtimes import Inline
 
