@@ -61,8 +61,8 @@ def main() -> int:
         _job()
     except SystemExit as stop:  # Hydra ends so after --help (0) and after a bad override (1)
         return 2 if stop.code else 0
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as signal:
+        print(f"interrupted {signal}".strip(), file=sys.stderr)
         return 130
     return max(_statuses, default=0)
 

@@ -72,8 +72,14 @@ class Programs:
         return "\n".join([f"the end of {path}:", *text.splitlines()[-lines:]])
 
     def __enter__(self) -> "Programs":
-        """From now on SIGTERM and SIGHUP interrupt as Ctrl-C does, so that the context is left."""
-        self._handlers = {number: signal.signal(number, _interrupt) for number in SIGNALS}
+        """From now on SIGTERM and SIGHUP interrupt as Ctrl-C does, so that the context is left.
+
+        A signal that is ignored stays so: after ``nohup``, or in the background of a script.
+        """
+        self._handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        for number, handler in self._handlers.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, _interrupt)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,7 @@ import pytest
 from federation import Federation, answer, assert_same, model_in, play, record, sent_model
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
-from strategies import FedAvg, TooManyFailedRounds
+from strategies import FedAvg, TooManyFailedRounds, WeightErosion
 
 MODEL = record({"w": np.zeros((2, 2), np.float32), "steps": np.array(0)})
 
@@ -53,6 +53,17 @@ def test_corrupt_bytes_are_left_out(corrupt: Array, caplog: pytest.LogCaptureFix
     (line,) = [r.getMessage() for r in caplog.records]
     assert line.startswith("round 1: partition 1 left out: ")
     assert "\n" not in line
+
+
+def test_a_buffer_that_is_not_a_number_is_left_out_too() -> None:
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        mean = np.full(2, np.nan if partition_id == 1 else 1, np.float32)
+        return answer({"w": np.ones(2, np.float32), "running_mean": mean})
+
+    start = record({"w": np.zeros(2, np.float32), "running_mean": np.zeros(2, np.float32)})
+    ((new, metrics),) = play(FedAvg(), Federation(node, 3), start)
+    assert metrics["failed"] == 1
+    np.testing.assert_array_equal(model_in(new)["running_mean"], np.ones(2))
 
 
 def test_another_precision_and_byte_order_are_read_right() -> None:
@@ -135,6 +146,22 @@ def test_the_run_ends_after_so_many_failed_rounds_in_a_row() -> None:
         "2 rounds in a row failed: 1 sound replies, min_replies=2 (left out in the last: partition 1 "
         "RuntimeError: disk full); look at the nodes, or lower min_replies"
     )
+
+
+def test_a_requester_that_is_not_there_fails_the_round(caplog: pytest.LogCaptureFixture) -> None:
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        return answer({**sent_model(content), "w": sent_model(content)["w"] + 1})
+
+    grid, strategy = Federation(node, 3), WeightErosion()
+    requester = grid.online.pop(0)
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        ((model, metrics),) = play(strategy, grid, MODEL)
+    assert_same(model, MODEL)
+    assert "step-size" not in metrics
+    assert "the requester, partition 0, sent no sound reply" in caplog.text
+    grid.online.append(requester)
+    ((_, metrics),) = play(strategy, grid, MODEL, (2,))
+    assert metrics["replies"] == 3
 
 
 def test_a_failed_round_counts_after_a_restart() -> None:
