@@ -4,6 +4,7 @@ metrics.csv       tidy: round, split, model, metric, value; a row at round r is 
 config.yaml       the resolved configuration
 environment.json  overrides, seed, versions, hardware, git commit, wall time, how it ended
 figures/          test metrics and server step size by round
+checkpoint/       with ``checkpoint_every``: what ``resume=true`` continues from
 """
 
 import contextlib
@@ -19,10 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
-from . import config
+from . import checkpoint, config
+from .checkpoint import Checkpoint
+from .errors import UserError
 from .experiment import Experiment
+from .identity import identity
 
 COLUMNS = ("round", "split", "model", "metric", "value")
 PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "numpy", "hydra-core", "ray")
@@ -43,32 +48,61 @@ class RunFolder:
 
     def write(self, server_round: int, split: str, model: str, metrics: dict[str, float]) -> None:
         """Append one row per metric to metrics.csv."""
-        with open(self.path / "metrics.csv", "a", newline="") as file:
+        with open(self._metrics, "a", newline="") as file:
             rows = [(server_round, split, model, name, value) for name, value in metrics.items()]
             csv.writer(file).writerows(rows)
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Lay the folder out, and write down how the run ended, however it ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / "metrics.csv", "w", newline="") as file:
-            csv.writer(file).writerow(COLUMNS)
-        OmegaConf.save(self.this.cfg, self.path / "config.yaml", resolve=True)
-        environment = _environment(self.this)
-        started = time.time()
-        status = "interrupted"
-        self._save(environment | {"status": "running"})
-        try:
-            yield
-            status = "finished"
-        except Exception as error:
-            status = f"failed: {error}"
-            raise
-        finally:
-            self._save(environment | {"status": status, "wall_seconds": time.time() - started})
-            from . import figures  # pandas and matplotlib take a second; a node never draws
+    def position(self) -> dict[str, Any]:
+        """Return how far the run has come on disk, as a :class:`Checkpoint` has it."""
+        return {
+            "identity": identity(self.this.cfg),
+            "metrics_size": self._metrics.stat().st_size,
+            "wall_seconds": time.time() - self._started,
+            "resumed": self._resumed,
+        }
 
-            figures.draw_run(self.path)
+    @contextlib.contextmanager
+    def running(self, saved: Checkpoint | None = None) -> Iterator[None]:
+        """Lay the folder out, from ``saved`` on; write down how the run ended, however it ends.
+
+        Raises
+        ------
+        UserError : when another process runs in this folder
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with _alone(self.path):
+            self._lay_out(saved)
+            environment = _environment(self.this) | {"resumed": list(self._resumed)}
+            status = "interrupted"
+            self._save(environment | {"status": "running"})
+            try:
+                yield
+                status = "finished"
+            except Exception as error:
+                status = f"failed: {error}"
+                raise
+            finally:
+                wall_seconds = time.time() - self._started
+                self._save(environment | {"status": status, "wall_seconds": wall_seconds})
+                from . import figures  # pandas and matplotlib take a second; a node never draws
+
+                figures.draw_run(self.path)
+
+    def _lay_out(self, saved: Checkpoint | None) -> None:
+        """Take metrics.csv back to the checkpoint; without one, begin it."""
+        self._started = time.time() - (saved.wall_seconds if saved else 0)
+        self._resumed = (*saved.resumed, saved.server_round) if saved else ()
+        if saved:
+            os.truncate(self._metrics, saved.metrics_size)
+        else:
+            checkpoint.discard(self.path)
+            with open(self._metrics, "w", newline="") as file:
+                csv.writer(file).writerow(COLUMNS)
+        OmegaConf.save(self.this.cfg, self.path / "config.yaml", resolve=True)
+
+    @property
+    def _metrics(self) -> Path:
+        return self.path / "metrics.csv"
 
     def _save(self, environment: dict[str, Any]) -> None:
         target = self.path / "environment.json"
@@ -77,10 +111,21 @@ class RunFolder:
         os.replace(fresh, target)
 
 
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a run's folder; the lock ends with this process, however it ends."""
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise UserError(f"another process is running in {folder}: wait for it, or end it") from error
+
+
 def _environment(this: Experiment) -> dict[str, Any]:
     return {
         "overrides": this.overrides,
         "seed": this.cfg.seed,
+        "identity": identity(this.cfg),
         "git_commit": _git_commit(),
         "source_hash": config.source_hash(),
         "versions": {"python": platform.python_version()}

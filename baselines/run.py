@@ -3,6 +3,7 @@
     python -m baselines.run strategy=fedexp dataset=mnist model=lenet runtime=ray
     python -m baselines.run -m strategy=fedavg,fedexp seed=0,1
 
+``resume=true`` leaves a finished run alone and continues an unfinished one from its last checkpoint.
 Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed, 130 after Ctrl-C.
 """
 
@@ -18,8 +19,9 @@ from rich.console import Console
 
 from strategies import TooManyFailedRounds
 
-from . import config, experiment
+from . import checkpoint, config, experiment
 from .errors import RunFailed, UserError
+from .runtimes import Inline
 
 _statuses: list[int] = []  # of the runs so far; Hydra discards what a job returns in a sweep
 
@@ -33,8 +35,14 @@ def _job(cfg: DictConfig) -> None:
     errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
         this = experiment.load(overrides)
+        console = Console(soft_wrap=True, highlight=False)
+        if cfg.resume and checkpoint.finished(this, folder):
+            console.print(f"finished already: {folder}")
+            return
         this.check()
-        config.build(cfg.runtime).run(overrides, this.cfg.num_nodes, folder)
+        runtime = config.build(cfg.runtime)
+        checkpoint.check(this, isinstance(runtime, Inline))
+        runtime.run(overrides, this.cfg.num_nodes, folder)
     except (UserError, TooManyFailedRounds, TimeoutError, RunFailed) as error:
         if cfg.debug:
             traceback.print_exc()
@@ -44,7 +52,7 @@ def _job(cfg: DictConfig) -> None:
         traceback.print_exc()
         _statuses.append(1)
     else:
-        Console(soft_wrap=True, highlight=False).print(f"results: {folder}")
+        console.print(f"results: {folder}")
         _statuses.append(0)
 
 

@@ -79,6 +79,18 @@ class InlineGrid(Grid):
         """Return the kept replies to ``message_ids``, each once."""
         return [self._replies.pop(key) for key in message_ids if key in self._replies]
 
+    def node_states(self) -> dict[int, RecordDict]:
+        """Return what each node addressed so far keeps in its context, by partition id."""
+        return {
+            int(context.node_config[protocol.PARTITION_ID]): context.state
+            for context in self._contexts.values()
+        }
+
+    def load_node_states(self, states: dict[int, RecordDict]) -> None:
+        """Give each node what it kept."""
+        for partition_id, state in states.items():
+            self._context(self.get_node_ids()[partition_id]).state = _fresh(state)
+
     def _answer(self, message: Message) -> Message:
         """Let the addressed node handle a copy of the message, as if it had travelled."""
         node_id = message.metadata.dst_node_id

@@ -1,0 +1,192 @@
+"""Checkpoints: a run that was killed goes on from where it stood, to the same result.
+
+``<run folder>/checkpoint/latest.pt`` holds all that the rounds to come depend on: the model, the strategy's
+state (of its parts, of its groups), the nodes' states, and how much of metrics.csv had been written. There
+is no random state among it: every draw has a generator of its own, named by seed, round and partition.
+A checkpoint is written as a new file that then takes the old one's name, so one of the two is always whole.
+"""
+
+import os
+from dataclasses import dataclass
+from json import loads
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from strategies import Grouped, PseudoGradientStrategy, Scaffold
+from strategies.arrays import view
+
+from .errors import UserError
+from .experiment import Experiment
+from .identity import identity
+
+LATEST = Path("checkpoint") / "latest.pt"
+RECORDS = {record.__name__: record for record in (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)}
+
+
+@runtime_checkable
+class GivesNodeStates(Protocol):
+    """A grid whose nodes' states can be taken and given back."""
+
+    def node_states(self) -> dict[int, RecordDict]:
+        """Return what each node keeps, by partition id."""
+
+    def load_node_states(self, states: dict[int, RecordDict]) -> None:
+        """Give each node what it kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A run after so many rounds.
+
+    Parameters
+    ----------
+    identity : of the run, see :mod:`baselines.identity`
+    server_round : the rounds that are done
+    arrays : w[t]
+    strategy : the strategy's ``state_dict``
+    nodes : what each node keeps, by partition id; None where the runtime does not tell
+    metrics_size : bytes of metrics.csv
+    wall_seconds : time that the run has taken
+    resumed : the rounds after which a process took it up again
+    """
+
+    identity: str
+    server_round: int
+    arrays: ArrayRecord
+    strategy: dict[str, Any]
+    nodes: dict[int, RecordDict] | None
+    metrics_size: int
+    wall_seconds: float
+    resumed: tuple[int, ...] = ()
+
+    def save(self, folder: Path) -> None:
+        """Write the checkpoint of the run in ``folder``, in the place of its last."""
+        target = folder / LATEST
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_suffix(".tmp")
+        fields = {name: _packed(getattr(self, name)) for name in self.__dataclass_fields__}
+        with open(fresh, "wb") as file:
+            torch.save(fields, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, target)
+
+
+def load(folder: Path) -> Checkpoint | None:
+    """Return the checkpoint of the run in ``folder``, or None."""
+    path = folder / LATEST
+    if not path.exists():
+        return None
+    fields = torch.load(path, weights_only=True)
+    return Checkpoint(**{name: _unpacked(value) for name, value in fields.items()})
+
+
+def discard(folder: Path) -> None:
+    """Remove the checkpoint of a run that starts from the beginning."""
+    (folder / LATEST).unlink(missing_ok=True)
+
+
+# ---- what a user is told -------------------------------------------------------------------------
+
+
+def check(this: Experiment, gives_node_states: bool) -> None:
+    """Raise ``UserError`` when checkpoints are asked for that could not be resumed."""
+    every = this.cfg.checkpoint_every
+    if not isinstance(every, int) or every < 0:
+        raise UserError(f"checkpoint_every={every} is out of range: expected rounds, or 0 for none")
+    if every == 0:
+        return
+    strategy = this.strategy()
+    if not isinstance(strategy, PseudoGradientStrategy | Grouped):
+        raise UserError(
+            f"checkpoint_every={every}: {type(strategy).__name__} has no state_dict to continue from; "
+            "set checkpoint_every=0"
+        )
+    if _nodes_remember(this) and not gives_node_states:
+        raise UserError(
+            f"checkpoint_every={every}: the nodes keep a state of their own (SCAFFOLD, or "
+            "client.keep_optimizer) that this runtime cannot give back; use runtime=inline, or "
+            "checkpoint_every=0"
+        )
+
+
+def to_resume(this: Experiment, folder: Path, grid: Grid) -> Checkpoint | None:
+    """Return what ``resume=true`` continues from; None to start from the beginning.
+
+    Raises
+    ------
+    UserError : when what is there belongs to another run, or lacks what this one needs
+    """
+    check(this, isinstance(grid, GivesNodeStates))
+    saved = load(folder) if this.cfg.resume else None
+    if saved is None:
+        return None
+    if saved.identity != identity(this.cfg):
+        raise UserError(_another(folder / LATEST))
+    if _nodes_remember(this) and saved.nodes is None:
+        raise UserError(f"{folder / LATEST} lacks the nodes' own states: start again with resume=false")
+    metrics = folder / "metrics.csv"
+    if not metrics.exists() or metrics.stat().st_size < saved.metrics_size:
+        raise UserError(f"{metrics} has lost rows since the checkpoint: start again with resume=false")
+    return saved
+
+
+def finished(this: Experiment, folder: Path) -> bool:
+    """Say whether ``folder`` holds this run, finished.
+
+    Raises
+    ------
+    UserError : when it holds another finished run
+    """
+    path = folder / "environment.json"
+    told = loads(path.read_text()) if path.exists() else {}
+    if told.get("status") != "finished":
+        return False
+    if told.get("identity") != identity(this.cfg):
+        raise UserError(_another(path))
+    return True
+
+
+def _another(path: Path) -> str:
+    return (
+        f"{path} is of a run with another configuration or other versions: choose another folder "
+        "(hydra.run.dir=...), or start again with resume=false"
+    )
+
+
+def _nodes_remember(this: Experiment) -> bool:
+    """Say whether the nodes keep anything from round to round."""
+    strategy = this.strategy()
+    inner = strategy.inner if isinstance(strategy, Grouped) else strategy
+    return isinstance(inner, Scaffold) or this.training.keep_optimizer
+
+
+# ---- Flower's records as plain containers of tensors, which torch reads without running code -------
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, Array):
+        return torch.from_numpy(view(value).copy())
+    if type(value).__name__ in RECORDS:
+        return {type(value).__name__: {name: _packed(item) for name, item in value.items()}}
+    if isinstance(value, dict):
+        return {"dict": {key: _packed(item) for key, item in value.items()}}
+    if isinstance(value, list | tuple):
+        return type(value)(_packed(item) for item in value)
+    return value
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, dict):
+        ((kind, items),) = value.items()
+        content = {key: _unpacked(item) for key, item in items.items()}
+        if kind == "ArrayRecord":
+            return ArrayRecord({name: Array(tensor.numpy()) for name, tensor in content.items()})
+        return RECORDS[kind](content) if kind in RECORDS else content
+    if isinstance(value, list | tuple):
+        return type(value)(_unpacked(item) for item in value)
+    return value

@@ -1,0 +1,53 @@
+"""Identity: when are two runs the same run, with the same numbers?
+
+They are when they agree in
+
+* the resolved configuration, without what only decides how a run is shown, kept or found (``BESIDE``);
+* the versions of the packages whose arithmetic it is (``PACKAGES``);
+* ``RESULTS``, which whoever changes a metric raises by one (and says so in CHANGELOG.md).
+
+The code's own hash is not part of it: most changes leave every metric as it was, byte for byte, and must
+not throw away hours of results. It is written down with each run instead, beside the commit.
+"""
+
+import copy
+import hashlib
+import json
+from functools import cache
+from importlib.metadata import version
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from .errors import UserError
+
+RESULTS = 1
+PACKAGES = ("numpy", "timm", "torch")
+BESIDE = ("resume", "checkpoint_every", "debug", "logger")
+
+
+def identity(cfg: DictConfig) -> str:
+    """Return a hash of what decides a run's numbers, 16 hexadecimal digits.
+
+    ``data_root`` counts as nowhere: the same data may lie in another folder.
+
+    Raises
+    ------
+    UserError : for a configuration that lacks a value
+    """
+    cfg = copy.deepcopy(cfg)
+    cfg.data_root = ""
+    try:
+        settings = OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:  # a value that has no default, or names another
+        raise UserError(" ".join(str(error).split())) from error
+    assert isinstance(settings, dict)
+    counted = {key: value for key, value in settings.items() if key not in BESIDE}
+    text = json.dumps([RESULTS, versions(), counted], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of the packages whose arithmetic decides a run's numbers."""
+    return {package: version(package) for package in PACKAGES}
