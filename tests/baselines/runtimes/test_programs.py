@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,11 +90,18 @@ def test_a_program_that_does_not_listen_to_sigterm_is_killed(
     assert process.poll() == -signal.SIGKILL
 
 
-@needs_proc
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_interrupts_and_the_handlers_come_back(programs: Programs, number: signal.Signals) -> None:
-    before = signal.getsignal(number)
+@pytest.fixture
+def handled() -> Iterator[None]:
+    """Start from the system's handlers, as a program in the foreground does."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in module.SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
+
+@pytest.mark.usefixtures("handled")
+@pytest.mark.parametrize("number", module.SIGNALS)
+def test_a_signal_interrupts_and_the_handlers_come_back(programs: Programs, number: signal.Signals) -> None:
     def interrupted() -> None:
         with programs:
             programs.start("sleep", python(SLEEP))
@@ -104,17 +112,17 @@ def test_a_signal_interrupts_and_the_handlers_come_back(programs: Programs, numb
         interrupted()
     (process,) = programs._processes.values()
     assert process.poll() is not None
-    assert signal.getsignal(number) is before
+    assert {signal.getsignal(number) for number in module.SIGNALS} == {signal.SIG_DFL}
 
 
-def test_an_ignored_signal_stays_ignored(programs: Programs) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with programs:
-            os.kill(os.getpid(), signal.SIGHUP)
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+@pytest.mark.usefixtures("handled")
+@pytest.mark.parametrize("number", module.SIGNALS)
+def test_an_ignored_signal_stays_ignored(programs: Programs, number: signal.Signals) -> None:
+    """As after nohup, or in the background of a script."""
+    signal.signal(number, signal.SIG_IGN)
+    with programs:
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is signal.SIG_IGN
 
 
 def test_waiting_for_a_program_that_has_ended_shows_the_end_of_its_log(programs: Programs) -> None:

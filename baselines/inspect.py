@@ -1,0 +1,111 @@
+"""python -m baselines.inspect: see a partition or a model before training.
+
+    python -m baselines.inspect partitioner=dominant_labels dataset=mnist num_nodes=10
+    python -m baselines.inspect model=cnn6 dataset=mnist
+
+It takes the overrides of ``baselines.run``. A partitioner on the command line shows how many examples of
+each label each node holds, as a table and as a figure; a model shows its layers and what they cost; without
+either, both are shown. Exit status: 0, or 2 after a user's mistake.
+"""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from clients import Classification, LeastSquares, Task
+
+from . import model_cost, model_view, partition_view
+from .errors import UserError
+from .experiment import Experiment
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Show what the overrides name; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m baselines.inspect",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("overrides", nargs="*", help="as for baselines.run")
+    figure = Path("outputs", "partition.png")
+    parser.add_argument("--figure", type=Path, default=figure, help=f"where to draw (default: {figure})")
+    options = parser.parse_args(arguments)
+    keys = {override.partition("=")[0].partition(".")[0] for override in options.overrides}
+    wanted = keys & {"partitioner", "model"} or {"partitioner", "model"}
+    models = [override.partition("=")[2] for override in options.overrides if override.startswith("model=")]
+    this = Experiment(shlex.join(options.overrides))
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    try:
+        if "partitioner" in wanted:
+            show_partition(this, options.figure, console)
+        if "model" in wanted:
+            show_model(this, models[-1] if models else "", console)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def show_partition(this: Experiment, target: Path, console: Console) -> None:
+    """Print and draw how many examples of each label each node holds."""
+    data, classes = this.dataset, _classes(this)
+    if not isinstance(data.task, Classification):
+        raise UserError("the data set has no labels to count: choose a data set for classification")
+    counts = partition_view.count(this.partitions, data.train_targets.numpy(), classes)
+    name = this.cfg.partitioner._target_.rpartition(".")[2]
+    title = f"{name}, {len(counts)} nodes, seed {this.cfg.seed}: examples by label"
+    console.print(partition_view.table(counts, [len(test) for _, test in this.partitions], title))
+    sizes = counts.sum(1)
+    console.print(f"examples per node: {sizes.min()} to {sizes.max()}, mean {sizes.mean():.1f}")
+    judged = this.test_examples.index
+    if len(judged) < len(data.test_targets):
+        by_label = torch.bincount(data.test_targets[judged], minlength=classes).tolist()
+        console.print(f"models are judged on {len(judged)} test examples: {by_label}")
+    partition_view.draw(counts, target, title)
+    console.print(f"figure: {target}")
+
+
+def show_model(this: Experiment, name: str, console: Console) -> None:
+    """Print a model's layers and the cost of a training step, beside what a paper prints of it."""
+    model, training, classes = this.model(), this.training, _classes(this)
+    shape = this.cfg.dataset.shape or list(this.dataset.train_inputs.shape[1:])
+    task: Task = LeastSquares() if classes == 1 else Classification()
+    size = training.batch_size or 32
+    dtype = next(model.parameters()).dtype
+    inputs = torch.randn(max(size, model_cost.PAIR), *shape, dtype=dtype, device=this.device)
+    targets = torch.arange(len(inputs), device=this.device) % classes
+    if classes == 1:
+        targets = targets[:, None].to(dtype)
+    pair, batch = (inputs[: model_cost.PAIR], targets[: model_cost.PAIR]), (inputs[:size], targets[:size])
+    torch.set_num_threads(this.threads)
+    try:
+        layers = model_cost.layers(model, *pair, task)
+    except RuntimeError as error:
+        raise UserError(
+            f"the model does not take inputs of shape {tuple(shape)} ({' '.join(str(error).split())}): "
+            "choose another model or dataset"
+        ) from error
+    title = f"{type(model).__name__} on inputs of shape {tuple(shape)}, per example"
+    console.print(model_view.table(layers, title))
+    memory = model_cost.step_memory(this.model(), *batch, task, training)
+    seconds = model_cost.step_seconds(model, *batch, task, training)
+    held = ", ".join(f"{part} {amount / 1e6:.3g}" for part, amount in memory.items())
+    console.print(f"a training step of {size} examples on {this.device}, {this.threads} threads:")
+    console.print(f"  memory {sum(memory.values()) / 1e6:.3g} MB ({held})")
+    console.print(f"  time {seconds * 1e3:.3g} ms, {size / seconds:,.0f} examples a second")
+    if rows := model_view.printed(name):
+        console.print(model_view.beside(layers, rows))
+
+
+def _classes(this: Experiment) -> int:
+    classes = this.cfg.dataset.num_classes or this.dataset.num_classes
+    assert classes is not None
+    return int(classes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

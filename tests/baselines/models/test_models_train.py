@@ -1,0 +1,56 @@
+"""A round of federated training of every model that its time allows, on noise with a pattern."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from runs import curve, played
+
+from baselines import config, experiment
+from baselines.datasets import Dataset
+from clients import Classification, LeastSquares, Normalize
+
+OPTIONS = sorted(path.stem for path in (config.CONF / "model").glob("*.yaml"))
+SHAPES = {"linear": (20,), "resnet18": (3, 32, 32), "resnet18_gn": (3, 32, 32)}
+
+
+def pattern(shape: tuple[int, ...], rows: int) -> Dataset:
+    """Return images that a label's own pattern stands out of, or a linear problem."""
+    rng = np.random.default_rng(0)
+    if len(shape) == 1:
+        x = torch.from_numpy(rng.standard_normal((rows, *shape)))
+        y = x @ torch.ones(shape[0], 1, dtype=torch.float64)
+        return Dataset(x, y, x, y, LeastSquares(1))
+    labels = torch.arange(rows) % 4
+    patterns = rng.integers(0, 2, (4, *shape)) * 120
+    noisy = patterns[labels.numpy()] + rng.integers(0, 130, (rows, *shape))
+    inputs = torch.from_numpy(noisy.astype(np.uint8))
+    normalize = Normalize((0.5,) * shape[0], (0.25,) * shape[0])
+    return Dataset(inputs, labels, inputs, labels, Classification(), normalize)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_round_of_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = SHAPES.get(name, (1, 28, 28))
+    rows = 16 if "resnet" in name else 64
+    data = pattern(shape, rows)
+
+    def dataset(yaml: str) -> Dataset:
+        assert tuple(OmegaConf.create(yaml).shape) == shape
+        return data
+
+    monkeypatch.setattr(experiment, "_dataset", dataset)
+    experiment.load.cache_clear()
+    shaped = str(list(shape)).replace(" ", "")
+    linear = "+dataset.load.dtype=float64" if name == "linear" else ""
+    overrides = (
+        f"model={name} dataset.shape={shaped} num_nodes=2 partitioner=iid rounds=1 client=sgd "
+        f"client.optimizer.lr=0.01 client.batch_size=8 {linear}"
+    )
+    found = played(overrides.strip(), tmp_path)
+    assert curve(found, "train", "failed") == [0]
+    losses = curve(found, "test", "loss")
+    assert all(np.isfinite(losses))
+    assert losses[1] != losses[0]

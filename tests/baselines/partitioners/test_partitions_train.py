@@ -1,0 +1,41 @@
+"""A round of training on every partition, of the real digits."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import curve, played
+
+from baselines import config, experiment
+from baselines.datasets import Dataset
+
+OPTIONS = sorted(path.stem for path in (config.CONF / "partitioner").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def with_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ten writers have written the digits."""
+    from dataclasses import replace
+
+    real = experiment._dataset
+
+    def dataset(yaml: str) -> Dataset:
+        data = real(yaml)
+        return replace(data, owners=np.arange(len(data.train_targets)) % 10)
+
+    monkeypatch.setattr(experiment, "_dataset", dataset)
+    experiment.load.cache_clear()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_round_of_training(name: str, tmp_path: Path) -> None:
+    nodes = 1 if name == "centralized" else 10
+    overrides = (
+        f"partitioner={name} num_nodes={nodes} rounds=1 node_test_fraction=0.2 client.optimizer.lr=0.1"
+    )
+    rows = played(overrides, tmp_path)
+    before, after = curve(rows, "test", "loss")
+    assert after < before
+    assert curve(rows, "train", "replies") == [nodes]
+    assert curve(rows, "train", "failed") == [0]
+    assert len(curve(rows, "node-test", "accuracy")) == 1

@@ -1,0 +1,182 @@
+"""What a person sees of a partition and of a model before training."""
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from baselines import config, inspect, model_cost
+from baselines.experiment import Experiment
+from clients import Classification
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_cost, "SECONDS", 0.02)
+
+
+def show(capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: str) -> str:
+    assert inspect.main([*arguments, "--figure", str(tmp_path / "figure.png")]) == 0
+    return capsys.readouterr().out
+
+
+def rows(text: str, columns: int) -> np.ndarray:
+    """Return the numbers of the table's rows that begin with a node."""
+    found = [line.split() for line in text.splitlines() if re.match(r"\s*\d+(\s+\d+)+\s+\d+%\s*$", line)]
+    return np.array([[int(cell) for cell in line[: columns + 1]] for line in found])
+
+
+def test_counts_are_the_partition_s(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    overrides = ["partitioner=dirichlet", "num_nodes=7", "node_test_fraction=0.2", "seed=3"]
+    out = show(capsys, tmp_path, *overrides)
+    this = Experiment(" ".join(overrides))
+    labels = this.dataset.train_targets.numpy()
+    for node, (train, test) in enumerate(this.partitions):
+        found = rows(out, 12)[node]
+        counts = np.bincount(labels[np.concatenate([train, test])], minlength=10)
+        assert found.tolist() == [node, *counts, counts.sum(), len(test)]
+    assert "all" in out
+    assert "Mlp" not in out  # the model was not asked for
+
+
+def test_figure_has_a_bar_per_node_in_its_labels_colours(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    show(capsys, tmp_path, "partitioner=label_groups", "num_nodes=3")
+    colours = np.asarray(Image.open(tmp_path / "figure.png").convert("RGB")).reshape(-1, 3)
+    blue = (colours == (31, 119, 180)).all(1).sum()  # label 0 in matplotlib's tab10
+    assert blue > 500
+
+
+def test_table_4_3_can_be_recognised(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with open(GOLDEN / "gma_table4_3_skewed_counts.csv") as file:
+        printed = np.array([[int(n) for n in row[1:]] for row in list(csv.reader(file))[1:]])
+    out = show(capsys, tmp_path, "partitioner=dominant_labels", "num_nodes=10")
+    ours = rows(out, 10)[:, 1:11]
+    for counts in (*printed, *ours):  # two labels stand out, the others are nearly equal
+        ordered = np.sort(counts)
+        assert ordered[-2] > 10 * ordered[-3]
+        assert ordered[-3] - ordered[0] <= max(5, 0.15 * ordered[-3])
+
+
+@pytest.mark.parametrize("letter", "BCDG")
+def test_figure_1_can_be_recognised(
+    letter: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with open(GOLDEN / "weight_erosion_figure1.csv") as file:
+        (printed,) = (row for row in csv.DictReader(file) if row["distribution"] == letter)
+    wanted = np.array([float(printed[f"digit_{d}"]) for d in range(10)])
+    out = show(
+        capsys, tmp_path, "partitioner=shifted_labels", f"partitioner.distribution={letter}", "num_nodes=10"
+    )
+    ours = rows(out, 11)[0, 1:11]
+    assert np.abs(ours / ours.sum() - wanted).max() < 0.02
+    assert (ours[wanted == 0] == 0).all()
+
+
+def test_the_requester_s_test_set_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = show(
+        capsys,
+        tmp_path,
+        "partitioner=shifted_labels",
+        "partitioner.distribution=C",
+        "partitioner.requester=0",
+        "num_nodes=10",
+    )
+    labels = Experiment("").dataset.test_targets
+    sizes = [int(0.25 * n) for n in torch.bincount(labels)[:4]]
+    assert f"judged on {sum(sizes)} test examples: {[*sizes, 0, 0, 0, 0, 0, 0]}" in out
+
+
+def test_many_nodes_are_cut_short(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = show(capsys, tmp_path, "partitioner=iid", "num_nodes=100")
+    assert "..." in out
+    np.testing.assert_array_equal(rows(out, 10)[:, 0], [*range(20), *range(80, 100)])
+    assert "examples per node: 14 to 15, mean 14.4" in out
+
+
+MACS = [("mlp30", 23_820, 23_860), ("cnn4", 480_500, 21_840), ("cnn6", 29_938_816, 905_354)]
+
+
+@pytest.mark.parametrize(("name", "forward", "parameters"), MACS)
+def test_macs_and_parameters_by_hand(
+    name: str, forward: int, parameters: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = show(capsys, tmp_path, f"model={name}", "dataset.shape=[1,28,28]")
+    table, beside = out.split("printed in table")
+    (total,) = re.findall(r"^ *all +([\d,]+) +([\d,]+) +([\d,]+) *$", table, re.MULTILINE)
+    assert [int(n.replace(",", "")) for n in total[:2]] == [parameters, forward]
+    assert "of Liu (2019)" in beside
+    assert "ms," in table
+    assert "MB (parameters" in table
+    assert "examples by label" not in out  # the partition was not asked for
+
+
+def test_the_thesis_s_rows_stand_beside_ours(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = show(capsys, tmp_path, "model=cnn4", "dataset.shape=[1,28,28]").split("printed in table")[1]
+    lines = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
+    assert lines["Conv2"] == ["26", "5,020", "5,000", "320,000", "conv2"]
+    assert lines["FC1"] == ["16,001", "16,050", "16,001", "16,000", "fc1"]
+    assert lines["Softmax"] == ["100", "-", "100", "-", "-"]
+    assert lines["all"] == ["16,654", "21,840", "21,852", "480,500"]
+
+
+def test_backward_costs_two_products_a_layer_and_one_in_the_first() -> None:
+    model = config.build(config.load("model=cnn4 dataset.shape=[1,28,28]").model)
+    layers = model_cost.layers(
+        model, torch.randn(2, 1, 28, 28), torch.zeros(2, dtype=torch.long), Classification()
+    )
+    first, *others = layers
+    assert first.backward == first.forward == 24 * 24 * 10 * 25
+    assert all(layer.backward == 2 * layer.forward for layer in others)
+    assert [layer.output for layer in layers] == [(10, 24, 24), (20, 8, 8), (50,), (10,)]
+
+
+def test_memory_of_a_step_by_hand() -> None:
+    cfg = config.load("model=mlp30 dataset.shape=[1,28,28] client=adam")
+    model, training = config.build(cfg.model), config.build(cfg.client)
+    inputs, targets = torch.randn(8, 1, 28, 28), torch.zeros(8, dtype=torch.long)
+    memory = model_cost.step_memory(model, inputs, targets, Classification(), training)
+    parameters = 23_860 * 4
+    assert memory["parameters"] == memory["gradients"] == parameters
+    assert 2 * parameters <= memory["optimizer"] <= 2 * parameters + 64  # two moments, and step counts
+    assert memory["batch"] == 8 * 784 * 4 + 8 * 8
+    hidden, logits = 8 * 30 * 4, 8 * 10 * 4
+    assert hidden + logits <= memory["activations"] < 4 * (hidden + logits)
+
+
+def test_both_are_shown_when_neither_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = show(capsys, tmp_path, "num_nodes=4")
+    assert "4 nodes" in out
+    assert "Mlp on inputs of shape (1, 8, 8)" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["partitioner=shifted_labels", "partitioner.distribution=Z"], "distribution=Z is unknown"),
+        (["model=lenet"], "model=lenet takes images of 28x28"),
+        (["partitioner=iid", "dataset=synthetic"], "no labels to count"),
+        (["model=unheard_of"], "unheard_of"),
+        (["partitioner=iid", "num_nodes=5000"], "num_nodes=5000 is more than"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert inspect.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert message in captured.err
+
+
+def test_models_without_printed_figures_have_none_beside(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert "printed" not in show(capsys, tmp_path, "model=softmax")
