@@ -14,11 +14,14 @@ from flwr.serverapp import Grid, ServerApp
 
 from clients import Node
 from clients import client_app as make_client_app
+from clients.together import Together
 from strategies import protocol
 
 from . import config, experiment
 from .results import RunFolder
 from .rounds import run_rounds
+
+SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
 
 server_app = ServerApp()
 
@@ -36,6 +39,18 @@ def main(grid: Grid, context: Context) -> None:
 def client_app_of(overrides: str) -> ClientApp:
     """Return the ClientApp of one experiment, for runtimes without a run configuration."""
     return make_client_app(partial(_node, overrides))
+
+
+def together_of(overrides: str) -> Together:
+    """Return what trains the nodes of one experiment as one program."""
+    return Together(partial(_node, overrides))
+
+
+def batching_pays(overrides: str) -> bool:
+    """Say whether training nodes together is worth losing the last bits: an accelerator's time is."""
+    this = experiment.load(overrides)
+    size = sum(p.numel() for p in this.node_model.parameters())
+    return this.device.type != "cpu" and size < SMALL_MODEL
 
 
 def _node(overrides: str | None, message: Message, context: Context) -> Node:

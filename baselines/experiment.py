@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from clients import Classification, Examples, LocalTraining, Node
 from clients.app import load as load_model
+from clients.augment import Augmentation
 from clients.evaluation import correct
 from clients.examples import Transform
 from strategies import Grouped, PseudoGradientStrategy, SelectiveFedAvg, protocol
@@ -186,7 +187,7 @@ class Experiment:
             self.node_model,
             self.training,
             self.dataset.task,
-            self._examples(train, transform),
+            self._examples(train, transform, data.augment),
             self._examples(test, transform),
             self.cfg.seed,
         )
@@ -223,9 +224,11 @@ class Experiment:
                 f"dtype {inputs.dtype} ({' '.join(str(error).split())}): choose another model or dataset"
             ) from error
 
-    def _examples(self, rows: np.ndarray, transform: Transform | None) -> Examples:
+    def _examples(
+        self, rows: np.ndarray, transform: Transform | None, augment: Augmentation | None = None
+    ) -> Examples:
         data = self.dataset
-        return Examples(data.train_inputs, data.train_targets, torch.from_numpy(rows), transform)
+        return Examples(data.train_inputs, data.train_targets, torch.from_numpy(rows), transform, augment)
 
 
 @lru_cache(maxsize=4)

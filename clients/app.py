@@ -56,32 +56,7 @@ def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        node = node_of(message, context)
-        load(node.model, message.content.array_records[protocol.ARRAYS])
-        config = message.content.config_records[protocol.CONFIG]
-        server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
-        partition_id = _partition_id(context)
-        seed = torch_seed(
-            node.seed, Purpose.LOCAL_TRAINING, server_round=server_round, partition_id=partition_id
-        )
-        asked = corrections(node, message.content, context.state)
-        started = time.perf_counter()
-        metrics = node.training(
-            node.model,
-            node.train,
-            node.task,
-            server_round=server_round,
-            seed=seed,
-            corrections=asked,
-            memory=context.state,
-        )
-        parameters = [p for p in node.model.parameters() if p.requires_grad]
-        records = [correction.finish(parameters, metrics) for correction in asked]
-        metrics[protocol.CLIENT_SECONDS] = time.perf_counter() - started
-        metrics[protocol.NUM_EXAMPLES] = len(node.train)
-        metrics[protocol.PARTITION_ID] = partition_id
-        arrays = {protocol.ARRAYS: ArrayRecord(node.model.state_dict())}
-        return _reply(message, metrics, dict(ChainMap(arrays, *records)))
+        return Turn(node_of(message, context), message, context).taken()
 
     @app.evaluate()
     def evaluate_(message: Message, context: Context) -> Message:
@@ -93,6 +68,56 @@ def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
         return _reply(message, metrics)
 
     return app
+
+
+class Turn:
+    """A node's turn in one round: from the server's message to the reply.
+
+    Parameters
+    ----------
+    node : its model is overwritten by the message's
+    message : what the server asks
+    context : the node's; its state holds what the node keeps between rounds
+    """
+
+    def __init__(self, node: Node, message: Message, context: Context) -> None:
+        self.node, self.message, self.state = node, message, context.state
+        load(node.model, message.content.array_records[protocol.ARRAYS])
+        config = message.content.config_records[protocol.CONFIG]
+        self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
+        self.partition_id = _partition_id(context)
+        self.seed = torch_seed(
+            node.seed,
+            Purpose.LOCAL_TRAINING,
+            server_round=self.server_round,
+            partition_id=self.partition_id,
+        )
+        self.corrections = corrections(node, message.content, context.state)
+        self.started = time.perf_counter()
+
+    def taken(self) -> Message:
+        """Train; return the reply."""
+        metrics = self.node.training(
+            self.node.model,
+            self.node.train,
+            self.node.task,
+            server_round=self.server_round,
+            seed=self.seed,
+            corrections=self.corrections,
+            memory=self.state,
+        )
+        return self.reply(metrics, time.perf_counter() - self.started)
+
+    def reply(self, metrics: dict[str, float], seconds: float) -> Message:
+        """Return what the server gets of a training that took ``seconds``."""
+        model = self.node.model
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        records = [correction.finish(parameters, metrics) for correction in self.corrections]
+        metrics[protocol.CLIENT_SECONDS] = seconds
+        metrics[protocol.NUM_EXAMPLES] = len(self.node.train)
+        metrics[protocol.PARTITION_ID] = self.partition_id
+        arrays = {protocol.ARRAYS: ArrayRecord(model.state_dict())}
+        return _reply(self.message, metrics, dict(ChainMap(arrays, *records)))
 
 
 def corrections(node: Node, content: RecordDict, state: RecordDict) -> list[Correction]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .augment import Augmentation
+
 Transform = Callable[[Tensor], Tensor]
 
 
@@ -41,19 +43,30 @@ class Examples:
     inputs, targets : the whole data set [N, ...], shared and never copied
     index : which rows are this node's
     transform : applied to each batch of inputs, on the training device
+    augment : changes transformed batches at random, where training asks for it
     """
 
     inputs: Tensor
     targets: Tensor
     index: Tensor
     transform: Transform | None = None
+    augment: Augmentation | None = None
 
     def __len__(self) -> int:
         """Return the number of examples."""
         return len(self.index)
 
-    def batch(self, positions: Tensor | slice, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets at ``positions`` (0 ... len - 1) on ``device``."""
+    def batch(
+        self, positions: Tensor | slice, device: torch.device, draws: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets at ``positions`` (0 ... len - 1) on ``device``.
+
+        With a generator ``draws`` the inputs are augmented; without, they are as in a test.
+        """
         rows = self.index[positions]
         inputs, targets = self.inputs[rows].to(device), self.targets[rows].to(device)
-        return (self.transform(inputs) if self.transform else inputs), targets
+        if self.transform:
+            inputs = self.transform(inputs)
+        if self.augment and draws:
+            inputs = self.augment(inputs, draws)
+        return inputs, targets

@@ -13,18 +13,18 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, grad, vmap
 
 from .examples import Examples
 from .tasks import Task
 
 logger = logging.getLogger("flwr.clients")
-Step = Callable[..., tuple[Sequence[Tensor], dict[str, Tensor]]]  # (inputs, targets, *parameters)
+Step = Callable[..., tuple[Sequence[Tensor], dict[str, Tensor]]]  # (parameters, inputs, targets, ...)
 TRACE_AFTER = 200  # eager steps of one shape; tracing costs about a second, mostly imports
 
 
 class Gradient:
-    """Gradient and metrics of a model's task on a batch.
+    """Gradient and metrics of a model's task on a batch, a pair of inputs and targets.
 
     Parameters
     ----------
@@ -39,29 +39,45 @@ class Gradient:
         self._seen: Counter[object] = Counter()
 
     def __call__(
-        self, parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor
+        self, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
         """Return one gradient per parameter, and the metrics' sums over the batch.
 
-        Call it under ``torch.no_grad``.
+        ``batch`` is what the model takes, the targets, and whatever else the task takes. Call it under
+        ``torch.no_grad``.
         """
-        key = (inputs.shape, inputs.dtype, inputs.device)
+        key = (len(batch), len(parameters[0]), batch[0].shape, batch[0].dtype, batch[0].device)
         step = self._steps.get(key)
         if step is None:
             self._seen[key] += 1
             if self._seen[key] <= TRACE_AFTER:
-                return self._eager(inputs, targets, *parameters)
-            step = self._steps[key] = self._trace(inputs, targets, *parameters)
-        return step(inputs, targets, *parameters)
+                return self._eager(parameters, *batch)
+            step = self._steps[key] = self._trace(parameters, *batch)
+        return step(parameters, *batch)
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]
     def _eager(
-        self, inputs: Tensor, targets: Tensor, *parameters: Tensor
+        self, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-        loss, sums = self.task(self.model(inputs), targets)
+        inputs, *rest = batch
+        loss, sums = self.task(self.model(inputs), *rest)
         return torch.autograd.grad(loss, parameters), sums
 
-    def _trace(self, inputs: Tensor, targets: Tensor, *parameters: Tensor) -> Step:
+    @torch.enable_grad()  # type: ignore[no-untyped-call]
+    def _pure(
+        self, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Compute the same from the arguments alone."""
+        leaves = [p.detach().requires_grad_() for p in parameters]
+        loss, sums = self._loss(leaves, *batch)
+        return torch.autograd.grad(loss, leaves), sums
+
+    def _loss(self, parameters: Sequence[Tensor], *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        inputs, *rest = batch
+        outputs = functional_call(self.model, dict(zip(self.names, parameters, strict=True)), (inputs,))
+        return self.task(outputs, *rest)
+
+    def _trace(self, parameters: Sequence[Tensor], *batch: Tensor) -> Step:
         """Record the step; keep to autograd where a replay would not be the same.
 
         That is where the model has buffers, draws random numbers, changes tensors in place, or
@@ -71,18 +87,9 @@ class Gradient:
             return self._eager
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        @torch.enable_grad()  # type: ignore[no-untyped-call]
-        def step(
-            inputs: Tensor, targets: Tensor, *parameters: Tensor
-        ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-            leaves = [p.detach().requires_grad_() for p in parameters]
-            outputs = functional_call(self.model, dict(zip(self.names, leaves, strict=True)), (inputs,))
-            loss, sums = self.task(outputs, targets)
-            return torch.autograd.grad(loss, leaves), sums
-
         random_state = torch.get_rng_state()
         try:
-            graph = make_fx(step)(inputs, targets, *(p.detach() for p in parameters))
+            graph = make_fx(self._pure)([p.detach() for p in parameters], *batch)
         except RuntimeError as error:  # e.g. the value of a tensor decides what is computed
             logger.debug("not traced: %s", error)
             return self._eager
@@ -97,6 +104,24 @@ class Gradient:
         graph.recompile()
         step_: Step = graph.forward
         return step_
+
+
+class Gradients(Gradient):
+    """The same for many nodes at once: every argument and result has a first axis over the nodes.
+
+    Raises
+    ------
+    RuntimeError : by torch, where it cannot batch what the model does, such as drawing for dropout
+    """
+
+    def _pure(
+        self, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        result: tuple[Sequence[Tensor], dict[str, Tensor]]
+        result = vmap(grad(self._loss, has_aux=True))(list(parameters), *batch)
+        return result
+
+    _eager = _pure
 
 
 @lru_cache(maxsize=8)

@@ -13,10 +13,13 @@ class Task(ABC):
     """A loss to minimise and the metrics to report."""
 
     @abstractmethod
-    def __call__(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(
+        self, outputs: Tensor, targets: Tensor, present: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the scalar that local training minimises on a batch, and the batch's metrics.
 
         Each metric is summed over the examples (and detached); its user divides by their number.
+        ``present`` is 0 for rows that only fill a batch up, else 1, [n] in the outputs' dtype; None: all 1.
         """
 
 
@@ -24,11 +27,17 @@ class Task(ABC):
 class Classification(Task):
     """Mean cross-entropy of logits [n, classes] against labels [n]; accuracy in [0, 1]."""
 
-    def __call__(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(
+        self, outputs: Tensor, targets: Tensor, present: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the mean cross-entropy; its sum, and the number of correct predictions."""
-        loss = cross_entropy(outputs, targets)
-        correct = (outputs.detach().argmax(1) == targets).sum()
-        return loss, {protocol.LOSS: loss.detach() * len(targets), protocol.ACCURACY: correct}
+        correct = outputs.detach().argmax(1) == targets
+        if present is None:
+            loss = cross_entropy(outputs, targets)
+            return loss, {protocol.LOSS: loss.detach() * len(targets), protocol.ACCURACY: correct.sum()}
+        total = (cross_entropy(outputs, targets, reduction="none") * present).sum()
+        sums = {protocol.LOSS: total.detach(), protocol.ACCURACY: (correct & (present > 0)).sum()}
+        return total / present.sum(), sums
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,12 @@ class LeastSquares(Task):
 
     rows_per_node: int = 30
 
-    def __call__(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(
+        self, outputs: Tensor, targets: Tensor, present: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return F_i; ``rows_per_node`` squared norms, whose mean over rows is the loss per node."""
-        squared = mse_loss(outputs, targets, reduction="sum")
+        if present is None:
+            squared = mse_loss(outputs, targets, reduction="sum")
+        else:
+            squared = ((outputs - targets).square() * present[:, None]).sum()
         return 0.5 * squared, {protocol.LOSS: self.rows_per_node * squared.detach()}

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 
 import torch
 from flwr.app import RecordDict
@@ -77,24 +78,24 @@ class LocalTraining:
     ) -> dict[str, float]:
         """Train ``model`` in place; return the metrics, averaged over the examples seen.
 
-        ``seed`` decides the order of the examples and whatever the model draws (dropout); ``memory``
-        is where a kept optimiser's state lives on.
+        ``seed`` decides the order of the examples, their augmentation, and whatever the model draws
+        (dropout); ``memory`` is where a kept optimiser's state lives on.
         """
         parameters = [p for p in model.parameters() if p.requires_grad]
         device = parameters[0].device
         optimizer = self.optimizer(parameters)
         kept = memory if self.keep_optimizer else None
         rate = prepare(optimizer, self.schedule(server_round), kept)
-        step = _bare_step(optimizer)
+        step = bare_step(optimizer)
         end_epoch = getattr(optimizer, "epoch_step", None)
         per_epoch = self._steps_per_epoch(len(examples))
         gradient = gradient_of(model, task)
-        order = torch.Generator().manual_seed(seed)
+        draws = torch.Generator().manual_seed(seed)
         _seed_model(seed, device)
         model.train()
         totals: dict[str, Tensor] = {}
         seen = steps = 0
-        for inputs, targets in self._batches(examples, device, order):
+        for inputs, targets in self._batches(examples, device, draws):
             gradients, sums = gradient(parameters, inputs, targets)
             for p, g in zip(parameters, gradients, strict=True):
                 p.grad = g
@@ -117,27 +118,36 @@ class LocalTraining:
     def _steps_per_epoch(self, size: int) -> int:
         return -(-size // (self.batch_size or size))
 
+    def steps(self, size: int) -> int:
+        """Return how many steps a node with ``size`` examples takes in a round."""
+        return self.local_steps or self._steps_per_epoch(size) * (self.local_epochs or 0)
+
+    def positions(self, size: int, draws: torch.Generator) -> Iterator[Tensor]:
+        """Yield which of its examples each step takes: reshuffled every epoch, the last batch shorter."""
+        for step in range(self.steps(size)):
+            place = step % self._steps_per_epoch(size)
+            if place == 0:
+                shuffled = torch.randperm(size, generator=draws)
+                batches = torch.split(shuffled, self.batch_size or size)
+            yield batches[place]
+
     def _batches(
-        self, examples: Examples, device: torch.device, order: torch.Generator
+        self, examples: Examples, device: torch.device, draws: torch.Generator
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield each step's inputs and targets: reshuffled every epoch, the last batch shorter."""
+        """Yield each step's inputs and targets; ``draws`` decides the order and the augmentation."""
         size = len(examples)
-        batch_size = min(self.batch_size or size, size)
-        per_epoch = self._steps_per_epoch(size)
-        steps = self.local_steps or per_epoch * (self.local_epochs or 0)
-        if batch_size == size:
-            whole = examples.batch(slice(None), device)
-        for step in range(steps):
-            if batch_size == size:
-                yield whole
-                continue
-            if step % per_epoch == 0:
-                shuffled = torch.randperm(size, generator=order)
-            start = step % per_epoch * batch_size
-            yield examples.batch(shuffled[start : start + batch_size], device)
+        if self.whole(size) and not examples.augment:
+            yield from repeat(examples.batch(slice(None), device), self.steps(size))
+        else:
+            for positions in self.positions(size, draws):
+                yield examples.batch(positions, device, draws)
+
+    def whole(self, size: int) -> bool:
+        """Say whether each step takes all of a node's examples."""
+        return self.batch_size is None or self.batch_size >= size
 
 
-def _bare_step(optimizer: Optimizer) -> Callable[[], None]:
+def bare_step(optimizer: Optimizer) -> Callable[[], None]:
     """Return the optimiser's step without the hooks that torch wraps around it for its profiler.
 
     They cost more than the step itself on small models. Not public in torch, hence alone here.

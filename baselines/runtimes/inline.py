@@ -4,14 +4,15 @@ No server, no workers: it starts at once, a debugger stops in client code, and o
 device. What a node keeps in ``context.state`` lives on between rounds, as everywhere in Flower.
 """
 
+import contextlib
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
 
-from flwr.app import Context, Error, Message, RecordDict, UserConfig
+from flwr.app import Context, Error, Message, MessageType, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp import Grid
@@ -20,17 +21,36 @@ from flwr.supercore.run import Run
 from strategies import protocol
 
 logger = getLogger("flwr.inline")
+Together = Callable[[Sequence[Message], Sequence[Context]], list[Message]]
 
 
 @dataclass(frozen=True)
 class Inline:
-    """Run everything in this process, one node after another."""
+    """Run everything in this process, one node after another or many nodes together.
+
+    Parameters
+    ----------
+    batch_clients : True trains the nodes of a round as one program where that is possible, with the same
+        results to rounding; False trains one after another, with Ray's results to the bit; auto is False
+        on the CPU, and True on an accelerator for models that leave it idle, below a million parameters
+    """
+
+    batch_clients: bool | str = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse any other choice."""
+        if self.batch_clients not in (True, False, "auto"):
+            raise ValueError(
+                f"runtime.batch_clients={self.batch_clients} is unknown: expected auto, true or false"
+            )
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
         """Run one experiment and write its results into ``folder``."""
-        from baselines.apps import client_app_of, server_app
+        from baselines.apps import batching_pays, client_app_of, server_app, together_of
 
-        grid = InlineGrid(client_app_of(overrides), num_nodes)
+        batch = batching_pays(overrides) if self.batch_clients == "auto" else self.batch_clients
+        together = together_of(overrides) if batch else None
+        grid = InlineGrid(client_app_of(overrides), num_nodes, together)
         run_config: UserConfig = {"overrides": overrides, "output": str(folder)}
         server_app(grid, Context(1, SUPERLINK_NODE_ID, {}, RecordDict(), run_config))
 
@@ -40,12 +60,19 @@ class InlineGrid(Grid):
 
     Node k holds partition k; its context is made when it is first addressed, so that the population
     costs nothing.
+
+    Parameters
+    ----------
+    app : answers one message
+    num_nodes : the population
+    together : answers the training messages of many nodes at once; it is given up when it raises
     """
 
-    def __init__(self, app: ClientApp, num_nodes: int) -> None:
+    def __init__(self, app: ClientApp, num_nodes: int, together: Together | None = None) -> None:
         _become_server()
         self.app = app
         self.num_nodes = num_nodes
+        self.together = together
         self._contexts: dict[int, Context] = {}
         self._replies: dict[str, Message] = {}
         self._run = Run.create_empty(run_id=1)
@@ -58,7 +85,10 @@ class InlineGrid(Grid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
         """Answer each message in turn; one that takes longer than ``timeout`` s is not answered."""
-        replies = []
+        messages, replies = list(messages), []
+        if self.together and len(messages) > 1 and messages[0].metadata.message_type == MessageType.TRAIN:
+            with contextlib.suppress(_GivenUp):
+                return self._answer_together(messages, timeout)
         for message in messages:
             started = time.monotonic()
             reply = self._answer(message)
@@ -106,6 +136,23 @@ class InlineGrid(Grid):
             failed = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=request)
             return _delivered(failed)
 
+    def _answer_together(self, messages: list[Message], timeout: float | None) -> list[Message]:
+        """Let all addressed nodes train as one program; they count as late together."""
+        assert self.together is not None
+        contexts = [self._context(message.metadata.dst_node_id) for message in messages]
+        before = [_fresh(context.state) for context in contexts]
+        started = time.monotonic()
+        try:
+            replies = self.together([_delivered(message) for message in messages], contexts)
+        except Exception as error:
+            for context, state in zip(contexts, before, strict=True):
+                context.state = state
+            logger.warning("nodes train one after another, not as one program: %s", error)
+            self.together = None
+            raise _GivenUp from error
+        in_time = timeout is None or time.monotonic() - started <= timeout
+        return [_delivered(reply) for reply in replies] if in_time else []
+
     def _context(self, node_id: int) -> Context:
         if node_id not in self._contexts:
             partition_id = node_id - SUPERLINK_NODE_ID - 1
@@ -132,6 +179,10 @@ class InlineGrid(Grid):
     ) -> Message:
         """Make a message to one node."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+
+class _GivenUp(Exception):
+    """The nodes could not be trained as one program."""
 
 
 def _fresh(content: RecordDict) -> RecordDict:

@@ -20,8 +20,10 @@ from clients import (
     LocalTraining,
     Proximal,
     StepDecay,
+    Task,
 )
 from clients import gradient as gradient_module
+from clients.evaluation import evaluate
 
 SIZE, FEATURES, CLASSES, SEED = 50, 6, 3, 11
 Make = Callable[[], nn.Module]
@@ -348,13 +350,14 @@ def test_a_traced_step_follows_the_parameters() -> None:
     gradient = gradient_module.Gradient(seeded(perceptron), Classification())
     x, y = torch.randn(9, FEATURES), torch.randint(CLASSES, (9,))
     parameters = [p.detach() for p in gradient.model.parameters()]
-    traced = gradient._trace(x, y, *parameters)
+    traced = gradient._trace(parameters, x, y)
     with torch.no_grad():
         for p in gradient.model.parameters():
             p.mul_(-2)
     with torch.no_grad():
-        expected, sums = gradient._eager(x, y, *gradient.model.parameters())
-        found, traced_sums = traced(x, y, *gradient.model.parameters())
+        own = list(gradient.model.parameters())
+        expected, sums = gradient._eager(own, x, y)
+        found, traced_sums = traced(own, x, y)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert all(torch.equal(traced_sums[name], sums[name]) for name in sums)
     assert float(sums["loss"]) > 0
@@ -367,7 +370,7 @@ def test_least_squares_by_hand() -> None:
     w = torch.zeros(2, 1, dtype=torch.float64, requires_grad=True)
     loss, sums = LeastSquares(rows_per_node=2)(a @ w, b)
     (gradient,) = torch.autograd.grad(loss, w)
-    assert float(loss) == 1.0
+    assert loss.item() == 1.0
     torch.testing.assert_close(gradient, -a.T @ b)
     assert float(sums["loss"]) / 2 == 2.0
 
@@ -389,3 +392,45 @@ def test_values_out_of_range_are_refused_in_one_line(settings: dict[str, Any], m
     with pytest.raises(ValueError, match=message) as caught:
         LocalTraining(**{"optimizer": partial(SGD, lr=0.1), **settings})
     assert "\n" not in str(caught.value)
+
+
+def test_training_augments_every_batch_by_the_nodes_seed_and_tests_do_not() -> None:
+    changed: list[Tensor] = []
+
+    def noisy(inputs: Tensor, draws: torch.Generator) -> Tensor:
+        changed.append(inputs + torch.randn(inputs.shape, generator=draws))
+        return changed[-1]
+
+    plain = examples()
+    data = Examples(plain.inputs, plain.targets, plain.index, augment=noisy)
+
+    def trained(data: Examples, seed: int, batch_size: int | None) -> dict[str, Tensor]:
+        model = seeded(perceptron)
+        training = LocalTraining(optimizer=partial(SGD, lr=0.1), local_epochs=2, batch_size=batch_size)
+        training(model, data, Classification(), server_round=1, seed=seed)
+        return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    for batch_size, batches in ((20, 6), (None, 2)):
+        changed.clear()
+        once = trained(data, SEED, batch_size)
+        assert len(changed) == batches
+        assert not torch.equal(changed[0][:10], changed[1][:10])  # drawn anew
+        torch.testing.assert_close(trained(data, SEED, batch_size), once, rtol=0, atol=0)
+        for other in (trained(data, SEED + 1, batch_size), trained(plain, SEED, batch_size)):
+            assert not torch.equal(other["0.weight"], once["0.weight"])
+    changed.clear()
+    evaluate(seeded(perceptron), data, Classification())
+    assert not changed
+
+
+@pytest.mark.parametrize("task", [Classification(), LeastSquares(3)], ids=["classes", "squares"])
+def test_rows_that_only_fill_up_do_not_count(task: Task) -> None:
+    random = torch.Generator().manual_seed(2)
+    outputs = torch.randn(5, CLASSES, generator=random)
+    targets = torch.randint(CLASSES, (5,), generator=random)
+    if isinstance(task, LeastSquares):
+        targets = torch.randn(5, CLASSES, generator=random)
+    loss, sums = task(outputs[:3], targets[:3])
+    filled, filled_sums = task(outputs, targets, torch.tensor([1.0, 1, 1, 0, 0]))
+    torch.testing.assert_close(filled, loss, rtol=1e-6, atol=0)
+    torch.testing.assert_close(filled_sums, sums, rtol=1e-6, atol=0)
