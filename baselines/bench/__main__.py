@@ -1,0 +1,91 @@
+"""python -m baselines.bench [WORKLOAD...]: each workload beside its limit and its alternatives.
+
+Prints a table, and writes benchmarks.csv and benchmarks.md (the same table with the machine's description).
+Exit status: 0, 1 when a workload failed, 2 after a user's mistake. A workload whose data are not there is
+skipped with a line.
+"""
+
+import argparse
+import logging
+import sys
+import traceback
+from pathlib import Path
+
+from rich.console import Console
+
+from baselines.errors import UserError
+
+from . import machine, report, resnet
+from .checkpoint import Checkpoint
+from .classification import MNIST, Classification
+from .growth import Growth
+from .server_step import ServerStep
+from .tiny import Tiny
+from .workers import Workers
+from .workload import Workload
+
+LENET = f"{MNIST} model=lenet num_nodes=10"
+MANY = f"{MNIST} num_nodes=100"
+BATCHED = {
+    "inline, nodes together": ("runtime.batch_clients=true", 0.35),
+    "inline, nodes together, 2 threads": ("runtime.batch_clients=true threads=2", 0.35),
+    "inline, one by one": ("runtime.batch_clients=false", None),
+}
+WORKLOADS: tuple[Workload, ...] = (
+    Tiny("tiny"),
+    Classification("softmax", f"{MANY} model=softmax", BATCHED, rounds=4),
+    Classification("mlp30", f"{MANY} model=mlp30", BATCHED, rounds=4),
+    Classification("lenet", LENET, {"inline": ("", 1.1)}),
+    Workers("lenet-ray", LENET, 1.15),
+    Classification("resnet", resnet.setting(steps=2), {"inline": ("", 1.05)}, rounds=2),
+    Growth("growth"),
+    ServerStep("server-step"),
+    Checkpoint("checkpoint", LENET),
+)
+
+
+def main(arguments: list[str] | None = None, workloads: tuple[Workload, ...] = WORKLOADS) -> int:
+    """Measure the named workloads, or all; return the exit status."""
+    options = _parser(workloads).parse_args(arguments)
+    names = [workload.name for workload in workloads]
+    if unknown := sorted(set(options.workloads) - set(names)):
+        print(f"error: no workload {', '.join(unknown)}: choose from {', '.join(names)}", file=sys.stderr)
+        return 2
+    if options.repeats < 1:
+        print(f"error: --repeats={options.repeats} is out of range: expected 1 or more", file=sys.stderr)
+        return 2
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    console = Console(highlight=False, soft_wrap=True)
+    rows: list[report.Row] = []
+    failed = 0
+    described = {**machine.describe(), "load before": machine.load()}
+    for workload in workloads:
+        if options.workloads and workload.name not in options.workloads:
+            continue
+        console.print(f"{workload.name} ...")
+        try:
+            rows += workload.measure(options.repeats, options.peers)
+        except UserError as error:
+            console.print(f"{workload.name} skipped: {error}", markup=False)
+        except Exception:  # the others are worth having
+            traceback.print_exc()
+            failed = 1
+        report.write(rows, {**described, "load after": machine.load()}, options.output)
+    wide = console if console.is_terminal else Console(width=180)
+    wide.print(report.terminal(rows))
+    console.print(f"written: {options.output / 'benchmarks.csv'}, {options.output / 'benchmarks.md'}")
+    return failed
+
+
+def _parser(workloads: tuple[Workload, ...]) -> argparse.ArgumentParser:
+    names = ", ".join(workload.name for workload in workloads)
+    parser = argparse.ArgumentParser(prog="python -m baselines.bench", description=__doc__)
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {names}; none for all")
+    parser.add_argument("--repeats", type=int, default=5, help="turns of each contender (5)")
+    parser.add_argument("--peers", action="store_true", help="also other frameworks that take minutes")
+    parser.add_argument("--output", type=Path, default=Path("outputs/bench"), help="folder (outputs/bench)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

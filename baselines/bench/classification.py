@@ -1,0 +1,54 @@
+"""Local training of a classifier, inline, beside a plain loop over the same clients on the same tensors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from baselines import experiment
+
+from . import runs
+from .plain import Loop
+from .report import Row, compared
+from .timing import Contenders, alternate
+from .workload import Workload
+
+MNIST = "dataset=mnist dataset.load.images.download=false partitioner=iid"
+
+
+@dataclass(frozen=True)
+class Classification(Workload):
+    """Seconds of a round, inline.
+
+    Parameters
+    ----------
+    setting : the overrides
+    ways : {subject: (further overrides, goal beside the plain loop)}
+    rounds : of a measurement; the first is not counted
+    """
+
+    setting: str
+    ways: Mapping[str, tuple[str, float | None]]
+    rounds: int = 3
+
+    def measure(self, repeats: int, peers: bool) -> list[Row]:
+        """Measure each way beside the plain loop; on a GPU too where there is one."""
+        rows = self._on("cpu", repeats)
+        return [*rows, *self._on("cuda", repeats)] if torch.cuda.is_available() else rows
+
+    def _on(self, device: str, repeats: int) -> list[Row]:
+        setting = f"{self.setting} device={device}"
+        loop = f"plain loop, {device}"
+        goals = {f"{way}, {device}": goal for way, (_, goal) in self.ways.items()}
+        runs_ = [runs.with_rounds(f"{setting} {more}", self.rounds) for more, _ in self.ways.values()]
+        ours = {subject: partial(_seconds, each) for subject, each in zip(goals, runs_, strict=True)}
+        limit = Loop(experiment.load(setting), self.rounds)
+        contenders: Contenders = {**ours, loop: limit}
+        samples = alternate(contenders, repeats)
+        rows = [compared(self.name, "round", "s", way, samples, {loop: goals[way]}) for way in goals]
+        return [*(row for row, _ in rows), rows[0][1]]
+
+
+def _seconds(overrides: str) -> float:
+    return runs.run(overrides).round

@@ -1,0 +1,101 @@
+"""Peer: Flower's own simulation engine, its stock FedAvg and a client as in Flower's quickstart.
+
+The client trains on tensors in memory, as ours and the plain loop do; the quickstart's own pipeline of
+pictures takes about twice as long.
+"""
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from baselines import experiment
+from baselines.experiment import Experiment
+
+from .peers import Peer
+from .plain import Client
+
+ClientOf = Callable[[Experiment, int], Client]
+
+
+def on_ray(setting: str, client_of: ClientOf = Client.of, rounds: int = 4, workers: int = 2) -> Peer:
+    """Return the peer: ``workers`` workers with one thread each, ``rounds`` rounds a measurement.
+
+    The first round is not counted.
+    """
+    measure = partial(_seconds, setting, client_of, rounds, workers)
+    return Peer("Flower on Ray", "ray", "pip install 'flwr[simulation]'", measure)
+
+
+def _seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> float:
+    """Return the seconds of a round, the median of all but the first."""
+    from flwr.simulation import run_simulation
+
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
+    this = experiment.load(setting)
+    strategy = _Timed(min_available_nodes=this.cfg.num_nodes)
+    server_app = ServerApp()
+
+    @server_app.main()
+    def main(grid: Grid, context: Context) -> None:
+        strategy.start(grid, this.initial_arrays(), num_rounds=rounds + 1)
+
+    run_simulation(
+        server_app,
+        _client_app(setting, client_of),
+        this.cfg.num_nodes,
+        backend_config={
+            "init_args": {"num_cpus": workers, "log_to_driver": False},
+            "client_resources": {"num_cpus": 1, "num_gpus": 0},
+        },
+    )
+    return median(after - before for before, after in pairwise(strategy.starts[1:]))
+
+
+class _Timed(FedAvg):
+    """Flower's FedAvg, which notes when each round begins."""
+
+    def __init__(self, min_available_nodes: int) -> None:
+        super().__init__(fraction_evaluate=0.0, min_available_nodes=min_available_nodes)
+        self.starts: list[float] = []
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        self.starts.append(time.perf_counter())
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def _client_app(setting: str, client_of: ClientOf) -> ClientApp:
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        torch.set_num_threads(1)
+        client = _client(setting, client_of, int(context.node_config["partition-id"]))
+        model = experiment.load(setting).model()
+        arrays: Any = message.content["arrays"]
+        model.load_state_dict(arrays.to_torch_state_dict())
+        client.train(model)
+        metrics = MetricRecord({"num-examples": len(client.targets)})
+        content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    return app
+
+
+@cache
+def _client(setting: str, client_of: ClientOf, partition_id: int) -> Client:
+    """Return a client whose tensors its worker keeps."""
+    return client_of(experiment.load(setting), partition_id)

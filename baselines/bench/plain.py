@@ -1,0 +1,87 @@
+"""The limit of local training: clients of plain PyTorch, one after another, on tensors in memory."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from baselines.experiment import Experiment
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client's tensors, transformed and in memory, and how it trains."""
+
+    inputs: Tensor
+    targets: Tensor
+    lr: float
+    batch_size: int | None  # None: all examples in every step
+    steps: int | None  # None: one epoch
+    loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+
+    @classmethod
+    def of(cls, this: Experiment, partition_id: int) -> "Client":
+        """Return the client that holds a partition of an experiment."""
+        cfg = this.cfg.client
+        assert cfg.local_steps is not None or cfg.local_epochs == 1, "a plain client trains one epoch"
+        inputs, targets = this.node(partition_id).train.batch(slice(None), this.device)
+        return cls(inputs, targets, cfg.optimizer.lr, cfg.batch_size, cfg.local_steps)
+
+    def train(self, model: nn.Module) -> None:
+        """Train ``model`` in place with SGD, the examples in a fresh order."""
+        optimizer = torch.optim.SGD(model.parameters(), self.lr)
+        model.train()
+        for inputs, targets in self._batches():
+            optimizer.zero_grad()
+            self.loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    def _batches(self) -> Sequence[tuple[Tensor, Tensor]]:
+        if self.batch_size is None:
+            return [(self.inputs, self.targets)] * (self.steps or 1)
+        batches = torch.split(torch.randperm(len(self.targets)), self.batch_size)
+        return [(self.inputs[rows], self.targets[rows]) for rows in batches[: self.steps]]
+
+
+def train_round(model: nn.Module, start: State, clients: Sequence[Client]) -> State:
+    """Return the average of the models that the clients make of ``start``, weighted by their examples."""
+    total = sum(len(client.targets) for client in clients)
+    mean = {name: torch.zeros_like(values) for name, values in start.items()}
+    for client in clients:
+        model.load_state_dict(start)
+        client.train(model)
+        for name, values in model.state_dict().items():
+            mean[name].add_(values, alpha=len(client.targets) / total)
+    return mean
+
+
+class Loop:
+    """Rounds of federated averaging, written by hand.
+
+    Parameters
+    ----------
+    this : whose model, data and hyper-parameters it takes
+    rounds : how many to run in a measurement; the first is not counted
+    """
+
+    def __init__(self, this: Experiment, rounds: int) -> None:
+        self.model = this.model()
+        self.state = {name: values.clone() for name, values in self.model.state_dict().items()}
+        self.clients = [Client.of(this, k) for k in range(this.cfg.num_nodes)]
+        self.rounds = rounds
+
+    def __call__(self) -> float:
+        """Return the seconds of a round: the median of all but the first."""
+        torch.set_num_threads(1)  # two are no faster on small models, and slower on a busy machine
+        seconds = []
+        for _ in range(self.rounds):
+            started = time.perf_counter()
+            self.state = train_round(self.model, self.state, self.clients)
+            seconds.append(time.perf_counter() - started)
+        return median(seconds[1:])

@@ -1,0 +1,131 @@
+"""What the benchmarks found: a table on the terminal, benchmarks.csv and benchmarks.md."""
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from .timing import Samples, Spread, ratio
+
+COLUMNS = (
+    *("workload", "subject", "quantity", "unit", "median", "low", "high", "repeats"),
+    *("beside", "ratio", "ratio_low", "ratio_high", "at_most", "met"),
+)
+HEADINGS = ("workload", "subject", "quantity", "median (spread)", "beside", "ratio (spread)", "goal", "met")
+UNITS = {
+    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
+    "B": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One quantity of one subject, alone or beside another's.
+
+    Parameters
+    ----------
+    workload, subject, quantity : what was measured, of whom
+    unit : ``s``, ``B``, or empty for a share
+    value : its spread over the repeats
+    beside, ratio : whose quantity it is divided by, and the spread of the quotients
+    at_most : the goal for the ratio, or for the value where there is none; None without a goal
+    """
+
+    workload: str
+    subject: str
+    quantity: str
+    unit: str
+    value: Spread
+    beside: str = ""
+    ratio: Spread | None = None
+    at_most: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the median meets the goal; None without one."""
+        judged = self.ratio or self.value
+        return None if self.at_most is None else judged.median <= self.at_most
+
+    def record(self) -> tuple[object, ...]:
+        """Return the row of benchmarks.csv, in seconds and bytes."""
+        value, quotient = self.value, self.ratio
+        ratios = (quotient.median, quotient.low, quotient.high) if quotient else ("", "", "")
+        goal = ("", "") if self.at_most is None else (self.at_most, "yes" if self.met else "no")
+        subject = (self.workload, self.subject, self.quantity, self.unit)
+        return (*subject, value.median, value.low, value.high, value.count, self.beside, *ratios, *goal)
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row as a person reads it."""
+        goal = ""
+        if self.at_most is not None:
+            goal = "≤ " + (f"{self.at_most:g}x" if self.ratio else _short(self.at_most, self.unit))
+        met = {None: "", True: "met", False: "not met"}[self.met]
+        quotient = f"{_spread(self.ratio, 'x')}" if self.ratio else ""
+        value = _spread(self.value, self.unit)
+        return (self.workload, self.subject, self.quantity, value, self.beside, quotient, goal, met)
+
+
+def compared(
+    workload: str,
+    quantity: str,
+    unit: str,
+    subject: str,
+    samples: Samples,
+    goals: dict[str, float | None],
+) -> list[Row]:
+    """Return rows of a subject beside each key of ``goals``, and a row of each of those by itself."""
+    mine = samples[subject]
+    rows = [
+        Row(workload, subject, quantity, unit, Spread.of(mine), other, ratio(mine, samples[other]), goal)
+        for other, goal in goals.items()
+    ]
+    others = (Row(workload, other, quantity, unit, Spread.of(samples[other])) for other in goals)
+    return [*rows, *others]
+
+
+def terminal(rows: Sequence[Row]) -> Table:
+    """Return the rows as a table for the terminal."""
+    out = Table(title="benchmarks: medians (least to greatest)")
+    for heading in HEADINGS:
+        out.add_column(heading, justify="right" if "spread" in heading else "left")
+    for row in rows:
+        out.add_row(*row.cells(), style="red" if row.met is False else None)
+    return out
+
+
+def write(rows: Sequence[Row], machine: dict[str, object], folder: Path) -> None:
+    """Write benchmarks.csv and, with the machine's description, benchmarks.md."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "benchmarks.csv", "w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *(row.record() for row in rows)])
+    lines = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells() for row in rows)]
+    table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    described = "".join(f"- {key}: {_plain(value)}\n" for key, value in machine.items())
+    (folder / "benchmarks.md").write_text(f"{table}\n{described}")
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value).translate({ord(c): None for c in '{}"[]'})
+
+
+def _spread(spread: Spread, unit: str) -> str:
+    """Return e.g. ``12.3 ms (11.9 to 13.1)``."""
+    scale, name = _scale(spread.median, unit)
+    middle, low, high = (f"{part / scale:.3g}" for part in (spread.median, spread.low, spread.high))
+    return f"{middle}{name} ({low} to {high})"
+
+
+def _short(value: float, unit: str) -> str:
+    scale, name = _scale(value, unit)
+    return f"{value / scale:g}{name}"
+
+
+def _scale(value: float, unit: str) -> tuple[float, str]:
+    """Return by what to divide a value, and what to write behind it."""
+    for scale, name in UNITS.get(unit, ()):
+        if value >= scale:
+            return scale, f" {name}"
+    return 1.0, unit if unit == "x" else f" {unit}".rstrip()

@@ -1,0 +1,168 @@
+"""server-step: each weighting, mask, optimizer and step size beside one weighted sum of the same updates.
+
+The limit is ``weights @ deltas`` over the stacked [K, P] pseudo-gradients, a pass over memory. A step is
+what a strategy does from there to the new parameters; to check and stack the replies is measured apart.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from baselines import experiment
+from baselines.runtimes import InlineGrid
+from clients.app import load
+from strategies import PseudoGradientStrategy, Updates, protocol
+from strategies.replies import collect
+
+from . import step_memory
+from .report import Row, compared
+from .timing import alternate
+from .workload import Workload
+
+RESNET = "model=resnet18_gn model.input_shape=[3,32,32] model.num_classes=10"
+SUM = "weighted sum"
+MEMORY = 1.3  # times the stacked updates
+PARTS: dict[str, float | None] = {  # and their goals, times a weighted sum
+    "weighting=examples": 1.5,
+    "weighting=uniform": 1.5,
+    "weighting=inverse_variance": None,
+    "weighting=erosion weighting.requester=0": None,
+    "step_size=extrapolated": 2.5,
+    "mask=agreement": 2.5,
+    "mask=and": 2.5,
+    "server_optimizer=momentum": None,
+    "server_optimizer=adam": 3.0,
+    "server_optimizer=yogi": 3.0,
+    "server_optimizer=adagrad": None,
+}
+RANKS: dict[str, float | None] = {"weighting=effective_rank": 4.0, "weighting=stable_rank": None}  # seconds
+
+
+@dataclass(frozen=True)
+class ServerStep(Workload):
+    """Seconds and bytes of a server step.
+
+    Parameters
+    ----------
+    model : the overrides that choose it
+    nodes : K; the weightings by rank are given ``rank_nodes``
+    steps : of a measurement; weightings by rank take one
+    in_memory : the parts whose peak memory is measured, each in a process of its own
+    """
+
+    model: str = RESNET
+    nodes: int = 10
+    rank_nodes: int = 4
+    steps: int = 5
+    in_memory: tuple[str, ...] = tuple(PARTS)
+
+    def measure(self, repeats: int, peers: bool) -> list[Row]:
+        """Measure time by turns, and memory once: it does not vary."""
+        torch.set_num_threads(1)
+        rows = [*self._seconds(repeats), *self._rank_seconds(repeats)]
+        found = step_memory.of(self.model, self.nodes, self.in_memory)
+        return rows + [
+            Row(self.name, part, "peak memory", "B", bytes_, "stacked updates", quotient, MEMORY)
+            for part, (bytes_, quotient) in found.items()
+        ]
+
+    def _seconds(self, repeats: int) -> list[Row]:
+        strategy, replies = played(self.model, self.nodes)
+        updates = collected(strategy, replies)
+        steps = {part: self._step(part, updates) for part in PARTS}
+        whole = "aggregate_train (weighting=examples)"
+        contenders = {SUM: _sum(updates), **steps, whole: lambda: strategy.aggregate_train(1, replies)}
+        samples = alternate({name: _timed(call, self.steps) for name, call in contenders.items()}, repeats)
+        goals = {**PARTS, whole: None}
+        rows = [compared(self.name, "step", "s", part, samples, {SUM: goals[part]}) for part in goals]
+        return [*(row for row, _ in rows), rows[0][1]]
+
+    def _rank_seconds(self, repeats: int) -> list[Row]:
+        updates = collected(*played(self.model, self.rank_nodes))
+        suffix = f", {self.rank_nodes} nodes"
+        contenders = {SUM + suffix: _timed(_sum(updates), self.steps)}
+        contenders |= {part + suffix: _timed(self._step(part, updates), 1) for part in RANKS}
+        samples = alternate(contenders, repeats)
+        rows = []
+        for part, goal in RANKS.items():
+            beside, by_itself = compared(
+                self.name, "step", "s", part + suffix, samples, {SUM + suffix: None}
+            )
+            rows.append(replace(beside, beside="", ratio=None, at_most=goal) if goal else beside)
+        return [*rows, by_itself]
+
+    def _step(self, part: str, updates: Updates) -> Callable[[], object]:
+        strategy = prepared(self.model, len(updates.partition_ids), part)
+        return lambda: strategy._step(1, updates)
+
+
+def prepared(model: str, nodes: int, part: str) -> PseudoGradientStrategy:
+    """Return FedAvg with another part, ready for a step from the initial model."""
+    this = experiment.load(f"{model} num_nodes={nodes} {part}")
+    strategy = this.strategy()
+    assert isinstance(strategy, PseudoGradientStrategy)
+    strategy._start_from(this.initial_arrays())
+    return strategy
+
+
+def played(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message]]:
+    """Return FedAvg, which has asked ``nodes`` nodes to train, and their replies."""
+    this = experiment.load(f"{model} num_nodes={nodes}")
+    strategy = this.strategy()
+    assert isinstance(strategy, PseudoGradientStrategy)
+    grid = InlineGrid(_moved(model), nodes)
+    messages = strategy.configure_train(1, this.initial_arrays(), ConfigRecord(), grid)
+    return strategy, list(grid.send_and_receive(messages))
+
+
+def collected(strategy: PseudoGradientStrategy, replies: list[Message]) -> Updates:
+    """Return the replies checked and stacked, as ``aggregate_train`` does."""
+    assert strategy._layout is not None
+    return collect(replies, strategy._asked, strategy._layout, strategy._parameters).updates
+
+
+def _moved(model: str) -> ClientApp:
+    """Return a ClientApp that moves each parameter at random instead of training."""
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        told = MetricRecord({protocol.PARTITION_ID: int(context.node_config[protocol.PARTITION_ID])})
+        return Message(RecordDict({protocol.METRICS: told}), reply_to=message)
+
+    @app.train()
+    @torch.no_grad()
+    def train(message: Message, context: Context) -> Message:
+        partition_id = int(context.node_config[protocol.PARTITION_ID])
+        network = experiment.load(model).node_model
+        load(network, message.content.array_records[protocol.ARRAYS])
+        draws = torch.Generator().manual_seed(partition_id)
+        for p in network.parameters():
+            p.add_(torch.randn(p.shape, generator=draws), alpha=1e-3)
+        told = {protocol.NUM_EXAMPLES: 100 + partition_id, protocol.GRADIENT_VARIANCE: 1.0 + partition_id}
+        arrays = ArrayRecord(network.state_dict())
+        content = RecordDict({protocol.ARRAYS: arrays, protocol.METRICS: MetricRecord(dict(told))})
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def _sum(updates: Updates) -> Callable[[], object]:
+    weights = torch.full((len(updates.deltas),), 1 / len(updates.deltas), dtype=updates.deltas.dtype)
+    return lambda: weights @ updates.deltas
+
+
+def _timed(call: Callable[[], object], times: int) -> Callable[[], float]:
+    """Return a measurement: the seconds of a call, the mean of ``times``."""
+
+    def measure() -> float:
+        started = time.perf_counter()
+        for _ in range(times):
+            call()
+        return (time.perf_counter() - started) / times
+
+    return measure

@@ -1,0 +1,102 @@
+"""tiny: FedExP's synthetic linear regression, where every round is overhead.
+
+Limit: the 20 nodes' 20 gradient steps as a loop of ``addmm_``, and FedExP's server step by hand.
+"""
+
+import time
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from baselines import experiment
+from baselines.experiment import Experiment
+
+from . import flower, runs
+from .peers import present
+from .plain import Client
+from .report import Row, compared
+from .timing import Contenders, alternate
+from .workload import Workload
+
+SETTING = "experiment=fedexp/synthetic strategy=fedexp step_size.epsilon=0 strategy.average_last=1"
+GOAL = 0.015  # seconds a round
+TENTH = 0.1  # of Flower on Ray
+
+
+@dataclass(frozen=True)
+class Tiny(Workload):
+    """Seconds of a round, inline.
+
+    Parameters
+    ----------
+    rounds : of a measurement; the first is not counted
+    setting : the overrides
+    """
+
+    rounds: int = 100
+    setting: str = SETTING
+
+    def measure(self, repeats: int, peers: bool) -> list[Row]:
+        """Measure ours beside the loop of ``addmm_`` and Flower on Ray."""
+        this = experiment.load(self.setting)
+        others = present(self.name, [flower.on_ray(self.setting, quickstart, rounds=20)], peers)
+        ours = runs.with_rounds(self.setting, self.rounds)
+        loop = Addmm(this, self.rounds)
+        contenders: Contenders = {"inline": lambda: runs.run(ours).round, "loop of addmm_": loop, **others}
+        samples = alternate(contenders, repeats)
+        beside = {"loop of addmm_": None, **dict.fromkeys(others, TENTH)}
+        found = compared(self.name, "round", "s", "inline", samples, beside)
+        alone = Row(self.name, "inline", "round", "s", found[0].value, at_most=GOAL)
+        return [alone, *found]
+
+
+def quickstart(this: Experiment, partition_id: int) -> Client:
+    """Return the client of the plain loop, with this problem's loss."""
+    inputs, targets = this.node(partition_id).train.batch(slice(None), this.device)
+    return Client(inputs, targets, this.cfg.client.optimizer.lr, None, this.cfg.client.local_steps, _loss)
+
+
+def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return 0.5 * (outputs - targets).square().sum()
+
+
+class Addmm:
+    """FedExP on the synthetic problem, written by hand.
+
+    Parameters
+    ----------
+    this : whose data and hyper-parameters it takes
+    rounds : how many to run in a measurement; the first is not counted
+    """
+
+    def __init__(self, this: Experiment, rounds: int) -> None:
+        nodes = [this.node(k).train.batch(slice(None), this.device) for k in range(this.cfg.num_nodes)]
+        self.problems = [(a, a.T.contiguous(), b) for a, b in nodes]
+        self.lr = this.cfg.client.optimizer.lr
+        self.steps = this.cfg.client.local_steps
+        self.rounds = rounds
+        self.w = torch.zeros(nodes[0][0].shape[1], 1, dtype=nodes[0][0].dtype)
+
+    def __call__(self) -> float:
+        """Return the seconds of a round: the median of all but the first."""
+        torch.set_num_threads(1)
+        self.w.zero_()
+        seconds = []
+        for _ in range(self.rounds):
+            started = time.perf_counter()
+            self._round()
+            seconds.append(time.perf_counter() - started)
+        return median(seconds[1:])
+
+    def _round(self) -> None:
+        moved = torch.empty(len(self.problems), *self.w.shape, dtype=self.w.dtype)
+        for (a, transposed, b), w in zip(self.problems, moved, strict=True):
+            w.copy_(self.w)
+            for _ in range(self.steps):
+                w.addmm_(transposed, torch.addmm(b, a, w, beta=-1), alpha=-self.lr)
+        deltas = (self.w - moved).flatten(1)
+        mean = deltas.mean(0)
+        eta = max(1.0, float(deltas.square().sum(1).mean() / (2 * mean.square().sum())))
+        self.w.view(-1).sub_(mean, alpha=eta)

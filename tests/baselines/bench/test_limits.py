@@ -1,0 +1,61 @@
+"""The limits do the program's work: the same rounds give the same model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from runs import curve, played
+
+from baselines import experiment
+from baselines.bench import tiny
+from baselines.bench.plain import Client, Loop, train_round
+from baselines.bench.workers import Processes
+from clients.evaluation import evaluate
+
+ROUNDS = 3
+WHOLE_BATCHES = (
+    "client.batch_size=null client.local_epochs=null client.local_steps=4"  # no order to differ in
+)
+DIGITS = f"dataset=digits partitioner=dirichlet num_nodes=5 {WHOLE_BATCHES}"
+
+
+def test_the_addmm_loop_is_fedexp(tmp_path: Path) -> None:
+    losses = curve(played(f"{tiny.SETTING} rounds={ROUNDS}", tmp_path), "test", "loss")
+    this = experiment.load(tiny.SETTING)
+    loop = tiny.Addmm(this, ROUNDS)
+    loop()
+    model = this.model()
+    model.load_state_dict({"w": loop.w})
+    loss = evaluate(model, this.test_examples, this.dataset.task)["loss"]
+    assert loss == pytest.approx(losses[ROUNDS], rel=1e-9)
+    assert losses[ROUNDS] < 0.9 * losses[0]
+
+
+def test_the_plain_loop_is_fedavg(tmp_path: Path) -> None:
+    losses = curve(played(f"{DIGITS} rounds={ROUNDS}", tmp_path), "test", "loss")
+    this = experiment.load(DIGITS)
+    loop = Loop(this, ROUNDS)
+    loop()
+    loop.model.load_state_dict(loop.state)
+    loss = evaluate(loop.model, this.test_examples, this.dataset.task)["loss"]
+    assert loss == pytest.approx(losses[ROUNDS], rel=1e-5)
+    assert losses[ROUNDS] < 0.99 * losses[0]
+
+
+def test_a_plain_client_takes_every_example_once_an_epoch() -> None:
+    client = Client.of(experiment.load("dataset=digits partitioner=iid client.batch_size=50"), 0)
+    rows = torch.cat([targets for _, targets in client._batches()])
+    assert len(client._batches()) == 3
+    assert sorted(rows.tolist()) == sorted(client.targets.tolist())
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_loop() -> None:
+    this = experiment.load(DIGITS)
+    model = this.model()
+    clients = [Client.of(this, k) for k in range(5)]
+    expected = train_round(model, {k: v.clone() for k, v in model.state_dict().items()}, clients)
+    with Processes(DIGITS, 1, 2) as processes:
+        for name, values in processes.state.items():
+            np.testing.assert_allclose(values, expected[name].numpy(), rtol=1e-5, atol=1e-7)
