@@ -19,7 +19,7 @@ from baselines.rounds import Rounds
 from baselines.runtimes import InlineGrid
 
 from . import runs
-from .report import Row, compared
+from .report import Goals, Row, compared
 from .timing import Samples, alternate
 from .workload import Workload
 
@@ -51,12 +51,8 @@ class Checkpoint(Workload):
         )
         turns = [a | b for a, b in zip(found["round"], found["costs"], strict=True)]
         samples: Samples = {name: [turn[name] for turn in turns] for name in turns[0]}
-        goals = {"metrics and a checkpoint": SHARE, "resuming": None}
-        rows = [
-            compared(self.name, "cost", "s", subject, samples, {"full round": goal})
-            for subject, goal in goals.items()
-        ]
-        return [*(row for row, _ in rows), rows[0][1]]
+        goals: Goals = {"metrics and a checkpoint": {"full round": SHARE}, "resuming": {"full round": None}}
+        return compared(self.name, "cost", "s", samples, goals)
 
 
 def _costs(overrides: str) -> dict[str, float]:

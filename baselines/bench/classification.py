@@ -9,6 +9,7 @@ import torch
 from baselines import experiment
 
 from . import runs
+from .peers import pfl_research, present
 from .plain import Loop
 from .report import Row, compared
 from .timing import Contenders, alternate
@@ -33,21 +34,22 @@ class Classification(Workload):
     rounds: int = 3
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
-        """Measure each way beside the plain loop; on a GPU too where there is one."""
-        rows = self._on("cpu", repeats)
-        return [*rows, *self._on("cuda", repeats)] if torch.cuda.is_available() else rows
+        """Measure each way beside the plain loop and pfl-research; on a GPU too where there is one."""
+        others = present(self.name, [pfl_research(self.setting, rounds=self.rounds)], peers)
+        rows = self._on("cpu", repeats, others)
+        return [*rows, *self._on("cuda", repeats, {})] if torch.cuda.is_available() else rows
 
-    def _on(self, device: str, repeats: int) -> list[Row]:
+    def _on(self, device: str, repeats: int, others: Contenders) -> list[Row]:
         setting = f"{self.setting} device={device}"
         loop = f"plain loop, {device}"
         goals = {f"{way}, {device}": goal for way, (_, goal) in self.ways.items()}
         runs_ = [runs.with_rounds(f"{setting} {more}", self.rounds) for more, _ in self.ways.values()]
         ours = {subject: partial(_seconds, each) for subject, each in zip(goals, runs_, strict=True)}
         limit = Loop(experiment.load(setting), self.rounds)
-        contenders: Contenders = {**ours, loop: limit}
+        contenders: Contenders = {**ours, loop: limit, **others}
         samples = alternate(contenders, repeats)
-        rows = [compared(self.name, "round", "s", way, samples, {loop: goals[way]}) for way in goals]
-        return [*(row for row, _ in rows), rows[0][1]]
+        beside = {way: {loop: goal, **dict.fromkeys(others)} for way, goal in goals.items()}
+        return compared(self.name, "round", "s", samples, beside)
 
 
 def _seconds(overrides: str) -> float:

@@ -7,8 +7,8 @@ pictures takes about twice as long.
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from functools import cache, partial
+from collections.abc import Iterable
+from functools import cache
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -20,24 +20,12 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from baselines import experiment
-from baselines.experiment import Experiment
 
-from .peers import Peer
+from .peers import ClientOf
 from .plain import Client
 
-ClientOf = Callable[[Experiment, int], Client]
 
-
-def on_ray(setting: str, client_of: ClientOf = Client.of, rounds: int = 4, workers: int = 2) -> Peer:
-    """Return the peer: ``workers`` workers with one thread each, ``rounds`` rounds a measurement.
-
-    The first round is not counted.
-    """
-    measure = partial(_seconds, setting, client_of, rounds, workers)
-    return Peer("Flower on Ray", "ray", "pip install 'flwr[simulation]'", measure)
-
-
-def _seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> float:
+def seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> float:
     """Return the seconds of a round, the median of all but the first."""
     from flwr.simulation import run_simulation
 
@@ -84,7 +72,7 @@ def _client_app(setting: str, client_of: ClientOf) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         torch.set_num_threads(1)
         client = _client(setting, client_of, int(context.node_config["partition-id"]))
-        model = experiment.load(setting).model()
+        model = experiment.load(setting).node_model  # its worker's own
         arrays: Any = message.content["arrays"]
         model.load_state_dict(arrays.to_torch_state_dict())
         client.train(model)

@@ -6,7 +6,13 @@ from importlib.util import find_spec
 
 from rich.console import Console
 
+from baselines import experiment
+from baselines.experiment import Experiment
+
+from .plain import Client
 from .timing import Contenders
+
+ClientOf = Callable[[Experiment, int], Client]  # of the node that holds a partition
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,37 @@ def present(workload: str, peers: Sequence[Peer], wanted: bool) -> Contenders:
         if find_spec(peer.module) is None:
             console.print(f"{workload}: {peer.name} skipped, it is not installed: {peer.install}")
         elif not wanted:
-            console.print(f"{workload}: {peer.name} skipped, it takes a minute or more: add --peers")
+            console.print(f"{workload}: {peer.name} skipped: add --peers to measure it too")
         else:
             found[peer.name] = peer.measure
     return found
+
+
+def flower(setting: str, client_of: ClientOf = Client.of, rounds: int = 4, workers: int = 2) -> Peer:
+    """Return Flower's own simulation: ``workers`` Ray workers with one thread each.
+
+    The first of a measurement's ``rounds`` rounds is not counted.
+    """
+
+    def measure() -> float:
+        from .flower import seconds
+
+        return seconds(setting, client_of, rounds, workers)
+
+    return Peer("Flower on Ray", "ray", "pip install 'flwr[simulation]'", measure)
+
+
+def pfl_research(setting: str, client_of: ClientOf = Client.of, rounds: int = 3) -> Peer:
+    """Return pfl-research in one process.
+
+    The first of a measurement's ``rounds`` rounds is not counted.
+    """
+
+    def measure() -> float:
+        from .pfl_research import seconds
+
+        this = experiment.load(setting)
+        clients = [client_of(this, k) for k in range(this.cfg.num_nodes)]
+        return seconds(this.model(), clients, rounds)
+
+    return Peer("pfl-research", "pfl", "pip install pfl", measure)

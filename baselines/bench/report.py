@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ UNITS = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
     "B": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
 }
+
+Goals = Mapping[str, Mapping[str, float | None]]  # {subject: {whom it stands beside: the goal}}
 
 
 @dataclass(frozen=True)
@@ -72,18 +74,20 @@ def compared(
     workload: str,
     quantity: str,
     unit: str,
-    subject: str,
     samples: Samples,
-    goals: dict[str, float | None],
+    goals: Goals,
 ) -> list[Row]:
-    """Return rows of a subject beside each key of ``goals``, and a row of each of those by itself."""
-    mine = samples[subject]
+    """Return rows of each subject of ``goals`` beside others, then of those others alone."""
+    spreads = {name: Spread.of(values) for name, values in samples.items()}
     rows = [
-        Row(workload, subject, quantity, unit, Spread.of(mine), other, ratio(mine, samples[other]), goal)
-        for other, goal in goals.items()
+        Row(
+            workload, mine, quantity, unit, spreads[mine], other, ratio(samples[mine], samples[other]), goal
+        )
+        for mine, beside in goals.items()
+        for other, goal in beside.items()
     ]
-    others = (Row(workload, other, quantity, unit, Spread.of(samples[other])) for other in goals)
-    return [*rows, *others]
+    others = dict.fromkeys(other for beside in goals.values() for other in beside)
+    return [*rows, *(Row(workload, other, quantity, unit, spreads[other]) for other in others)]
 
 
 def terminal(rows: Sequence[Row]) -> Table:

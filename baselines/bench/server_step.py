@@ -6,7 +6,7 @@ what a strategy does from there to the new parameters; to check and stack the re
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -20,7 +20,7 @@ from strategies.replies import collect
 
 from . import step_memory
 from .report import Row, compared
-from .timing import alternate
+from .timing import Spread, alternate
 from .workload import Workload
 
 RESNET = "model=resnet18_gn model.input_shape=[3,32,32] model.num_classes=10"
@@ -39,7 +39,7 @@ PARTS: dict[str, float | None] = {  # and their goals, times a weighted sum
     "server_optimizer=yogi": 3.0,
     "server_optimizer=adagrad": None,
 }
-RANKS: dict[str, float | None] = {"weighting=effective_rank": 4.0, "weighting=stable_rank": None}  # seconds
+RANKS: dict[str, float | None] = {"weighting=effective_rank": 4.0, "weighting=stable_rank": 4.0}  # seconds
 
 
 @dataclass(frozen=True)
@@ -77,23 +77,21 @@ class ServerStep(Workload):
         whole = "aggregate_train (weighting=examples)"
         contenders = {SUM: _sum(updates), **steps, whole: lambda: strategy.aggregate_train(1, replies)}
         samples = alternate({name: _timed(call, self.steps) for name, call in contenders.items()}, repeats)
-        goals = {**PARTS, whole: None}
-        rows = [compared(self.name, "step", "s", part, samples, {SUM: goals[part]}) for part in goals]
-        return [*(row for row, _ in rows), rows[0][1]]
+        goals = {part: {SUM: goal} for part, goal in PARTS.items()}
+        return compared(self.name, "step", "s", samples, goals | {whole: {SUM: None}})
 
     def _rank_seconds(self, repeats: int) -> list[Row]:
         updates = collected(*played(self.model, self.rank_nodes))
-        suffix = f", {self.rank_nodes} nodes"
-        contenders = {SUM + suffix: _timed(_sum(updates), self.steps)}
-        contenders |= {part + suffix: _timed(self._step(part, updates), 1) for part in RANKS}
+        few = f", {self.rank_nodes} nodes"
+        contenders = {SUM + few: _timed(_sum(updates), self.steps)}
+        contenders |= {part + few: _timed(self._step(part, updates), 1) for part in RANKS}
         samples = alternate(contenders, repeats)
-        rows = []
-        for part, goal in RANKS.items():
-            beside, by_itself = compared(
-                self.name, "step", "s", part + suffix, samples, {SUM + suffix: None}
-            )
-            rows.append(replace(beside, beside="", ratio=None, at_most=goal) if goal else beside)
-        return [*rows, by_itself]
+        beside = {part + few: {SUM + few: None} for part in RANKS}
+        alone = [
+            Row(self.name, part + few, "step", "s", Spread.of(samples[part + few]), at_most=goal)
+            for part, goal in RANKS.items()
+        ]
+        return [*alone, *compared(self.name, "step", "s", samples, beside)]
 
     def _step(self, part: str, updates: Updates) -> Callable[[], object]:
         strategy = prepared(self.model, len(updates.partition_ids), part)

@@ -13,8 +13,8 @@ from torch import Tensor
 from baselines import experiment
 from baselines.experiment import Experiment
 
-from . import flower, runs
-from .peers import present
+from . import runs
+from .peers import flower, pfl_research, present
 from .plain import Client
 from .report import Row, compared
 from .timing import Contenders, alternate
@@ -39,15 +39,17 @@ class Tiny(Workload):
     setting: str = SETTING
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
-        """Measure ours beside the loop of ``addmm_`` and Flower on Ray."""
+        """Measure ours beside the loop of ``addmm_`` and beside FedAvg of other frameworks."""
         this = experiment.load(self.setting)
-        others = present(self.name, [flower.on_ray(self.setting, quickstart, rounds=20)], peers)
+        on_ray, in_pfl = (make(self.setting, quickstart, rounds=20) for make in (flower, pfl_research))
+        others = present(self.name, [on_ray, in_pfl], peers)
         ours = runs.with_rounds(self.setting, self.rounds)
         loop = Addmm(this, self.rounds)
         contenders: Contenders = {"inline": lambda: runs.run(ours).round, "loop of addmm_": loop, **others}
         samples = alternate(contenders, repeats)
-        beside = {"loop of addmm_": None, **dict.fromkeys(others, TENTH)}
-        found = compared(self.name, "round", "s", "inline", samples, beside)
+        goals = {on_ray.name: TENTH}
+        beside = {name: goals.get(name) for name in ("loop of addmm_", *others)}
+        found = compared(self.name, "round", "s", samples, {"inline": beside})
         alone = Row(self.name, "inline", "round", "s", found[0].value, at_most=GOAL)
         return [alone, *found]
 

@@ -11,8 +11,8 @@ import torch
 
 from baselines import experiment
 
-from . import flower, runs
-from .peers import present
+from . import runs
+from .peers import flower, present
 from .plain import Client, train_round
 from .report import Row, compared
 from .timing import Contenders, alternate
@@ -41,14 +41,14 @@ class Workers(Workload):
     def measure(self, repeats: int, peers: bool) -> list[Row]:
         """Measure ours beside the plain loops and Flower's own clients."""
         ours = runs.with_rounds(f"{self.setting} runtime=ray runtime.cpus={self.workers}", self.rounds)
-        others = present(self.name, [flower.on_ray(self.setting, rounds=self.rounds)], peers)
+        others = present(self.name, [flower(self.setting, rounds=self.rounds)], peers)
         loops = f"plain loops in {self.workers} processes"
         subject = f"ray, {self.workers} workers"
         with Processes(self.setting, self.rounds, self.workers) as processes:
             contenders: Contenders = {subject: lambda: runs.run(ours).round, loops: processes, **others}
             samples = alternate(contenders, repeats)
         goals = {loops: self.at_most, **dict.fromkeys(others)}
-        return compared(self.name, "round", "s", subject, samples, goals)
+        return compared(self.name, "round", "s", samples, {subject: goals})
 
 
 class Processes:

@@ -50,6 +50,21 @@ def test_a_plain_client_takes_every_example_once_an_epoch() -> None:
     assert sorted(rows.tolist()) == sorted(client.targets.tolist())
 
 
+def test_pfl_research_does_the_same_work() -> None:
+    pytest.importorskip("pfl", reason="pfl-research is not installed: pip install pfl")
+    from baselines.bench import pfl_research
+
+    this = experiment.load(f"{DIGITS} partitioner=iid num_nodes=3")  # it weighs all clients equally
+    model, expected = this.model(), this.model()
+    clients = [Client.of(this, k) for k in range(3)]
+    pfl_research.seconds(model, clients, ROUNDS)
+    state = {name: values.clone() for name, values in expected.state_dict().items()}
+    for _ in range(ROUNDS):
+        state = train_round(expected, state, clients)
+    for name, values in model.state_dict().items():
+        torch.testing.assert_close(values, state[name], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_two_processes_are_one_loop() -> None:
     this = experiment.load(DIGITS)

@@ -43,7 +43,7 @@ def test_ratios_are_of_the_same_turn() -> None:
 def test_a_goal_is_for_the_ratio_else_for_the_value() -> None:
     samples = {"ours": [3.0], "loop": [2.0], "flower": [60.0]}
     beside_loop, beside_flower, loop, flower = compared(
-        "w", "round", "s", "ours", samples, {"loop": 1.4, "flower": 0.1}
+        "w", "round", "s", samples, {"ours": {"loop": 1.4, "flower": 0.1}}
     )
     assert (beside_loop.met, beside_flower.met, loop.met, flower.met) == (False, True, None, None)
     alone = Row("w", "ours", "round", "s", Spread.of([3.0]), at_most=3.0)
@@ -54,7 +54,7 @@ def test_a_goal_is_for_the_ratio_else_for_the_value() -> None:
 
 def test_the_files_have_every_row(tmp_path: Path) -> None:
     samples = {"ours": [0.003, 0.004, 0.002], "loop": [0.001, 0.002, 0.001]}
-    rows = compared("w", "round", "s", "ours", samples, {"loop": 2.5})
+    rows = compared("w", "round", "s", samples, {"ours": {"loop": 2.5}})
     report.write(rows, {"processor": "a | b", "versions": {"torch": "2"}}, tmp_path)
     ours, loop = csv.DictReader((tmp_path / "benchmarks.csv").open(newline=""))
     assert [float(ours[key]) for key in ("median", "low", "high")] == [0.003, 0.002, 0.004]
