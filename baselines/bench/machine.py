@@ -17,7 +17,7 @@ def describe() -> dict[str, object]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB",
         "versions": told["versions"],
         "commit": told["git_commit"] or "unknown",
-        "finished": time.strftime("%Y-%m-%d %H:%M %Z"),
+        "started": time.strftime("%Y-%m-%d %H:%M %Z"),
     }
 
 

@@ -118,8 +118,12 @@ def _plain(value: object) -> str:
 def _spread(spread: Spread, unit: str) -> str:
     """Return e.g. ``12.3 ms (11.9 to 13.1)``."""
     scale, name = _scale(spread.median, unit)
-    middle, low, high = (f"{part / scale:.3g}" for part in (spread.median, spread.low, spread.high))
+    middle, low, high = (_number(part / scale) for part in (spread.median, spread.low, spread.high))
     return f"{middle}{name} ({low} to {high})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _short(value: float, unit: str) -> str:

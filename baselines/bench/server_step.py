@@ -9,16 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
 
-from baselines import experiment
-from baselines.runtimes import InlineGrid
-from clients.app import load
-from strategies import PseudoGradientStrategy, Updates, protocol
-from strategies.replies import collect
+from strategies import Updates
 
 from . import step_memory
+from .one_round import collected, played, prepared
 from .report import Row, compared
 from .timing import Spread, alternate
 from .workload import Workload
@@ -96,57 +91,6 @@ class ServerStep(Workload):
     def _step(self, part: str, updates: Updates) -> Callable[[], object]:
         strategy = prepared(self.model, len(updates.partition_ids), part)
         return lambda: strategy._step(1, updates)
-
-
-def prepared(model: str, nodes: int, part: str) -> PseudoGradientStrategy:
-    """Return FedAvg with another part, ready for a step from the initial model."""
-    this = experiment.load(f"{model} num_nodes={nodes} {part}")
-    strategy = this.strategy()
-    assert isinstance(strategy, PseudoGradientStrategy)
-    strategy._start_from(this.initial_arrays())
-    return strategy
-
-
-def played(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message]]:
-    """Return FedAvg, which has asked ``nodes`` nodes to train, and their replies."""
-    this = experiment.load(f"{model} num_nodes={nodes}")
-    strategy = this.strategy()
-    assert isinstance(strategy, PseudoGradientStrategy)
-    grid = InlineGrid(_moved(model), nodes)
-    messages = strategy.configure_train(1, this.initial_arrays(), ConfigRecord(), grid)
-    return strategy, list(grid.send_and_receive(messages))
-
-
-def collected(strategy: PseudoGradientStrategy, replies: list[Message]) -> Updates:
-    """Return the replies checked and stacked, as ``aggregate_train`` does."""
-    assert strategy._layout is not None
-    return collect(replies, strategy._asked, strategy._layout, strategy._parameters).updates
-
-
-def _moved(model: str) -> ClientApp:
-    """Return a ClientApp that moves each parameter at random instead of training."""
-    app = ClientApp()
-
-    @app.query()
-    def query(message: Message, context: Context) -> Message:
-        told = MetricRecord({protocol.PARTITION_ID: int(context.node_config[protocol.PARTITION_ID])})
-        return Message(RecordDict({protocol.METRICS: told}), reply_to=message)
-
-    @app.train()
-    @torch.no_grad()
-    def train(message: Message, context: Context) -> Message:
-        partition_id = int(context.node_config[protocol.PARTITION_ID])
-        network = experiment.load(model).node_model
-        load(network, message.content.array_records[protocol.ARRAYS])
-        draws = torch.Generator().manual_seed(partition_id)
-        for p in network.parameters():
-            p.add_(torch.randn(p.shape, generator=draws), alpha=1e-3)
-        told = {protocol.NUM_EXAMPLES: 100 + partition_id, protocol.GRADIENT_VARIANCE: 1.0 + partition_id}
-        arrays = ArrayRecord(network.state_dict())
-        content = RecordDict({protocol.ARRAYS: arrays, protocol.METRICS: MetricRecord(dict(told))})
-        return Message(content, reply_to=message)
-
-    return app
 
 
 def _sum(updates: Updates) -> Callable[[], object]:

@@ -10,8 +10,8 @@ import sys
 
 from baselines.config import ROOT
 
-from . import server_step
 from .memory import peak, resident
+from .one_round import collected, played, prepared
 from .timing import Spread
 
 
@@ -28,10 +28,10 @@ def of(model: str, nodes: int, parts: tuple[str, ...]) -> dict[str, tuple[Spread
 
 def main(model: str, nodes: str, part: str) -> None:
     """Print the bytes beyond model and replies, and those of the stacked updates."""
-    asking, replies = server_step.played(model, int(nodes))
-    strategy = server_step.prepared(model, int(nodes), part)
+    asking, replies = played(model, int(nodes))
+    strategy = prepared(model, int(nodes), part)
     before = resident()
-    updates = server_step.collected(asking, replies)
+    updates = collected(asking, replies)
     for server_round in (1, 2):
         strategy._step(server_round, updates)
     deltas = updates.deltas
