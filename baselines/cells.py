@@ -132,8 +132,8 @@ def _table(paper: str, name: str, entry: dict[str, Any]) -> PaperTable:
         column: {str(value): overrides for value, overrides in values.items()}
         for column, values in entry.pop("keys").items()
     }
-    lists = {field: tuple(entry.pop(field, ())) for field in ("where", "findings")}
-    return PaperTable(paper=paper, name=name, keys=keys, **lists, **entry)
+    where, findings = tuple(entry.pop("where", ())), tuple(entry.pop("findings", ()))
+    return PaperTable(paper=paper, name=name, keys=keys, where=where, findings=findings, **entry)
 
 
 @cache

@@ -3,8 +3,8 @@
 They are when they agree in
 
 * the resolved configuration, without what only decides how a run is shown, kept or found (``BESIDE``);
-* the versions of the packages whose arithmetic it is (``PACKAGES``);
-* ``RESULTS``, which whoever changes a metric raises by one (and says so in CHANGELOG.md).
+* ``RESULTS``, which whoever changes a metric raises by one (and says so in CHANGELOG.md);
+* the versions of the packages whose arithmetic it is (``PACKAGES``).
 
 The code's own hash is not part of it: most changes leave every metric as it was, byte for byte, and must
 not throw away hours of results. It is written down with each run instead, beside the commit.
@@ -15,6 +15,7 @@ import hashlib
 import json
 from functools import cache
 from importlib.metadata import version
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -27,7 +28,12 @@ BESIDE = ("resume", "checkpoint_every", "debug", "logger")
 
 
 def identity(cfg: DictConfig) -> str:
-    """Return a hash of what decides a run's numbers, 16 hexadecimal digits.
+    """Return a hash of what decides a run's numbers, 16 hexadecimal digits."""
+    return _hash([config_hash(cfg), versions()])
+
+
+def config_hash(cfg: DictConfig) -> str:
+    """Return the part of the identity that is the same on every machine.
 
     ``data_root`` counts as nowhere: the same data may lie in another folder.
 
@@ -42,12 +48,15 @@ def identity(cfg: DictConfig) -> str:
     except OmegaConfBaseException as error:  # a value that has no default, or names another
         raise UserError(" ".join(str(error).split())) from error
     assert isinstance(settings, dict)
-    counted = {key: value for key, value in settings.items() if key not in BESIDE}
-    text = json.dumps([RESULTS, versions(), counted], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _hash([RESULTS, {key: value for key, value in settings.items() if key not in BESIDE}])
 
 
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of the packages whose arithmetic decides a run's numbers."""
     return {package: version(package) for package in PACKAGES}
+
+
+def _hash(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -30,6 +30,8 @@ from .experiment import Experiment
 from .identity import identity
 
 COLUMNS = ("round", "split", "model", "metric", "value")
+LOCK = ".lock"
+PATIENCE = 2.0  # seconds to wait for the folder: who asks whether it is in use holds it for a moment
 PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "numpy", "hydra-core", "ray")
 
 
@@ -111,11 +113,22 @@ class RunFolder:
         os.replace(fresh, target)
 
 
+def in_use(folder: Path) -> bool:
+    """Say whether a process is running in a run's folder."""
+    if not (folder / LOCK).exists():
+        return False
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Keep other processes out of a run's folder; the lock ends with this process, however it ends."""
     try:
-        with FileLock(folder / ".lock", timeout=0):
+        with FileLock(folder / LOCK, timeout=PATIENCE):
             yield
     except Timeout as error:
         raise UserError(f"another process is running in {folder}: wait for it, or end it") from error

@@ -1,0 +1,143 @@
+"""python -m baselines.reproduce PAPER TABLE: run what is missing of a paper's table, write ours beside it.
+
+    python -m baselines.reproduce weight_erosion table2 --where num_nodes=10 --seeds 0,1 --jobs 2
+    python -m baselines.reproduce gma table4_4 --scale small dataset.load.augment=null
+    python -m baselines.reproduce gma table4_4 --dry-run
+
+Killed and started again it continues: what is finished is not run twice, and a run under way goes on from
+its last checkpoint. The results go to baselines/papers/PAPER/ours/TABLE.csv, .md and .png; those of
+--scale smoke, which only show that everything works, to OUTPUT/smoke. Exit status: 0 when all is there, 1
+when a run failed, 2 after a user's mistake, 130 after Ctrl-C.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from baselines.cells import PAPERS, PaperTable
+from baselines.errors import UserError
+
+from . import collect, report
+from .display import Display
+from .estimate import Calibration, told
+from .plan import SCALES, Trial, plan, select, table_of
+from .running import Running
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do what the command line asks for; return the exit status."""
+    options = _parser().parse_intermixed_args(arguments)
+    try:
+        return _reproduce(options)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: the same command continues", file=sys.stderr)
+        return 130
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    out = Console(soft_wrap=True, highlight=False, markup=False)
+    table = table_of(options.paper, options.table)
+    chosen = select(table, ",".join(options.where))
+    seeds = _seeds(options.seeds) if options.seeds else range(table.seeds)
+    output = Path(options.output)
+    smoke = options.scale == "smoke"
+    folder = output / "smoke" / table.paper if smoke else PAPERS / table.paper / "ours"
+    trials = plan(table, chosen, seeds, options.scale, options.overrides, output)
+    known = collect.known(trials, collect.read(folder / f"{table.name}.csv"))
+    done = {t.folder.name for t in trials if t.folder.name in known or collect.is_finished(t)}
+    missing = trials if options.rerun else [t for t in trials if t.folder.name not in done]
+    if options.dry_run:
+        return _show(missing, out)
+    failed: list[tuple[Trial, str]] = []
+    try:
+        if missing and not options.collect_only:
+            _announce(table, trials, missing, options.jobs, out)
+            if options.rerun:
+                collect.forget(missing)
+            running = Running(options.jobs, collect.is_finished, Display(missing, out))
+            failed = running.failed
+            running.run(missing)
+    finally:
+        _write(table, trials, options.scale, folder, out)
+    for trial, reason in failed:
+        out.print(f"failed: {trial.label}: {reason}\n  {trial.command}")
+    return 1 if failed else 0
+
+
+def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path, out: Console) -> None:
+    """Write all that is finished, with what was there before."""
+    rows = collect.collect(table, trials, scale, folder)
+    configs: dict[tuple[str, ...], set[str]] = {}
+    for trial in trials:
+        if not trial.changes:
+            configs.setdefault(tuple(trial.cell.keys.values()), set()).add(trial.config)
+    results = report.ours(table, rows, configs)
+    out.print(f"{len(results)} of {len(table.cells())} cells: {report.write(table, results, folder)}")
+    from . import picture  # matplotlib takes a second
+
+    drawn = picture.draw(table, results, collect.read(folder / f"{table.name}_curves.csv"), folder)
+    if drawn:
+        out.print(f"figure: {drawn}")
+
+
+def _show(missing: Sequence[Trial], out: Console) -> int:
+    for trial in missing:
+        out.print(
+            f"# {trial.label}" + (f"; not the paper's setting: {trial.changes}" * bool(trial.changes))
+        )
+        out.print(trial.command)
+    return 0
+
+
+def _announce(
+    table: PaperTable, trials: Sequence[Trial], missing: Sequence[Trial], jobs: int, out: Console
+) -> None:
+    """Say what will run and how long it takes, learnt from a few steps."""
+    count = f"{len(missing)} of {len(trials)} runs are missing"
+    changed = sorted({trial.changes for trial in missing if trial.changes})
+    note = f"; not the paper's setting: {' | '.join(changed)}" if changed else ""
+    try:
+        seconds = Calibration().seconds(missing) / jobs
+    except UserError as error:
+        out.print(f"{table.paper} {table.name}: {count}{note}; time unknown: {error}")
+        return
+    out.print(f"{table.paper} {table.name}: {count}{note}; about {told(seconds)} with --jobs {jobs}")
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(seed) for seed in text.split(",")]
+    except ValueError as error:
+        raise UserError(f"--seeds {text}: expected whole numbers, such as 0,1,2") from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m baselines.reproduce",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("paper", help="a folder of baselines/papers")
+    parser.add_argument("table", help="a table of its tables.yaml")
+    parser.add_argument("overrides", nargs="*", help="for every run; the results are labelled with them")
+    parser.add_argument(
+        "--where", action="append", default=[], metavar="KEY=VALUE,...", help="cells to run"
+    )
+    parser.add_argument("--seeds", metavar="0,1,...", help="default: as many as the paper has, from 0")
+    parser.add_argument("--scale", choices=SCALES, default="full", help="see baselines/reproduce/plan.py")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time, of a thread each")
+    parser.add_argument("--output", default="outputs/reproduce", help="where the runs are kept")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands of what is missing")
+    parser.add_argument("--collect-only", action="store_true", help="run nothing, write what is finished")
+    parser.add_argument("--rerun", action="store_true", help="run the chosen cells again")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

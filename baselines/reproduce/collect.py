@@ -1,0 +1,143 @@
+"""From run folders to ``ours/<table>.csv``, one row for each cell and seed, with its provenance.
+
+    <key columns>, seed, value, rounds, scale, changes, config, numpy, timm, torch, flwr, commit, source,
+    processor, device, seconds
+
+``changes`` are the overrides in which the run departs from the paper's setting, ``config`` is a hash of the
+whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the figures' curves, thinned to
+``POINTS`` rounds each. A new row takes the place of the old one of its cell, seed and changes.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from baselines.cells import PaperTable
+from baselines.identity import PACKAGES, versions
+
+from .plan import Trial
+
+POINTS = 50
+
+
+def is_finished(trial: Trial) -> bool:
+    """Say whether the trial's run folder is there, and of a finished run."""
+    told = _environment(trial.folder)
+    return told.get("status") == "finished" and told.get("identity") == trial.folder.name
+
+
+def forget(trials: Sequence[Trial]) -> None:
+    """Remove the finished runs of trials that are to be run again."""
+    for trial in filter(is_finished, trials):
+        shutil.rmtree(trial.folder)
+
+
+def known(trials: Sequence[Trial], rows: pd.DataFrame) -> set[str]:
+    """Return the names of the folders of those trials whose results are among ``rows`` already."""
+    found = set()
+    here = versions()
+    for row in rows.to_dict("records"):
+        if all(str(row[package]) == here[package] for package in PACKAGES):
+            found.add((row["config"], str(row["seed"])))
+    return {trial.folder.name for trial in trials if (trial.config, str(trial.seed)) in found}
+
+
+def read(path: Path) -> pd.DataFrame:
+    """Return a CSV file of ours as text, empty where there is none; keys are never numbers."""
+    if not path.exists():
+        return pd.DataFrame()
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def collect(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path) -> pd.DataFrame:
+    """Add the finished trials to the files in ``folder``; return all rows of ``<table>.csv``."""
+    done = [trial for trial in trials if is_finished(trial)]
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{table.name}.csv"
+    rows = _merged(table, read(target), [_row(table, trial, scale) for trial in done], [])
+    _write(rows, target)
+    if not any(cell.paper_mean is not None for cell in table.cells()):
+        curves = folder / f"{table.name}_curves.csv"
+        points = [point for trial in done for point in _points(table, trial)]
+        _write(_merged(table, read(curves), points, ["round"]), curves)
+    return rows
+
+
+def curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
+    """Return the table's metric by round, averaged over a round's models, scaled as the paper prints it."""
+    rows = pd.read_csv(folder / "metrics.csv")
+    chosen = rows[(rows.split == table.split) & (rows.metric == table.metric)]
+    return chosen.groupby("round").value.mean() * table.scale
+
+
+def reduced(table: PaperTable, values: "pd.Series[float]") -> float:
+    """Return the one number that the table prints of a curve."""
+    if table.reduction == "last10":
+        return float(values.tail(10).mean())
+    if table.reduction == "best":
+        return float(values.min() if table.metric == "loss" else values.max())
+    return float(values.iloc[-1])
+
+
+def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
+    told = _environment(trial.folder)
+    packages = {name: told["versions"].get(name, versions().get(name)) for name in (*PACKAGES, "flwr")}
+    return {
+        **trial.cell.keys,
+        "seed": trial.seed,
+        "value": f"{reduced(table, curve(table, trial.folder)):.6g}",
+        "rounds": trial.rounds,
+        "scale": scale if trial.changes else "full",
+        "changes": trial.changes,
+        "config": trial.config,
+        **packages,
+        "commit": told["git_commit"] or "",
+        "source": told["source_hash"],
+        "processor": told["hardware"]["gpu"] or told["hardware"]["processor"],
+        "device": told["hardware"]["device"],
+        "seconds": f"{told['wall_seconds']:.0f}",
+    }
+
+
+def _points(table: PaperTable, trial: Trial) -> list[dict[str, Any]]:
+    values = curve(table, trial.folder)
+    some = np.unique(np.linspace(0, len(values) - 1, POINTS).round().astype(int))
+    fixed = {**trial.cell.keys, "seed": trial.seed, "changes": trial.changes}
+    return [fixed | {"round": values.index[i], "value": f"{values.iloc[i]:.6g}"} for i in some]
+
+
+def _merged(
+    table: PaperTable, old: pd.DataFrame, new: list[dict[str, Any]], within: list[str]
+) -> pd.DataFrame:
+    """Return old and new rows in the paper's order of cells, new ones in the place of old ones."""
+    fresh = pd.DataFrame(new).astype(str)
+    if fresh.empty:
+        return old
+    same = [*table.keys, "seed", "changes"]
+    if not old.empty:
+        replaced = old.set_index(same).index.isin(fresh.set_index(same).index)
+        fresh = pd.concat([old[~replaced], fresh])
+    order = {tuple(cell.keys.values()): place for place, cell in enumerate(table.cells())}
+    place = [order.get(tuple(keys), len(order)) for keys in fresh[list(table.keys)].to_numpy()]
+    sorting = fresh.assign(_place=place, _seed=fresh.seed.astype(int))
+    by = ["_place", "changes", "_seed"]
+    if within:
+        sorting["_round"] = fresh["round"].astype(int)
+        by.append("_round")
+    return sorting.sort_values(by, kind="stable")[list(fresh)].reset_index(drop=True)
+
+
+def _write(rows: pd.DataFrame, target: Path) -> None:
+    if not rows.empty:
+        rows.to_csv(target, index=False, lineterminator="\n")
+
+
+def _environment(folder: Path) -> dict[str, Any]:
+    path = folder / "environment.json"
+    told: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return told

@@ -1,0 +1,142 @@
+"""The picture of a table: paper and ours side by side, or curves with their spread."""
+
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from baselines.cells import PaperTable
+
+from .report import Results
+
+OURS, PAPER = "tab:blue", "black"
+
+
+def draw(table: PaperTable, results: Results, curves: pd.DataFrame, folder: Path) -> Path | None:
+    """Draw ``<table>.png``; return its path, or None when there is nothing of ours to draw."""
+    if not results:
+        return None
+    if table.x is not None:
+        figure = _along(table, results)
+    elif not curves.empty:
+        figure = _curves(table, curves)
+    else:
+        figure = _dots(table, results)
+    if any(found.changes for found in results.values()):
+        figure.suptitle("not all in the paper's setting: see the table", fontsize=9, color="tab:red")
+    target = folder / f"{table.name}.png"
+    figure.savefig(target, dpi=130)
+    plt.close(figure)
+    return target
+
+
+def _dots(table: PaperTable, results: Results) -> Figure:
+    """Draw a row for each cell that was run: the paper's number and ours."""
+    cells = [cell for cell in table.cells() if tuple(cell.keys.values()) in results]
+    figure, axis = plt.subplots(figsize=(7.5, 1.2 + 0.22 * len(cells)), layout="constrained")
+    rows = range(len(cells))
+    printed = [(row, cell) for row, cell in zip(rows, cells, strict=True) if cell.paper_mean is not None]
+    axis.errorbar(
+        [cell.paper_mean or 0.0 for _, cell in printed],
+        [row - 0.12 for row, _ in printed],
+        xerr=[cell.paper_std or 0.0 for _, cell in printed],
+        fmt="o",
+        color=PAPER,
+        fillstyle="none",
+        markersize=5,
+        label="paper",
+    )
+    found = [results[tuple(cell.keys.values())] for cell in cells]
+    for changed, marker, label in ((False, "o", "ours"), (True, "x", "ours, reduced")):
+        some = [(row, one) for row, one in zip(rows, found, strict=True) if bool(one.changes) == changed]
+        if some:
+            axis.errorbar(
+                [one.mean for _, one in some],
+                [row + 0.12 for row, _ in some],
+                xerr=[one.std or 0.0 for _, one in some],
+                fmt=marker,
+                color=OURS,
+                markersize=5,
+                label=label,
+            )
+    axis.set_yticks(rows, [" ".join(cell.keys.values()) for cell in cells], fontsize=7)
+    axis.invert_yaxis()
+    _finish(axis, f"{table.split} {table.metric}", "")
+    axis.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _along(table: PaperTable, results: Results) -> Figure:
+    """Draw the number over the column that the paper's figure has along its axis."""
+    assert table.x is not None
+    ticks = list(table.keys[table.x])
+    others = [key for key in table.keys if key != table.x]
+    panel_key, line_key = (others[0], others[1:]) if len(others) > 1 else (None, others)
+    panels = list(table.keys[panel_key]) if panel_key else [""]
+    figure, axes = _panels(len(panels))
+    for axis, panel in zip(axes, panels, strict=True):
+        lines: dict[str, list[tuple[int, float, float]]] = {}
+        printed: dict[str, list[tuple[int, float]]] = {}
+        for cell in table.cells():
+            if panel_key and cell.keys[panel_key] != panel:
+                continue
+            label = " ".join(cell.keys[key] for key in line_key) or "ours"
+            place = ticks.index(cell.keys[table.x])
+            if found := results.get(tuple(cell.keys.values())):
+                lines.setdefault(label, []).append((place, found.mean, found.std or 0.0))
+            if cell.paper_mean is not None:
+                printed.setdefault(label, []).append((place, cell.paper_mean))
+        for number, label in enumerate(dict.fromkeys([*lines, *printed])):
+            color = f"C{number}"
+            if label in lines:
+                x, mean, std = zip(*lines[label], strict=True)
+                axis.errorbar(x, mean, yerr=std, marker="o", markersize=4, color=color, label=label)
+            if label in printed:
+                x, mean = zip(*printed[label], strict=True)
+                axis.plot(x, mean, linestyle="none", marker="s", fillstyle="none", color=color)
+        axis.set_xticks(range(len(ticks)), ticks)
+        axis.set_title(panel, fontsize=9)
+        _finish(axis, table.x, f"{table.split} {table.metric}")
+    axes[0].legend(frameon=False, fontsize=8, title="squares: paper", title_fontsize=7)
+    return figure
+
+
+def _curves(table: PaperTable, curves: pd.DataFrame) -> Figure:
+    """Draw ours by round: a panel for each value of the first of several columns."""
+    chosen = curves[curves.changes == ""] if (curves.changes == "").any() else curves
+    chosen = chosen.assign(x=chosen["round"].astype(int), y=chosen.value.astype(float))
+    first, *rest = table.keys
+    panels = list(dict.fromkeys(chosen[first])) if rest else [""]
+    figure, axes = _panels(len(panels))
+    for axis, panel in zip(axes, panels, strict=True):
+        own = chosen[chosen[first] == panel] if rest else chosen
+        for keys, line in own.groupby(rest or [first], sort=False):
+            stats = line.groupby("x").y.agg(["mean", "std"]).fillna(0.0)
+            (drawn,) = axis.plot(stats.index, stats["mean"], label=" ".join(map(str, keys)), linewidth=1.4)
+            low, high = stats["mean"] - stats["std"], stats["mean"] + stats["std"]
+            axis.fill_between(stats.index, low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
+        axis.set_title(f"{first} {panel}" if rest else "", fontsize=9)
+        if table.metric == "loss" and (own.y > 0).all():
+            axis.set_yscale("log")
+        _finish(axis, "round", f"{table.split} {table.metric}")
+        axis.legend(frameon=False, fontsize=7)
+    return figure
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    figure, axes = plt.subplots(
+        1, count, figsize=(4.4 * count, 3.6), squeeze=False, sharey=True, layout="constrained"
+    )
+    return figure, list(axes[0])
+
+
+def _finish(axis: Axes, x: str, y: str) -> None:
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,175 @@
+"""The plan: which runs fill which cells of a table, at which scale.
+
+``--scale`` reduces by one rule, whatever the table:
+
+======  ==========================================  =====================  ===============
+scale   rounds                                      local steps in a round  seeds
+======  ==========================================  =====================  ===============
+full    the paper's                                 the paper's            as many as asked
+small   a fifth of the paper's, at least 10         the paper's            at most 2
+smoke   2                                           2                      1
+======  ==========================================  =====================  ===============
+
+Never more than the paper's. What departs from the paper's setting, by a scale or by an override of the
+user's, is a trial's ``changes``; it goes wherever its number goes.
+"""
+
+import copy
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+from baselines import cells, config
+from baselines.cells import Cell, PaperTable
+from baselines.errors import UserError
+from baselines.identity import config_hash, identity
+
+CHECKPOINTS = 20  # about so many in a run
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of the paper's setting is run; see the module's docstring."""
+
+    share: float = 1.0
+    least_rounds: int = 1
+    local_steps: int | None = None
+    seeds: int | None = None
+
+    def changes(self, cfg: DictConfig) -> dict[str, int | None]:
+        """Return {key: value} of what a configuration is changed in."""
+        changed: dict[str, int | None] = {}
+        rounds = max(self.least_rounds, round(self.share * cfg.rounds))
+        if rounds < cfg.rounds:
+            changed["rounds"] = rounds
+        steps = cfg.client.local_steps
+        if self.local_steps is not None and (steps is None or steps > self.local_steps):
+            changed |= {"client.local_epochs": None, "client.local_steps": self.local_steps}
+        return changed
+
+
+SCALES = {
+    "full": Scale(),
+    "small": Scale(share=0.2, least_rounds=10, seeds=2),
+    "smoke": Scale(share=0.0, least_rounds=2, local_steps=2, seeds=1),
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One seed of one cell.
+
+    Parameters
+    ----------
+    cell, seed : what it is a trial of
+    changes : overrides in which it departs from the paper's setting; empty for the paper's own
+    overrides : all that ``baselines.run`` is told, but where to write
+    rounds : how many
+    config : hash of the configuration, the same on every machine
+    folder : of the run, named by its identity
+    """
+
+    cell: Cell
+    seed: int
+    changes: str
+    overrides: tuple[str, ...]
+    rounds: int
+    config: str
+    folder: Path
+
+    @property
+    def arguments(self) -> list[str]:
+        """What follows ``python -m baselines.run``."""
+        every = max(1, self.rounds // CHECKPOINTS)
+        keeping = [f"hydra.run.dir={self.folder}", "resume=true", f"checkpoint_every={every}"]
+        return [*self.overrides, *keeping]
+
+    @property
+    def command(self) -> str:
+        """The same as a line for a shell."""
+        return f"OMP_NUM_THREADS=1 python -m baselines.run {shlex.join(self.arguments)}"
+
+    @property
+    def label(self) -> str:
+        """The cell and the seed, for a reader."""
+        return " ".join([*self.cell.keys.values(), f"seed {self.seed}"])
+
+
+def table_of(paper: str, name: str) -> PaperTable:
+    """Return a paper's table; ``UserError`` for one that is not there."""
+    tables = cells.tables(paper)
+    if name not in tables:
+        raise UserError(f"no table {name!r} of {paper}: expected one of {', '.join(tables)}")
+    return tables[name]
+
+
+def select(table: PaperTable, where: str) -> list[Cell]:
+    """Return the cells that agree with ``key=value,...``; a key given twice allows both values.
+
+    Raises
+    ------
+    UserError : for an unknown key or value, and when no cell agrees
+    """
+    wanted: dict[str, list[str]] = {}
+    for pair in filter(None, where.split(",")):
+        key, _, value = pair.partition("=")
+        if value not in table.keys.get(key, {}):
+            known = "; ".join(f"{column}={'|'.join(values)}" for column, values in table.keys.items())
+            raise UserError(f"--where {pair}: {table.name} has {known}")
+        wanted.setdefault(key, []).append(value)
+    found = [cell for cell in table.cells() if cells.agrees(cell.keys, wanted)]
+    if not found:
+        raise UserError(f"--where {where}: no cell of {table.name} is there")
+    return found
+
+
+def plan(
+    table: PaperTable,
+    chosen: Sequence[Cell],
+    seeds: Sequence[int],
+    scale: str,
+    extra: Sequence[str],
+    output: Path,
+) -> list[Trial]:
+    """Return the trials of the chosen cells, cell by cell.
+
+    Parameters
+    ----------
+    extra : overrides of the user's, for every run
+    output : the folder that run folders are made in
+    """
+    seeds = seeds[: SCALES[scale].seeds]
+    return [
+        trial
+        for cell in chosen
+        for trial in _trials(cell, seeds, SCALES[scale], extra, output / table.paper)
+    ]
+
+
+def _trials(
+    cell: Cell, seeds: Sequence[int], scale: Scale, extra: Sequence[str], folder: Path
+) -> Iterator[Trial]:
+    overrides = [*cell.overrides, *extra]
+    cfg = copy.deepcopy(config.load(shlex.join(overrides)))
+    reduced = scale.changes(cfg)
+    changes = [*extra, *_overrides(reduced)]
+    for key, value in reduced.items():
+        OmegaConf.update(cfg, key, value)
+    for seed in seeds:
+        cfg.seed = seed
+        yield Trial(
+            cell,
+            seed,
+            shlex.join(changes),
+            (*overrides, *_overrides(reduced), f"seed={seed}"),
+            cfg.rounds,
+            config_hash(cfg),
+            folder / identity(cfg),
+        )
+
+
+def _overrides(values: Mapping[str, int | None]) -> list[str]:
+    return [f"{key}={'null' if value is None else value}" for key, value in values.items()]
