@@ -60,22 +60,24 @@ class Adaptive(ServerOptimizer):
             scale_m = 1 - self.beta1 ** int(rounds)
             scale_v = self._second_bias(int(rounds))
         m, v, direction = (torch.empty_like(mean) for _ in range(3))
+        tiny = torch.finfo(mean.dtype).tiny
         for block in blocks(len(mean)):
-            d = mean[block]
+            d, root = mean[block], direction[block]
             torch.lerp(state["m"][block], d, 1 - self.beta1, out=m[block])
-            v[block] = self._second_moment(state["v"][block], d)
-            root = v[block] / scale_v if self.bias_correction else v[block].clone()
+            self._second_moment(state["v"][block], d, v[block])
+            torch.div(v[block], scale_v, out=root)
             if self.epsilon_inside:
                 root.add_(self.epsilon).sqrt_()
             else:
                 root.sqrt_().add_(self.epsilon)
-            root.clamp_min_(torch.finfo(root.dtype).tiny)  # 0 / 0 is no direction
-            torch.div(m[block], root.mul_(scale_m), out=direction[block])
+            if self.epsilon < tiny:
+                root.clamp_min_(tiny)  # 0 / 0 is no direction
+            torch.div(m[block], root.mul_(scale_m) if self.bias_correction else root, out=root)
         return direction, {"m": m, "v": v, "rounds": rounds}
 
     @abstractmethod
-    def _second_moment(self, v: Tensor, mean: Tensor) -> Tensor:
-        """Return the next v, a new tensor."""
+    def _second_moment(self, v: Tensor, mean: Tensor, out: Tensor) -> None:
+        """Write the next v to ``out``."""
 
     @abstractmethod
     def _second_bias(self, rounds: int) -> float:
@@ -88,8 +90,8 @@ class Adagrad(Adaptive):
 
     beta1: float = 0.0
 
-    def _second_moment(self, v: Tensor, mean: Tensor) -> Tensor:
-        return torch.addcmul(v, mean, mean)
+    def _second_moment(self, v: Tensor, mean: Tensor, out: Tensor) -> None:
+        torch.addcmul(v, mean, mean, out=out)
 
     def _second_bias(self, rounds: int) -> float:
         return 1.0  # a sum is not meant to be an average
@@ -106,8 +108,8 @@ class Adam(Adaptive):
         super().__post_init__()
         require(0 <= self.beta2 < 1, "server_optimizer.beta2", self.beta2, "in [0, 1)")
 
-    def _second_moment(self, v: Tensor, mean: Tensor) -> Tensor:
-        return torch.mul(v, self.beta2).addcmul_(mean, mean, value=1 - self.beta2)
+    def _second_moment(self, v: Tensor, mean: Tensor, out: Tensor) -> None:
+        torch.mul(v, self.beta2, out=out).addcmul_(mean, mean, value=1 - self.beta2)
 
     def _second_bias(self, rounds: int) -> float:
         return float(1 - self.beta2**rounds)
@@ -117,7 +119,7 @@ class Adam(Adaptive):
 class Yogi(Adam):
     """v moves towards the squares by a step that does not depend on how far they are."""
 
-    def _second_moment(self, v: Tensor, mean: Tensor) -> Tensor:
+    def _second_moment(self, v: Tensor, mean: Tensor, out: Tensor) -> None:
         squared = mean * mean
-        sign = torch.sign(v - squared)
-        return torch.addcmul(v, squared, sign, value=self.beta2 - 1)
+        torch.sub(v, squared, out=out).sign_().mul_(squared)
+        torch.add(v, out, alpha=self.beta2 - 1, out=out)

@@ -94,9 +94,11 @@ class Layout:
         widest = np.result_type(*(np.dtype(layer.dtype) for layer in self.parameters))
         return torch.from_numpy(np.empty(0, widest)).dtype
 
-    def flatten_parameters(self, record: ArrayRecord) -> Tensor:
-        """Return the record's parameters [P] in :attr:`dtype`."""
-        return _flatten(record, self.parameters, torch.empty(self.num_parameters, dtype=self.dtype))
+    def flatten_parameters(self, record: ArrayRecord, out: Tensor | None = None) -> Tensor:
+        """Return the record's parameters [P] in :attr:`dtype`, in ``out`` if given."""
+        if out is None:
+            out = torch.empty(self.num_parameters, dtype=self.dtype)
+        return _flatten(record, self.parameters, out)
 
     def flatten_buffers(self, record: ArrayRecord) -> Tensor:
         """Return the record's buffers [B] in float64."""

@@ -157,14 +157,15 @@ class PseudoGradientStrategy(Strategy):
     def _step(self, server_round: int, updates: Updates) -> float:
         """Apply the update rule; return eta[t]."""
         weights, self._weighting_state = self.weighting(updates, self._weighting_state)
-        mean = updates.mean(weights)
+        mean, factors = self.mask.with_mean(updates, weights)
         direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
         eta = self.step_size(server_round, updates, weights, mean)
-        mask = self.mask(updates)
-        if mask is None:
-            self._parameters = self._parameters.sub(direction, alpha=eta)
+        kept = any(value is mean for value in self._optimizer_state.values())
+        out = None if kept else mean  # memory at hand: touching fresh pages costs half a pass
+        if factors is None:
+            self._parameters = torch.sub(self._parameters, direction, alpha=eta, out=out)
         else:
-            self._parameters = self._parameters.addcmul(mask, direction, value=-eta)
+            self._parameters = torch.addcmul(self._parameters, factors, direction, value=-eta, out=out)
         self._buffers = updates.mean_buffers(weights)
         return eta
 

@@ -1,10 +1,12 @@
 """Updates: what the nodes of one round sent, as the four parts see it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from .blocks import blocks
 from .layout import Layout
 
 
@@ -37,6 +39,18 @@ class Updates:
         ``weights`` is [K], one alpha per node, or [K, L], one per node and layer of the layout.
         """
         return self._mean(self.deltas, weights, buffer=False)
+
+    def pieces(self, weights: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Yield all columns of the deltas, a block at a time, with the nodes' weights [K] there."""
+        weights = weights.to(self.deltas.dtype)
+        if weights.ndim == 1:
+            for block in blocks(self.deltas.shape[1]):
+                yield block, weights
+            return
+        for column, layer in enumerate(self.layout.layers):
+            if not layer.buffer:
+                for block in blocks(layer.columns.stop, layer.columns.start):
+                    yield block, weights[:, column]
 
     def mean_buffers(self, weights: Tensor) -> Tensor:
         """Return the buffers' mean [B] under the same weights (see :meth:`mean`)."""

@@ -385,11 +385,27 @@ def test_optimizers_keep_dtype_and_modify_nothing(optimizer: ServerOptimizer, dt
 def test_masks_are_factors_and_modify_nothing(mask: Mask, dtype: torch.dtype) -> None:
     given = updates(dtype)
     before = bits_of(given)
-    factor = mask(given)
-    assert factor is not None
-    assert (factor.shape, factor.dtype) == (given.start.shape, dtype)
-    assert ((factor >= 0) & (factor <= 1)).all()
+    weights, _ = Uniform()(given, {})
+    mean, factors = mask.with_mean(given, weights)
+    assert factors is not None
+    assert (factors.shape, factors.dtype) == (given.start.shape, dtype)
+    assert ((factors >= 0) & (factors <= 1)).all()
+    assert bits(mean) == bits(given.mean(weights))
     assert bits_of(given) == before
+
+
+@pytest.mark.parametrize("layerwise", [False, True], ids=["per-node", "per-layer"])
+def test_one_pass_in_blocks_is_the_mean_and_the_mask_of_the_whole(
+    layerwise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = updates()
+    weights = torch.rand(NODES, len(given.layout.layers)) if layerwise else torch.rand(NODES)
+    agreement = torch.sign(given.deltas).sum(0).abs() / NODES
+    for size in (1, 3, 1000):
+        monkeypatch.setattr("strategies.blocks.SIZE", size)
+        mean, factors = AgreementMask(0.5).with_mean(given, weights)
+        torch.testing.assert_close(mean, given.mean(weights))
+        torch.testing.assert_close(factors, agreement.masked_fill(agreement >= 0.5, 1.0))
 
 
 @pytest.mark.parametrize("step_size", STEP_SIZES.values(), ids=STEP_SIZES)
