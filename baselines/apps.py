@@ -18,7 +18,6 @@ from clients.together import Together
 from strategies import protocol
 
 from . import config, experiment
-from .memory import keep_freed_memory
 from .results import RunFolder
 from .rounds import run_rounds
 
@@ -33,7 +32,6 @@ def main(grid: Grid, context: Context) -> None:
     this = experiment.load(str(context.run_config["overrides"]))
     this.check()
     torch.set_num_threads(this.threads)
-    keep_freed_memory()
     output = context.run_config.get("output") or f"outputs/{context.run_id}"
     run_rounds(this, grid, RunFolder(Path(str(output)), this))
 
@@ -67,7 +65,6 @@ def _node(overrides: str | None, message: Message, context: Context) -> Node:
         overrides = str(context.run_config["overrides"])
     this = experiment.load(overrides)
     torch.set_num_threads(this.threads)
-    keep_freed_memory()
     return this.node(int(context.node_config[protocol.PARTITION_ID]))
 
 
