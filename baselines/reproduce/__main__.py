@@ -17,7 +17,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from baselines.cells import PAPERS, PaperTable
+from baselines import cells
+from baselines.cells import PaperTable
 from baselines.errors import UserError
 
 from . import collect, report
@@ -47,7 +48,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     seeds = _seeds(options.seeds) if options.seeds else range(table.seeds)
     output = Path(options.output)
     smoke = options.scale == "smoke"
-    folder = output / "smoke" / table.paper if smoke else PAPERS / table.paper / "ours"
+    folder = output / "smoke" / table.paper if smoke else cells.PAPERS / table.paper / "ours"
     trials = plan(table, chosen, seeds, options.scale, options.overrides, output)
     known = collect.known(trials, collect.read(folder / f"{table.name}.csv"))
     done = {t.folder.name for t in trials if t.folder.name in known or collect.is_finished(t)}

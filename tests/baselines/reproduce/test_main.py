@@ -1,0 +1,137 @@
+"""The command itself: real runs on the digits, failures, interruptions."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from checkout import ROOT
+
+from baselines.reproduce.__main__ import main
+
+pytestmark = pytest.mark.slow
+
+
+def reproduce(output: Path, *arguments: str) -> int:
+    return main(["tiny", *arguments, "--output", str(output / "runs")])
+
+
+def test_a_table_from_nothing_to_a_picture(
+    papers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert reproduce(tmp_path, "table1", "--where", "rate=0.2", "--jobs", "2") == 0
+    out = capsys.readouterr().out
+    assert "4 of 4 runs are missing; about" in out
+    assert "[4/4]" in out
+    ours = papers / "tiny" / "ours"
+    rows = pd.read_csv(ours / "table1.csv", dtype=str, keep_default_na=False)
+    assert list(zip(rows.method, rows.seed, strict=True)) == [
+        ("fedexp", "0"),
+        ("fedexp", "1"),
+        ("fedavg", "0"),
+        ("fedavg", "1"),
+    ]
+    assert set(rows.scale) == {"full"}
+    assert set(rows.changes) == {""}
+    best = {}
+    for folder in (tmp_path / "runs" / "tiny").iterdir():
+        told = json.loads((folder / "environment.json").read_text())
+        metrics = pd.read_csv(folder / "metrics.csv")
+        chosen = metrics[(metrics.split == "test") & (metrics.metric == "accuracy")]
+        best["strategy=fedexp" in told["overrides"], str(told["seed"])] = f"{100 * chosen.value.max():.6g}"
+    assert [
+        best[method == "fedexp", seed] for method, seed in zip(rows.method, rows.seed, strict=True)
+    ] == list(rows.value)
+    assert (ours / "table1.png").read_bytes().startswith(b"\x89PNG")
+    assert not (ours / "table1_curves.csv").exists()
+
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
+    written = (ours / "table1.csv").read_bytes()
+    assert reproduce(tmp_path, "table1", "--where", "rate=0.2") == 0
+    assert "[" not in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert (ours / "table1.csv").read_bytes() == written
+
+
+def test_smoke_goes_elsewhere_and_says_so(
+    papers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert reproduce(tmp_path, "table1", "--where", "rate=0.1", "--scale", "smoke") == 0
+    changes = "rounds=2 client.local_epochs=null client.local_steps=2"
+    assert f"not the paper's setting: {changes}; about" in capsys.readouterr().out
+    assert not (papers / "tiny" / "ours").exists()
+    text = (tmp_path / "runs" / "smoke" / "tiny" / "table1.md").read_text()
+    assert f"| 1 |  | not the paper's setting: {changes} |" in text
+
+
+def test_one_that_fails_is_reported_and_the_rest_goes_on(
+    papers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert reproduce(tmp_path, "figure1", "rounds=3") == 1
+    out = capsys.readouterr().out
+    assert "[1/2] fedavg seed 0: finished" in out
+    assert "failed: bad seed 0: " in out
+    assert "client.optimizer" in out
+    rows = pd.read_csv(papers / "tiny" / "ours" / "figure1.csv")
+    assert list(rows.changes) == ["rounds=3"]
+    curve = pd.read_csv(papers / "tiny" / "ours" / "figure1_curves.csv")
+    assert list(curve["round"]) == [0, 1, 2, 3]
+    assert curve.value.iloc[-1] == pytest.approx(rows.value.iloc[0])
+
+
+def test_dry_run_prints_commands_and_runs_nothing(
+    papers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(tmp_path, "table1", "--where", "rate=0.1", "--seeds", "4", "--dry-run") == 0
+    (comment, command) = capsys.readouterr().out.splitlines()
+    assert comment == "# 0.1 fedavg seed 4"
+    assert "strategy=fedavg seed=4 hydra.run.dir=" in command
+    assert not (tmp_path / "runs").exists()
+    assert not (papers / "tiny" / "ours").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["table1", "--seeds", "a"], ["nothing"], ["table1", "--where", "x=1"]]
+)
+def test_a_mistake_is_one_line(
+    papers: Path, tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(tmp_path, *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+
+
+def test_interrupted_and_started_again_it_continues(
+    papers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGTERM ends the runs with it; the next start takes them up where they were."""
+    monkeypatch.chdir(ROOT)
+    arguments = ["figure1", "--where", "method=fedavg", "rounds=300"]
+    threading.Thread(target=terminate_after_some_rounds, args=[tmp_path], daemon=True).start()
+    assert reproduce(tmp_path, *arguments) == 130
+    assert "the same command continues" in capsys.readouterr().err
+    (folder,) = (tmp_path / "runs" / "tiny").iterdir()
+    assert json.loads((folder / "environment.json").read_text())["status"] == "interrupted"
+    assert reproduce(tmp_path, *arguments) == 0
+    told = json.loads((folder / "environment.json").read_text())
+    assert told["status"] == "finished"
+    assert told["resumed"][0] >= 30
+    rows = pd.read_csv(folder / "metrics.csv")
+    assert list(rows[(rows.split == "test") & (rows.metric == "loss")]["round"]) == list(range(301))
+
+
+def terminate_after_some_rounds(output: Path) -> None:
+    while not any(",test,global,loss" in line and line.startswith("40,") for line in lines_below(output)):
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def lines_below(output: Path) -> list[str]:
+    return [line for path in output.rglob("metrics.csv") for line in path.read_text().splitlines()]

@@ -1,0 +1,62 @@
+"""A picture for each kind of table."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from baselines.reproduce import picture
+from baselines.reproduce.plan import table_of
+from baselines.reproduce.report import Ours, Results
+
+TABLES = [("weight_erosion", "table2"), ("gma", "figure4_2a"), ("selective", "figures7_1_to_7_3")]
+
+
+def drawn(
+    paper: str, name: str, changes: str, curves: pd.DataFrame, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Figure:
+    """Return the figure that is drawn of a table's first cells."""
+    kept: list[Figure] = []
+    monkeypatch.setattr(plt, "close", kept.append)
+    table = table_of(paper, name)
+    results: Results = {tuple(cell.keys.values()): Ours((1.0, 2.0), changes) for cell in table.cells()[:5]}
+    target = picture.draw(table, results, curves, folder)
+    assert target is not None
+    assert target.read_bytes().startswith(b"\x89PNG")
+    return kept[0]
+
+
+@pytest.mark.parametrize(("paper", "name"), TABLES)
+def test_paper_and_ours(paper: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = drawn(paper, name, "", pd.DataFrame(), tmp_path, monkeypatch)
+    assert figure.get_suptitle() == ""
+    reduced = drawn(paper, name, "rounds=2", pd.DataFrame(), tmp_path, monkeypatch)
+    assert "not all in the paper's setting" in reduced.get_suptitle()
+
+
+def test_curves_have_a_panel_for_each_value_of_the_first_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [
+        {
+            "data_seed": data,
+            "method": method,
+            "seed": "0",
+            "changes": "",
+            "round": str(r),
+            "value": str(r + 1),
+        }
+        for data in ("0", "42")
+        for method in ("fedexp", "fedavg", "fedprox")
+        for r in range(3)
+    ]
+    figure = drawn("fedexp", "figure_200_rounds", "", pd.DataFrame(points), tmp_path, monkeypatch)
+    assert [axis.get_title() for axis in figure.axes] == ["data_seed 0", "data_seed 42"]
+    assert [len(axis.lines) for axis in figure.axes] == [3, 3]
+    assert [list(line.get_ydata()) for line in figure.axes[0].lines] == [[1, 2, 3]] * 3
+
+
+def test_nothing_of_ours_is_no_picture(tmp_path: Path) -> None:
+    assert picture.draw(table_of("weight_erosion", "table2"), {}, pd.DataFrame(), tmp_path) is None

@@ -1,0 +1,116 @@
+"""Which runs a command means, at which scale, and when two of them are the same."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from baselines import cells, config
+from baselines.errors import UserError
+from baselines.identity import config_hash, identity
+from baselines.reproduce.plan import SCALES, Trial, plan, select, table_of
+
+
+def planned(paper: str, table: str, where: str = "", scale: str = "full", *extra: str) -> list[Trial]:
+    found = table_of(paper, table)
+    return plan(found, select(found, where), (3, 5, 7), scale, extra, Path("out"))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_trial_is_the_run_that_its_overrides_name(scale: str) -> None:
+    for trial in planned("gma", "table4_1", "dataset=cmnist,method=scaffold", scale, "threads=2"):
+        cfg = config.load(shlex.join(trial.overrides))
+        assert (trial.seed, trial.rounds) == (cfg.seed, cfg.rounds)
+        assert trial.config == config_hash(cfg)
+        assert trial.folder == Path("out") / "gma" / identity(cfg)
+
+
+def test_the_run_itself_is_known_by_the_same_identity() -> None:
+    """Neither where it writes nor that it resumes is part of it."""
+    (trial, *_) = planned("weight_erosion", "table2", "num_nodes=10,method=local,distribution=A")
+    told = [argument for argument in trial.arguments if not argument.startswith("hydra.")]
+    assert identity(config.load(shlex.join(told))) == trial.folder.name
+    assert trial.command.startswith("OMP_NUM_THREADS=1 python -m baselines.run experiment=weight_erosion/")
+
+
+def test_the_full_scale_is_the_papers_setting() -> None:
+    trials = planned("gma", "table4_4", "dataset=mnist,partition=iid,method=fedavg")
+    assert [(t.seed, t.rounds, t.changes) for t in trials[:3]] == [(3, 100, ""), (5, 100, ""), (7, 100, "")]
+    assert len(trials) == 6
+
+
+def test_the_small_scale_has_a_fifth_of_the_rounds_and_two_seeds() -> None:
+    trials = planned("gma", "table4_4", "dataset=mnist,partition=iid,method=fedavg", "small")
+    assert [(t.seed, t.rounds, t.changes) for t in trials[:2]] == [
+        (3, 20, "rounds=20"),
+        (5, 20, "rounds=20"),
+    ]
+    (short, *_) = planned("weight_erosion", "table2", "num_nodes=10,method=local,distribution=A", "small")
+    assert short.rounds == 10  # of 30: never below ten
+
+
+def test_the_smoke_scale_has_two_rounds_of_two_steps_and_one_seed() -> None:
+    (trial,) = planned("fedexp", "figure_200_rounds", "data_seed=0,method=fedavg", "smoke")
+    assert trial.changes == "rounds=2 client.local_epochs=null client.local_steps=2"
+    assert (trial.seed, trial.rounds) == (3, 2)
+
+
+@pytest.mark.usefixtures("papers")
+def test_a_setting_that_a_scale_does_not_change_is_the_papers() -> None:
+    """A run of four rounds is as short as a reduced one may be."""
+    full, small = (planned("tiny", "table1", "", scale)[0] for scale in ("full", "small"))
+    assert full == small
+    assert small.changes == ""
+
+
+def test_overrides_of_the_users_are_changes() -> None:
+    (trial, *_) = planned("gma", "figure3_3", "tau=0.4", "small", "client.batch_size=64")
+    assert trial.changes == "client.batch_size=64 rounds=20"
+
+
+def test_tables_of_one_paper_share_runs() -> None:
+    """The same models are judged on the whole test set and on the nodes' own."""
+    where = "model=cnn4,balanced_percent=20"
+    one, other = (planned("selective", name, where) for name in ("figures7_1_to_7_3", "figures7_4_to_7_6"))
+    assert [trial.folder for trial in one] == [trial.folder for trial in other]
+
+
+def test_where_selects_cells() -> None:
+    table = table_of("gma", "table4_4")
+    assert select(table, "") == table.cells()
+    both = select(table, "dataset=mnist,dataset=fmnist,partition=iid")
+    assert {(cell.keys["dataset"], cell.keys["partition"]) for cell in both} == {
+        ("mnist", "iid"),
+        ("fmnist", "iid"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("tau=0.3", "--where tau=0.3: table4_4 has dataset=mnist|fmnist"),
+        ("dataset=svhn", "--where dataset=svhn: table4_4 has dataset=mnist|fmnist"),
+        ("dataset=mnist,partition=by_writer", "no cell of table4_4"),
+    ],
+)
+def test_a_mistake_in_where_is_named(where: str, told: str) -> None:
+    with pytest.raises(UserError) as raised:
+        select(table_of("gma", "table4_4"), where)
+    assert told in str(raised.value)
+
+
+def test_an_unknown_table_is_named() -> None:
+    with pytest.raises(UserError, match="no table 'table9' of feder: expected one of table4_2, figureA_1"):
+        table_of("feder", "table9")
+
+
+@pytest.mark.parametrize("paper", sorted(path.parent.name for path in cells.PAPERS.glob("*/tables.yaml")))
+def test_findings_name_cells_that_are_there(paper: str) -> None:
+    for table in cells.tables(paper).values():
+        assert table.x is None or table.x in table.keys
+        for finding in table.findings:
+            assert set(finding) <= {"text", "column", "better", "worse", "where"}
+            values = [finding["better"], *cells.texts(finding["worse"])]
+            assert {str(value) for value in values} <= set(table.keys[finding["column"]])
+            for column, wanted in finding.get("where", {}).items():
+                assert set(cells.texts(wanted)) <= set(table.keys[column])

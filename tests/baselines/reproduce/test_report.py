@@ -1,0 +1,161 @@
+"""What is made of results: one number per cell, its spread, its label, and the paper's findings."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from baselines.cells import PaperTable
+from baselines.reproduce import collect, report
+from baselines.reproduce.plan import plan, select, table_of
+from baselines.reproduce.report import Ours
+
+pytestmark = pytest.mark.usefixtures("papers")
+KEYS = {"a": ("0.2", "fedexp"), "b": ("0.2", "fedavg"), "c": ("0.1", "fedavg")}
+
+
+def rows(*found: tuple[str, int, float, str, str]) -> pd.DataFrame:
+    """Return rows of ours from (cell, seed, value, changes, config)."""
+    return pd.DataFrame(
+        [
+            {
+                "rate": KEYS[cell][0],
+                "method": KEYS[cell][1],
+                "seed": str(seed),
+                "value": str(value),
+                "rounds": "2" if changes else "4",
+                "changes": changes,
+                "config": config,
+            }
+            for cell, seed, value, changes, config in found
+        ]
+    )
+
+
+def ours(*found: tuple[str, int, float, str, str], now: str = "new") -> report.Results:
+    configs = {keys: {now} for keys in KEYS.values()}
+    return report.ours(table_of("tiny", "table1"), rows(*found), configs)
+
+
+def test_mean_and_spread_over_seeds() -> None:
+    found = ours(("a", 0, 91.0, "", "new"), ("a", 1, 93.0, "", "new"), ("b", 0, 90.0, "", "new"))
+    a, b = found[KEYS["a"]], found[KEYS["b"]]
+    assert (a.mean, a.std, a.note) == (92.0, pytest.approx(2**0.5), "")
+    assert (b.mean, b.std) == (90.0, None)
+
+
+def test_the_papers_setting_comes_before_a_reduced_one() -> None:
+    found = ours(
+        ("a", 0, 50.0, "rounds=2", "x"), ("a", 0, 91.0, "", "new"), ("b", 0, 60.0, "rounds=2", "x")
+    )
+    assert found[KEYS["a"]] == Ours((91.0,), "")
+    assert found[KEYS["b"]] == Ours((60.0,), "rounds=2")
+    assert found[KEYS["b"]].note == "not the paper's setting: rounds=2"
+
+
+def test_a_number_of_an_earlier_configuration_says_so_and_gives_way() -> None:
+    old = ("a", 0, 80.0, "", "old")
+    assert ours(old)[KEYS["a"]].note == "of an earlier configuration"
+    assert ours(old, ("a", 1, 91.0, "", "new"))[KEYS["a"]] == Ours((91.0,), "")
+
+
+def findings(*found: tuple[str, int, float, str, str]) -> report.Comparison:
+    table = table_of("tiny", "table1")
+    (pair,) = report.comparisons(table, table.findings[0], ours(*found))
+    return pair
+
+
+def test_findings() -> None:
+    a = [("a", seed, value, "", "new") for seed, value in enumerate((91.0, 93.0))]
+    b = [("b", seed, value, "", "new") for seed, value in enumerate((88.0, 90.0))]
+    pair = findings(*a, *b)
+    assert pair.keys == {"rate": "0.2"}
+    assert pair.paper == 1.0
+    assert (pair.ours, pair.spread, pair.verdict) == (3.0, pytest.approx(2.0), "agrees")
+    closer = [(cell, seed, value + 2, changes, config) for cell, seed, value, changes, config in b]
+    assert findings(*a, *closer).verdict == "cannot tell"
+    better = [(cell, seed, value + 8, changes, config) for cell, seed, value, changes, config in b]
+    assert findings(*a, *better).verdict == "disagrees"
+    assert findings(*a, b[0]).verdict == "cannot tell"  # a single seed has no spread
+    assert findings(*a).verdict == "missing"
+    assert findings(*a, ("b", 0, 70.0, "rounds=2", "x")).verdict == "missing"  # not to be compared
+
+
+def test_less_loss_is_better() -> None:
+    table = table_of("tiny", "figure1")
+    cells = {("fedavg",): Ours((0.5, 0.6), ""), ("bad",): Ours((2.0, 2.1), "")}
+    finding = {"text": "", "column": "method", "better": "fedavg", "worse": "bad"}
+    (pair,) = report.comparisons(table, finding, cells)
+    assert pair.ours == pytest.approx(1.5)
+    assert pair.verdict == "agrees"
+
+
+def test_markdown_keeps_the_papers_order_and_labels_every_number() -> None:
+    text = report.markdown(
+        table_of("tiny", "table1"),
+        ours(("c", 0, 80.0, "rounds=2", "x"), ("a", 0, 91.0, "", "new"), ("a", 1, 93.0, "", "new")),
+    )
+    lines = [line for line in text.splitlines() if line.startswith("| 0.")]
+    assert lines == [
+        "| 0.2 | fedexp | 91.50 ± 0.50 | 92.00 ± 1.41 | 2 | +0.50 |  |",
+        "| 0.2 | fedavg | 90.50 |  |  |  | `--where rate=0.2,method=fedavg` |",
+        "| 0.1 | fedavg |  | 80.00 | 1 |  | not the paper's setting: rounds=2 |",
+    ]
+    assert "An empty row is filled by `python -m baselines.reproduce tiny table1` with the" in text
+    assert "| FedExP beats FedAvg | 1 of 1 | 0 | 0 | 0 | 1 |  |" in text
+
+
+def test_a_disagreement_is_shown_with_its_numbers() -> None:
+    found = ours(*[(cell, seed, 90.0 + (cell == "b") * 3, "", "new") for cell in "ab" for seed in (0, 1)])
+    text = report.markdown(table_of("tiny", "table1"), found)
+    assert "* FedExP beats FedAvg; rate 0.2: ours -3.00 ± 0.00, paper +1.00\n" in text
+
+
+# ---- from metrics.csv to rows -------------------------------------------------------------------------
+
+
+def with_metrics(folder: Path, values: list[float]) -> Path:
+    folder.mkdir()
+    lines = ["round,split,model,metric,value", "1,train,global,accuracy,9"]
+    lines += [
+        f"{r},test,{m},accuracy,{v + d}" for r, v in enumerate(values) for m, d in (("x", 0.1), ("y", -0.1))
+    ]
+    (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(("reduction", "number"), [("last", 20.0), ("best", 90.0), ("last10", 38.0)])
+def test_reductions(tmp_path: Path, reduction: str, number: float) -> None:
+    values = [0.1, 0.1, 0.9] + [0.4] * 9 + [0.2]
+    table = table_of("tiny", "table1")
+    table = PaperTable(**{**vars(table), "reduction": reduction})
+    curve = collect.curve(table, with_metrics(tmp_path / "run", values))
+    assert collect.reduced(table, curve) == pytest.approx(number)
+
+
+def test_the_best_loss_is_the_least() -> None:
+    table = PaperTable(**{**vars(table_of("tiny", "figure1")), "reduction": "best"})
+    assert collect.reduced(table, pd.Series([3.0, 1.0, 2.0])) == 1.0
+
+
+def test_new_rows_take_the_place_of_old_ones() -> None:
+    table = table_of("tiny", "table1")
+    old = rows(("b", 0, 1.0, "", "old"), ("a", 0, 2.0, "", "old"), ("a", 0, 3.0, "rounds=2", "old"))
+    new = rows(("a", 1, 5.0, "", "new"), ("a", 0, 4.0, "", "new")).to_dict("records")
+    merged = collect._merged(table, old, new, [])
+    found = list(zip(merged.method, merged.seed, merged.changes, merged.value, strict=True))
+    assert found == [
+        ("fedexp", "0", "", "4.0"),
+        ("fedexp", "1", "", "5.0"),
+        ("fedexp", "0", "rounds=2", "3.0"),
+        ("fedavg", "0", "", "1.0"),
+    ]
+
+
+def test_results_of_the_same_configuration_and_versions_are_not_missing() -> None:
+    table = table_of("tiny", "table1")
+    one, two = plan(table, select(table, "rate=0.2,method=fedavg"), (0, 1), "full", (), Path("out"))
+    row = {"config": one.config, "seed": "0", **collect.versions()}
+    assert collect.known([one, two], pd.DataFrame([row])) == {one.folder.name}
+    assert collect.known([one, two], pd.DataFrame([row | {"torch": "1.0"}])) == set()
+    assert collect.known([one, two], pd.DataFrame()) == set()
