@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from strategies.checks import require
+from strategies.checks import require, require_count
 
 
 class Schedule(ABC):
@@ -28,8 +28,10 @@ class Exponential(Schedule):
     ahead: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a factor outside (0, 1]."""
+        """Refuse a factor outside (0, 1] and a number of rounds that is none."""
         require(0 < self.gamma <= 1, "client.schedule.gamma", self.gamma, "in (0, 1]")
+        whole = isinstance(self.ahead, int) and self.ahead >= 0
+        require(whole, "client.schedule.ahead", self.ahead, "a whole number, 0 or above")
 
     def __call__(self, server_round: int) -> float:
         """Return the factor."""
@@ -51,7 +53,7 @@ class StepDecay(Schedule):
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
-        require(self.every >= 1, "client.schedule.every", self.every, "1 or more")
+        require_count("client.schedule.every", self.every)
         require(0 < self.gamma <= 1, "client.schedule.gamma", self.gamma, "in (0, 1]")
 
     def __call__(self, server_round: int) -> float:

@@ -58,11 +58,13 @@ class LocalTraining:
         require(norm is None or norm > 0, "client.max_grad_norm", norm, "above 0, or null")
         # torch checks its own rates (lr, momentum, ...): build one now, so that they fail early.
         try:
-            self.optimizer([nn.Parameter(torch.zeros(1))])
+            (group,) = self.optimizer([nn.Parameter(torch.zeros(1))]).param_groups
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"client.optimizer cannot be built ({error}): expected numbers such as lr=0.1"
             ) from error
+        for name, value in group.items():  # torch lets NaN through
+            require(True, f"client.optimizer.{name}", value, "a number")
 
     @torch.no_grad()
     def __call__(

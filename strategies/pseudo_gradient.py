@@ -96,6 +96,7 @@ class PseudoGradientStrategy(Strategy):
             require_count(name, getattr(self, name), optional=True)
         for name in ("min_replies", "max_failed_rounds", "average_last"):
             require_count(name, getattr(self, name))
+        require(self.seed >= 0, "seed", self.seed, "a whole number, 0 or above")
         if self.num_nodes is not None:
             asked, population = self.nodes_per_round or self.num_nodes, self.num_nodes
             require(asked <= population, "nodes_per_round", asked, f"at most num_nodes={population}")

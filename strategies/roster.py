@@ -65,7 +65,14 @@ class Roster:
             asked.clear()
         if len(known) < wanted:
             logger.warning("%d of %d nodes are connected: going on with them", len(known), wanted)
-        return dict(sorted((self.partition_of[node], node) for node in known))
+        nodes = dict(sorted((self.partition_of[node], node) for node in known))
+        for node in sorted(known - set(nodes.values())):  # one restarted, or two with one configuration
+            partition_id = self.partition_of[node]
+            logger.warning(
+                "nodes %d and %d both hold partition %d, and the latter is asked: give each its own",
+                *(node, nodes[partition_id], partition_id),
+            )
+        return nodes
 
     def _enrol(self, grid: Grid, nodes: list[int]) -> None:
         """Learn the partition ids of new nodes; one that is unreachable is asked again later."""

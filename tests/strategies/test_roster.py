@@ -97,6 +97,14 @@ def test_a_node_that_comes_back_under_a_new_id_keeps_its_partition() -> None:
     assert sampled(grid, strategy, (2,)) == [[0, 1, 2]]
 
 
+def test_two_nodes_with_one_partition_are_named_and_one_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    grid = Federation(idle, {5: 0, 7: 1, 9: 0})
+    with caplog.at_level(logging.WARNING):
+        assert sampled(grid, FedAvg(), (1,)) == [[0, 1]]
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line == "nodes 5 and 9 both hold partition 0, and the latter is asked: give each its own"
+
+
 def test_goes_on_with_those_there_are_after_the_time_limit(caplog: pytest.LogCaptureFixture) -> None:
     strategy = FedAvg(num_nodes=5, node_timeout=0.2)
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
