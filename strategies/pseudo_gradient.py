@@ -85,7 +85,7 @@ class PseudoGradientStrategy(Strategy):
     _parameters: Tensor = field(init=False, repr=False)  # w[t], as sent to the nodes
     _buffers: Tensor = field(init=False, repr=False)
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)
-    _iterates: deque[tuple[Tensor, Tensor]] = field(init=False, repr=False)
+    _iterates: deque[tuple[Tensor, Tensor]] = field(init=False, repr=False)  # to be averaged
     _weighting_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     _optimizer_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     _failed_rounds: int = field(default=0, init=False, repr=False)
@@ -107,7 +107,7 @@ class PseudoGradientStrategy(Strategy):
                     f"round, and nodes_per_round={asked}: a single node agrees with itself everywhere"
                 )
         self._roster = Roster(self.query_partitions, self.node_timeout)
-        self._iterates = deque(maxlen=self.average_last)
+        self._iterates = deque(maxlen=self.average_last if self.average_last > 1 else 0)
 
     # ---- one round, in order -------------------------------------------------------------------
 
@@ -229,7 +229,8 @@ class PseudoGradientStrategy(Strategy):
         """Continue where the strategy that gave ``state`` stood, bit for bit."""
         self._weighting_state = state["weighting"]
         self._optimizer_state = state["server_optimizer"]
-        self._iterates = deque(state["iterates"], maxlen=self.average_last)
+        self._iterates.clear()
+        self._iterates.extend(state["iterates"])
         self._failed_rounds = state["failed_rounds"]
 
     def summary(self) -> None:
