@@ -26,6 +26,7 @@ from .training import LocalTraining, bare_step
 
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
 MOST_PARAMETERS = 1 << 27  # in one stack
+MOST_INPUTS = 1 << 20  # numbers in one step's inputs, so that they stay in the cache
 
 
 class Together:
@@ -49,8 +50,7 @@ class Together:
         pairs = zip(messages, contexts, strict=True)
         nodes = [self.node_of(message, context) for message, context in pairs]
         check(nodes)
-        size = sum(p.numel() for p in nodes[0].model.parameters())
-        places = min(len(nodes), max(1, MOST_PARAMETERS // size))
+        places = min(len(nodes), _most_places(nodes))
         if self._stack is None or len(self._stack.places) < places:
             self._stack = Stack(nodes[0], places)
         replies: dict[int, Message] = {}
@@ -65,6 +65,14 @@ class Together:
             for k, turn, metrics in zip(chosen, turns, results, strict=True):
                 replies[k] = turn.reply(metrics, seconds)
         return [replies[k] for k in range(len(nodes))]
+
+
+def _most_places(nodes: Sequence[Node]) -> int:
+    training, data = nodes[0].training, nodes[0].train
+    parameters = sum(p.numel() for p in nodes[0].model.parameters())
+    batch = training.batch_size or max(len(node.train) for node in nodes)
+    inputs = batch * data.inputs[0].numel()
+    return max(1, min(MOST_PARAMETERS // parameters, MOST_INPUTS // inputs))
 
 
 class NotTogether(Exception):
