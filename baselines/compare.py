@@ -23,10 +23,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m baselines.compare", description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path, help="run folders, or folders of run folders")
     parser.add_argument("--figure", type=Path, help="where to draw (default: comparison.png beside)")
+    parser.add_argument("--best", type=int, metavar="N", help="only the N settings of best last accuracy")
     options = parser.parse_args(arguments)
     try:
         runs = find_runs(options.folders)
         curves = read(runs)
+        if options.best is not None:
+            curves = best(curves, options.best)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -76,6 +79,26 @@ def read(runs: list[Path]) -> dict[str, pd.DataFrame]:
         label = ", ".join(_part(key, setting.get(key)) for key in differing) or "all"
         curves.setdefault(label, []).append(pd.read_csv(run / "metrics.csv").assign(seed=seed))
     return {label: pd.concat(frames) for label, frames in curves.items()}
+
+
+def best(curves: dict[str, pd.DataFrame], count: int) -> dict[str, pd.DataFrame]:
+    """Return the settings whose last test accuracy is highest in the mean over seeds, the best one first.
+
+    Raises
+    ------
+    UserError : when no run has an accuracy, or none is asked for
+    """
+    if count < 1:
+        raise UserError(f"--best {count} is out of range: expected a whole number above 0")
+    last = {
+        label: chosen.groupby(["seed", "round"]).value.mean().groupby("seed").last().mean()
+        for label, frame in curves.items()
+        if len(chosen := frame[(frame.split == "test") & (frame.metric == "accuracy")])
+    }
+    if not last:
+        raise UserError("--best: no run has a test accuracy to be ordered by")
+    ordered = sorted(last, key=lambda label: -last[label])
+    return {label: curves[label] for label in ordered[:count]}
 
 
 HEADINGS = ("setting", "seeds", "rounds", "last accuracy", "best accuracy", "last loss")

@@ -7,3 +7,16 @@ class UserError(Exception):
 
 class RunFailed(RuntimeError):
     """A run that other programs carried out and did not finish: what happened, and the end of the log."""
+
+
+class JobFailed(Exception):
+    """A job of a sweep that failed and has said why.
+
+    Parameters
+    ----------
+    status : the exit status that it stands for
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)  # so that it travels between processes
+        self.status = status

@@ -24,7 +24,7 @@ from .errors import UserError
 
 RESULTS = 1
 PACKAGES = ("numpy", "timm", "torch")
-BESIDE = ("resume", "checkpoint_every", "debug", "logger")
+BESIDE = ("resume", "checkpoint_every", "debug", "logger", "objective")
 
 
 def identity(cfg: DictConfig) -> str:

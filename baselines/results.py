@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from .checkpoint import Checkpoint
 from .errors import UserError
 from .experiment import Experiment
 from .identity import identity
+from .loggers import Logger
 
 COLUMNS = ("round", "split", "model", "metric", "value")
 LOCK = ".lock"
@@ -47,12 +49,16 @@ class RunFolder:
     def __init__(self, path: Path, this: Experiment) -> None:
         self.path = path
         self.this = this
+        self._loggers: list[Logger] = list(config.build(this.cfg.get("logger") or {}).values())
 
     def write(self, server_round: int, split: str, model: str, metrics: dict[str, float]) -> None:
         """Append one row per metric to metrics.csv."""
         with open(self._metrics, "a", newline="") as file:
             rows = [(server_round, split, model, name, value) for name, value in metrics.items()]
             csv.writer(file).writerows(rows)
+        for logger in self._loggers:
+            named = {f"{split}/{model}/{name}": value for name, value in metrics.items()}
+            logger.write(server_round, named)
 
     def position(self) -> dict[str, Any]:
         """Return how far the run has come on disk, as a :class:`Checkpoint` has it."""
@@ -74,6 +80,8 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         with _alone(self.path):
             self._lay_out(saved)
+            for logger in self._loggers:
+                logger.begin(self.this, self.path, saved.server_round if saved else None)
             environment = _environment(self.this) | {"resumed": list(self._resumed)}
             status = "interrupted"
             self._save(environment | {"status": "running"})
@@ -86,6 +94,8 @@ class RunFolder:
             finally:
                 wall_seconds = time.time() - self._started
                 self._save(environment | {"status": status, "wall_seconds": wall_seconds})
+                for logger in self._loggers:
+                    logger.end(status)
                 from . import figures  # pandas and matplotlib take a second; a node never draws
 
                 figures.draw_run(self.path)
@@ -111,6 +121,17 @@ class RunFolder:
         fresh = target.with_suffix(".tmp")
         fresh.write_text(json.dumps(environment, indent=2) + "\n")
         os.replace(fresh, target)
+
+
+def objective(folder: Path, name: str) -> float | None:
+    """Return ``split/metric`` of a run's last round, averaged over its models; None where there is none."""
+    split, _, metric = name.partition("/")
+    by_round: dict[int, list[float]] = {}
+    with open(folder / "metrics.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            if (row["split"], row["metric"]) == (split, metric):
+                by_round.setdefault(int(row["round"]), []).append(float(row["value"]))
+    return fmean(by_round[max(by_round)]) if by_round else None
 
 
 def in_use(folder: Path) -> bool:

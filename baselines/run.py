@@ -7,6 +7,7 @@
 Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed, 130 after Ctrl-C.
 """
 
+import os
 import shlex
 import sys
 import traceback
@@ -14,46 +15,62 @@ from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.console import Console
 
 from strategies import TooManyFailedRounds
 
-from . import checkpoint, config, experiment
-from .errors import RunFailed, UserError
+from . import checkpoint, config, experiment, results
+from .errors import JobFailed, RunFailed, UserError
 from .runtimes import Inline
-
-_statuses: list[int] = []  # of the runs so far; Hydra discards what a job returns in a sweep
 
 
 @hydra.main(config_path=str(config.CONF), config_name="config", version_base="1.3")
-def _job(cfg: DictConfig) -> None:
-    """Run one job of Hydra's; a failure is written down and the sweep goes on."""
+def _job(cfg: DictConfig) -> float | None:
+    """Run one job of Hydra's; return its objective, for a sweeper that looks for the best.
+
+    Raises
+    ------
+    JobFailed : in a sweep, when it did and has said why; the other jobs go on
+    SystemExit : the same when it is the only one
+    """
     settings = HydraConfig.get()
     overrides = shlex.join(_absolute(item) for item in settings.overrides.task)
     folder = Path(settings.runtime.output_dir)
-    errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
-        this = experiment.load(overrides)
-        console = Console(soft_wrap=True, highlight=False)
-        if cfg.resume and checkpoint.finished(this, folder):
-            console.print(f"finished already: {folder}")
-            return
-        this.check()
-        runtime = config.build(cfg.runtime)
-        checkpoint.check(this, isinstance(runtime, Inline))
-        runtime.run(overrides, this.cfg.num_nodes, folder)
+        _run(overrides, folder)
+        return results.objective(folder, cfg.objective)
     except (UserError, TooManyFailedRounds, TimeoutError, RunFailed) as error:
         if cfg.debug:
             traceback.print_exc()
-        errors.print(f"error: {error}")
-        _statuses.append(2 if isinstance(error, UserError) else 1)
+        _say_error(error)
+        status = 2 if isinstance(error, UserError) else 1
     except Exception:
         traceback.print_exc()
-        _statuses.append(1)
-    else:
-        console.print(f"results: {folder}")
-        _statuses.append(0)
+        status = 1
+    if settings.mode == RunMode.RUN:
+        sys.exit(status)
+    raise JobFailed(status)
+
+
+def _run(overrides: str, folder: Path) -> None:
+    """Run what is not finished."""
+    console = Console(soft_wrap=True, highlight=False)
+    this = experiment.load(overrides)
+    if this.cfg.resume and checkpoint.finished(this, folder):
+        console.print(f"finished already: {folder}")
+        return
+    this.check()
+    runtime = config.build(this.cfg.runtime)
+    checkpoint.check(this, isinstance(runtime, Inline))
+    runtime.run(overrides, this.cfg.num_nodes, folder)
+    console.print(f"results: {folder}")
+
+
+def _say_error(error: Exception) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"error: {error}")
 
 
 def _absolute(override: str) -> str:
@@ -64,15 +81,20 @@ def _absolute(override: str) -> str:
 
 def main() -> int:
     """Run what the command line names; return the exit status."""
-    _statuses.clear()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here, and not as Hydra prints them
     try:
         _job()
-    except SystemExit as stop:  # Hydra ends so after --help (0) and after a bad override (1)
-        return 2 if stop.code else 0
+    except SystemExit as stop:  # Hydra ends so too, after --help
+        return int(stop.code or 0)
+    except JobFailed as failed:
+        return failed.status
+    except HydraException as error:
+        _say_error(error)
+        return 2
     except KeyboardInterrupt as signal:
         print(f"interrupted {signal}".strip(), file=sys.stderr)
         return 130
-    return max(_statuses, default=0)
+    return 0
 
 
 if __name__ == "__main__":

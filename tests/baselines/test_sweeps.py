@@ -1,0 +1,104 @@
+"""Sweeps: started again they skip what is finished, whatever launches their jobs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from checkout import ROOT
+
+from baselines import compare, results
+from baselines.errors import UserError
+
+CHOICES = ["seed=0,1", "nodes_per_round=2,9", "num_nodes=3", "rounds=2", "model=softmax", "resume=true"]
+
+
+def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "baselines.run", "-m", f"hydra.sweep.dir={folder}", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def launchers() -> list[object]:
+    slow = pytest.mark.slow
+    return [
+        pytest.param([], id="one after another", marks=slow),
+        pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], id="joblib", marks=slow),
+        pytest.param(["hydra/launcher=submitit_local"], id="submitit", marks=slow),
+    ]
+
+
+@pytest.mark.parametrize("launcher", launchers())
+def test_a_sweep_goes_on_after_a_failure_and_skips_what_is_finished(
+    launcher: list[str], tmp_path: Path
+) -> None:
+    if launcher:
+        name = launcher[0].partition("=")[2].removesuffix("_local")
+        pytest.importorskip(f"hydra_plugins.hydra_{name}_launcher")
+    done = sweep(tmp_path, *launcher, *CHOICES)
+    assert done.returncode == 2  # a user's mistake among others
+    finished = {path.parent: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.csv")}
+    assert {folder.name for folder in finished} == {
+        f"model=softmax,nodes_per_round=2,num_nodes=3,rounds=2,seed={seed}" for seed in (0, 1)
+    }
+    again = sweep(tmp_path, *launcher, *CHOICES)
+    assert again.returncode == 2
+    assert {path.parent: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.csv")} == finished
+    if "submitit" not in "".join(launcher):  # whose jobs print into files of their own
+        assert done.stderr.count("error: nodes_per_round=9 is out of range") == 2
+        assert again.stdout.count("finished already: ") == 2
+
+
+@pytest.mark.slow
+def test_random_search_lists_the_best_and_draws_the_same_trials_again(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    arguments = ["hydra/sweeper=random_search", "hydra.sweeper.n_trials=3", "rounds=2", "num_nodes=3"]
+    done = sweep(tmp_path, *arguments, "resume=true")
+    assert done.returncode == 0, done.stderr
+    found = yaml.safe_load((tmp_path / "optimization_results.yaml").read_text())
+    values = {path.parent.name: results.objective(path.parent, "test/accuracy") for path in runs(tmp_path)}
+    assert len(values) == 3
+    assert found["best_value"] == max(value for value in values.values() if value is not None)
+    (winner,) = (name for name, value in values.items() if value == found["best_value"])
+    assert f"client.optimizer.lr={found['best_params']['client.optimizer.lr']}" in winner
+    again = sweep(tmp_path, *arguments, "resume=true")
+    assert again.stdout.count("finished already: ") == 3
+    assert len(runs(tmp_path)) == 3
+
+
+def runs(folder: Path) -> list[Path]:
+    return list(folder.rglob("metrics.csv"))
+
+
+def test_an_objective_is_the_last_round_s_mean_over_the_models(tmp_path: Path) -> None:
+    lines = ["round,split,model,metric,value", "1,test,a,accuracy,0.1", "2,test,a,accuracy,0.4"]
+    lines += ["2,test,b,accuracy,0.6", "2,test,b,loss,3", "2,node-test,b,accuracy,0.9", "3,train,g,loss,1"]
+    (tmp_path / "metrics.csv").write_text("\n".join(lines) + "\n")
+    assert results.objective(tmp_path, "test/accuracy") == 0.5
+    assert results.objective(tmp_path, "node-test/accuracy") == 0.9
+    assert results.objective(tmp_path, "node-test/loss") is None
+
+
+def test_the_best_of_a_sweep_come_first() -> None:
+    curves = {
+        "worse": frame([(0, 0.9, 0.5), (1, 0.9, 0.7)]),  # best round, then the last
+        "better": frame([(0, 0.1, 0.7), (1, 0.1, 0.7)]),
+        "best": frame([(0, 0.1, 0.8)]),
+    }
+    assert list(compare.best(curves, 2)) == ["best", "better"]
+    assert list(compare.best(curves, 9)) == ["best", "better", "worse"]
+    with pytest.raises(UserError, match="--best 0 is out of range"):
+        compare.best(curves, 0)
+    losses = {label: rows.assign(metric="loss") for label, rows in curves.items()}
+    with pytest.raises(UserError, match="no run has a test accuracy"):
+        compare.best(losses, 1)
+
+
+def frame(runs: list[tuple[int, float, float]]) -> pd.DataFrame:
+    rows = [
+        {"round": r, "split": "test", "metric": "accuracy", "value": value, "seed": seed}
+        for seed, *values in runs
+        for r, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows)
