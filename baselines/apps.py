@@ -20,6 +20,8 @@ from strategies import protocol
 from . import config, experiment
 from .results import RunFolder
 from .rounds import run_rounds
+from .runtimes import InlineGrid
+from .runtimes.prompt import PromptGrid
 
 SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
 
@@ -33,6 +35,7 @@ def main(grid: Grid, context: Context) -> None:
     this.check()
     torch.set_num_threads(this.threads)
     output = context.run_config.get("output") or f"outputs/{context.run_id}"
+    grid = grid if isinstance(grid, InlineGrid) else PromptGrid(grid)
     run_rounds(this, grid, RunFolder(Path(str(output)), this))
 
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.fx.graph import CodeGen
 
 from .examples import Examples
 from .tasks import Task
@@ -46,7 +47,8 @@ class Gradient:
         ``batch`` is what the model takes, the targets, and whatever else the task takes. Call it under
         ``torch.no_grad``.
         """
-        key = (len(batch), len(parameters[0]), batch[0].shape, batch[0].dtype, batch[0].device)
+        inputs = batch[0]
+        key = (len(batch), parameters[0].shape, inputs.shape, inputs.dtype, inputs.device)
         step = self._steps.get(key)
         if step is None:
             self._seen[key] += 1
@@ -87,9 +89,16 @@ class Gradient:
             return self._eager
         from torch.fx.experimental.proxy_tensor import make_fx
 
+        count, names = len(parameters), list[str]()
+
+        def flat(*tensors: Tensor) -> list[Tensor]:
+            gradients, sums = self._pure(tensors[:count], *tensors[count:])
+            names[:] = list(sums)
+            return [*gradients, *sums.values()]
+
         random_state = torch.get_rng_state()
         try:
-            graph = make_fx(self._pure)([p.detach() for p in parameters], *batch)
+            graph = make_fx(flat)(*(p.detach() for p in parameters), *batch)
         except RuntimeError as error:  # e.g. the value of a tensor decides what is computed
             logger.debug("not traced: %s", error)
             return self._eager
@@ -101,9 +110,17 @@ class Gradient:
             if node.target is torch.ops.aten.detach.default:
                 node.replace_all_uses_with(node.args[0])
         graph.graph.eliminate_dead_code()
+        graph.graph.set_codegen(CodeGen())  # type: ignore[no-untyped-call]  # the traced one folds and unfolds its arguments at every call
         graph.recompile()
-        step_: Step = graph.forward
-        return step_
+        forward = graph.forward
+
+        def step(
+            parameters: Sequence[Tensor], *batch: Tensor
+        ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+            results = forward(*parameters, *batch)
+            return results[:count], dict(zip(names, results[count:], strict=True))
+
+        return step
 
 
 class Gradients(Gradient):
