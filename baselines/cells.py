@@ -10,7 +10,10 @@ lookup : {file, columns: {column: key}, row: {column: value}}: overrides ``key=v
 metric, split : which rows of metrics.csv count; split is ``test`` by default
 reduction : from rounds to one number: ``last``, ``best``, or ``last10``, the mean of the last ten
 scale : what to multiply our number by to compare it with the paper's (100: the paper prints per cent)
+measure : the dotted name of a function of a run's folder, where no metric is the paper's number
+lower : whether less is better, as it is of a loss
 seeds : how many seeds the paper's numbers are over
+seeded : false where the seed decides nothing, so that a single run has no spread
 x : the column that the paper's figure has along its axis; a figure without one shows rounds
 findings : what the paper concludes: a list of {text, column, better, worse: value or values, where};
     of two cells that differ in ``column`` alone, ``better`` is better than ``worse``
@@ -66,7 +69,10 @@ class PaperTable:
     lookup: Mapping[str, Any] = field(default_factory=dict)
     split: str = "test"
     scale: float = 1.0
+    measure: str | None = None
+    lower: bool = False
     seeds: int = 1
+    seeded: bool = True
     x: str | None = None
     findings: tuple[Mapping[str, Any], ...] = ()
 

@@ -19,6 +19,7 @@ class Purpose(IntEnum):
     VALIDATION = 5
     COLOUR = 6
     NODE_COLOUR = 7
+    ATTACK = 8
 
 
 def generator(

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from hydra.utils import get_method
 
 from baselines.cells import PaperTable
 from baselines.identity import PACKAGES, versions
@@ -75,12 +76,17 @@ def curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
     return chosen.groupby("round").value.mean() * table.scale
 
 
+def less_is_better(table: PaperTable) -> bool:
+    """Say in which direction the table's number is good."""
+    return table.lower or table.metric == "loss"
+
+
 def reduced(table: PaperTable, values: "pd.Series[float]") -> float:
     """Return the one number that the table prints of a curve."""
     if table.reduction == "last10":
         return float(values.tail(10).mean())
     if table.reduction == "best":
-        return float(values.min() if table.metric == "loss" else values.max())
+        return float(values.min() if less_is_better(table) else values.max())
     return float(values.iloc[-1])
 
 
@@ -90,7 +96,7 @@ def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
     return {
         **trial.cell.keys,
         "seed": trial.seed,
-        "value": f"{reduced(table, curve(table, trial.folder)):.6g}",
+        "value": f"{_value(table, trial.folder):.6g}",
         "rounds": trial.rounds,
         "scale": scale if trial.changes else "full",
         "changes": trial.changes,
@@ -102,6 +108,12 @@ def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
         "device": told["hardware"]["device"],
         "seconds": f"{told['wall_seconds']:.0f}",
     }
+
+
+def _value(table: PaperTable, folder: Path) -> float:
+    if table.measure is not None:
+        return table.scale * float(get_method(table.measure)(folder))
+    return reduced(table, curve(table, folder))
 
 
 def _points(table: PaperTable, trial: Trial) -> list[dict[str, Any]]:

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 
 from baselines.cells import PaperTable
 
-from .report import Results
+from .report import Results, subject
 
 OURS, PAPER = "tab:blue", "black"
+COLUMNS = 3  # of panels
 
 
 def draw(table: PaperTable, results: Results, curves: pd.DataFrame, folder: Path) -> Path | None:
@@ -66,7 +67,7 @@ def _dots(table: PaperTable, results: Results) -> Figure:
             )
     axis.set_yticks(rows, [" ".join(cell.keys.values()) for cell in cells], fontsize=7)
     axis.invert_yaxis()
-    _finish(axis, f"{table.split} {table.metric}", "")
+    _finish(axis, subject(table), "")
     axis.legend(frameon=False, fontsize=8)
     return figure
 
@@ -101,7 +102,7 @@ def _along(table: PaperTable, results: Results) -> Figure:
                 axis.plot(x, mean, linestyle="none", marker="s", fillstyle="none", color=color)
         axis.set_xticks(range(len(ticks)), ticks)
         axis.set_title(panel, fontsize=9)
-        _finish(axis, table.x, f"{table.split} {table.metric}")
+        _finish(axis, table.x, subject(table))
     axes[0].legend(frameon=False, fontsize=8, title="squares: paper", title_fontsize=7)
     return figure
 
@@ -124,15 +125,20 @@ def _curves(table: PaperTable, curves: pd.DataFrame) -> Figure:
         if table.metric == "loss" and (own.y > 0).all():
             axis.set_yscale("log")
         _finish(axis, "round", f"{table.split} {table.metric}")
-        axis.legend(frameon=False, fontsize=7)
+        axis.legend(frameon=False, fontsize=7, title=" ".join(rest or [first]), title_fontsize=7)
     return figure
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    columns = min(count, COLUMNS)
+    rows = -(-count // columns)
+    size = (4.4 * columns, 3.6 * rows)
     figure, axes = plt.subplots(
-        1, count, figsize=(4.4 * count, 3.6), squeeze=False, sharey=True, layout="constrained"
+        rows, columns, figsize=size, squeeze=False, sharey=True, layout="constrained"
     )
-    return figure, list(axes[0])
+    for axis in axes.flat[count:]:
+        axis.set_visible(False)
+    return figure, list(axes.flat[:count])
 
 
 def _finish(axis: Axes, x: str, y: str) -> None:

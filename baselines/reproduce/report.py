@@ -14,10 +14,13 @@ import pandas as pd
 
 from baselines.cells import Cell, PaperTable, agrees, texts
 
+from .collect import less_is_better
+
 VERDICTS = ("agrees", "disagrees", "cannot tell", "missing")
 EXPLAINED = """A finding is compared in each pair of cells that it speaks of. "Cannot tell": the difference
-of the means is within the spread, the root of the sum of both variances over seeds, or there is a single
-seed. "Ahead": in so many of the pairs that were run the difference has the finding's sign.
+of the means is within the spread, the root of the sum of both variances over seeds, or the spread is not
+known, of a single seed. "Ahead": in so many of the pairs that were run the difference has the finding's
+sign.
 
 """
 
@@ -31,11 +34,13 @@ class Ours:
     values : one per seed
     changes : in what it departs from the paper's setting; empty where it does not
     earlier : whether it was measured under a configuration that the cell no longer has
+    seeded : whether the seed decides anything
     """
 
     values: tuple[float, ...]
     changes: str
     earlier: bool = False
+    seeded: bool = True
 
     @property
     def mean(self) -> float:
@@ -46,6 +51,11 @@ class Ours:
     def std(self) -> float | None:
         """The standard deviation over the seeds; None of a single one."""
         return float(pd.Series(self.values).std()) if len(self.values) > 1 else None
+
+    @property
+    def spread(self) -> float | None:
+        """The same; 0 of a single seed that decides nothing."""
+        return self.std if self.seeded else self.std or 0.0
 
     @property
     def note(self) -> str:
@@ -76,7 +86,7 @@ def ours(table: PaperTable, rows: pd.DataFrame, configs: Mapping[tuple[str, ...]
         first = own.sort_values(["earlier", "departs", "rounds"], ascending=[True, True, False]).iloc[0]
         chosen = own[(own.changes == first.changes) & (own.earlier == first.earlier)]
         numbers = tuple(chosen.value.astype(float))
-        found[keys] = Ours(numbers, str(first.changes), bool(first.earlier))
+        found[keys] = Ours(numbers, str(first.changes), bool(first.earlier), table.seeded)
     return found
 
 
@@ -113,7 +123,7 @@ class Comparison:
 def comparisons(table: PaperTable, finding: Mapping[str, Any], results: Results) -> Iterator[Comparison]:
     """Yield every pair of cells that differ in the finding's column alone."""
     cells = {tuple(cell.keys.values()): cell for cell in table.cells()}
-    column, sign = finding["column"], -1 if table.metric == "loss" else 1
+    column, sign = finding["column"], -1 if less_is_better(table) else 1
     for cell in cells.values():
         if cell.keys[column] != str(finding["better"]) or not agrees(cell.keys, finding.get("where", {})):
             continue
@@ -137,7 +147,7 @@ def _compared(
         paper = sign * (better.paper_mean - worse.paper_mean)
     if a is None or b is None or a.changes != b.changes:
         return Comparison(keys, paper, None, None)
-    spread = None if a.std is None or b.std is None else math.hypot(a.std, b.std)
+    spread = None if a.spread is None or b.spread is None else math.hypot(a.spread, b.spread)
     return Comparison(keys, paper, sign * (a.mean - b.mean), spread)
 
 
@@ -146,15 +156,17 @@ def _compared(
 
 def markdown(table: PaperTable, results: Results) -> str:
     """Return the table, and the findings below it."""
-    title = f"# {table.paper}, {table.name}\n\n"
-    what = f"{table.split} {table.metric}, {table.reduction}".replace(
-        "last10", "mean of the last ten rounds"
-    )
-    return (
-        title
-        + f"{what}; generated, mean ± standard deviation over seeds.\n\n"
-        + "".join([_cells(table, results), *_findings(table, results)])
-    )
+    told = f"{subject(table)}; generated, mean ± standard deviation over seeds."
+    parts = [_cells(table, results), *_findings(table, results)]
+    return f"# {table.paper}, {table.name}\n\n{told}\n\n{''.join(parts)}"
+
+
+def subject(table: PaperTable) -> str:
+    """Return what the table's numbers are."""
+    if table.measure is not None:
+        return table.measure.rpartition(".")[2].replace("_", " ")
+    over = {"last": "last round", "best": "best round", "last10": "mean of the last ten rounds"}
+    return f"{table.split} {table.metric}, {over[table.reduction]}"
 
 
 def _cells(table: PaperTable, results: Results) -> str:

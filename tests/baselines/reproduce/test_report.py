@@ -159,3 +159,19 @@ def test_results_of_the_same_configuration_and_versions_are_not_missing() -> Non
     assert collect.known([one, two], pd.DataFrame([row])) == {one.folder.name}
     assert collect.known([one, two], pd.DataFrame([row | {"torch": "1.0"}])) == set()
     assert collect.known([one, two], pd.DataFrame()) == set()
+
+
+def test_a_measure_takes_the_place_of_a_metric(tmp_path: Path) -> None:
+    table = PaperTable(**{**vars(table_of("tiny", "table1")), "measure": "os.path.getsize", "lower": True})
+    (tmp_path / "run").write_text("four")
+    assert collect._value(table, tmp_path / "run") == 400.0
+    assert report.subject(table) == "getsize"
+    assert collect.reduced(table, pd.Series([3.0, 1.0, 2.0])) == 1.0  # of less being better
+
+
+def test_one_seed_is_enough_where_it_decides_nothing() -> None:
+    table = PaperTable(**{**vars(table_of("tiny", "table1")), "seeded": False})
+    found = report.ours(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
+    (pair,) = report.comparisons(table, table.findings[0], found)
+    assert (pair.ours, pair.spread, pair.verdict) == (0.5, 0.0, "agrees")
+    assert "| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |" in report.markdown(table, found)
