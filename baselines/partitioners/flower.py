@@ -1,4 +1,4 @@
-"""Partitioners of flwr-datasets, applied to the labels alone."""
+"""The partitions that flwr-datasets has, from the labels alone."""
 
 import warnings
 from typing import Any
@@ -18,11 +18,12 @@ class Iid(Partitioner):
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
-        """Shuffle, then cut into parts of equal size."""
-        from flwr_datasets.partitioner import IidPartitioner
+        """Shuffle, then cut into parts of equal size.
 
+        NumPy's cut is flwr-datasets' ``IidPartitioner``'s, which takes milliseconds for each node.
+        """
         order = generator(seed, Purpose.PARTITION).permutation(len(labels))
-        return _partition(IidPartitioner(num_nodes), labels, order)
+        return [np.sort(part) for part in np.array_split(order, num_nodes)]
 
 
 class Dirichlet(Partitioner):
@@ -54,7 +55,7 @@ class Dirichlet(Partitioner):
             seed=int(generator(seed, Purpose.PARTITION).integers(2**31)),
         )
         try:
-            return _partition(partitioner, labels, np.arange(len(labels)))
+            return _partition(partitioner, labels)
         except ValueError as error:
             raise UserError(
                 f"partitioner=dirichlet with alpha={self.alpha} leaves a node of {num_nodes} with fewer "
@@ -63,11 +64,9 @@ class Dirichlet(Partitioner):
             ) from error
 
 
-def _partition(partitioner: Any, labels: np.ndarray, order: np.ndarray) -> list[np.ndarray]:
-    """Let a flwr-datasets partitioner divide the rows in the given order; return row numbers."""
+def _partition(partitioner: Any, labels: np.ndarray) -> list[np.ndarray]:
+    """Let a flwr-datasets partitioner divide the rows; return row numbers."""
     from datasets import Dataset
-
-    ordered = labels[order]
 
     class Rows(Dataset):  # type: ignore[misc]
         """A column of labels that is read as one array, and whose selections are row numbers.
@@ -76,12 +75,12 @@ def _partition(partitioner: Any, labels: np.ndarray, order: np.ndarray) -> list[
         """
 
         def __getitem__(self, key: Any) -> np.ndarray:
-            return ordered
+            return labels
 
         def select(self, indices: Any, *_: Any, **__: Any) -> np.ndarray:
-            return np.sort(order[np.asarray(indices)])
+            return np.sort(np.asarray(indices))
 
-    partitioner.dataset = Rows.from_dict({"label": ordered})
+    partitioner.dataset = Rows.from_dict({"label": labels})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one warning for each draw that is repeated
         return [partitioner.load_partition(i) for i in range(partitioner.num_partitions)]

@@ -5,7 +5,8 @@ import pytest
 
 from baselines import config
 from baselines.errors import UserError
-from baselines.partitioners import Partitioner, split_node
+from baselines.partitioners import Iid, Partitioner, split_node
+from strategies.seeding import Purpose, generator
 
 OPTIONS = sorted(path.stem for path in (config.CONF / "partitioner").glob("*.yaml"))
 ONCE = [name for name in OPTIONS if name not in ("replicated", "centralized")]
@@ -202,3 +203,15 @@ def test_split_leaves_something_to_train_on(size: int) -> None:
         train, test = split_node(np.arange(size), LABELS, 0.9, np.random.default_rng(seed))
         assert len(train) >= 1
         assert len(train) + len(test) == size
+
+
+def test_iid_is_flowers_cut_of_a_shuffled_set() -> None:
+    labels = np.arange(103) % 7
+    from datasets import Dataset
+    from flwr_datasets.partitioner import IidPartitioner
+
+    order = generator(3, Purpose.PARTITION).permutation(103)
+    theirs = IidPartitioner(10)
+    theirs.dataset = Dataset.from_dict({"row": order})
+    for node, rows in enumerate(Iid()(labels, None, 10, 3)):
+        assert rows.tolist() == sorted(theirs.load_partition(node)["row"])
