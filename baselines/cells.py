@@ -7,7 +7,8 @@ keys : {column: {value: overrides}}; a cell has one value of every column
 where : a list of {column: value or values, ..., overrides}: more overrides for the cells that agree
 lookup : {file, columns: {column: key}, row: {column: value}}: overrides ``key=value`` from the row of
     ``tables/<file>.csv`` that agrees with the cell (and with ``row``) in all columns that both have
-metric, split : which rows of metrics.csv count; split is ``test`` by default
+metric, split : which rows of metrics.csv count; split is ``test`` by default, and ``weight_*`` the mean of
+    all metrics that begin so
 reduction : from rounds to one number: ``last``, ``best``, or ``last10``, the mean of the last ten
 scale : what to multiply our number by to compare it with the paper's (100: the paper prints per cent)
 measure : the dotted name of a function of a run's folder, where no metric is the paper's number
@@ -19,7 +20,8 @@ findings : what the paper concludes: a list of {text, column, better, worse: val
     of two cells that differ in ``column`` alone, ``better`` is better than ``worse``
 
 ``papers/<paper>/tables/<table>.csv`` holds the same key columns with ``paper_mean`` and ``paper_std``, in
-the paper's order of rows. A table without such a file has every combination of its keys as cells.
+the paper's order of rows. A table without such a file has every combination of its keys as cells. Where
+there are curves of the authors', ``<table>_curves.csv`` has them: the keys, ``round``, ``paper_value``.
 """
 
 import csv
@@ -88,6 +90,10 @@ class PaperTable:
             )
             for row in printed
         ]
+
+    def paper_curves(self) -> list[dict[str, str]]:
+        """Return the authors' curves, point by point; empty where there are none."""
+        return _rows(self.paper, f"{self.name}_curves")
 
     def _combinations(self) -> Iterator[dict[str, str]]:
         for values in itertools.product(*self.keys.values()):

@@ -11,6 +11,7 @@ whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the 
 import json
 import shutil
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def collect(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path
 def curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
     """Return the table's metric by round, averaged over a round's models, scaled as the paper prints it."""
     rows = pd.read_csv(folder / "metrics.csv")
-    chosen = rows[(rows.split == table.split) & (rows.metric == table.metric)]
+    named = rows.metric.map(lambda name: fnmatchcase(name, table.metric))
+    chosen = rows[(rows.split == table.split) & named]
     return chosen.groupby("round").value.mean() * table.scale
 
 

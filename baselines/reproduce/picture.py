@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from baselines.cells import PaperTable
+from baselines.cells import PaperTable, agrees
 
 from .report import Results, subject
 
@@ -108,24 +108,29 @@ def _along(table: PaperTable, results: Results) -> Figure:
 
 
 def _curves(table: PaperTable, curves: pd.DataFrame) -> Figure:
-    """Draw ours by round: a panel for each value of the first of several columns."""
+    """Draw ours by round, and the authors' where there are: a panel for all columns but the last."""
     chosen = curves[curves.changes == ""] if (curves.changes == "").any() else curves
     chosen = chosen.assign(x=chosen["round"].astype(int), y=chosen.value.astype(float))
-    first, *rest = table.keys
-    panels = list(dict.fromkeys(chosen[first])) if rest else [""]
+    *outer, line_key = table.keys
+    panels = list(chosen.groupby(outer, sort=False)) if outer else [((), chosen)]
     figure, axes = _panels(len(panels))
-    for axis, panel in zip(axes, panels, strict=True):
-        own = chosen[chosen[first] == panel] if rest else chosen
-        for keys, line in own.groupby(rest or [first], sort=False):
+    for axis, (keys, own) in zip(axes, panels, strict=True):
+        titles = [f"{key} {value}" for key, value in zip(outer, keys, strict=True)]
+        for value, line in own.groupby(line_key, sort=False):
             stats = line.groupby("x").y.agg(["mean", "std"]).fillna(0.0)
-            (drawn,) = axis.plot(stats.index, stats["mean"], label=" ".join(map(str, keys)), linewidth=1.4)
+            (drawn,) = axis.plot(stats.index, stats["mean"], label=str(value), linewidth=1.4)
             low, high = stats["mean"] - stats["std"], stats["mean"] + stats["std"]
             axis.fill_between(stats.index, low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
-        axis.set_title(f"{first} {panel}" if rest else "", fontsize=9)
+            cell = dict(zip(table.keys, (*map(str, keys), str(value)), strict=True))
+            points = [row for row in table.paper_curves() if agrees(row, cell)]
+            x, y = [int(row["round"]) for row in points], [float(row["paper_value"]) for row in points]
+            axis.plot(x, y, color=drawn.get_color(), linestyle=":", linewidth=1.4)
+        axis.set_title(", ".join(titles), fontsize=9)
         if table.metric == "loss" and (own.y > 0).all():
             axis.set_yscale("log")
         _finish(axis, "round", f"{table.split} {table.metric}")
-        axis.legend(frameon=False, fontsize=7, title=" ".join(rest or [first]), title_fontsize=7)
+        title = f"{line_key}; dotted: the authors" if table.paper_curves() else line_key
+        axis.legend(frameon=False, fontsize=7, title=title, title_fontsize=7)
     return figure
 
 

@@ -60,3 +60,18 @@ def test_curves_have_a_panel_for_each_value_of_the_first_column(
 
 def test_nothing_of_ours_is_no_picture(tmp_path: Path) -> None:
     assert picture.draw(table_of("weight_erosion", "table2"), {}, pd.DataFrame(), tmp_path) is None
+
+
+def test_the_authors_curves_are_drawn_beside_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"distribution": "B", "num_nodes": "10", "seed": "0", "changes": ""}
+    points = [
+        keys | {"method": m, "round": str(r), "value": "0.9"} for m in ("fedavg", "local") for r in (0, 1)
+    ]
+    figure = drawn("weight_erosion", "figure2", "", pd.DataFrame(points), tmp_path, monkeypatch)
+    (axis,) = figure.axes
+    assert axis.get_title() == "distribution B, num_nodes 10"
+    ours, theirs = axis.lines[2:]  # of local training
+    assert list(ours.get_ydata()) == [0.9, 0.9]
+    assert theirs.get_color() == ours.get_color()
+    assert list(theirs.get_xdata()) == list(range(1, 31))
+    assert list(theirs.get_ydata())[:2] == [0.96963, 0.98373]

@@ -175,3 +175,18 @@ def test_one_seed_is_enough_where_it_decides_nothing() -> None:
     (pair,) = report.comparisons(table, table.findings[0], found)
     assert (pair.ours, pair.spread, pair.verdict) == (0.5, 0.0, "agrees")
     assert "| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |" in report.markdown(table, found)
+
+
+def test_a_metric_may_be_the_mean_of_several(tmp_path: Path) -> None:
+    """The weights of Weight Erosion, one metric for each node."""
+    weights = [(1, 0, 1.0), (1, 1, 0.5), (2, 0, 1.0), (2, 1, 0.0)]
+    lines = ["round,split,model,metric,value", "1,train,global,loss,7"]
+    lines += [f"{r},train,global,weight_{k},{value}" for r, k, value in weights]
+    (tmp_path / "metrics.csv").write_text("\n".join(lines) + "\n")
+    found = collect.curve(_weights_table(), tmp_path)
+    assert found.to_dict() == {1: 0.75, 2: 0.5}
+
+
+def _weights_table() -> PaperTable:
+    fields = vars(table_of("tiny", "table1")) | {"metric": "weight_*", "split": "train", "scale": 1.0}
+    return PaperTable(**fields)
