@@ -123,8 +123,9 @@ def _curves(table: PaperTable, curves: pd.DataFrame) -> Figure:
             axis.fill_between(stats.index, low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
             cell = dict(zip(table.keys, (*map(str, keys), str(value)), strict=True))
             points = [row for row in table.paper_curves() if agrees(row, cell)]
-            x, y = [int(row["round"]) for row in points], [float(row["paper_value"]) for row in points]
-            axis.plot(x, y, color=drawn.get_color(), linestyle=":", linewidth=1.4)
+            if points:
+                x, y = zip(*[(int(row["round"]), float(row["paper_value"])) for row in points], strict=True)
+                axis.plot(x, y, color=drawn.get_color(), linestyle=":", linewidth=1.4)
         axis.set_title(", ".join(titles), fontsize=9)
         if table.metric == "loss" and (own.y > 0).all():
             axis.set_yscale("log")
