@@ -64,9 +64,15 @@ class Examples:
         With a generator ``draws`` the inputs are augmented; without, they are as in a test.
         """
         rows = self.index[positions]
-        inputs, targets = self.inputs[rows].to(device), self.targets[rows].to(device)
-        if self.transform:
-            inputs = self.transform(inputs)
+        inputs, targets = self.rows(rows, device)
         if self.augment and draws:
             inputs = self.augment(inputs, draws)
         return inputs, targets
+
+    def rows(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the transformed inputs and the targets of these rows of the whole data set."""
+        inputs, targets = (
+            values.index_select(0, rows).to(device)  # values[rows] copies images byte by byte
+            for values in (self.inputs, self.targets)
+        )
+        return (self.transform(inputs) if self.transform else inputs), targets

@@ -136,10 +136,8 @@ class Stack:
         for now, length in zip(rows, lengths, strict=True):
             active = int((length > 0).sum())
             _keep_first(optimizer, active)
-            flat = now[:active].flatten()
-            inputs, targets = data.inputs[flat].to(device), data.targets[flat].to(device)
-            inputs = data.transform(inputs) if data.transform else inputs
-            batch = [values.view(active, -1, *values.shape[1:]) for values in (inputs, targets)]
+            filled = data.rows(now[:active].flatten(), device)
+            batch = [values.view(active, -1, *values.shape[1:]) for values in filled]
             if int(length[:active].min()) < now.shape[1]:
                 present = torch.arange(now.shape[1]) < length[:active, None]
                 batch.append(present.to(parameters[0]))

@@ -151,7 +151,9 @@ class InlineGrid(Grid):
             self.together = None
             raise _GivenUp from error
         in_time = timeout is None or time.monotonic() - started <= timeout
-        return [_delivered(reply) for reply in replies] if in_time else []
+        for reply in replies:
+            _stamp(reply)
+        return replies if in_time else []
 
     def _context(self, node_id: int) -> Context:
         if node_id not in self._contexts:
