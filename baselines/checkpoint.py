@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import Grid
 
 from strategies import Grouped, PseudoGradientStrategy, Scaffold
-from strategies.arrays import view
 
 from .errors import UserError
 from .experiment import Experiment
 from .identity import identity
+from .packing import packed, unpacked
 
 LATEST = Path("checkpoint") / "latest.pt"
-RECORDS = {record.__name__: record for record in (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)}
 
 
 @runtime_checkable
@@ -68,7 +67,7 @@ class Checkpoint:
         target = folder / LATEST
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_suffix(".tmp")
-        fields = {name: _packed(getattr(self, name)) for name in self.__dataclass_fields__}
+        fields = {name: packed(getattr(self, name)) for name in self.__dataclass_fields__}
         with open(fresh, "wb") as file:
             torch.save(fields, file)
             file.flush()
@@ -82,7 +81,7 @@ def load(folder: Path) -> Checkpoint | None:
     if not path.exists():
         return None
     fields = torch.load(path, weights_only=True)
-    return Checkpoint(**{name: _unpacked(value) for name, value in fields.items()})
+    return Checkpoint(**{name: unpacked(value) for name, value in fields.items()})
 
 
 def discard(folder: Path) -> None:
@@ -163,30 +162,3 @@ def _nodes_remember(this: Experiment) -> bool:
     strategy = this.strategy()
     inner = strategy.inner if isinstance(strategy, Grouped) else strategy
     return isinstance(inner, Scaffold) or this.training.keep_optimizer
-
-
-# ---- Flower's records as plain containers of tensors, which torch reads without running code -------
-
-
-def _packed(value: Any) -> Any:
-    if isinstance(value, Array):
-        return torch.from_numpy(view(value).copy())
-    if type(value).__name__ in RECORDS:
-        return {type(value).__name__: {name: _packed(item) for name, item in value.items()}}
-    if isinstance(value, dict):
-        return {"dict": {key: _packed(item) for key, item in value.items()}}
-    if isinstance(value, list | tuple):
-        return type(value)(_packed(item) for item in value)
-    return value
-
-
-def _unpacked(value: Any) -> Any:
-    if isinstance(value, dict):
-        ((kind, items),) = value.items()
-        content = {key: _unpacked(item) for key, item in items.items()}
-        if kind == "ArrayRecord":
-            return ArrayRecord({name: Array(tensor.numpy()) for name, tensor in content.items()})
-        return RECORDS[kind](content) if kind in RECORDS else content
-    if isinstance(value, list | tuple):
-        return type(value)(_unpacked(item) for item in value)
-    return value

@@ -21,7 +21,7 @@ from baselines import cells
 from baselines.cells import PaperTable
 from baselines.errors import UserError
 
-from . import collect, report
+from . import collect, numbers, report
 from .display import Display
 from .estimate import Calibration, told
 from .plan import SCALES, Trial, plan, select, table_of
@@ -78,7 +78,7 @@ def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path,
     for trial in trials:
         if not trial.changes:
             configs.setdefault(tuple(trial.cell.keys.values()), set()).add(trial.config)
-    results = report.ours(table, rows, configs)
+    results = numbers.ours(table, rows, configs)
     out.print(f"{len(results)} of {len(table.cells())} cells: {report.write(table, results, folder)}")
     from . import picture  # matplotlib takes a second
 

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from baselines.cells import PaperTable, agrees
 
-from .report import Results, subject
+from .numbers import Results
+from .report import subject
 
 OURS, PAPER = "tab:blue", "black"
 COLUMNS = 3  # of panels

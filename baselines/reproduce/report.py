@@ -1,157 +1,20 @@
-"""Paper beside ours: the cells with their means, spreads and differences, and the paper's findings.
+"""Paper beside ours as Markdown: the cells with their means, spreads and differences, and the findings."""
 
-Of a cell's rows those at the paper's own setting count; where there are none, those that depart from it in
-the same way and have the most rounds, and the departure is printed with them.
-"""
-
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+from baselines.cells import Cell, PaperTable
 
-from baselines.cells import Cell, PaperTable, agrees, texts
+from .findings import VERDICTS, Comparison, comparisons
+from .numbers import Ours, Results
 
-from .collect import less_is_better
-
-VERDICTS = ("agrees", "disagrees", "cannot tell", "missing")
 EXPLAINED = """A finding is compared in each pair of cells that it speaks of. "Cannot tell": the difference
 of the means is within the spread, the root of the sum of both variances over seeds, or the spread is not
 known, of a single seed. "Ahead": in so many of the pairs that were run the difference has the finding's
 sign.
 
 """
-
-
-@dataclass(frozen=True)
-class Ours:
-    """Our number for one cell.
-
-    Parameters
-    ----------
-    values : one per seed
-    changes : in what it departs from the paper's setting; empty where it does not
-    earlier : whether it was measured under a configuration that the cell no longer has
-    seeded : whether the seed decides anything
-    """
-
-    values: tuple[float, ...]
-    changes: str
-    earlier: bool = False
-    seeded: bool = True
-
-    @property
-    def mean(self) -> float:
-        """The mean over the seeds."""
-        return sum(self.values) / len(self.values)
-
-    @property
-    def std(self) -> float | None:
-        """The standard deviation over the seeds; None of a single one."""
-        return float(pd.Series(self.values).std()) if len(self.values) > 1 else None
-
-    @property
-    def spread(self) -> float | None:
-        """The same; 0 of a single seed that decides nothing."""
-        return self.std if self.seeded else self.std or 0.0
-
-    @property
-    def note(self) -> str:
-        """What a reader must be told beside the number."""
-        reduced = f"not the paper's setting: {self.changes}" if self.changes else ""
-        return "; ".join(filter(None, [reduced, "of an earlier configuration" if self.earlier else ""]))
-
-
-Results = dict[tuple[str, ...], Ours]
-
-
-def ours(table: PaperTable, rows: pd.DataFrame, configs: Mapping[tuple[str, ...], set[str]]) -> Results:
-    """Return our numbers by the values of the cells' keys.
-
-    ``configs`` are the hashes of the configurations that a cell has now, of those cells that are planned.
-    """
-    found: Results = {}
-    if rows.empty:
-        return found
-    for values, own in rows.groupby(list(table.keys), sort=False):
-        keys = tuple(map(str, values))
-        now = configs.get(keys, set())
-        own = own.assign(
-            earlier=~own.config.isin(now) & bool(now) & (own.changes == ""),
-            rounds=own.rounds.astype(int),
-            departs=own.changes != "",
-        )
-        first = own.sort_values(["earlier", "departs", "rounds"], ascending=[True, True, False]).iloc[0]
-        chosen = own[(own.changes == first.changes) & (own.earlier == first.earlier)]
-        numbers = tuple(chosen.value.astype(float))
-        found[keys] = Ours(numbers, str(first.changes), bool(first.earlier), table.seeded)
-    return found
-
-
-# ---- the paper's findings --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One pair of cells that a finding speaks of.
-
-    Parameters
-    ----------
-    keys : what both have in common
-    paper : how much better the better one is in the paper; None where a number is missing
-    ours : the same with us; None where one has not been run, or they were run in different settings
-    spread : sqrt(s_A^2 + s_B^2) over the seeds; None with a single seed of either
-    """
-
-    keys: dict[str, str]
-    paper: float | None
-    ours: float | None
-    spread: float | None
-
-    @property
-    def verdict(self) -> str:
-        """Whether ours agrees, disagrees, or cannot tell within the spread."""
-        if self.ours is None:
-            return "missing"
-        if self.spread is None or abs(self.ours) <= self.spread:
-            return "cannot tell"
-        return "agrees" if self.ours > 0 else "disagrees"
-
-
-def comparisons(table: PaperTable, finding: Mapping[str, Any], results: Results) -> Iterator[Comparison]:
-    """Yield every pair of cells that differ in the finding's column alone."""
-    cells = {tuple(cell.keys.values()): cell for cell in table.cells()}
-    column, sign = finding["column"], -1 if less_is_better(table) else 1
-    for cell in cells.values():
-        if cell.keys[column] != str(finding["better"]) or not agrees(cell.keys, finding.get("where", {})):
-            continue
-        for value in texts(finding["worse"]):
-            other = cells.get(tuple({**cell.keys, column: value}.values()))
-            if other is None:
-                continue
-            a, b = (results.get(tuple(one.keys.values())) for one in (cell, other))
-            rest = {key: text for key, text in cell.keys.items() if key != column}
-            if len(texts(finding["worse"])) > 1:
-                rest["against"] = value
-            yield _compared(rest, sign, (cell, other), (a, b))
-
-
-def _compared(
-    keys: dict[str, str], sign: int, cells: tuple[Cell, Cell], found: tuple[Ours | None, Ours | None]
-) -> Comparison:
-    (better, worse), (a, b) = cells, found
-    paper = None
-    if better.paper_mean is not None and worse.paper_mean is not None:
-        paper = sign * (better.paper_mean - worse.paper_mean)
-    if a is None or b is None or a.changes != b.changes:
-        return Comparison(keys, paper, None, None)
-    spread = None if a.spread is None or b.spread is None else math.hypot(a.spread, b.spread)
-    return Comparison(keys, paper, sign * (a.mean - b.mean), spread)
-
-
-# ---- Markdown --------------------------------------------------------------------------------------
 
 
 def markdown(table: PaperTable, results: Results) -> str:

@@ -1,5 +1,6 @@
 """A run that is killed and resumed ends in the same files as one that is not."""
 
+import io
 import json
 import random
 import signal
@@ -9,11 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from checkout import ROOT
 from filelock import FileLock
-from flwr.app import Context, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, Strategy
 from omegaconf import OmegaConf
 from runs import App, played
@@ -22,6 +24,7 @@ from baselines import checkpoint, config, run
 from baselines.errors import UserError
 from baselines.experiment import Experiment
 from baselines.identity import identity
+from baselines.packing import packed, unpacked
 
 SMALL = "num_nodes=4 rounds=6 checkpoint_every=2"
 METHODS = {
@@ -86,8 +89,38 @@ def test_resumed_is_uninterrupted(overrides: str, tmp_path: Path) -> None:
 
 
 def assert_equal(ours: object, theirs: object) -> None:
-    packed = [checkpoint._packed(value) for value in (ours, theirs)]
+    packed = [packed(value) for value in (ours, theirs)]
     torch.testing.assert_close(*packed, rtol=0, atol=0)
+
+
+def test_records_are_packed_without_loss() -> None:
+    values = [np.arange(6, dtype=np.float64).reshape(2, 3).T, np.array(3), np.zeros((0, 2), np.float32)]
+    record = RecordDict(
+        {
+            "arrays": ArrayRecord({f"array{i}": Array(value) for i, value in enumerate(values)}),
+            "metrics": MetricRecord({"n": 3, "x": [0.1, 0.2]}),
+            "config": ConfigRecord({"name": "a", "flag": True, "raw": b"bytes"}),
+        }
+    )
+    state = {
+        "nodes": {3: record},
+        "members": {"group0": (0, 2)},
+        "iterates": [(torch.ones(2), None)],
+        "empty": {},
+    }
+    stored = io.BytesIO()
+    torch.save(packed(state), stored)
+    stored.seek(0)
+    found = unpacked(torch.load(stored, weights_only=True))
+    assert list(found["nodes"][3]) == ["arrays", "metrics", "config"]
+    for name in ("metrics", "config"):
+        assert found["nodes"][3][name] == record[name]
+    arrays = found["nodes"][3]["arrays"]
+    for i, value in enumerate(values):
+        kept = arrays[f"array{i}"].numpy()
+        assert (kept.dtype, kept.shape, kept.tolist()) == (value.dtype, value.shape, value.tolist())
+    assert (found["members"], found["empty"]) == ({"group0": (0, 2)}, {})
+    assert_equal(found["iterates"], state["iterates"])
 
 
 def test_the_nodes_states_are_part_of_it(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from baselines.reproduce import picture
+from baselines.reproduce.numbers import Ours, Results
 from baselines.reproduce.plan import table_of
-from baselines.reproduce.report import Ours, Results
 
 TABLES = [("weight_erosion", "table2"), ("gma", "figure4_2a"), ("selective", "figures7_1_to_7_3")]
 

@@ -6,9 +6,10 @@ import pandas as pd
 import pytest
 
 from baselines.cells import PaperTable
-from baselines.reproduce import collect, report
+from baselines.reproduce import collect, numbers, report
+from baselines.reproduce.findings import Comparison, comparisons
+from baselines.reproduce.numbers import Ours, Results
 from baselines.reproduce.plan import plan, select, table_of
-from baselines.reproduce.report import Ours
 
 pytestmark = pytest.mark.usefixtures("papers")
 KEYS = {"a": ("0.2", "fedexp"), "b": ("0.2", "fedavg"), "c": ("0.1", "fedavg")}
@@ -32,9 +33,9 @@ def rows(*found: tuple[str, int, float, str, str]) -> pd.DataFrame:
     )
 
 
-def ours(*found: tuple[str, int, float, str, str], now: str = "new") -> report.Results:
+def ours(*found: tuple[str, int, float, str, str], now: str = "new") -> Results:
     configs = {keys: {now} for keys in KEYS.values()}
-    return report.ours(table_of("tiny", "table1"), rows(*found), configs)
+    return numbers.ours(table_of("tiny", "table1"), rows(*found), configs)
 
 
 def test_mean_and_spread_over_seeds() -> None:
@@ -59,9 +60,9 @@ def test_a_number_of_an_earlier_configuration_says_so_and_gives_way() -> None:
     assert ours(old, ("a", 1, 91.0, "", "new"))[KEYS["a"]] == Ours((91.0,), "")
 
 
-def findings(*found: tuple[str, int, float, str, str]) -> report.Comparison:
+def findings(*found: tuple[str, int, float, str, str]) -> Comparison:
     table = table_of("tiny", "table1")
-    (pair,) = report.comparisons(table, table.findings[0], ours(*found))
+    (pair,) = comparisons(table, table.findings[0], ours(*found))
     return pair
 
 
@@ -85,7 +86,7 @@ def test_less_loss_is_better() -> None:
     table = table_of("tiny", "figure1")
     cells = {("fedavg",): Ours((0.5, 0.6), ""), ("bad",): Ours((2.0, 2.1), "")}
     finding = {"text": "", "column": "method", "better": "fedavg", "worse": "bad"}
-    (pair,) = report.comparisons(table, finding, cells)
+    (pair,) = comparisons(table, finding, cells)
     assert pair.ours == pytest.approx(1.5)
     assert pair.verdict == "agrees"
 
@@ -171,8 +172,8 @@ def test_a_measure_takes_the_place_of_a_metric(tmp_path: Path) -> None:
 
 def test_one_seed_is_enough_where_it_decides_nothing() -> None:
     table = PaperTable(**{**vars(table_of("tiny", "table1")), "seeded": False})
-    found = report.ours(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
-    (pair,) = report.comparisons(table, table.findings[0], found)
+    found = numbers.ours(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
+    (pair,) = comparisons(table, table.findings[0], found)
     assert (pair.ours, pair.spread, pair.verdict) == (0.5, 0.0, "agrees")
     assert "| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |" in report.markdown(table, found)
 

@@ -1,0 +1,77 @@
+"""Our number for a cell, out of the rows that there are of it.
+
+Of a cell's rows those at the paper's own setting count; where there are none, those that depart from it in
+the same way and have the most rounds, and the departure is printed with them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from baselines.cells import PaperTable
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Our number for one cell.
+
+    Parameters
+    ----------
+    values : one per seed
+    changes : in what it departs from the paper's setting; empty where it does not
+    earlier : whether it was measured under a configuration that the cell no longer has
+    seeded : whether the seed decides anything
+    """
+
+    values: tuple[float, ...]
+    changes: str
+    earlier: bool = False
+    seeded: bool = True
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds."""
+        return sum(self.values) / len(self.values)
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation over the seeds; None of a single one."""
+        return float(pd.Series(self.values).std()) if len(self.values) > 1 else None
+
+    @property
+    def spread(self) -> float | None:
+        """The same; 0 of a single seed that decides nothing."""
+        return self.std if self.seeded else self.std or 0.0
+
+    @property
+    def note(self) -> str:
+        """What a reader must be told beside the number."""
+        reduced = f"not the paper's setting: {self.changes}" if self.changes else ""
+        return "; ".join(filter(None, [reduced, "of an earlier configuration" if self.earlier else ""]))
+
+
+Results = dict[tuple[str, ...], Ours]
+
+
+def ours(table: PaperTable, rows: pd.DataFrame, configs: Mapping[tuple[str, ...], set[str]]) -> Results:
+    """Return our numbers by the values of the cells' keys.
+
+    ``configs`` are the hashes of the configurations that a cell has now, of those cells that are planned.
+    """
+    found: Results = {}
+    if rows.empty:
+        return found
+    for values, own in rows.groupby(list(table.keys), sort=False):
+        keys = tuple(map(str, values))
+        now = configs.get(keys, set())
+        own = own.assign(
+            earlier=~own.config.isin(now) & bool(now) & (own.changes == ""),
+            rounds=own.rounds.astype(int),
+            departs=own.changes != "",
+        )
+        first = own.sort_values(["earlier", "departs", "rounds"], ascending=[True, True, False]).iloc[0]
+        chosen = own[(own.changes == first.changes) & (own.earlier == first.earlier)]
+        numbers = tuple(chosen.value.astype(float))
+        found[keys] = Ours(numbers, str(first.changes), bool(first.earlier), table.seeded)
+    return found
