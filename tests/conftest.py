@@ -1,6 +1,8 @@
 """Fixtures that every test may use."""
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,15 @@ ROOT = Path(__file__).resolve().parents[1]
 def one_thread() -> None:
     """Use one torch thread, as runs do: results are equal to the bit only for equal threads."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Put the level back that a run on Ray, or a benchmark, has changed: other tests read the log."""
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,9 @@ def seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> flo
     """Return the seconds of a round, the median of all but the first."""
     from flwr.simulation import run_simulation
 
-    logging.getLogger("flwr").setLevel(logging.ERROR)
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
     this = experiment.load(setting)
     strategy = _Timed(min_available_nodes=this.cfg.num_nodes)
@@ -39,15 +41,18 @@ def seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> flo
     def main(grid: Grid, context: Context) -> None:
         strategy.start(grid, this.initial_arrays(), num_rounds=rounds + 1)
 
-    run_simulation(
-        server_app,
-        _client_app(setting, client_of),
-        this.cfg.num_nodes,
-        backend_config={
-            "init_args": {"num_cpus": workers, "log_to_driver": False},
-            "client_resources": {"num_cpus": 1, "num_gpus": 0},
-        },
-    )
+    try:
+        run_simulation(
+            server_app,
+            _client_app(setting, client_of),
+            this.cfg.num_nodes,
+            backend_config={
+                "init_args": {"num_cpus": workers, "log_to_driver": False},
+                "client_resources": {"num_cpus": 1, "num_gpus": 0},
+            },
+        )
+    finally:
+        logger.setLevel(level)
     return median(after - before for before, after in pairwise(strategy.starts[1:]))
 
 
