@@ -80,21 +80,22 @@ def _along(table: PaperTable, results: Results) -> Figure:
     others = [key for key in table.keys if key != table.x]
     panel_key, line_key = (others[0], others[1:]) if len(others) > 1 else (None, others)
     panels = list(table.keys[panel_key]) if panel_key else [""]
+    cells = table.cells()
+    names = [" ".join(cell.keys[key] for key in line_key) or "ours" for cell in cells]
+    colors = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(names))}
     figure, axes = _panels(len(panels))
     for axis, panel in zip(axes, panels, strict=True):
         lines: dict[str, list[tuple[int, float, float]]] = {}
         printed: dict[str, list[tuple[int, float]]] = {}
-        for cell in table.cells():
+        for cell, label in zip(cells, names, strict=True):
             if panel_key and cell.keys[panel_key] != panel:
                 continue
-            label = " ".join(cell.keys[key] for key in line_key) or "ours"
             place = ticks.index(cell.keys[table.x])
             if found := results.get(tuple(cell.keys.values())):
                 lines.setdefault(label, []).append((place, found.mean, found.std or 0.0))
             if cell.paper_mean is not None:
                 printed.setdefault(label, []).append((place, cell.paper_mean))
-        for number, label in enumerate(dict.fromkeys([*lines, *printed])):
-            color = f"C{number}"
+        for label, color in colors.items():
             if label in lines:
                 x, mean, std = zip(*lines[label], strict=True)
                 axis.errorbar(x, mean, yerr=std, marker="o", markersize=4, color=color, label=label)
