@@ -178,9 +178,9 @@ def test_a_run_that_fails_says_so_and_leaves_what_it_has(tmp_path: Path) -> None
 
 def test_nodes_that_are_left_out_are_named_on_the_terminal(tmp_path: Path) -> None:
     """Hydra's own logging would silence every logger that exists when a run begins."""
-    command = [sys.executable, "-m", "baselines.run", "rounds=1", "num_nodes=2", "client.optimizer.lr=1e38"]
-    done = subprocess.run(
-        [*command, f"hydra.run.dir={tmp_path}"], cwd=config.ROOT, capture_output=True, text=True, check=False
-    )
+    overrides = ["rounds=1", "num_nodes=2", "client.optimizer.lr=1e38", f"hydra.run.dir={tmp_path}"]
+    command = [sys.executable, "-m", "baselines.run", *overrides]
+    done = subprocess.run(command, cwd=config.ROOT, capture_output=True, text=True, check=False)
     for partition_id in (0, 1):
-        assert f"partition {partition_id} left out: sent NaN or infinite values" in done.stderr + done.stdout
+        said = f"partition {partition_id} left out: sent NaN or infinite values"
+        assert said in done.stderr + done.stdout
