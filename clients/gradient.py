@@ -110,7 +110,8 @@ class Gradient:
             if node.target is torch.ops.aten.detach.default:
                 node.replace_all_uses_with(node.args[0])
         graph.graph.eliminate_dead_code()
-        graph.graph.set_codegen(CodeGen())  # type: ignore[no-untyped-call]  # the traced one folds and unfolds its arguments at every call
+        # The codegen that comes with a trace folds and unfolds its arguments at every call.
+        graph.graph.set_codegen(CodeGen())  # type: ignore[no-untyped-call]
         graph.recompile()
         forward = graph.forward
 

@@ -190,8 +190,10 @@ def _plan(training: LocalTraining, turns: Sequence[Turn]) -> tuple[Tensor, Tenso
     for turn in turns:
         size = len(turn.node.train)
         draws = torch.Generator().manual_seed(turn.seed)
-        whole = [torch.arange(size)] * training.steps(size)
-        positions = whole if training.whole(size) else list(training.positions(size, draws))
+        if training.whole(size):
+            positions = [torch.arange(size)] * training.steps(size)
+        else:
+            positions = list(training.positions(size, draws))
         batches.append(pad_sequence([turn.node.train.index[each] for each in positions]).T)
         counts.append(torch.tensor([len(each) for each in positions]))
     rows = batches[0].new_zeros(len(batches[0]), len(turns), max(each.shape[1] for each in batches))

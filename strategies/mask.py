@@ -26,6 +26,11 @@ class Mask(ABC):
 
     min_nodes: ClassVar[int] = 1
 
+    @property
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether every factor is 1; then a round is, bit for bit, one without a mask."""
+
     @abstractmethod
     def factor(self, deltas: Tensor, scratch: Tensor) -> Tensor:
         """Return the factor per coordinate [B] from the pseudo-gradients [K, B] of some coordinates.
@@ -38,6 +43,8 @@ class Mask(ABC):
 
         The factors are None where all of them are 1.
         """
+        if self.idle:
+            return updates.mean(weights), None
         deltas = updates.deltas
         mean, factors = torch.empty_like(deltas[0]), torch.empty_like(deltas[0])
         scratch = torch.empty_like(deltas[:, :SIZE])
@@ -52,13 +59,11 @@ class Mask(ABC):
 class NoMask(Mask):
     """m = 1 everywhere."""
 
+    idle = True
+
     def factor(self, deltas: Tensor, scratch: Tensor) -> Tensor:
         """Return ones."""
         return torch.ones_like(deltas[0])
-
-    def with_mean(self, updates: Updates, weights: Tensor) -> tuple[Tensor, None]:
-        """Return the mean alone: nothing is masked."""
-        return updates.mean(weights), None
 
 
 @dataclass(frozen=True)
@@ -77,16 +82,15 @@ class AndMask(Mask):
         """Refuse a threshold outside [0, 1]."""
         require(0 <= self.tau <= 1, "mask.tau", self.tau, "in [0, 1]")
 
+    @property
+    def idle(self) -> bool:
+        """Whether tau is 0."""
+        return self.tau == 0
+
     def factor(self, deltas: Tensor, scratch: Tensor) -> Tensor:
         """Return 1 where the nodes agree, else 0."""
         counted, least = self._count(deltas, scratch)
         return counted.ge_(least)
-
-    def with_mean(self, updates: Updates, weights: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the mean and the factors; with tau = 0 the mean alone, bit for bit as without a mask."""
-        if self.tau == 0:
-            return updates.mean(weights), None
-        return super().with_mean(updates, weights)
 
     def _count(self, deltas: Tensor, scratch: Tensor) -> tuple[Tensor, float]:
         """Return K A_j and the least of it that counts as agreement.

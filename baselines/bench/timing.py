@@ -1,5 +1,6 @@
 """Contenders that take turns, and the medians and ratios of what they measured."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -32,6 +33,16 @@ def alternate(contenders: Mapping[str, Callable[[], Measured]], repeats: int) ->
         for name, measure in contenders.items():
             found[name].append(measure())
     return found
+
+
+def round_seconds(one_round: Callable[[], object], rounds: int) -> float:
+    """Return the seconds of a round: the median of all but the first."""
+    seconds = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        one_round()
+        seconds.append(time.perf_counter() - started)
+    return median(seconds[1:])
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:

@@ -3,9 +3,7 @@
 Limit: the 20 nodes' 20 gradient steps as a loop of ``addmm_``, and FedExP's server step by hand.
 """
 
-import time
 from dataclasses import dataclass
-from statistics import median
 
 import torch
 from torch import Tensor
@@ -17,7 +15,7 @@ from . import runs
 from .peers import flower, pfl_research, present
 from .plain import Client
 from .report import Row, compared
-from .timing import Contenders, alternate
+from .timing import Contenders, alternate, round_seconds
 from .workload import Workload
 
 SETTING = "experiment=fedexp/synthetic strategy=fedexp step_size.epsilon=0 strategy.average_last=1"
@@ -85,12 +83,7 @@ class Addmm:
         """Return the seconds of a round: the median of all but the first."""
         torch.set_num_threads(1)
         self.w.zero_()
-        seconds = []
-        for _ in range(self.rounds):
-            started = time.perf_counter()
-            self._round()
-            seconds.append(time.perf_counter() - started)
-        return median(seconds[1:])
+        return round_seconds(self._round, self.rounds)
 
     def _round(self) -> None:
         moved = torch.empty(len(self.problems), *self.w.shape, dtype=self.w.dtype)

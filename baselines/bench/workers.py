@@ -1,10 +1,8 @@
 """lenet-ray: our program on Ray with two workers, beside two plain loops in two processes."""
 
 import multiprocessing
-import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 import torch
@@ -15,7 +13,7 @@ from . import runs
 from .peers import flower, present
 from .plain import Client, train_round
 from .report import Row, compared
-from .timing import Contenders, alternate
+from .timing import Contenders, alternate, round_seconds
 from .workload import Workload
 
 Arrays = dict[str, np.ndarray]
@@ -83,12 +81,7 @@ class Processes:
 
     def __call__(self) -> float:
         """Return the seconds of a round: the median of all but the first."""
-        seconds = []
-        for _ in range(self.rounds):
-            started = time.perf_counter()
-            self._round()
-            seconds.append(time.perf_counter() - started)
-        return median(seconds[1:])
+        return round_seconds(self._round, self.rounds)
 
     def _round(self) -> None:
         pending = [

@@ -118,8 +118,9 @@ class InlineGrid(Grid):
 
     def load_node_states(self, states: dict[int, RecordDict]) -> None:
         """Give each node what it kept."""
+        node_ids = self.get_node_ids()
         for partition_id, state in states.items():
-            self._context(self.get_node_ids()[partition_id]).state = _fresh(state)
+            self._context(node_ids[partition_id]).state = _fresh(state)
 
     def _answer(self, message: Message) -> Message:
         """Let the addressed node handle a copy of the message, as if it had travelled."""

@@ -67,4 +67,4 @@ class PromptGrid(Grid):
         ttl: float | None = None,
     ) -> Message:
         """Make a message to one node."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+        return self.grid.create_message(content, message_type, dst_node_id, group_id, ttl)

@@ -1,12 +1,13 @@
 """Runs of an experiment in this process, for tests."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 from flwr.app import Context, Message
 
-from baselines import experiment
+from baselines import experiment, run
 from baselines.apps import client_app_of
 from baselines.results import RunFolder
 from baselines.rounds import run_rounds
@@ -22,6 +23,15 @@ def played(overrides: str, folder: Path, wrap: Callable[[App], App] = lambda app
     app = wrap(client_app_of(overrides))
     run_rounds(this, InlineGrid(app, this.cfg.num_nodes), RunFolder(folder, this))  # type: ignore[arg-type]
     return metrics_in(folder)
+
+
+def launch(*arguments: str) -> int:
+    """Run ``python -m baselines.run`` in this process; return the exit status."""
+    before, sys.argv = sys.argv, ["run", *arguments]
+    try:
+        return run.main()
+    finally:
+        sys.argv = before
 
 
 def metrics_in(folder: Path) -> pd.DataFrame:

@@ -18,9 +18,9 @@ from filelock import FileLock
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, Strategy
 from omegaconf import OmegaConf
-from runs import App, played
+from runs import App, launch, played
 
-from baselines import checkpoint, config, run
+from baselines import checkpoint, config
 from baselines.errors import UserError
 from baselines.experiment import Experiment
 from baselines.identity import identity
@@ -217,14 +217,6 @@ def test_a_strategy_without_a_state_cannot_be_resumed() -> None:
     with pytest.raises(UserError, match="FedAvg has no state_dict to continue from"):
         checkpoint.check(Stock("checkpoint_every=2"), gives_node_states=True)
     checkpoint.check(Stock(""), gives_node_states=True)
-
-
-def launch(*arguments: str) -> int:
-    before, sys.argv = sys.argv, ["run", *arguments]
-    try:
-        return run.main()
-    finally:
-        sys.argv = before
 
 
 def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,25 +1,16 @@
 """What a run leaves on disk, and what is made of it."""
 
 import json
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
-from runs import curve, metrics_in, played
+from runs import curve, launch, metrics_in, played
 
-from baselines import compare, run
+from baselines import compare
 
 SETTING = "num_nodes=4 rounds=3 nodes_per_round=3 node_test_fraction=0.2 strategy=fedexp"
-
-
-def launch(*arguments: str) -> int:
-    before, sys.argv = sys.argv, ["run", *arguments]
-    try:
-        return run.main()
-    finally:
-        sys.argv = before
 
 
 @pytest.fixture(scope="module")
