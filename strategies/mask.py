@@ -32,10 +32,10 @@ class Mask(ABC):
         """Whether every factor is 1; then a round is, bit for bit, one without a mask."""
 
     @abstractmethod
-    def factor(self, deltas: Tensor, scratch: Tensor) -> Tensor:
-        """Return the factor per coordinate [B] from the pseudo-gradients [K, B] of some coordinates.
+    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        """Write to ``out`` the factor per coordinate [B] of the pseudo-gradients [K, B] there.
 
-        ``scratch``, of the same shape, may be overwritten: a fresh one would cost more than the rest.
+        ``scratch``, of the deltas' shape, may be overwritten: a fresh one would cost more than the rest.
         """
 
     def with_mean(self, updates: Updates, weights: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -50,8 +50,8 @@ class Mask(ABC):
         scratch = torch.empty_like(deltas[:, :SIZE])
         for columns, alpha in updates.pieces(weights):
             piece = deltas[:, columns]
-            mean[columns] = alpha @ piece
-            factors[columns] = self.factor(piece, scratch[:, : piece.shape[1]])
+            torch.mv(piece.T, alpha, out=mean[columns])
+            self.factor(piece, scratch[:, : piece.shape[1]], factors[columns])
         return mean, factors
 
 
@@ -61,9 +61,9 @@ class NoMask(Mask):
 
     idle = True
 
-    def factor(self, deltas: Tensor, scratch: Tensor) -> Tensor:
-        """Return ones."""
-        return torch.ones_like(deltas[0])
+    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        """Write ones."""
+        out.fill_(1)
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class AndMask(Mask):
         """Whether tau is 0."""
         return self.tau == 0
 
-    def factor(self, deltas: Tensor, scratch: Tensor) -> Tensor:
-        """Return 1 where the nodes agree, else 0."""
+    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        """Write 1 where the nodes agree, else 0."""
         counted, least = self._count(deltas, scratch)
-        return counted.ge_(least)
+        torch.ge(counted, least, out=out)
 
     def _count(self, deltas: Tensor, scratch: Tensor) -> tuple[Tensor, float]:
         """Return K A_j and the least of it that counts as agreement.
@@ -108,9 +108,9 @@ class AgreementMask(AndMask):
     pseudo-gradient is multiplied by a positive number.
     """
 
-    def factor(self, deltas: Tensor, scratch: Tensor) -> Tensor:
-        """Return 1 where the nodes agree, else how far they do."""
+    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        """Write 1 where the nodes agree, else how far they do."""
         counted, least = self._count(deltas, scratch)
         nodes = float(len(deltas))
         # -K A_j <= -least becomes -K: one pass where a comparison and a choice would be three
-        return torch.threshold_(counted.copysign_(-1.0), -least, -nodes).div_(-nodes)
+        torch.div(torch.threshold_(counted.neg_(), -least, -nodes), -nodes, out=out)
