@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from strategies import protocol
-from strategies.arrays import view
+from strategies.arrays import pack, view
 from strategies.seeding import Purpose, torch_seed
 
 from .control_variate import ControlVariate
@@ -116,7 +116,8 @@ class Turn:
         metrics[protocol.CLIENT_SECONDS] = seconds
         metrics[protocol.NUM_EXAMPLES] = len(self.node.train)
         metrics[protocol.PARTITION_ID] = self.partition_id
-        arrays = {protocol.ARRAYS: ArrayRecord(model.state_dict())}
+        state = {name: pack(tensor.numpy(force=True)) for name, tensor in model.state_dict().items()}
+        arrays = {protocol.ARRAYS: ArrayRecord(state)}
         return _reply(self.message, metrics, dict(ChainMap(arrays, *records)))
 
 

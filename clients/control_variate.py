@@ -7,12 +7,12 @@ Flower's ``context.state``, so it stays at the node and goes from round to round
 from collections.abc import Sequence
 
 import torch
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, RecordDict
 from torch import Tensor
 from torch.nn import Parameter
 
 from strategies import protocol
-from strategies.arrays import view
+from strategies.arrays import pack, view
 
 from .corrections import Correction
 
@@ -65,8 +65,9 @@ class ControlVariate(Correction):
         return {protocol.CONTROL: self._record(changes)}
 
     def _record(self, tensors: Sequence[Tensor]) -> ArrayRecord:
-        arrays = [Array(tensor.detach().cpu().numpy()) for tensor in tensors]
-        return ArrayRecord(dict(zip(self.names, arrays, strict=True)))
+        return ArrayRecord(
+            {name: pack(tensor.numpy(force=True)) for name, tensor in zip(self.names, tensors, strict=True)}
+        )
 
 
 def _tensors(record: ArrayRecord, named: dict[str, Parameter]) -> list[Tensor]:

@@ -6,7 +6,6 @@ replayed without autograd: the same operations in the same order, hence the same
 """
 
 import logging
-import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -14,9 +13,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.fx.graph import CodeGen
 
 from .examples import Examples
+from .replay import replay
 from .tasks import Task
 
 logger = logging.getLogger("flwr.clients")
@@ -97,23 +96,16 @@ class Gradient:
             return [*gradients, *sums.values()]
 
         random_state = torch.get_rng_state()
+        tensors = [*(p.detach() for p in parameters), *batch]
         try:
-            graph = make_fx(flat)(*(p.detach() for p in parameters), *batch)
+            forward = replay(make_fx(flat)(*tensors), tensors)
         except RuntimeError as error:  # e.g. the value of a tensor decides what is computed
             logger.debug("not traced: %s", error)
             return self._eager
         finally:
             torch.set_rng_state(random_state)
-        for node in list(graph.graph.nodes):
-            if node.op == "call_function" and not _replayable(node.target):
-                return self._eager
-            if node.target is torch.ops.aten.detach.default:
-                node.replace_all_uses_with(node.args[0])
-        graph.graph.eliminate_dead_code()
-        # The codegen that comes with a trace folds and unfolds its arguments at every call.
-        graph.graph.set_codegen(CodeGen())  # type: ignore[no-untyped-call]
-        graph.recompile()
-        forward = graph.forward
+        if forward is None:
+            return self._eager
 
         def step(
             parameters: Sequence[Tensor], *batch: Tensor
@@ -164,11 +156,3 @@ def full_gradient(model: nn.Module, examples: Examples, task: Task, batch_size: 
         for sum_, g in zip(total, torch.autograd.grad(loss, parameters), strict=True):
             sum_.add_(g, alpha=len(targets) / size)
     return total
-
-
-def _replayable(operation: object) -> bool:
-    """Say whether an operation depends on its arguments alone and changes none of them."""
-    if not isinstance(operation, torch._ops.OpOverload):
-        return operation is operator.getitem  # takes one of an operation's several outputs
-    random = torch.Tag.nondeterministic_seeded in operation.tags
-    return not random and not operation._schema.is_mutable

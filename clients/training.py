@@ -65,6 +65,9 @@ class LocalTraining:
             ) from error
         for name, value in group.items():  # torch lets NaN through
             require(True, f"client.optimizer.{name}", value, "a number")
+        if isinstance(self.optimizer, partial):  # Hydra's kind examines its target at every call
+            plain = partial(self.optimizer.func, *self.optimizer.args, **self.optimizer.keywords)
+            object.__setattr__(self, "optimizer", plain)
 
     @torch.no_grad()
     def __call__(
@@ -108,7 +111,7 @@ class LocalTraining:
             step()
             for name, value in sums.items():
                 totals[name] = totals[name] + value if name in totals else value
-            seen += len(targets)
+            seen += targets.shape[0]
             steps += 1
             if end_epoch is not None and steps % per_epoch == 0:
                 end_epoch()
@@ -152,8 +155,12 @@ class LocalTraining:
 def bare_step(optimizer: Optimizer) -> Callable[[], None]:
     """Return the optimiser's step without the hooks that torch wraps around it for its profiler.
 
-    They cost more than the step itself on small models. Not public in torch, hence alone here.
+    They cost more than the step itself on small models, and so does asking, step by step, whether the
+    parameters are on an accelerator. Not public in torch, hence alone here.
     """
+    for group in optimizer.param_groups:
+        if group.get("foreach", False) is None and group["params"][0].device.type == "cpu":
+            group["foreach"] = False  # what None comes to
     return partial(inspect.unwrap(type(optimizer).step), optimizer)
 
 

@@ -112,7 +112,7 @@ class Layout:
             values = source[layer.columns].numpy()
             if not np.issubdtype(np.dtype(layer.dtype), np.floating):
                 values = values.round()
-            named[layer.name] = Array(values.reshape(layer.shape).astype(layer.dtype, copy=False))
+            named[layer.name] = arrays.pack(values.reshape(layer.shape).astype(layer.dtype, copy=False))
         return ArrayRecord(named)
 
     def mismatch(self, record: ArrayRecord, *, parameters_only: bool = False) -> str | None:

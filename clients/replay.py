@@ -1,0 +1,125 @@
+"""Replay: a recorded step as plain calls, with nothing around them.
+
+``make_fx`` records a step as a graph of ATen operations on tensors of fixed shapes. On a small model the
+calls cost more than the arithmetic, so that what can be left out of them is left out here; every operation
+that remains is the recorded one, on the same arguments: the same bits.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.graph import CodeGen
+from torch.fx.node import map_arg
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Values = dict[Node, Any]
+FILLED = ("ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full")  # by shape alone
+
+
+def replay(recorded: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., list[Tensor]] | None:
+    """Return a function that takes tensors of the arguments' shapes and computes what was recorded.
+
+    None where it could differ: the step draws random numbers or changes tensors in place. Call it under
+    ``torch.no_grad``.
+    """
+    graph = recorded.graph
+    if not all(_replayable(node) for node in graph.nodes):
+        return None
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
+        node.replace_all_uses_with(node.args[0])
+    graph.eliminate_dead_code()
+    values = _values(recorded, arguments)
+    constants = _fold(graph, values)
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload):
+            node.target = _direct(node, values) or node.target
+    # The codegen that comes with a trace folds and unfolds its arguments at every call.
+    graph.set_codegen(CodeGen())  # type: ignore[no-untyped-call]
+    recorded.recompile()
+    forward = recorded.forward
+    return (lambda *tensors: forward(*tensors, *constants)) if constants else forward
+
+
+def _replayable(node: Node) -> bool:
+    """Say whether an operation depends on its arguments alone and changes none of them."""
+    if node.op != "call_function":
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return node.target is operator.getitem  # takes one of an operation's several outputs
+    random = torch.Tag.nondeterministic_seeded in node.target.tags
+    return not random and not node.target._schema.is_mutable
+
+
+@torch.no_grad()
+def _values(recorded: GraphModule, arguments: Sequence[Tensor]) -> Values:
+    """Return what every operation yields on these arguments."""
+    interpreter = Interpreter(recorded, garbage_collect_values=False)
+    interpreter.run(*arguments)
+    return interpreter.env
+
+
+def _fold(graph: Graph, values: Values) -> list[Tensor]:
+    """Make what depends on shapes alone further arguments, and return them.
+
+    It is mostly the gradient of the loss by itself, on its way to the first operation that uses data.
+    """
+    constant = set[Node]()
+    for node in graph.nodes:
+        filled = isinstance(node.target, torch._ops.OpOverload) and _name(node) in FILLED
+        inputs = node.all_input_nodes
+        if filled or (node.op == "call_function" and inputs and constant.issuperset(inputs)):
+            constant.add(node)
+    operations = (node for node in graph.nodes if node.op != "placeholder")
+    first, folded = next(operations), list[Tensor]()
+    for node in [node for node in graph.nodes if node in constant]:
+        users = [user for user in node.users if user not in constant and user.op != "output"]
+        if users:  # what is returned is computed anew: whoever gets it may change it
+            with graph.inserting_before(first):
+                given = graph.placeholder(f"constant_{len(folded)}")
+            node.replace_all_uses_with(given, delete_user_cb=users.__contains__)
+            values[given] = values[node]
+            folded.append(values[node])
+    graph.eliminate_dead_code()
+    return folded
+
+
+def _name(node: Node) -> str:
+    assert isinstance(node.target, torch._ops.OpOverload)
+    return str(node.target.overloadpacket.__name__)
+
+
+@torch.no_grad()
+def _direct(node: Node, values: Values) -> Callable[..., Any] | None:
+    """Return torch's function of the operation's name, where that is this operation and no other.
+
+    An overload called by its own name converts its arguments twice.
+    """
+    function = getattr(torch, _name(node), None)
+    if not callable(function):
+        return None
+    called = _Operations()
+    try:
+        with called:
+            function(*map_arg(node.args, values.__getitem__), **map_arg(node.kwargs, values.__getitem__))
+    except (TypeError, RuntimeError):  # a function with other parameters
+        return None
+    return function if called.operations == [node.target] else None
+
+
+class _Operations(TorchDispatchMode):
+    """Notes the operations that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: list[object] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Note the operation and go on."""
+        self.operations.append(func)
+        return func(*args, **(kwargs or {}))
