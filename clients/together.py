@@ -26,7 +26,7 @@ from .training import LocalTraining, bare_step
 
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
 MOST_PARAMETERS = 1 << 27  # in one stack
-MOST_INPUTS = 1 << 20  # numbers in one step's inputs, so that they stay in the cache
+MOST_INPUTS = 1 << 19  # numbers in one step's inputs, so that they stay in the cache
 
 
 class Together:
@@ -186,7 +186,7 @@ def _plan(training: LocalTraining, turns: Sequence[Turn]) -> tuple[Tensor, Tenso
 
     A step of fewer rows is filled up with row 0; a node that has finished takes none.
     """
-    batches, counts = [], []
+    chosen, counts = [], []
     for turn in turns:
         size = len(turn.node.train)
         draws = torch.Generator().manual_seed(turn.seed)
@@ -194,12 +194,13 @@ def _plan(training: LocalTraining, turns: Sequence[Turn]) -> tuple[Tensor, Tenso
             positions = [torch.arange(size)] * training.steps(size)
         else:
             positions = list(training.positions(size, draws))
-        batches.append(pad_sequence([turn.node.train.index[each] for each in positions]).T)
+        chosen.append(turn.node.train.index[torch.cat(positions)])
         counts.append(torch.tensor([len(each) for each in positions]))
-    rows = batches[0].new_zeros(len(batches[0]), len(turns), max(each.shape[1] for each in batches))
-    for k, each in enumerate(batches):
-        rows[: each.shape[0], k, : each.shape[1]] = each
-    return rows, pad_sequence(counts)
+    lengths = pad_sequence(counts)
+    present = torch.arange(int(lengths.max())) < lengths.T[..., None]  # [nodes, steps, batch]
+    rows = chosen[0].new_zeros(present.shape)
+    rows[present] = torch.cat(chosen)
+    return rows.transpose(0, 1), lengths
 
 
 def _keep_first(optimizer: Optimizer, active: int) -> None:
