@@ -22,7 +22,7 @@ from clients.examples import Transform
 from strategies import Grouped, PseudoGradientStrategy, SelectiveFedAvg, protocol
 from strategies.seeding import Purpose, generator, torch_seed
 
-from . import config
+from . import arithmetic, config
 from .datasets import Dataset
 from .errors import UserError
 from .partitioners import Partitioner, split_node
@@ -119,7 +119,8 @@ class Experiment:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(torch_seed(self.cfg.seed, Purpose.INITIAL_MODEL))
             model: nn.Module = config.build(self.cfg.model, **measured)
-        return model.to(self.device)
+        model = model.to(self.device)
+        return arithmetic.prepared(model, self.device, self.cfg.autocast, self.cfg.channels_last)
 
     @property
     def device(self) -> torch.device:

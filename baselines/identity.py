@@ -2,7 +2,8 @@
 
 They are when they agree in
 
-* the resolved configuration, without what only decides how a run is shown, kept or found (``BESIDE``);
+* the resolved configuration, without what only decides how a run is shown, kept or found (``BESIDE``), or
+  what was not yet a choice and has stayed as it was (``LATER``);
 * ``RESULTS``, which whoever changes a metric raises by one (and says so in CHANGELOG.md);
 * the versions of the packages whose arithmetic it is (``PACKAGES``).
 
@@ -24,6 +25,7 @@ from .errors import UserError
 
 RESULTS = 1
 PACKAGES = ("numpy", "timm", "torch")
+LATER = {"autocast": None, "channels_last": False}  # options younger than some results; so they were then
 BESIDE = ("resume", "checkpoint_every", "debug", "logger", "objective")
 
 
@@ -48,7 +50,12 @@ def config_hash(cfg: DictConfig) -> str:
     except OmegaConfBaseException as error:  # a value that has no default, or names another
         raise UserError(" ".join(str(error).split())) from error
     assert isinstance(settings, dict)
-    return _hash([RESULTS, {key: value for key, value in settings.items() if key not in BESIDE}])
+    told = {
+        key: value
+        for key, value in settings.items()
+        if key not in BESIDE and not (key in LATER and value == LATER[key])
+    }
+    return _hash([RESULTS, told])
 
 
 @cache

@@ -31,13 +31,18 @@ BATCHED = {
     "inline, nodes together, 2 threads": ("runtime.batch_clients=true threads=2", 0.35),
     "inline, one by one": ("runtime.batch_clients=false", None),
 }
+CONVOLUTIONS = {
+    "inline, channels last": ("channels_last=true", None),
+    "inline, bfloat16": ("autocast=bfloat16", None),
+    "inline, bfloat16, channels last": ("autocast=bfloat16 channels_last=true", None),
+}
 WORKLOADS: tuple[Workload, ...] = (
     Tiny("tiny"),
     Classification("softmax", f"{MANY} model=softmax", BATCHED, rounds=4),
     Classification("mlp30", f"{MANY} model=mlp30", BATCHED, rounds=4),
-    Classification("lenet", LENET, {"inline": ("", 1.1)}),
+    Classification("lenet", LENET, {"inline": ("", 1.1)} | CONVOLUTIONS),
     Workers("lenet-ray", LENET, 1.15),
-    Classification("resnet", resnet.setting(steps=2), {"inline": ("", 1.05)}, rounds=2),
+    Classification("resnet", resnet.setting(steps=2), {"inline": ("", 1.05)} | CONVOLUTIONS, rounds=2),
     Growth("growth"),
     ServerStep("server-step"),
     Checkpoint("checkpoint", LENET),

@@ -53,6 +53,8 @@ ONE_LINE = {
     "seed=-1": "seed=-1 is out of range: expected a whole number, 0 or above",
     "timeout=-1": "timeout=-1 is out of range: expected seconds, above 0",
     "device=abacus": "device=abacus is not to be had here: expected cpu, cuda or auto",
+    "autocast=float16": "autocast=float16 is unknown: expected bfloat16, or null",
+    "channels_last=maybe": "channels_last=maybe is unknown: expected true or false",
     "partitioner=by_writer": "partitioner=by_writer needs a data set whose examples have writers",
     "partitioner.alpha=0": "partitioner.alpha=0 is out of range: expected above 0",
     "partitioner.min_size=500": "fewer than partitioner.min_size=500 examples",
