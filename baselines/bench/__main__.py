@@ -26,12 +26,12 @@ from .workload import Workload
 
 LENET = f"{MNIST} model=lenet num_nodes=10"
 MANY = f"{MNIST} num_nodes=100"
-BATCHED = {
+BATCHED: dict[str, tuple[str, float | None]] = {
     "inline, nodes together": ("runtime.batch_clients=true", 0.35),
     "inline, nodes together, 2 threads": ("runtime.batch_clients=true threads=2", 0.35),
     "inline, one by one": ("runtime.batch_clients=false", None),
 }
-CONVOLUTIONS = {
+CONVOLUTIONS: dict[str, tuple[str, float | None]] = {
     "inline, channels last": ("channels_last=true", None),
     "inline, bfloat16": ("autocast=bfloat16", None),
     "inline, bfloat16, channels last": ("autocast=bfloat16 channels_last=true", None),
