@@ -35,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
     this.check()
     torch.set_num_threads(this.threads)
     output = context.run_config.get("output") or f"outputs/{context.run_id}"
-    grid = grid if isinstance(grid, InlineGrid) else PromptGrid(grid)
+    grid = grid if isinstance(grid, InlineGrid | PromptGrid) else PromptGrid(grid)
     run_rounds(this, grid, RunFolder(Path(str(output)), this))
 
 

@@ -1,17 +1,21 @@
 """ray: Flower's simulation engine. Nodes share the processors and GPUs of one machine or a Ray cluster."""
 
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common import EventType
 from flwr.common.constant import SUPERLINK_NODE_ID
-from flwr.serverapp import ServerApp
+from flwr.serverapp import Grid, ServerApp
 
 from strategies.checks import require
+
+from .prompt import PromptGrid
 
 
 @dataclass(frozen=True)
@@ -39,18 +43,71 @@ class Ray:
         """Run one experiment and write its results into ``folder``."""
         from baselines.apps import client_app_of, server_app
 
+        whole = ServerApp()
+
+        @whole.main()
+        def main(grid: Grid, context: Context) -> None:
+            server_app(RayGrid(grid), context)
+
         logging.getLogger("flwr").setLevel(logging.WARNING)
         init: dict[str, Any] = {"address": self.address} if self.address else {}
         if self.cpus:
             init["num_cpus"] = self.cpus
         resources = {"num_cpus": self.client_cpus, "num_gpus": self.client_gpus}
         _simulate(
-            server_app,
+            whole,
             client_app_of(overrides),
             num_nodes,
             {"init_args": init, "client_resources": resources},
             {"overrides": overrides, "output": str(folder)},
         )
+
+
+class RayGrid(PromptGrid):
+    """The simulation's grid, on which a round's model goes to each worker once, not with every message."""
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send the messages; return their ids."""
+        messages = list(messages)
+        stored: dict[int, Stored] = {}
+        for content in (message.content for message in messages):
+            for name, record in list(content.array_records.items()):
+                if not isinstance(record, Stored):  # messages of a round have their content in common
+                    content[name] = stored.setdefault(id(record), Stored(record))
+        return super().push_messages(messages)
+
+
+class Stored(ArrayRecord):
+    """A record that is pickled as a reference to Ray's object store, and put there once.
+
+    Parameters
+    ----------
+    record : what it holds
+    """
+
+    def __init__(self, record: ArrayRecord) -> None:
+        super().__init__(dict(record))
+        self._reference: Any = None
+
+    def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
+        """Return how a worker gets the record."""
+        import ray
+
+        if self._reference is None:
+            self._reference = ray.put(ArrayRecord(dict(self)))
+        return _fetched, (self._reference,)
+
+
+def _fetched(reference: Any) -> ArrayRecord:
+    return ArrayRecord(dict(_received(reference)))
+
+
+@lru_cache(maxsize=2)  # a round's model, and SCAFFOLD's control variate
+def _received(reference: Any) -> ArrayRecord:
+    import ray
+
+    record: ArrayRecord = ray.get(reference)
+    return record
 
 
 def _simulate(
