@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .blocks import blocks
+from .blocks import SIZE, blocks
 from .checks import require
 from .server_optimizer import ServerOptimizer, State
 
@@ -50,34 +50,35 @@ class Adaptive(ServerOptimizer):
         require(valid, "server_optimizer.epsilon", self.epsilon, "0 or above")
 
     def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return m / (sqrt(v) + epsilon); 0 where both are 0."""
+        """Return m / (sqrt(v) + epsilon), over the mean; 0 where both are 0."""
         if not state:
-            zeros = torch.zeros_like(mean)
-            state = {"m": zeros, "v": zeros, "rounds": torch.tensor(0)}
+            m, v = torch.zeros_like(mean), torch.zeros_like(mean)
+            state = {"m": m, "v": v, "rounds": torch.tensor(0)}
         rounds = state["rounds"] + 1
         scale_m, scale_v = 1.0, 1.0
         if self.bias_correction:
             scale_m = 1 - self.beta1 ** int(rounds)
             scale_v = self._second_bias(int(rounds))
-        m, v, direction = (torch.empty_like(mean) for _ in range(3))
         tiny = torch.finfo(mean.dtype).tiny
+        scratch = torch.empty_like(mean[:SIZE])
         for block in blocks(len(mean)):
-            d, root = mean[block], direction[block]
-            torch.lerp(state["m"][block], d, 1 - self.beta1, out=m[block])
-            self._second_moment(state["v"][block], d, v[block])
-            torch.div(v[block], scale_v, out=root)
+            d, m, v = mean[block], state["m"][block], state["v"][block]
+            root = scratch[: len(d)]
+            m.lerp_(d, 1 - self.beta1)
+            self._second_moment(v, d, root)
+            torch.div(v, scale_v, out=root)
             if self.epsilon_inside:
                 root.add_(self.epsilon).sqrt_()
             else:
                 root.sqrt_().add_(self.epsilon)
             if self.epsilon < tiny:
                 root.clamp_min_(tiny)  # 0 / 0 is no direction
-            torch.div(m[block], root.mul_(scale_m) if self.bias_correction else root, out=root)
-        return direction, {"m": m, "v": v, "rounds": rounds}
+            torch.div(m, root.mul_(scale_m) if self.bias_correction else root, out=d)
+        return mean, {**state, "rounds": rounds}
 
     @abstractmethod
-    def _second_moment(self, v: Tensor, mean: Tensor, out: Tensor) -> None:
-        """Write the next v to ``out``."""
+    def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:
+        """Renew v in place; ``scratch``, of the same shape, may be overwritten."""
 
     @abstractmethod
     def _second_bias(self, rounds: int) -> float:
@@ -90,8 +91,8 @@ class Adagrad(Adaptive):
 
     beta1: float = 0.0
 
-    def _second_moment(self, v: Tensor, mean: Tensor, out: Tensor) -> None:
-        torch.addcmul(v, mean, mean, out=out)
+    def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:
+        v.addcmul_(mean, mean)
 
     def _second_bias(self, rounds: int) -> float:
         return 1.0  # a sum is not meant to be an average
@@ -108,8 +109,8 @@ class Adam(Adaptive):
         super().__post_init__()
         require(0 <= self.beta2 < 1, "server_optimizer.beta2", self.beta2, "in [0, 1)")
 
-    def _second_moment(self, v: Tensor, mean: Tensor, out: Tensor) -> None:
-        torch.mul(v, self.beta2, out=out).addcmul_(mean, mean, value=1 - self.beta2)
+    def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:
+        v.mul_(self.beta2).addcmul_(mean, mean, value=1 - self.beta2)
 
     def _second_bias(self, rounds: int) -> float:
         return float(1 - self.beta2**rounds)
@@ -119,7 +120,6 @@ class Adam(Adaptive):
 class Yogi(Adam):
     """v moves towards the squares by a step that does not depend on how far they are."""
 
-    def _second_moment(self, v: Tensor, mean: Tensor, out: Tensor) -> None:
-        squared = mean * mean
-        torch.sub(v, squared, out=out).sign_().mul_(squared)
-        torch.add(v, out, alpha=self.beta2 - 1, out=out)
+    def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:
+        squared = torch.mul(mean, mean, out=scratch)
+        v.add_(torch.sub(v, squared).sign_().mul_(squared), alpha=self.beta2 - 1)

@@ -159,8 +159,8 @@ class PseudoGradientStrategy(Strategy):
         """Apply the update rule; return eta[t]."""
         weights, self._weighting_state = self.weighting(updates, self._weighting_state)
         mean, factors = self.mask.with_mean(updates, weights)
-        direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
         eta = self.step_size(server_round, updates, weights, mean)
+        direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
         kept = any(value is mean for value in self._optimizer_state.values())
         out = None if kept else mean  # memory at hand: touching fresh pages costs half a pass
         if factors is None:
@@ -220,7 +220,7 @@ class PseudoGradientStrategy(Strategy):
         """Return all that the next round depends on, the current arrays aside."""
         return {
             "weighting": self._weighting_state,
-            "server_optimizer": self._optimizer_state,
+            "server_optimizer": _copied(self._optimizer_state),
             "iterates": list(self._iterates),
             "failed_rounds": self._failed_rounds,
         }
@@ -228,7 +228,7 @@ class PseudoGradientStrategy(Strategy):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the strategy that gave ``state`` stood, bit for bit."""
         self._weighting_state = state["weighting"]
-        self._optimizer_state = state["server_optimizer"]
+        self._optimizer_state = _copied(state["server_optimizer"])
         self._iterates.clear()
         self._iterates.extend(state["iterates"])
         self._failed_rounds = state["failed_rounds"]
@@ -319,3 +319,8 @@ class PseudoGradientStrategy(Strategy):
                 f"{self._failed_rounds} rounds in a row failed: {lack} (left out in the last: "
                 f"{reasons or 'none'}); look at the nodes, or lower min_replies"
             )
+
+
+def _copied(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy what the next round overwrites."""
+    return {name: value.clone() for name, value in state.items()}

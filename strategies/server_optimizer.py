@@ -2,7 +2,8 @@
 
 A server optimizer maps the mean pseudo-gradient D [P] to a direction [P]; the server then moves
 against it. What it remembers between rounds goes in and out as ``state``: a dict of tensors, empty
-before the first round. It never modifies its inputs.
+before the first round. Mean and state are handed over: they may come back overwritten, as the direction
+and the next state, since touching fresh memory costs more than the arithmetic.
 """
 
 from abc import ABC, abstractmethod
@@ -49,5 +50,5 @@ class Momentum(ServerOptimizer):
 
     def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:
         """Return the accumulated direction."""
-        momentum = self.beta * state["momentum"] + mean if state else mean
+        momentum = state["momentum"].mul_(self.beta).add_(mean) if state else mean
         return momentum, {"momentum": momentum}
