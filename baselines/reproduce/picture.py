@@ -79,8 +79,9 @@ def _along(table: PaperTable, results: Results) -> Figure:
     ticks = list(table.keys[table.x])
     others = [key for key in table.keys if key != table.x]
     panel_key, line_key = (others[0], others[1:]) if len(others) > 1 else (None, others)
-    panels = list(table.keys[panel_key]) if panel_key else [""]
     cells = table.cells()
+    ran = [cell for cell in cells if tuple(cell.keys.values()) in results]
+    panels = list(dict.fromkeys(cell.keys[panel_key] for cell in ran)) if panel_key else [""]
     names = [" ".join(cell.keys[key] for key in line_key) or "ours" for cell in cells]
     colors = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(names))}
     figure, axes = _panels(len(panels))
@@ -105,7 +106,8 @@ def _along(table: PaperTable, results: Results) -> Figure:
         axis.set_xticks(range(len(ticks)), ticks)
         axis.set_title(panel, fontsize=9)
         _finish(axis, table.x, subject(table))
-    axes[0].legend(frameon=False, fontsize=8, title="squares: paper", title_fontsize=7)
+    beside = any(cell.paper_mean is not None for cell in cells)
+    axes[0].legend(frameon=False, fontsize=8, title="squares: paper" if beside else None, title_fontsize=7)
     return figure
 
 

@@ -75,3 +75,8 @@ def test_the_authors_curves_are_drawn_beside_ours(tmp_path: Path, monkeypatch: p
     assert theirs.get_color() == ours.get_color()
     assert list(theirs.get_xdata()) == list(range(1, 31))
     assert list(theirs.get_ydata())[:2] == [0.96963, 0.98373]
+
+
+def test_what_has_not_been_run_has_no_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = drawn("selective", "figures7_1_to_7_3", "", pd.DataFrame(), tmp_path, monkeypatch)
+    assert [axis.get_title() for axis in figure.axes] == ["mlp30"]  # the first five cells are of one model
