@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from .errors import UserError
 
-AUTOCAST = {"bfloat16": torch.bfloat16}  # float16 would need its loss scaled
-
 
 def prepared(model: nn.Module, device: torch.device, autocast: object, channels_last: object) -> nn.Module:
     """Return the model, made to compute as asked.
@@ -25,14 +23,14 @@ def prepared(model: nn.Module, device: torch.device, autocast: object, channels_
     ------
     UserError : for any other choice
     """
-    if autocast is not None and autocast not in AUTOCAST:
+    if autocast not in (None, "bfloat16"):  # float16 would need its loss scaled
         raise UserError(f"autocast={autocast} is unknown: expected bfloat16, or null")
     if not isinstance(channels_last, bool):
         raise UserError(f"channels_last={channels_last} is unknown: expected true or false")
     if channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if autocast is not None:
-        _compute_in(AUTOCAST[str(autocast)], model, device)
+        _compute_in(torch.bfloat16, model, device)
     return model
 
 

@@ -31,15 +31,20 @@ def store(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     return kept
 
 
-def received(monkeypatch: pytest.MonkeyPatch, contents: list[RecordDict]) -> list[RecordDict]:
-    """Return what arrives of messages with these contents, pickled one by one as Ray does."""
-    grid, sent = InlineGrid(client_app(lambda *_: None), len(contents)), []  # type: ignore[arg-type,return-value,var-annotated]
-    monkeypatch.setattr(grid, "push_messages", lambda messages: sent.extend(messages) or [])
+def pickled(monkeypatch: pytest.MonkeyPatch, contents: list[RecordDict]) -> list[bytes]:
+    """Return what travels of messages with these contents, pickled one by one as Ray does."""
+    grid = InlineGrid(client_app(lambda *_: None), len(contents))  # type: ignore[arg-type,return-value]
+    sent: list[Message] = []
+    monkeypatch.setattr(grid, "push_messages", sent.extend)
     nodes = grid.get_node_ids()
     RayGrid(grid).push_messages(
         [Message(content, node, "train") for content, node in zip(contents, nodes, strict=True)]
     )
-    return [pickle.loads(pickle.dumps(message.content)) for message in sent]
+    return [pickle.dumps(message.content) for message in sent]
+
+
+def received(monkeypatch: pytest.MonkeyPatch, contents: list[RecordDict]) -> list[RecordDict]:
+    return [pickle.loads(data) for data in pickled(monkeypatch, contents)]
 
 
 def record(value: float) -> ArrayRecord:
@@ -68,9 +73,6 @@ def test_different_models_stay_apart(monkeypatch: pytest.MonkeyPatch, store: dic
 
 
 def test_messages_are_small(monkeypatch: pytest.MonkeyPatch, store: dict[str, bytes]) -> None:
-    big = ArrayRecord({"w": Array(np.zeros(100_000))})
-    grid, sent = InlineGrid(client_app(lambda *_: None), 1), []  # type: ignore[arg-type,return-value,var-annotated]
-    monkeypatch.setattr(grid, "push_messages", lambda messages: sent.extend(messages) or [])
-    (node,) = grid.get_node_ids()
-    RayGrid(grid).push_messages([Message(RecordDict({"arrays": big}), node, "train")])
-    assert len(pickle.dumps(sent[0].content)) < 5_000
+    big = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(100_000))})})
+    (data,) = pickled(monkeypatch, [big])
+    assert len(data) < 5_000
