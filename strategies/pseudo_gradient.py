@@ -88,6 +88,7 @@ class PseudoGradientStrategy(Strategy):
     _iterates: deque[tuple[Tensor, Tensor]] = field(init=False, repr=False)  # to be averaged
     _weighting_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     _optimizer_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+    _memory: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)  # for the mask
     _failed_rounds: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -158,7 +159,7 @@ class PseudoGradientStrategy(Strategy):
     def _step(self, server_round: int, updates: Updates) -> float:
         """Apply the update rule; return eta[t]."""
         weights, self._weighting_state = self.weighting(updates, self._weighting_state)
-        mean, factors = self.mask.with_mean(updates, weights)
+        mean, factors = self.mask.with_mean(updates, weights, self._memory)
         eta = self.step_size(server_round, updates, weights, mean)
         direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
         kept = any(value is mean for value in self._optimizer_state.values())
@@ -166,7 +167,9 @@ class PseudoGradientStrategy(Strategy):
         if factors is None:
             self._parameters = torch.sub(self._parameters, direction, alpha=eta, out=out)
         else:
-            self._parameters = torch.addcmul(self._parameters, factors, direction, value=-eta, out=out)
+            before = self._parameters
+            self._parameters = torch.addcmul(before, factors, direction, value=-eta, out=out)
+            self._memory = None if self._iterates else (before, factors)
         self._buffers = updates.mean_buffers(weights)
         return eta
 

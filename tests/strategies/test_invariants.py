@@ -97,7 +97,7 @@ STRATEGIES: dict[str, Make] = {
         step_size=Extrapolated(),
     ),
     "sampled": lambda: FedAvg(nodes_per_round=3, num_nodes=NODES, seed=7),
-    "averaged": lambda: FedAvg(average_last=3),
+    "averaged": lambda: FedAvgM(average_last=3, mask=AgreementMask(0.5)),
     **{
         kind.__name__: kind
         for kind in (FedAvg, FedAvgM, FedExP, FedProx, FedGMA, FedAdagrad, FedAdam, FedYogi, FedER)
