@@ -190,7 +190,10 @@ class _GivenUp(Exception):
 
 def _fresh(content: RecordDict) -> RecordDict:
     """Copy the containers, not the arrays: sender and receiver must not see each other's changes."""
-    return RecordDict({name: type(record)(dict(record)) for name, record in content.items()})  # type: ignore[arg-type]
+    copied = content.copy()
+    for name, record in content.items():
+        copied[name] = record.copy()
+    return copied
 
 
 # ---- not public in Flower: what a SuperLink does before a message exists and when it passes one on ----

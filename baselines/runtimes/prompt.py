@@ -7,11 +7,12 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two looks: short rounds end promptly
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two looks
+PART = 1 / 40  # of the time waited so far: by no more than this a round ends late
 
 
 class PromptGrid(Grid):
-    """Another grid, asked for its replies after pauses that grow from 5 ms to half a second.
+    """Another grid, asked for its replies after pauses that grow with the time waited, from 5 ms to half a second.
 
     Flower's own grids sleep 0.1 s (simulation) or 3 s (deployment) whatever a round takes.
     """
@@ -24,18 +25,17 @@ class PromptGrid(Grid):
     ) -> list[Message]:
         """Send the messages; return the replies that came within ``timeout`` s (None: wait for all)."""
         waiting = set(self.push_messages(messages))
-        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        started, limit = time.monotonic(), float("inf") if timeout is None else timeout
         replies: list[Message] = []
-        pause = FIRST_PAUSE
         while True:
             found = list(self.pull_messages(waiting))
             replies += found
             waiting -= {reply.metadata.reply_to_message_id for reply in found}
-            left = deadline - time.monotonic()
-            if not waiting or left <= 0:
+            waited = time.monotonic() - started
+            if not waiting or waited >= limit:
                 return replies
-            time.sleep(min(pause, left))
-            pause = min(1.5 * pause, LONGEST_PAUSE)
+            pause = max(SHORTEST_PAUSE, min(PART * waited, LONGEST_PAUSE))
+            time.sleep(min(pause, limit - waited))
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send the messages; return their ids."""

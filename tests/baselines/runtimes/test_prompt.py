@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 from flwr.app import Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -49,7 +50,18 @@ def test_all_replies_come_in_the_order_of_their_arrival(timeout: float | None) -
     grid = Slow([0.2, 0.0, 0.1])
     first, second, third = grid.get_node_ids()
     assert ask(grid, timeout) == [second, third, first]
-    assert 3 <= grid.looks < 20  # pauses grow
+    assert 3 <= grid.looks < 45  # no look within 5 ms of the last
+
+
+def test_pauses_grow_with_the_time_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    for due in (0.1, 3.0, 600.0):
+        clock[0], grid = 0.0, Slow([due])
+        assert len(ask(grid, None)) == 1
+        assert due <= clock[0] <= due + max(0.005, min(due / 40, 0.5)) + 1e-9
+        assert grid.looks <= 40 + 40 * np.log(max(1, due / 0.2)) + due / 0.5
 
 
 def test_what_is_not_there_in_time_is_left_out() -> None:
