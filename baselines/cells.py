@@ -78,6 +78,12 @@ class PaperTable:
     x: str | None = None
     findings: tuple[Mapping[str, Any], ...] = ()
 
+    @property
+    def quantity(self) -> str:
+        """What is counted in each round, in words."""
+        split, metric = self.split, self.metric
+        return f"mean {split} {metric.removesuffix('_*')}" if metric.endswith("*") else f"{split} {metric}"
+
     def cells(self) -> list[Cell]:
         """Return the cells in the paper's order."""
         printed = _rows(self.paper, self.name) or list(self._combinations())

@@ -117,23 +117,25 @@ def _curves(table: PaperTable, curves: pd.DataFrame) -> Figure:
     chosen = chosen.assign(x=chosen["round"].astype(int), y=chosen.value.astype(float))
     *outer, line_key = table.keys
     panels = list(chosen.groupby(outer, sort=False)) if outer else [((), chosen)]
+    colors = {value: f"C{number}" for number, value in enumerate(table.keys[line_key])}
     figure, axes = _panels(len(panels))
     for axis, (keys, own) in zip(axes, panels, strict=True):
         titles = [f"{key} {value}" for key, value in zip(outer, keys, strict=True)]
         for value, line in own.groupby(line_key, sort=False):
             stats = line.groupby("x").y.agg(["mean", "std"]).fillna(0.0)
-            (drawn,) = axis.plot(stats.index, stats["mean"], label=str(value), linewidth=1.4)
+            color = colors[str(value)]
+            axis.plot(stats.index, stats["mean"], color=color, label=str(value), linewidth=1.4)
             low, high = stats["mean"] - stats["std"], stats["mean"] + stats["std"]
-            axis.fill_between(stats.index, low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
+            axis.fill_between(stats.index, low, high, color=color, alpha=0.2, linewidth=0)
             cell = dict(zip(table.keys, (*map(str, keys), str(value)), strict=True))
             points = [row for row in table.paper_curves() if agrees(row, cell)]
             if points:
                 x, y = zip(*[(int(row["round"]), float(row["paper_value"])) for row in points], strict=True)
-                axis.plot(x, y, color=drawn.get_color(), linestyle=":", linewidth=1.4)
+                axis.plot(x, y, color=color, linestyle=":", linewidth=1.4)
         axis.set_title(", ".join(titles), fontsize=9)
         if table.metric == "loss" and (own.y > 0).all():
             axis.set_yscale("log")
-        _finish(axis, "round", f"{table.split} {table.metric}")
+        _finish(axis, "round", table.quantity if axis in axes[::COLUMNS] else "")
         title = f"{line_key}; dotted: the authors" if table.paper_curves() else line_key
         axis.legend(frameon=False, fontsize=7, title=title, title_fontsize=7)
     return figure

@@ -29,7 +29,7 @@ def subject(table: PaperTable) -> str:
     if table.measure is not None:
         return table.measure.rpartition(".")[2].replace("_", " ")
     over = {"last": "last round", "best": "best round", "last10": "mean of the last ten rounds"}
-    return f"{table.split} {table.metric}, {over[table.reduction]}"
+    return f"{table.quantity}, {over[table.reduction]}"
 
 
 def _cells(table: PaperTable, results: Results) -> str:

@@ -12,7 +12,7 @@ PART = 1 / 40  # of the time waited so far: by no more than this a round ends la
 
 
 class PromptGrid(Grid):
-    """Another grid, asked for its replies after pauses that grow with the time waited, from 5 ms to half a second.
+    """Another grid, asked for its replies after pauses that grow from 5 ms to half a second.
 
     Flower's own grids sleep 0.1 s (simulation) or 3 s (deployment) whatever a round takes.
     """

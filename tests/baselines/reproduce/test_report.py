@@ -186,6 +186,7 @@ def test_a_metric_may_be_the_mean_of_several(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("\n".join(lines) + "\n")
     found = collect.curve(_weights_table(), tmp_path)
     assert found.to_dict() == {1: 0.75, 2: 0.5}
+    assert report.subject(_weights_table()).startswith("mean train weight, ")
 
 
 def _weights_table() -> PaperTable:
