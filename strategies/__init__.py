@@ -11,7 +11,8 @@ from .fedprox import FedProx
 from .grouped import Grouped, LocalOnly
 from .grouping import Grouping, KMeans, Overlap
 from .mask import AgreementMask, AndMask, Mask, NoMask
-from .pseudo_gradient import PseudoGradientStrategy, TooManyFailedRounds
+from .participation import TooManyFailedRounds
+from .pseudo_gradient import PseudoGradientStrategy
 from .rank_weighting import EffectiveRank, StableRank
 from .scaffold import Scaffold
 from .selective import SelectiveFedAvg

@@ -64,7 +64,7 @@ class Grouped(Strategy):
         """Send each group its own model; ``arrays`` is the model that all of them start from."""
         if not self._strategies:
             self._initial = arrays
-            groups = self.initial_groups(list(self.inner._available(grid)))
+            groups = self.initial_groups(list(self.inner.available(grid)))
             self.regroup(groups, dict.fromkeys(groups, arrays))
         return [
             message

@@ -13,22 +13,21 @@ optimised.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
 from . import protocol
-from .checks import require, require_count
+from .checks import require_count
 from .layout import BUFFER_NAMES, Layout
 from .mask import Mask, NoMask
-from .replies import Fault, checked, collect, mean_metrics, num_examples_of, scalar_metrics
-from .roster import Roster, sample
+from .participation import Participation
+from .replies import collect, mean_metrics
 from .server_optimizer import Identity, ServerOptimizer
 from .step_size import Constant, StepSize
 from .updates import Updates
@@ -37,77 +36,45 @@ from .weighting import ByExamples, Weighting
 logger = logging.getLogger("flwr.strategies")
 
 
-class TooManyFailedRounds(RuntimeError):
-    """Too few nodes replied, too many rounds in a row."""
-
-
 @dataclass(kw_only=True, eq=False)
-class PseudoGradientStrategy(Strategy):
+class PseudoGradientStrategy(Participation):
     """A Flower strategy made of four parts.
 
     Parameters
     ----------
     weighting, server_optimizer, mask, step_size : the four parts
-    nodes_per_round : K, how many nodes train in a round; None asks all
-    num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round
-    min_replies : with fewer sound replies the model stays as it was in that round
-    max_failed_rounds : so many such rounds in a row end the run with :class:`TooManyFailedRounds`
     average_last : evaluate the mean of the last n iterates (fewer while fewer exist); training goes on
         from the last. 1 evaluates the last iterate itself
-    federated_evaluation : whether the nodes evaluate the model on their own test data each round
     buffer_names : names, or ends of names, of floating-point arrays that are buffers
-    query_partitions : ask each node once for its partition id; False for a ClientApp without a query
-        function, whose nodes are then ordered by node id
-    node_timeout : how many seconds to wait for nodes to connect
-    members : the partitions that take part; None for all
-    group : labels the messages, where several strategies share a round (:class:`~strategies.Grouped`)
-    seed : decides which partitions train in which round
+
+    The others say who takes part: see :class:`~strategies.participation.Participation`.
     """
 
     weighting: Weighting = ByExamples()
     server_optimizer: ServerOptimizer = Identity()
     mask: Mask = NoMask()
     step_size: StepSize = Constant()
-    nodes_per_round: int | None = None
-    num_nodes: int | None = None
-    min_replies: int = 1
-    max_failed_rounds: int = 3
     average_last: int = 1
-    federated_evaluation: bool = True
     buffer_names: tuple[str, ...] = BUFFER_NAMES
-    query_partitions: bool = True
-    node_timeout: float = 120.0
-    members: tuple[int, ...] | None = None
-    group: str = ""
-    seed: int = 0
 
     _layout: Layout | None = field(default=None, init=False, repr=False)
     _parameters: Tensor = field(init=False, repr=False)  # w[t], as sent to the nodes
     _buffers: Tensor = field(init=False, repr=False)
-    _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     _iterates: deque[tuple[Tensor, Tensor]] = field(init=False, repr=False)  # to be averaged
     _weighting_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     _optimizer_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     _memory: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)  # for the mask
-    _failed_rounds: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse counts out of range, in one line each."""
-        for name in ("nodes_per_round", "num_nodes"):
-            require_count(name, getattr(self, name), optional=True)
-        for name in ("min_replies", "max_failed_rounds", "average_last"):
-            require_count(name, getattr(self, name))
-        require(self.seed >= 0, "seed", self.seed, "a whole number, 0 or above")
-        if self.num_nodes is not None:
-            asked, population = self.nodes_per_round or self.num_nodes, self.num_nodes
-            require(asked <= population, "nodes_per_round", asked, f"at most num_nodes={population}")
-            require(self.min_replies <= asked, "min_replies", self.min_replies, f"at most {asked}")
-            if asked < self.mask.min_nodes:
-                raise ValueError(
-                    f"mask={type(self.mask).__name__} needs at least {self.mask.min_nodes} nodes in a "
-                    f"round, and nodes_per_round={asked}: a single node agrees with itself everywhere"
-                )
-        self._roster = Roster(self.query_partitions, self.node_timeout)
+        super().__post_init__()
+        require_count("average_last", self.average_last)
+        asked = self.nodes_per_round or self.num_nodes
+        if self.num_nodes is not None and asked is not None and asked < self.mask.min_nodes:
+            raise ValueError(
+                f"mask={type(self.mask).__name__} needs at least {self.mask.min_nodes} nodes in a "
+                f"round, and nodes_per_round={asked}: a single node agrees with itself everywhere"
+            )
         self._iterates = deque(maxlen=self.average_last if self.average_last > 1 else 0)
 
     # ---- one round, in order -------------------------------------------------------------------
@@ -117,11 +84,10 @@ class PseudoGradientStrategy(Strategy):
     ) -> Iterable[Message]:
         """Choose the round's nodes and send each of them the model w[t]."""
         self._start_from(arrays)
-        available = self._available(grid)
+        available = self.available(grid)
         chosen = self.choose(list(available), server_round)
         self._asked = {partition_id: available[partition_id] for partition_id in chosen}
-        content = self._content(server_round, arrays, config)
-        return self._messages(content, MessageType.TRAIN)
+        return self._messages(self._content(server_round, arrays, config), MessageType.TRAIN)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -173,33 +139,6 @@ class PseudoGradientStrategy(Strategy):
         self._buffers = updates.mean_buffers(weights)
         return eta
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Send every node the model to be judged (see :meth:`models`)."""
-        if not self.federated_evaluation:
-            return []
-        self._asked = self._available(grid)
-        (judged,) = self.models(arrays).values()
-        told = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
-        content = RecordDict({protocol.ARRAYS: judged, protocol.CONFIG: told})
-        return self._messages(content, MessageType.EVALUATE)
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Average the nodes' metrics, weighted by their numbers of test examples."""
-        by_node = {reply.metadata.src_node_id: reply for reply in replies}
-        sound: list[Message] = []
-        for partition_id, node_id in self._asked.items():
-            try:
-                sound.append(checked(by_node.get(node_id)))
-            except Fault as fault:
-                logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, fault)
-        sound = [reply for reply in sound if num_examples_of(reply) > 0]
-        if not sound:
-            return None
-        metrics = scalar_metrics(sound)
-        return MetricRecord(dict(mean_metrics(metrics, metrics.pop(protocol.NUM_EXAMPLES))))
-
     # ---- what is judged, saved and shown -------------------------------------------------------
 
     def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
@@ -236,45 +175,9 @@ class PseudoGradientStrategy(Strategy):
         self._iterates.extend(state["iterates"])
         self._failed_rounds = state["failed_rounds"]
 
-    def summary(self) -> None:
-        """Log the strategy and its parts."""
-        logger.info("\t%r", self)
-
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
-        """Run all rounds as Flower does, with ``evaluate_fn`` given the model to be judged."""
-
-        def judge(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            assert evaluate_fn is not None
-            (judged,) = self.models(arrays).values()
-            return evaluate_fn(server_round, judged)
-
-        return super().start(
-            grid,
-            initial_arrays,
-            num_rounds,
-            timeout,
-            train_config,
-            evaluate_config,
-            judge if evaluate_fn else None,
-        )
-
     # ---- for subclasses ------------------------------------------------------------------------
 
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
-
-    def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
-        """Return the partitions to ask in this round, out of those that are connected."""
-        count = self.nodes_per_round or len(partition_ids)
-        return sample(partition_ids, count, self.seed, server_round)
 
     def round_metrics(self) -> dict[str, float]:
         """Return what else the round's metrics should show."""
@@ -300,28 +203,6 @@ class PseudoGradientStrategy(Strategy):
         self._buffers = self._layout.flatten_buffers(arrays)
         if not self._iterates:
             self._iterates.append((self._parameters, self._buffers))
-
-    def _available(self, grid: Grid) -> dict[int, int]:
-        first = not self._roster.partition_of
-        wanted = (self.num_nodes or self.nodes_per_round or self.min_replies) if first else 1
-        nodes = self._roster.available(grid, wanted)
-        if self.members is None:
-            return nodes
-        return {k: nodes[k] for k in self.members if k in nodes}
-
-    def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
-        nodes = self._asked.values()
-        return [Message(content, node, message_type, group_id=self.group) for node in nodes]
-
-    def _fail(self, server_round: int, lack: str, faults: dict[int, str]) -> None:
-        self._failed_rounds += 1
-        logger.warning("round %d: %s: the model stays as it was", server_round, lack)
-        if self._failed_rounds >= self.max_failed_rounds:
-            reasons = "; ".join(f"partition {p} {r}" for p, r in list(faults.items())[:3])
-            raise TooManyFailedRounds(
-                f"{self._failed_rounds} rounds in a row failed: {lack} (left out in the last: "
-                f"{reasons or 'none'}); look at the nodes, or lower min_replies"
-            )
 
 
 def _copied(state: dict[str, Tensor]) -> dict[str, Tensor]:
