@@ -18,6 +18,7 @@ from clients.together import Together
 from strategies import protocol
 
 from . import config, experiment
+from .check import check
 from .results import RunFolder
 from .rounds import run_rounds
 from .runtimes import InlineGrid
@@ -32,7 +33,7 @@ server_app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run all rounds of the experiment that the run configuration names."""
     this = experiment.load(str(context.run_config["overrides"]))
-    this.check()
+    check(this)
     torch.set_num_threads(this.threads)
     output = context.run_config.get("output") or f"outputs/{context.run_id}"
     grid = grid if isinstance(grid, InlineGrid | PromptGrid) else PromptGrid(grid)

@@ -29,7 +29,7 @@ def load(overrides: str) -> DictConfig:
 
     Raises
     ------
-    UserError : for an unknown group, option or key
+    UserError : for an unknown group, option or key, or a value out of range
     """
     hydra = GlobalHydra.instance()
     outer = hydra.hydra  # set inside @hydra.main
@@ -41,7 +41,22 @@ def load(overrides: str) -> DictConfig:
         raise UserError(str(error)) from error
     finally:
         hydra.hydra = outer
+    _check_ranges(cfg)
     return cfg
+
+
+def _check_ranges(cfg: DictConfig) -> None:
+    """Refuse what no part of the experiment would refuse."""
+    for key in ("rounds", "num_nodes", "threads", "evaluate_every"):
+        if not isinstance(cfg[key], int) or cfg[key] < 1:
+            raise UserError(f"{key}={cfg[key]} is out of range: expected a whole number above 0")
+    fraction, timeout = cfg.node_test_fraction, cfg.timeout
+    if not isinstance(fraction, int | float) or not 0 <= fraction < 1:
+        raise UserError(f"node_test_fraction={fraction} is out of range: expected in [0, 1)")
+    if not isinstance(cfg.seed, int) or cfg.seed < 0:
+        raise UserError(f"seed={cfg.seed} is out of range: expected a whole number, 0 or above")
+    if not isinstance(timeout, int | float) or not timeout > 0:
+        raise UserError(f"timeout={timeout} is out of range: expected seconds, above 0")
 
 
 def build(node: Any, **arguments: Any) -> Any:

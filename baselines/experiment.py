@@ -19,7 +19,7 @@ from clients.app import load as load_model
 from clients.augment import Augmentation
 from clients.evaluation import correct
 from clients.examples import Transform
-from strategies import Grouped, PseudoGradientStrategy, SelectiveFedAvg, protocol
+from strategies import SelectiveFedAvg, protocol
 from strategies.seeding import Purpose, generator, torch_seed
 
 from . import arithmetic, config
@@ -37,18 +37,7 @@ class Experiment:
     @cached_property
     def cfg(self) -> DictConfig:
         """The composed configuration."""
-        cfg = config.load(self.overrides)
-        for key in ("rounds", "num_nodes", "threads", "evaluate_every"):
-            if not isinstance(cfg[key], int) or cfg[key] < 1:
-                raise UserError(f"{key}={cfg[key]} is out of range: expected a whole number above 0")
-        fraction, timeout = cfg.node_test_fraction, cfg.timeout
-        if not isinstance(fraction, int | float) or not 0 <= fraction < 1:
-            raise UserError(f"node_test_fraction={fraction} is out of range: expected in [0, 1)")
-        if not isinstance(cfg.seed, int) or cfg.seed < 0:
-            raise UserError(f"seed={cfg.seed} is out of range: expected a whole number, 0 or above")
-        if not isinstance(timeout, int | float) or not timeout > 0:
-            raise UserError(f"timeout={timeout} is out of range: expected seconds, above 0")
-        return cfg
+        return config.load(self.overrides)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -199,31 +188,6 @@ class Experiment:
         data = self.dataset
         index = torch.from_numpy(self.partitioner.test_rows(data.test_targets.flatten().numpy()))
         return Examples(data.test_inputs, data.test_targets, index, data.transform)
-
-    def check(self) -> None:
-        """Build everything once, so that a mistake is found before anything is started."""
-        strategy = self.strategy()
-        if isinstance(strategy, SelectiveFedAvg) and strategy.right_on is None:
-            raise UserError(
-                "strategy=selective groups the nodes by what they get right on validation examples, and "
-                "validation_size=0: set how many training examples to set aside, e.g. validation_size=300"
-            )
-        if isinstance(strategy, PseudoGradientStrategy | Grouped):
-            try:
-                strategy.check(self.initial_arrays())
-            except ValueError as error:
-                raise UserError(str(error)) from error
-        _ = self.training, self.partitions
-        model = self.node_model.eval()
-        inputs, _ = self.test_examples.batch(slice(0, 2), self.device)
-        try:
-            with torch.no_grad():
-                model(inputs)
-        except RuntimeError as error:
-            raise UserError(
-                f"the model does not take the data set's inputs of shape {tuple(inputs.shape[1:])} and "
-                f"dtype {inputs.dtype} ({' '.join(str(error).split())}): choose another model or dataset"
-            ) from error
 
     def _examples(
         self, rows: np.ndarray, transform: Transform | None, augment: Augmentation | None = None

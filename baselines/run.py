@@ -23,6 +23,7 @@ from rich.console import Console
 from strategies import TooManyFailedRounds
 
 from . import checkpoint, config, experiment, results
+from .check import check
 from .errors import JobFailed, RunFailed, UserError
 from .runtimes import Inline
 
@@ -62,7 +63,7 @@ def _run(overrides: str, folder: Path) -> None:
     if this.cfg.resume and checkpoint.finished(this, folder):
         console.print(f"finished already: {folder}")
         return
-    this.check()
+    check(this)
     runtime = config.build(this.cfg.runtime)
     checkpoint.check(this, isinstance(runtime, Inline))
     runtime.run(overrides, this.cfg.num_nodes, folder)

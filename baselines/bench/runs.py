@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from baselines import config, experiment
+from baselines.check import check
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def run(overrides: str) -> Timed:
     this = experiment.load(overrides)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         started = time.perf_counter()
-        this.check()
+        check(this)
         config.build(this.cfg.runtime).run(overrides, this.cfg.num_nodes, Path(folder))
         return Timed(rounds_in(Path(folder)), time.perf_counter() - started)
 

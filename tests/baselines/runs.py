@@ -9,6 +9,7 @@ from flwr.app import Context, Message
 
 from baselines import experiment, run
 from baselines.apps import client_app_of
+from baselines.check import check
 from baselines.results import RunFolder
 from baselines.rounds import run_rounds
 from baselines.runtimes.inline import InlineGrid
@@ -19,7 +20,7 @@ App = Callable[[Message, Context], Message]
 def played(overrides: str, folder: Path, wrap: Callable[[App], App] = lambda app: app) -> pd.DataFrame:
     """Run an experiment on the inline grid, its ClientApp wrapped; return :func:`metrics_in` its folder."""
     this = experiment.load(overrides)
-    this.check()
+    check(this)
     app = wrap(client_app_of(overrides))
     run_rounds(this, InlineGrid(app, this.cfg.num_nodes), RunFolder(folder, this))  # type: ignore[arg-type]
     return metrics_in(folder)

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from baselines import experiment
+from baselines.check import check
 from baselines.runtimes import Inline
 
 PARTS = {
@@ -27,7 +28,7 @@ CONVOLUTIONAL = {
 
 def run(folder: Path, **overrides: object) -> pd.DataFrame:
     text = shlex.join(f"{key}={value}" for key, value in overrides.items())
-    experiment.load(text).check()
+    check(experiment.load(text))
     Inline().run(text, experiment.load(text).cfg.num_nodes, folder)
     return pd.read_csv(folder / "metrics.csv")
 

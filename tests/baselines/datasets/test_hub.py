@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from baselines import experiment
+from baselines.check import check
 from baselines.errors import UserError
 
 
@@ -77,7 +78,7 @@ def test_name_image_and_label_are_enough(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.test_inputs[11].movedim(0, 2), test[11])
     assert data.num_classes == 4
     assert this.model()(torch.zeros(2, 3, 20, 24)).shape == (2, 4)
-    this.check()
+    check(this)
     normal = data.transform(data.train_inputs)  # type: ignore[misc]
     torch.testing.assert_close(normal.mean((0, 2, 3)), torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(normal.std((0, 2, 3)), torch.ones(3), atol=1e-3, rtol=0)
