@@ -3,8 +3,8 @@
 Tenison: *Generalization in Federated Learning*, 2022, section 4.2, after Arjovsky et al. (2019): a digit's
 colour is the same wherever it is trained on, and another one in the test set; besides, every node has a
 spurious mechanism of its own. Which colours, how strict the rule, and how nodes differ is not stated. Here
-digits have ten hues; in the test set digit d has the hue of digit d + 5; and each node sees all hues turned
-by a small angle of its own.
+digits have ten hues, nine in ten of them their label's; in the test set digit d has the hue of digit d + 5;
+and each node sees all hues turned by a small angle of its own.
 """
 
 import colorsys
