@@ -18,7 +18,9 @@ from strategies import (
     FedGMA,
     FedProx,
     Grouped,
+    Mask,
     Momentum,
+    NoMask,
     Scaffold,
     Uniform,
     WeightErosion,
@@ -160,16 +162,16 @@ def test_fedavgm_by_hand() -> None:
 # ---- which model is judged -----------------------------------------------------------------------
 
 
-def judged_after_each_round(average_last: int) -> tuple[list[float], list[float]]:
+def judged_after_each_round(average_last: int, mask: Mask) -> tuple[list[float], list[float]]:
     """Return iterates w_0, w_1, ... and the models judged after them."""
 
     def node(partition_id: int, content: RecordDict) -> RecordDict:
         return answer({"w": sent_model(content)["w"] * 2})
 
-    strategy, arrays = FedAvg(average_last=average_last), record({"w": np.ones(1)})
+    strategy, arrays = FedAvg(average_last=average_last, mask=mask), record({"w": np.ones(1)})
     iterates, judged = [1.0], [value_in(strategy.models(arrays))]
     for server_round in (1, 2, 3):
-        ((arrays, _),) = play(strategy, Federation(node, 1), arrays, (server_round,))
+        ((arrays, _),) = play(strategy, Federation(node, 2), arrays, (server_round,))
         iterates.append(float(model_in(arrays)["w"][0]))
         judged.append(value_in(strategy.models(arrays)))
     return iterates, judged
@@ -180,15 +182,21 @@ def value_in(models: dict[str, ArrayRecord]) -> float:
     return float(model_in(model)["w"][0])
 
 
-def test_training_goes_on_from_the_last_iterate() -> None:
+# Nodes that agree leave nothing to mask, but a mask writes over vectors of the round before.
+masks = pytest.mark.parametrize("mask", [NoMask(), AgreementMask(0.5)], ids=["none", "agreement"])
+
+
+@masks
+def test_training_goes_on_from_the_last_iterate(mask: Mask) -> None:
     for n in (1, 2, 3):
-        assert judged_after_each_round(n)[0] == [1.0, 2.0, 4.0, 8.0]
+        assert judged_after_each_round(n, mask)[0] == [1.0, 2.0, 4.0, 8.0]
 
 
-def test_judged_is_the_mean_of_the_last_iterates_and_of_fewer_while_fewer_exist() -> None:
-    assert judged_after_each_round(1)[1] == [1.0, 2.0, 4.0, 8.0]
-    assert judged_after_each_round(2)[1] == [1.0, 1.5, 3.0, 6.0]
-    assert judged_after_each_round(3)[1] == pytest.approx([1.0, 1.5, 7 / 3, 14 / 3])
+@masks
+def test_judged_is_the_mean_of_the_last_iterates_and_of_fewer_while_fewer_exist(mask: Mask) -> None:
+    assert judged_after_each_round(1, mask)[1] == [1.0, 2.0, 4.0, 8.0]
+    assert judged_after_each_round(2, mask)[1] == [1.0, 1.5, 3.0, 6.0]
+    assert judged_after_each_round(3, mask)[1] == pytest.approx([1.0, 1.5, 7 / 3, 14 / 3])
 
 
 def test_judged_models_are_named_for_what_they_are() -> None:
