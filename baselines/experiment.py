@@ -87,15 +87,15 @@ class Experiment:
             )
         kept = np.setdiff1d(np.arange(len(labels)), self.validation_rows)
         owners = None if dataset.owners is None else dataset.owners[kept]
-        rows = self.partitioner(labels[kept], owners, cfg.num_nodes, cfg.seed)
+        num_nodes, seed, fraction = cfg.num_nodes, cfg.seed, cfg.node_test_fraction
+        rows = [kept[part] for part in self.partitioner(labels[kept], owners, num_nodes, seed)]
+        if not fraction:
+            return [(np.sort(mine), mine[:0]) for mine in rows]
         return [
             split_node(
-                kept[part],
-                labels,
-                cfg.node_test_fraction,
-                generator(cfg.seed, Purpose.NODE_SPLIT, partition_id=partition_id),
+                mine, labels, fraction, generator(seed, Purpose.NODE_SPLIT, partition_id=partition_id)
             )
-            for partition_id, part in enumerate(rows)
+            for partition_id, mine in enumerate(rows)
         ]
 
     def model(self) -> nn.Module:

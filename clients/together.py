@@ -20,9 +20,10 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from strategies import protocol
 
 from .app import Node, Turn
+from .bare_optimizer import bare_step
 from .gradient import Gradients
 from .optimizer_state import prepare
-from .training import LocalTraining, bare_step
+from .training import LocalTraining
 
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
 MOST_PARAMETERS = 1 << 27  # in one stack

@@ -1,6 +1,5 @@
 """LocalTraining: the one local loop that every method shares."""
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from torch.optim import Optimizer
 from strategies import protocol
 from strategies.checks import require, require_count
 
+from .bare_optimizer import bare_step, spare_compiler
 from .corrections import Correction
 from .examples import Examples
 from .gradient import gradient_of
@@ -56,6 +56,7 @@ class LocalTraining:
             require_count(f"client.{name}", getattr(self, name), optional=True)
         norm = self.max_grad_norm
         require(norm is None or norm > 0, "client.max_grad_norm", norm, "above 0, or null")
+        spare_compiler()
         # torch checks its own rates (lr, momentum, ...): build one now, so that they fail early.
         try:
             (group,) = self.optimizer([nn.Parameter(torch.zeros(1))]).param_groups
@@ -150,18 +151,6 @@ class LocalTraining:
     def whole(self, size: int) -> bool:
         """Say whether each step takes all of a node's examples."""
         return self.batch_size is None or self.batch_size >= size
-
-
-def bare_step(optimizer: Optimizer) -> Callable[[], None]:
-    """Return the optimiser's step without the hooks that torch wraps around it for its profiler.
-
-    They cost more than the step itself on small models, and so does asking, step by step, whether the
-    parameters are on an accelerator. Not public in torch, hence alone here.
-    """
-    for group in optimizer.param_groups:
-        if group.get("foreach", False) is None and group["params"][0].device.type == "cpu":
-            group["foreach"] = False  # what None comes to
-    return partial(inspect.unwrap(type(optimizer).step), optimizer)
 
 
 def _seed_model(seed: int, device: torch.device) -> None:
