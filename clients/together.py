@@ -108,7 +108,7 @@ class Stack:
 
     def __init__(self, node: Node, size: int) -> None:
         self.training: LocalTraining = node.training
-        self.gradients = Gradients(node.model, node.task)
+        self.gradients = Gradients(copy.deepcopy(node.model).train(), node.task)
         self.values = [p.detach().expand(size, *p.shape).clone() for p in node.model.parameters()]
         self.slopes = [torch.zeros_like(value) for value in self.values]
         self.places = [self._place(node.model, place) for place in range(size)]
@@ -131,8 +131,6 @@ class Stack:
         optimizer = training.optimizer(parameters)
         rate = prepare(optimizer, training.schedule(turns[0].server_round), None)
         step = bare_step(optimizer)
-        for turn in turns:
-            turn.node.model.train()
         totals: dict[str, Tensor] = {}
         for now, length in zip(rows, lengths, strict=True):
             active = int((length > 0).sum())

@@ -27,10 +27,11 @@ from .workload import Workload
 LENET = f"{MNIST} model=lenet num_nodes=10"
 MANY = f"{MNIST} num_nodes=100"
 BATCHED: dict[str, tuple[str, float | None]] = {
-    "inline, nodes together": ("runtime.batch_clients=true", 0.35),
+    "inline, nodes together": ("runtime.batch_clients=true", None),
     "inline, nodes together, 2 threads": ("runtime.batch_clients=true threads=2", 0.35),
     "inline, one by one": ("runtime.batch_clients=false", None),
 }
+RECORDED = 12  # rounds; the first three take most of their steps before the step is recorded
 CONVOLUTIONS: dict[str, tuple[str, float | None]] = {
     "inline, channels last": ("channels_last=true", None),
     "inline, bfloat16": ("autocast=bfloat16", None),
@@ -38,8 +39,8 @@ CONVOLUTIONS: dict[str, tuple[str, float | None]] = {
 }
 WORKLOADS: tuple[Workload, ...] = (
     Tiny("tiny"),
-    Classification("softmax", f"{MANY} model=softmax", BATCHED, rounds=4),
-    Classification("mlp30", f"{MANY} model=mlp30", BATCHED, rounds=4),
+    Classification("softmax", f"{MANY} model=softmax", BATCHED, RECORDED),
+    Classification("mlp30", f"{MANY} model=mlp30", BATCHED, RECORDED),
     Classification("lenet", LENET, {"inline": ("", 1.1)} | CONVOLUTIONS),
     Workers("lenet-ray", LENET, 1.15),
     Classification("resnet", resnet.setting(steps=2), {"inline": ("", 1.05)} | CONVOLUTIONS, rounds=2),

@@ -51,7 +51,7 @@ def grids(
         targets = torch.randn(sum(SIZES), CLASSES, generator=random)
     rows = torch.randperm(sum(SIZES), generator=random).split(SIZES)
     torch.manual_seed(0)
-    shared = make()
+    shared = make().eval()  # as an evaluation leaves it
     training = LocalTraining(**{"optimizer": partial(SGD, lr=0.1), "batch_size": 8} | settings)
 
     def node_of(message: Message, context: Context) -> Node:
