@@ -39,6 +39,8 @@ class Roster:
     query: bool = True
     timeout: float = 120.0
     partition_of: dict[int, int] = field(default_factory=dict)
+    _online: set[int] = field(default_factory=set, init=False, repr=False)  # who all were known
+    _nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # and what was returned
 
     def available(self, grid: Grid, wanted: int) -> dict[int, int]:
         """Return the connected nodes as {partition id: node id}, ascending.
@@ -50,6 +52,8 @@ class Roster:
         asked: set[int] = set()
         while True:
             online = set(grid.get_node_ids())
+            if online == self._online and len(self._nodes) >= wanted:
+                return dict(self._nodes)
             if new := online - self.partition_of.keys() - asked:
                 self._enrol(grid, sorted(new))
                 asked |= new
@@ -72,7 +76,8 @@ class Roster:
                 "nodes %d and %d both hold partition %d, and the latter is asked: give each its own",
                 *(node, nodes[partition_id], partition_id),
             )
-        return nodes
+        self._online, self._nodes = known, nodes  # one that is not known yet is asked again
+        return dict(nodes)
 
     def _enrol(self, grid: Grid, nodes: list[int]) -> None:
         """Learn the partition ids of new nodes; one that is unreachable is asked again later."""

@@ -6,7 +6,8 @@ import time
 import numpy as np
 import pytest
 from federation import Federation, answer, model_in, play, record, sent_model
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 
 from strategies import FedAvg
 from strategies.roster import Roster, sample
@@ -77,6 +78,24 @@ def test_a_node_that_appears_later_takes_part() -> None:
     assert sampled(grid, strategy, (1,)) == [[0, 2, 3]]
     grid.online.append(newcomer)
     assert sampled(grid, strategy, (2,)) == [[0, 1, 2, 3]]
+
+
+class Shy(Federation):
+    """Node 101 cannot be reached until it is ``awake``."""
+
+    awake = False
+
+    def _answer(self, message: Message) -> Message:
+        if message.metadata.dst_node_id == 101 and not self.awake:
+            return Message(Error(ErrorCode.NODE_UNAVAILABLE, "away"), reply_to=message)
+        return super()._answer(message)
+
+
+def test_a_node_that_did_not_answer_at_first_is_asked_again_though_there_are_enough() -> None:
+    grid, strategy = Shy(idle, 3), FedAvg()
+    assert sampled(grid, strategy, (1, 2)) == [[0, 2], [0, 2]]
+    grid.awake = True
+    assert sampled(grid, strategy, (3,)) == [[0, 1, 2]]
 
 
 def test_a_lost_node_is_not_asked_and_comes_back() -> None:
