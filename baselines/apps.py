@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from clients import Node
 from clients import client_app as make_client_app
+from clients.app import record_of
 from clients.together import Together
 from strategies import protocol
 
@@ -59,7 +60,7 @@ def batching_pays(overrides: str) -> bool:
 
 def _node(overrides: str | None, message: Message, context: Context) -> Node:
     """Build the node that a message is for; refuse work for other code than the server's."""
-    told = str(message.content.config_records[protocol.CONFIG].get(protocol.SOURCE_HASH, ""))
+    told = str(record_of(ConfigRecord, message.content, protocol.CONFIG).get(protocol.SOURCE_HASH, ""))
     if told and told != config.source_hash():
         raise RuntimeError(
             f"this node's code ({config.ROOT}, {config.source_hash()}) is not the server's ({told}): "

@@ -7,9 +7,10 @@ import time
 from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
@@ -24,6 +25,8 @@ from .examples import Examples
 from .gradient import full_gradient
 from .tasks import Task
 from .training import LocalTraining
+
+Kind = TypeVar("Kind", ArrayRecord, ConfigRecord)
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
     @app.evaluate()
     def evaluate_(message: Message, context: Context) -> Message:
         node = node_of(message, context)
-        load(node.model, message.content.array_records[protocol.ARRAYS])
+        load(node.model, record_of(ArrayRecord, message.content, protocol.ARRAYS))
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
         if len(node.test):
             metrics |= evaluate(node.model, node.test, node.task)
@@ -82,8 +85,8 @@ class Turn:
 
     def __init__(self, node: Node, message: Message, context: Context) -> None:
         self.node, self.message, self.state = node, message, context.state
-        load(node.model, message.content.array_records[protocol.ARRAYS])
-        config = message.content.config_records[protocol.CONFIG]
+        load(node.model, record_of(ArrayRecord, message.content, protocol.ARRAYS))
+        config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         self.partition_id = _partition_id(context)
         self.seed = torch_seed(
@@ -121,23 +124,30 @@ class Turn:
         return _reply(self.message, metrics, dict(ChainMap(arrays, *records)))
 
 
+def record_of(kind: type[Kind], content: RecordDict, name: str) -> Kind:
+    """Return a message's record; ``content.config_records`` would make a dictionary of them all first."""
+    record = content[name]
+    assert isinstance(record, kind)
+    return record
+
+
 def corrections(node: Node, content: RecordDict, state: RecordDict) -> list[Correction]:
     """Return the corrections that a round's message asks for; call it after :func:`load`.
 
     ``state`` is the node's own, in which SCAFFOLD's c_k lives.
     """
-    config = content.config_records[protocol.CONFIG]
+    config = record_of(ConfigRecord, content, protocol.CONFIG)
     named = {name: p for name, p in node.model.named_parameters() if p.requires_grad}
     asked: list[Correction] = []
     if config.get(protocol.GRADIENT_VARIANCE):
         asked.append(GradientVariance())
     if mu := config.get(protocol.PROXIMAL_MU):
         asked.append(Proximal(list(named.values()), float(mu)))  # type: ignore[arg-type]
-    if protocol.CONTROL in content.array_records:
+    if protocol.CONTROL in content:
         at_start = None
         if config.get(protocol.CONTROL_OPTION) == 1:
             at_start = full_gradient(node.model, node.train, node.task, node.training.batch_size)
-        sent = content.array_records[protocol.CONTROL]
+        sent = record_of(ArrayRecord, content, protocol.CONTROL)
         asked.append(ControlVariate(named, sent, state, at_start))
     return asked
 

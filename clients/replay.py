@@ -7,6 +7,7 @@ that remains is the recorded one, on the same arguments: the same bits.
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,12 +37,12 @@ def replay(recorded: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., 
     constants = _fold(graph, values)
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):
+            node.args = _floats(node, values)
             node.target = _direct(node, values) or node.target
     # The codegen that comes with a trace folds and unfolds its arguments at every call.
     graph.set_codegen(CodeGen())  # type: ignore[no-untyped-call]
     recorded.recompile()
-    forward = recorded.forward
-    return (lambda *tensors: forward(*tensors, *constants)) if constants else forward
+    return partial(recorded.forward, *constants)
 
 
 def _replayable(node: Node) -> bool:
@@ -63,7 +64,7 @@ def _values(recorded: GraphModule, arguments: Sequence[Tensor]) -> Values:
 
 
 def _fold(graph: Graph, values: Values) -> list[Tensor]:
-    """Make what depends on shapes alone further arguments, and return them.
+    """Make what depends on shapes alone further arguments, the first ones, and return them.
 
     It is mostly the gradient of the loss by itself, on its way to the first operation that uses data.
     """
@@ -73,8 +74,7 @@ def _fold(graph: Graph, values: Values) -> list[Tensor]:
         inputs = node.all_input_nodes
         if filled or (node.op == "call_function" and inputs and constant.issuperset(inputs)):
             constant.add(node)
-    operations = (node for node in graph.nodes if node.op != "placeholder")
-    first, folded = next(operations), list[Tensor]()
+    first, folded = next(iter(graph.nodes)), list[Tensor]()
     for node in [node for node in graph.nodes if node in constant]:
         users = [user for user in node.users if user not in constant and user.op != "output"]
         if users:  # what is returned is computed anew: whoever gets it may change it
@@ -92,13 +92,23 @@ def _name(node: Node) -> str:
     return str(node.target.overloadpacket.__name__)
 
 
+def _floats(node: Node, values: Values) -> tuple[Any, ...]:
+    """Return the arguments, a factor that is a whole number as a float beside a tensor of such.
+
+    Torch would convert it at every call, to the same value.
+    """
+    if _name(node) != "mul" or not values[node].is_floating_point():
+        return node.args
+    return tuple(float(arg) if isinstance(arg, int) else arg for arg in node.args)
+
+
 @torch.no_grad()
 def _direct(node: Node, values: Values) -> Callable[..., Any] | None:
     """Return torch's function of the operation's name, where that is this operation and no other.
 
     An overload called by its own name converts its arguments twice.
     """
-    function = getattr(torch, _name(node), None)
+    function = getattr(torch, _name(node), None) or getattr(torch._C._nn, _name(node), None)
     if not callable(function):
         return None
     called = _Operations()

@@ -19,7 +19,8 @@ from .timing import Contenders, alternate, round_seconds
 from .workload import Workload
 
 SETTING = "experiment=fedexp/synthetic strategy=fedexp step_size.epsilon=0 strategy.average_last=1"
-GOAL = 0.015  # seconds a round
+GOAL = 0.015  # seconds a round where the loop takes 3.2 ms
+LOOP = 4.7  # the same as a ratio, for other machines
 TENTH = 0.1  # of Flower on Ray
 
 
@@ -45,7 +46,7 @@ class Tiny(Workload):
         loop = Addmm(this, self.rounds)
         contenders: Contenders = {"inline": lambda: runs.run(ours).round, "loop of addmm_": loop, **others}
         samples = alternate(contenders, repeats)
-        goals = {on_ray.name: TENTH}
+        goals = {"loop of addmm_": LOOP, on_ray.name: TENTH}
         beside = {name: goals.get(name) for name in ("loop of addmm_", *others)}
         found = compared(self.name, "round", "s", samples, {"inline": beside})
         alone = Row(self.name, "inline", "round", "s", found[0].value, at_most=GOAL)

@@ -1,5 +1,6 @@
 """Replay: the recorded operations, on new tensors, to the bit."""
 
+import pytest
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -45,6 +46,18 @@ def test_what_depends_on_shapes_alone_is_computed_once() -> None:
     assert "ones_like" not in operations
     assert operations.count("mul") == 1  # of the loss; that of its gradient is known
     assert {"mm", "nll_loss_backward"} <= set(operations)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
+def test_a_whole_number_as_a_factor_gives_the_same_bits_and_dtype(dtype: torch.dtype) -> None:
+    def scaled(w: Tensor) -> list[Tensor]:
+        return [w * 30, 16_777_217 * w, w * True]
+
+    w = (100 * torch.randn(50, generator=torch.Generator().manual_seed(0))).to(dtype)
+    found = recorded(scaled, w)(w)
+    for mine, theirs in zip(found, scaled(w), strict=True):
+        assert mine.dtype == theirs.dtype == dtype
+        assert torch.equal(mine, theirs)
 
 
 def test_a_returned_constant_is_a_fresh_one() -> None:
