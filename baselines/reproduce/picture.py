@@ -69,7 +69,7 @@ def _dots(table: PaperTable, results: Results) -> Figure:
     axis.set_yticks(rows, [" ".join(cell.keys.values()) for cell in cells], fontsize=7)
     axis.invert_yaxis()
     _finish(axis, subject(table), "")
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
     return figure
 
 
