@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from baselines import config
+from baselines import config, experiment
 from baselines.errors import UserError
 from baselines.partitioners import Iid, Partitioner, split_node
 from strategies.seeding import Purpose, generator
@@ -215,3 +215,13 @@ def test_iid_is_flowers_cut_of_a_shuffled_set() -> None:
     theirs.dataset = Dataset.from_dict({"row": order})
     for node, rows in enumerate(Iid()(labels, None, 10, 3)):
         assert rows.tolist() == sorted(theirs.load_partition(node)["row"])
+
+
+def test_without_node_test_data_a_node_holds_what_a_split_of_nothing_leaves() -> None:
+    this = experiment.load("partitioner=dirichlet num_nodes=7 node_test_fraction=0")
+    labels = this.dataset.train_targets.numpy()
+    for partition_id, (train, test) in enumerate(this.partitions):
+        halves = split_node(np.flip(train), labels, 0.0, np.random.default_rng(partition_id))
+        for mine, theirs in zip((train, test), halves, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+            assert mine.dtype == theirs.dtype
