@@ -45,8 +45,9 @@ class Grouped(Strategy):
 
     def strategy_of(self, name: str, members: tuple[int, ...]) -> PseudoGradientStrategy:
         """Return a fresh strategy for one group."""
-        strategy = copy.deepcopy(self.inner)
-        strategy._roster = self.inner._roster  # the nodes are asked for their partitions once
+        # Nodes are asked for their partitions once, and groups take their steps one after another.
+        shared = (self.inner._roster, self.inner._memory)
+        strategy = copy.deepcopy(self.inner, {id(each): each for each in shared})
         strategy.members = members
         strategy.group = name
         return strategy

@@ -39,17 +39,17 @@ class Mask(ABC):
         """
 
     def with_mean(
-        self, updates: Updates, weights: Tensor, memory: tuple[Tensor, Tensor] | None = None
+        self, updates: Updates, weights: Tensor, spare: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return the mean pseudo-gradient [P] and the factors [P], in one pass over the updates.
 
-        The factors are None where all of them are 1. ``memory``, two such vectors of no more use, is
+        The factors are None where all of them are 1. ``spare``, two such vectors of no more use, is
         written over: fresh pages would cost a seventh of the time.
         """
         if self.idle:
             return updates.mean(weights), None
         deltas = updates.deltas
-        mean, factors = memory or (torch.empty_like(deltas[0]), torch.empty_like(deltas[0]))
+        mean, factors = spare or (torch.empty_like(deltas[0]), torch.empty_like(deltas[0]))
         scratch = torch.empty_like(deltas[:, :SIZE])
         for columns, alpha in updates.pieces(weights):
             piece = deltas[:, columns]

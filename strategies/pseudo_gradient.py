@@ -26,6 +26,7 @@ from . import protocol
 from .checks import require_count
 from .layout import BUFFER_NAMES, Layout
 from .mask import Mask, NoMask
+from .memory import Memory
 from .participation import Participation
 from .replies import collect, mean_metrics
 from .server_optimizer import Identity, ServerOptimizer
@@ -63,7 +64,8 @@ class PseudoGradientStrategy(Participation):
     _iterates: deque[tuple[Tensor, Tensor]] = field(init=False, repr=False)  # to be averaged
     _weighting_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     _optimizer_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
-    _memory: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)  # for the mask
+    _memory: Memory = field(default_factory=Memory, init=False, repr=False)  # for the stacked updates
+    _spare: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)  # for the mask
 
     def __post_init__(self) -> None:
         """Refuse counts out of range, in one line each."""
@@ -99,7 +101,9 @@ class PseudoGradientStrategy(Participation):
         TooManyFailedRounds : when that happens ``max_failed_rounds`` times in a row
         """
         assert self._layout is not None, "configure_train comes before aggregate_train"
-        collected = collect(replies, self._asked, self._layout, self._parameters, self.extra_record)
+        collected = collect(
+            replies, self._asked, self._layout, self._parameters, self._memory, self.extra_record
+        )
         for partition_id, reason in collected.faults.items():
             logger.warning("round %d: partition %d left out: %s", server_round, partition_id, reason)
         updates = collected.updates
@@ -125,7 +129,7 @@ class PseudoGradientStrategy(Participation):
     def _step(self, server_round: int, updates: Updates) -> float:
         """Apply the update rule; return eta[t]."""
         weights, self._weighting_state = self.weighting(updates, self._weighting_state)
-        mean, factors = self.mask.with_mean(updates, weights, self._memory)
+        mean, factors = self.mask.with_mean(updates, weights, self._spare)
         eta = self.step_size(server_round, updates, weights, mean)
         direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
         kept = any(value is mean for value in self._optimizer_state.values())
@@ -135,7 +139,7 @@ class PseudoGradientStrategy(Participation):
         else:
             before = self._parameters
             self._parameters = torch.addcmul(before, factors, direction, value=-eta, out=out)
-            self._memory = None if self._iterates else (before, factors)
+            self._spare = None if self._iterates else (before, factors)
         self._buffers = updates.mean_buffers(weights)
         return eta
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from . import protocol
 from .layout import Layout
+from .memory import Memory
 from .updates import Updates
 
 
@@ -42,6 +43,7 @@ def collect(
     asked: dict[int, int],
     layout: Layout,
     start: Tensor,
+    memory: Memory,
     extra: str | None = None,
 ) -> Collected:
     """Check the replies of the nodes ``asked`` ({partition id: node id}) and stack the sound ones.
@@ -49,12 +51,14 @@ def collect(
     Parameters
     ----------
     start : [P], the parameters that the nodes started from: Delta_k = start - w_k
+    memory : what is stacked lies in it, until the next round is collected
     extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
     """
     by_node = {reply.metadata.src_node_id: reply for reply in replies}
-    deltas = torch.empty(len(asked), layout.num_parameters, dtype=layout.dtype)
+    shape = (len(asked), layout.num_parameters)
+    deltas = memory.rows("deltas", *shape, layout.dtype)
     buffers = torch.empty(len(asked), layout.num_buffers, dtype=torch.float64)
-    extras = torch.empty_like(deltas) if extra else None
+    extras = memory.rows("extras", *shape, layout.dtype) if extra else None
     sound: dict[int, Message] = {}
     faults: dict[int, str] = {}
     for partition_id, node_id in sorted(asked.items()):

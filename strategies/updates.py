@@ -14,6 +14,8 @@ from .layout import Layout
 class Updates:
     """One round's pseudo-gradients, a row per node, rows in the order of partition ids.
 
+    They hold for the round: the next one's are written over them, so a part that remembers any copies it.
+
     Parameters
     ----------
     deltas : [K, P], the pseudo-gradients Delta_k = w_t - w_k; the descent direction is minus them

@@ -8,6 +8,7 @@ from baselines import experiment
 from baselines.runtimes import InlineGrid
 from clients.app import load
 from strategies import PseudoGradientStrategy, Updates, protocol
+from strategies.memory import Memory
 from strategies.replies import collect
 
 
@@ -33,7 +34,7 @@ def played(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message
 def collected(strategy: PseudoGradientStrategy, replies: list[Message]) -> Updates:
     """Return the replies checked and stacked, as ``aggregate_train`` does."""
     assert strategy._layout is not None
-    return collect(replies, strategy._asked, strategy._layout, strategy._parameters).updates
+    return collect(replies, strategy._asked, strategy._layout, strategy._parameters, Memory()).updates
 
 
 def _moved(model: str) -> ClientApp:
