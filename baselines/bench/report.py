@@ -63,7 +63,7 @@ class Row:
         """Return the row as a person reads it."""
         goal = ""
         if self.at_most is not None:
-            goal = "≤ " + (f"{self.at_most:g}x" if self.ratio else _short(self.at_most, self.unit))
+            goal = "≤ " + (f"{self.at_most:.3g}x" if self.ratio else _short(self.at_most, self.unit))
         met = {None: "", True: "met", False: "not met"}[self.met]
         quotient = f"{_spread(self.ratio, 'x')}" if self.ratio else ""
         value = _spread(self.value, self.unit)
