@@ -88,6 +88,8 @@ def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path,
 
 
 def _show(missing: Sequence[Trial], out: Console) -> int:
+    if not missing:
+        out.print("# no run is missing; --rerun shows the commands of finished ones")
     for trial in missing:
         out.print(
             f"# {trial.label}" + (f"; not the paper's setting: {trial.changes}" * bool(trial.changes))

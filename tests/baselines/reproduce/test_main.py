@@ -68,6 +68,9 @@ def test_smoke_goes_elsewhere_and_says_so(
     assert not (papers / "tiny" / "ours").exists()
     text = (tmp_path / "runs" / "smoke" / "tiny" / "table1.md").read_text()
     assert f"| 1 |  | not the paper's setting: {changes} |" in text
+    again = ["table1", "--where", "rate=0.1", "--scale", "smoke", "--dry-run"]
+    assert reproduce(tmp_path, *again) == 0
+    assert capsys.readouterr().out == "# no run is missing; --rerun shows the commands of finished ones\n"
 
 
 def test_one_that_fails_is_reported_and_the_rest_goes_on(
