@@ -104,8 +104,9 @@ def _along(table: PaperTable, results: Results) -> Figure:
                 x, mean = zip(*printed[label], strict=True)
                 axis.plot(x, mean, linestyle="none", marker="s", fillstyle="none", color=color)
         axis.set_xticks(range(len(ticks)), ticks)
+        axis.set_xlim(-0.25, len(ticks) - 0.75)  # also where one place alone has a number
         axis.set_title(panel, fontsize=9)
-        _finish(axis, table.x, subject(table))
+        _finish(axis, table.x, subject(table) if axis in axes[::COLUMNS] else "")
     beside = any(cell.paper_mean is not None for cell in cells)
     axes[0].legend(frameon=False, fontsize=8, title="squares: paper" if beside else None, title_fontsize=7)
     return figure
