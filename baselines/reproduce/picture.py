@@ -1,5 +1,6 @@
 """The picture of a table: paper and ours side by side, or curves with their spread."""
 
+from math import nan
 from pathlib import Path
 
 import matplotlib as mpl
@@ -67,7 +68,7 @@ def _dots(table: PaperTable, results: Results) -> Figure:
                 label=label,
             )
     axis.set_yticks(rows, [" ".join(cell.keys.values()) for cell in cells], fontsize=7)
-    axis.invert_yaxis()
+    axis.set_ylim(len(cells) - 0.4, -0.6)
     _finish(axis, subject(table), "")
     axis.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
     return figure
@@ -86,20 +87,23 @@ def _along(table: PaperTable, results: Results) -> Figure:
     colors = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(names))}
     figure, axes = _panels(len(panels))
     for axis, panel in zip(axes, panels, strict=True):
-        lines: dict[str, list[tuple[int, float, float]]] = {}
+        lines: dict[str, list[tuple[float, float]]] = {}  # a gap where nothing has run
         printed: dict[str, list[tuple[int, float]]] = {}
         for cell, label in zip(cells, names, strict=True):
             if panel_key and cell.keys[panel_key] != panel:
                 continue
             place = ticks.index(cell.keys[table.x])
             if found := results.get(tuple(cell.keys.values())):
-                lines.setdefault(label, []).append((place, found.mean, found.std or 0.0))
+                line = lines.setdefault(label, [(nan, nan)] * len(ticks))
+                line[place] = found.mean, found.std or 0.0
             if cell.paper_mean is not None:
                 printed.setdefault(label, []).append((place, cell.paper_mean))
         for label, color in colors.items():
             if label in lines:
-                x, mean, std = zip(*lines[label], strict=True)
-                axis.errorbar(x, mean, yerr=std, marker="o", markersize=4, color=color, label=label)
+                mean, std = zip(*lines[label], strict=True)
+                axis.errorbar(
+                    range(len(ticks)), mean, yerr=std, marker="o", markersize=4, color=color, label=label
+                )
             if label in printed:
                 x, mean = zip(*printed[label], strict=True)
                 axis.plot(x, mean, linestyle="none", marker="s", fillstyle="none", color=color)

@@ -36,6 +36,19 @@ def test_paper_and_ours(paper: str, name: str, tmp_path: Path, monkeypatch: pyte
     assert "not all in the paper's setting" in reduced.get_suptitle()
 
 
+def test_no_line_is_drawn_across_what_has_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Figure] = []
+    monkeypatch.setattr(plt, "close", kept.append)
+    table = table_of("selective", "figures7_1_to_7_3")
+    ran = {("cnn4", "0", "local"): 0.3, ("cnn4", "10", "local"): 0.8, ("cnn4", "100", "local"): 0.9}
+    results: Results = {keys: Ours((value,), "") for keys, value in ran.items()}
+    picture.draw(table, results, pd.DataFrame(), tmp_path)
+    (axis,) = kept[0].axes
+    heights = axis.lines[0].get_ydata()
+    assert [x for x, y in enumerate(heights) if y == y] == [0, 1, 5]
+    assert len(heights) == 6
+
+
 def test_curves_have_a_panel_for_each_value_of_the_first_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
