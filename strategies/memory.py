@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 class Memory:
-    """Matrices by name, each of them as large as the largest that was asked for."""
+    """Matrices by name, each with the most rows that were asked for."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}

@@ -9,6 +9,7 @@ from federation import Federation, answer, assert_same, play, record, round_of, 
 from flwr.app import ArrayRecord, RecordDict
 
 from strategies import (
+    Erosion,
     FedAdam,
     FedAvg,
     FedAvgM,
@@ -20,7 +21,6 @@ from strategies import (
     Scaffold,
     WeightErosion,
 )
-from strategies.erosion import Erosion
 from strategies.memory import Memory
 from strategies.protocol import CONTROL
 
