@@ -89,14 +89,18 @@ class Turn:
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         self.partition_id = _partition_id(context)
-        self.seed = torch_seed(
-            node.seed,
+        self.corrections = corrections(node, message.content, context.state)
+        self.started = time.perf_counter()
+
+    @property
+    def seed(self) -> int:
+        """What decides the order of the node's examples in this round, and all that its model draws."""
+        return torch_seed(
+            self.node.seed,
             Purpose.LOCAL_TRAINING,
             server_round=self.server_round,
             partition_id=self.partition_id,
         )
-        self.corrections = corrections(node, message.content, context.state)
-        self.started = time.perf_counter()
 
     def taken(self) -> Message:
         """Train; return the reply."""

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 Values = dict[Node, Any]
 FILLED = ("ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full")  # by shape alone
+IDLE = ("expand", "view", "_unsafe_view")  # where the shape is as before
 
 
 def replay(recorded: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., list[Tensor]] | None:
@@ -34,6 +35,7 @@ def replay(recorded: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., 
         node.replace_all_uses_with(node.args[0])
     graph.eliminate_dead_code()
     values = _values(recorded, arguments)
+    _shorten(graph, values)
     constants = _fold(graph, values)
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):
@@ -61,6 +63,16 @@ def _values(recorded: GraphModule, arguments: Sequence[Tensor]) -> Values:
     interpreter = Interpreter(recorded, garbage_collect_values=False)
     interpreter.run(*arguments)
     return interpreter.env
+
+
+def _shorten(graph: Graph, values: Values) -> None:
+    """Leave out views of a tensor as it already is; vmap records four of them for each product."""
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and _name(node) in IDLE:
+            view, viewed = values[node], values[node.args[0]]
+            if view.shape == viewed.shape and view.stride() == viewed.stride():
+                node.replace_all_uses_with(node.args[0])
+    graph.eliminate_dead_code()
 
 
 def _fold(graph: Graph, values: Values) -> list[Tensor]:

@@ -6,6 +6,7 @@ Unequal data sizes are filled up with rows that do not count; who has fewer step
 """
 
 import copy
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,6 @@ import torch
 from flwr.app import Context, Message
 from torch import Tensor, nn
 from torch.nn import Parameter
-from torch.nn.utils.rnn import pad_sequence
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from strategies import protocol
@@ -23,11 +23,12 @@ from .app import Node, Turn
 from .bare_optimizer import bare_step
 from .gradient import Gradients
 from .optimizer_state import prepare
+from .plan import Plan
 from .training import LocalTraining
 
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
 MOST_PARAMETERS = 1 << 27  # in one stack
-MOST_INPUTS = 1 << 19  # numbers in one step's inputs, so that they stay in the cache
+MOST_INPUTS = 5 << 17  # numbers in one step's inputs: with many more they leave the cache
 
 
 class Together:
@@ -51,7 +52,7 @@ class Together:
         pairs = zip(messages, contexts, strict=True)
         nodes = [self.node_of(message, context) for message, context in pairs]
         check(nodes)
-        places = min(len(nodes), _most_places(nodes))
+        places = _places(nodes)
         if self._stack is None or len(self._stack.places) < places:
             self._stack = Stack(nodes[0], places)
         replies: dict[int, Message] = {}
@@ -68,12 +69,15 @@ class Together:
         return [replies[k] for k in range(len(nodes))]
 
 
-def _most_places(nodes: Sequence[Node]) -> int:
+def _places(nodes: Sequence[Node]) -> int:
+    """Return how many nodes train at once: all of them, or about as many each time."""
     training, data = nodes[0].training, nodes[0].train
     parameters = sum(p.numel() for p in nodes[0].model.parameters())
     batch = training.batch_size or max(len(node.train) for node in nodes)
     inputs = batch * data.inputs[0].numel()
-    return max(1, min(MOST_PARAMETERS // parameters, MOST_INPUTS // inputs))
+    most = max(1, min(MOST_PARAMETERS // parameters, MOST_INPUTS // inputs))
+    times = math.ceil(len(nodes) / most)
+    return math.ceil(len(nodes) / times)
 
 
 class NotTogether(Exception):
@@ -126,28 +130,29 @@ class Stack:
         """Take all steps of nodes that sit in the first places, most steps first; return their metrics."""
         training = self.training
         data, device = turns[0].node.train, self.values[0].device
-        rows, lengths = _plan(training, turns)
+        plan = Plan.of(training, turns)
         parameters = [Parameter(value[: len(turns)]) for value in self.values]
         optimizer = training.optimizer(parameters)
         rate = prepare(optimizer, training.schedule(turns[0].server_round), None)
         step = bare_step(optimizer)
         totals: dict[str, Tensor] = {}
-        for now, length in zip(rows, lengths, strict=True):
-            active = int((length > 0).sum())
-            _keep_first(optimizer, active)
-            filled = data.rows(now[:active].flatten(), device)
-            batch = [values.view(active, -1, *values.shape[1:]) for values in filled]
-            if int(length[:active].min()) < now.shape[1]:
-                present = torch.arange(now.shape[1]) < length[:active, None]
-                batch.append(present.to(parameters[0]))
+        for now in plan:
+            _keep_first(optimizer, now.nodes)
+            if now.rows is not None:
+                gathered = data.rows(now.rows.flatten(), device)
+                batch = [values.view(now.nodes, -1, *values.shape[1:]) for values in gathered]
+                if now.present is not None:
+                    batch.append(now.present.to(parameters[0]))
             gradients, sums = self._gradients(parameters, batch)
-            for p, gradient in zip(parameters, self._corrected(gradients, turns[:active]), strict=True):
+            corrected = self._corrected(gradients, turns[: now.nodes])
+            for p, gradient in zip(parameters, corrected, strict=True):
                 p.grad = gradient
             step()
             for name, value in sums.items():
-                totals.setdefault(name, torch.zeros(len(turns), dtype=value.dtype, device=device))
-                totals[name][:active] += value
-        seen, steps = lengths.sum(0), (lengths > 0).sum(0)
+                if name not in totals:
+                    totals[name] = torch.zeros(len(turns), dtype=value.dtype, device=device)
+                totals[name][: now.nodes] += value
+        seen, steps = plan.lengths.sum(0), (plan.lengths > 0).sum(0)
         means = {name: (total.double().cpu() / seen).tolist() for name, total in totals.items()}
         return [
             {name: values[k] for name, values in means.items()}
@@ -178,28 +183,6 @@ class Stack:
             factors.clamp_(max=1)
             gradients = [g * factors.view(-1, *[1] * (g.ndim - 1)) for g in gradients]
         return gradients
-
-
-def _plan(training: LocalTraining, turns: Sequence[Turn]) -> tuple[Tensor, Tensor]:
-    """Return which rows of the data set each step takes [steps, nodes, batch]; how many, [steps, nodes].
-
-    A step of fewer rows is filled up with row 0; a node that has finished takes none.
-    """
-    chosen, counts = [], []
-    for turn in turns:
-        size = len(turn.node.train)
-        draws = torch.Generator().manual_seed(turn.seed)
-        if training.whole(size):
-            positions = [torch.arange(size)] * training.steps(size)
-        else:
-            positions = list(training.positions(size, draws))
-        chosen.append(turn.node.train.index[torch.cat(positions)])
-        counts.append(torch.tensor([len(each) for each in positions]))
-    lengths = pad_sequence(counts)
-    present = torch.arange(int(lengths.max())) < lengths.T[..., None]  # [nodes, steps, batch]
-    rows = chosen[0].new_zeros(present.shape)
-    rows[present] = torch.cat(chosen)
-    return rows.transpose(0, 1), lengths
 
 
 def _keep_first(optimizer: Optimizer, active: int) -> None:

@@ -4,6 +4,7 @@ Limit: the 20 nodes' 20 gradient steps as a loop of ``addmm_``, and FedExP's ser
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,18 +16,23 @@ from . import runs
 from .peers import flower, pfl_research, present
 from .plain import Client
 from .report import Row, compared
-from .timing import Contenders, alternate, round_seconds
+from .timing import Contenders, Spread, alternate, round_seconds
 from .workload import Workload
 
 SETTING = "experiment=fedexp/synthetic strategy=fedexp step_size.epsilon=0 strategy.average_last=1"
 GOAL = 0.015  # seconds a round where the loop takes 3.2 ms
 LOOP = GOAL / 0.0032  # the same as a ratio, for other machines
 TENTH = 0.1  # of Flower on Ray
+WAYS = {
+    "inline, nodes together": "runtime.batch_clients=true",
+    "inline, nodes together, 2 threads": "runtime.batch_clients=true threads=2",
+    "inline, one by one": "runtime.batch_clients=false",
+}
 
 
 @dataclass(frozen=True)
 class Tiny(Workload):
-    """Seconds of a round, inline.
+    """Seconds of a round, inline, in three ways.
 
     Parameters
     ----------
@@ -38,19 +44,20 @@ class Tiny(Workload):
     setting: str = SETTING
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
-        """Measure ours beside the loop of ``addmm_`` and beside FedAvg of other frameworks."""
+        """Measure each way beside the loop of ``addmm_`` and beside FedAvg of other frameworks."""
         this = experiment.load(self.setting)
         on_ray, in_pfl = (make(self.setting, quickstart, rounds=20) for make in (flower, pfl_research))
         others = present(self.name, [on_ray, in_pfl], peers)
-        ours = runs.with_rounds(self.setting, self.rounds)
-        loop = Addmm(this, self.rounds)
-        contenders: Contenders = {"inline": lambda: runs.run(ours).round, "loop of addmm_": loop, **others}
+        ours = {way: partial(self._seconds, more) for way, more in WAYS.items()}
+        contenders: Contenders = {**ours, "loop of addmm_": Addmm(this, self.rounds), **others}
         samples = alternate(contenders, repeats)
         goals = {"loop of addmm_": LOOP, on_ray.name: TENTH}
         beside = {name: goals.get(name) for name in ("loop of addmm_", *others)}
-        found = compared(self.name, "round", "s", samples, {"inline": beside})
-        alone = Row(self.name, "inline", "round", "s", found[0].value, at_most=GOAL)
-        return [alone, *found]
+        alone = [Row(self.name, way, "round", "s", Spread.of(samples[way]), at_most=GOAL) for way in WAYS]
+        return [*alone, *compared(self.name, "round", "s", samples, dict.fromkeys(WAYS, beside))]
+
+    def _seconds(self, more: str) -> float:
+        return runs.run(runs.with_rounds(f"{self.setting} {more}", self.rounds)).round
 
 
 def quickstart(this: Experiment, partition_id: int) -> Client:

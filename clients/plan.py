@@ -1,0 +1,75 @@
+"""Plan: which examples each step of many nodes takes, laid out as tensors.
+
+Nodes have different numbers of steps, and steps different numbers of examples; the gaps are filled up.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from .app import Turn
+from .training import LocalTraining
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the nodes that have not finished, which are the first ones.
+
+    Parameters
+    ----------
+    nodes : how many they are
+    rows : of the data set [nodes, batch], filled up with row 0; None for those of the step before
+    present : which of these rows count [nodes, batch]; None for all
+    """
+
+    nodes: int
+    rows: Tensor | None
+    present: Tensor | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of one round.
+
+    Parameters
+    ----------
+    rows : of the data set [steps, nodes, batch], filled up with row 0
+    lengths : how many of them count [steps, nodes]; a node that has finished takes none
+    """
+
+    rows: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def of(cls, training: LocalTraining, turns: Sequence[Turn]) -> "Plan":
+        """Plan a round of nodes, those with the most steps first."""
+        chosen, counts = [], []
+        for turn in turns:
+            index, size = turn.node.train.index, len(turn.node.train)
+            if training.whole(size):
+                chosen.append(index.repeat(training.steps(size)))
+                counts.append(torch.full((training.steps(size),), size))
+            else:
+                positions = list(training.positions(size, torch.Generator().manual_seed(turn.seed)))
+                chosen.append(index[torch.cat(positions)])
+                counts.append(torch.tensor([len(each) for each in positions]))
+        lengths = pad_sequence(counts)
+        present = torch.arange(int(lengths.max())) < lengths.T[..., None]  # [nodes, steps, batch]
+        rows = chosen[0].new_zeros(present.shape)
+        rows[present] = torch.cat(chosen)
+        return cls(rows.transpose(0, 1), lengths)
+
+    def __iter__(self) -> Iterator[Step]:
+        """Yield each step."""
+        rows, lengths, batch = self.rows, self.lengths, self.rows.shape[2]
+        present = torch.arange(batch) < lengths[..., None]  # [steps, nodes, batch]
+        nodes = (lengths > 0).sum(1).tolist()
+        padded = ((lengths > 0) & (lengths < batch)).any(1).tolist()
+        again = (rows[1:] == rows[:-1]).all(2).all(1) & (lengths[1:] == lengths[:-1]).all(1)
+        for k, repeated in enumerate([False, *again.tolist()]):
+            first = slice(0, nodes[k])
+            counted = present[k, first] if padded[k] else None
+            yield Step(nodes[k], None if repeated else rows[k, first], counted)
