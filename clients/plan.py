@@ -20,14 +20,20 @@ class Step:
 
     Parameters
     ----------
-    nodes : how many they are
-    rows : of the data set [nodes, batch], filled up with row 0; None for those of the step before
+    rows : of the data set [nodes, batch], filled up with row 0
     present : which of these rows count [nodes, batch]; None for all
     """
 
-    nodes: int
-    rows: Tensor | None
+    rows: Tensor
     present: Tensor | None
+
+    def same(self, other: "Step") -> bool:
+        """Say whether both take the same examples."""
+        if not torch.equal(self.rows, other.rows):
+            return False
+        if self.present is None or other.present is None:
+            return self.present is other.present
+        return torch.equal(self.present, other.present)
 
 
 @dataclass(frozen=True)
@@ -64,12 +70,9 @@ class Plan:
 
     def __iter__(self) -> Iterator[Step]:
         """Yield each step."""
-        rows, lengths, batch = self.rows, self.lengths, self.rows.shape[2]
+        lengths, batch = self.lengths, self.rows.shape[2]
         present = torch.arange(batch) < lengths[..., None]  # [steps, nodes, batch]
         nodes = (lengths > 0).sum(1).tolist()
         padded = ((lengths > 0) & (lengths < batch)).any(1).tolist()
-        again = (rows[1:] == rows[:-1]).all(2).all(1) & (lengths[1:] == lengths[:-1]).all(1)
-        for k, repeated in enumerate([False, *again.tolist()]):
-            first = slice(0, nodes[k])
-            counted = present[k, first] if padded[k] else None
-            yield Step(nodes[k], None if repeated else rows[k, first], counted)
+        for k, (active, short) in enumerate(zip(nodes, padded, strict=True)):
+            yield Step(self.rows[k, :active], present[k, :active] if short else None)

@@ -21,9 +21,10 @@ from strategies import protocol
 
 from .app import Node, Turn
 from .bare_optimizer import bare_step
+from .examples import Examples
 from .gradient import Gradients
 from .optimizer_state import prepare
-from .plan import Plan
+from .plan import Plan, Step
 from .training import LocalTraining
 
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
@@ -117,6 +118,7 @@ class Stack:
         self.slopes = [torch.zeros_like(value) for value in self.values]
         self.places = [self._place(node.model, place) for place in range(size)]
         self.owns = [list(place.parameters()) for place in self.places]
+        self._last: tuple[Examples, Step, list[Tensor]] | None = None  # the last batch, and of what it is
 
     def _place(self, model: nn.Module, place: int) -> nn.Module:
         """Return a copy of the model whose parameters and gradients lie in the stack."""
@@ -137,21 +139,17 @@ class Stack:
         step = bare_step(optimizer)
         totals: dict[str, Tensor] = {}
         for now in plan:
-            _keep_first(optimizer, now.nodes)
-            if now.rows is not None:
-                gathered = data.rows(now.rows.flatten(), device)
-                batch = [values.view(now.nodes, -1, *values.shape[1:]) for values in gathered]
-                if now.present is not None:
-                    batch.append(now.present.to(parameters[0]))
-            gradients, sums = self._gradients(parameters, batch)
-            corrected = self._corrected(gradients, turns[: now.nodes])
+            active = len(now.rows)
+            _keep_first(optimizer, active)
+            gradients, sums = self._gradients(parameters, self._batch(data, now))
+            corrected = self._corrected(gradients, turns[:active])
             for p, gradient in zip(parameters, corrected, strict=True):
                 p.grad = gradient
             step()
             for name, value in sums.items():
                 if name not in totals:
                     totals[name] = torch.zeros(len(turns), dtype=value.dtype, device=device)
-                totals[name][: now.nodes] += value
+                totals[name][:active] += value
         seen, steps = plan.lengths.sum(0), (plan.lengths > 0).sum(0)
         means = {name: (total.double().cpu() / seen).tolist() for name, total in totals.items()}
         return [
@@ -159,6 +157,16 @@ class Stack:
             | {protocol.LOCAL_STEPS: int(steps[k]), protocol.LEARNING_RATE: rate}
             for k in range(len(turns))
         ]
+
+    def _batch(self, data: Examples, step: Step) -> list[Tensor]:
+        """Return what the task takes: the last batch again where nodes take all of their examples."""
+        if self._last is None or not (_alike(data, self._last[0]) and step.same(self._last[1])):
+            gathered = data.rows(step.rows.flatten(), self.values[0].device)
+            batch = [values.view(*step.rows.shape, *values.shape[1:]) for values in gathered]
+            if step.present is not None:
+                batch.append(step.present.to(self.values[0]))
+            self._last = data, step, batch
+        return self._last[2]
 
     def _gradients(
         self, parameters: list[Parameter], batch: list[Tensor]
@@ -183,6 +191,10 @@ class Stack:
             factors.clamp_(max=1)
             gradients = [g * factors.view(-1, *[1] * (g.ndim - 1)) for g in gradients]
         return gradients
+
+
+def _alike(one: Examples, other: Examples) -> bool:
+    return one.inputs is other.inputs and one.transform == other.transform
 
 
 def _keep_first(optimizer: Optimizer, active: int) -> None:

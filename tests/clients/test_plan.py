@@ -1,33 +1,27 @@
 """The plan of a round of several nodes."""
 
 import torch
-from torch import Tensor
 
 from clients.plan import Plan
 
-Listed = tuple[int, list[list[int]] | None, list[list[bool]] | None]
+
+def test_nodes_that_have_finished_and_rows_that_fill_up() -> None:
+    rows = torch.tensor([[[5, 6], [7, 8]], [[9, 0], [3, 4]], [[2, 1], [0, 0]]])
+    whole, short, alone = Plan(rows, lengths=torch.tensor([[2, 2], [1, 2], [2, 0]]))
+    assert whole.rows.tolist() == [[5, 6], [7, 8]]
+    assert whole.present is None
+    assert short.rows.tolist() == [[9, 0], [3, 4]]
+    assert short.present is not None
+    assert short.present.tolist() == [[True, False], [True, True]]
+    assert alone.rows.tolist() == [[2, 1]]
+    assert alone.present is None
 
 
-def steps(rows: list[list[list[int]]], lengths: list[list[int]]) -> list[Listed]:
-    """Return (nodes, rows, present) of each step."""
-
-    def listed(values: Tensor | None) -> list[list[int]] | None:
-        return None if values is None else values.tolist()
-
-    plan = Plan(torch.tensor(rows), torch.tensor(lengths))
-    return [(step.nodes, listed(step.rows), listed(step.present)) for step in plan]
-
-
-def test_the_rows_of_the_step_before_are_not_named_again() -> None:
-    rows = [[[5, 6], [7, 8]], [[5, 6], [7, 8]], [[5, 6], [0, 0]]]
-    first, second, third = steps(rows, lengths=[[2, 2], [2, 2], [2, 0]])
-    assert first == (2, [[5, 6], [7, 8]], None)
-    assert second == (2, None, None)
-    assert third == (1, [[5, 6]], None)
-
-
-def test_row_0_that_fills_up_is_not_taken_for_an_example() -> None:
-    whole, short, again = steps([[[5, 0]]] * 3, lengths=[[2], [1], [1]])
-    assert whole == (1, [[5, 0]], None)
-    assert short == (1, [[5, 0]], [[True, False]])
-    assert again == (1, None, [[True, False]])
+def test_steps_are_the_same_when_the_same_examples_count() -> None:
+    rows = torch.tensor([[[5, 0]], [[5, 0]], [[5, 0]], [[5, 0]], [[6, 0]]])
+    whole, again, short, short_again, other = Plan(rows, torch.tensor([[2], [2], [1], [1], [2]]))
+    assert whole.same(again)
+    assert short.same(short_again)
+    assert not whole.same(short)
+    assert not short.same(whole)
+    assert not whole.same(other)

@@ -138,6 +138,28 @@ def test_least_squares_with_a_bias() -> None:
     assert together.together is not None
 
 
+def test_examples_that_do_not_change_are_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered = []
+    rows = Examples.rows
+    monkeypatch.setattr(Examples, "rows", lambda self, *which: gathered.append(which) or rows(self, *which))
+    _, together = grids(batch_size=None, local_epochs=3)
+    for server_round in (1, 2):
+        ask(together, perceptron, server_round)
+    assert len(gathered) == 1
+
+
+def test_examples_that_are_seen_differently_are_gathered_anew() -> None:
+    transforms = dict.fromkeys(range(len(SIZES)), torch.neg)
+    alone, together = grids(batch_size=None, transforms=transforms)
+    for server_round in (1, 2):
+        for one, other in zip(
+            ask(alone, perceptron, server_round), ask(together, perceptron, server_round), strict=True
+        ):
+            same(one, other)
+        transforms |= dict.fromkeys(transforms, torch.square)
+    assert together.together is not None
+
+
 def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clients.together.MOST_PARAMETERS", 2 * 83)  # two perceptrons
     alone, together = grids()
