@@ -39,6 +39,8 @@ def load(overrides: str) -> DictConfig:
             cfg = compose("config", overrides=shlex.split(overrides))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(str(error)) from error
+    except ValueError as error:  # strategy=null, or a quote that is not closed
+        raise UserError(f"{error}, in: {overrides}") from error
     finally:
         hydra.hydra = outer
     _check_ranges(cfg)

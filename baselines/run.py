@@ -92,6 +92,9 @@ def main() -> int:
     except HydraException as error:
         _say_error(error)
         return 2
+    except ValueError as error:  # Hydra's for strategy=null or dataset=3; what a run raises stays in _job
+        _say_error(ValueError(f"{error}, in: {shlex.join(sys.argv[1:])}"))
+        return 2
     except KeyboardInterrupt as signal:
         print(f"interrupted {signal}".strip(), file=sys.stderr)
         return 130
