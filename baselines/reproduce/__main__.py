@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 from rich.console import Console
 
 from baselines import cells
@@ -49,8 +50,10 @@ def _reproduce(options: argparse.Namespace) -> int:
     output = Path(options.output)
     smoke = options.scale == "smoke"
     folder = output / "smoke" / table.paper if smoke else cells.PAPERS / table.paper / "ours"
-    trials = plan(table, chosen, seeds, options.scale, options.overrides, output)
-    known = collect.known(trials, collect.read(folder / f"{table.name}.csv"))
+    there = collect.read(folder / f"{table.name}.csv")
+    shown = plan(table, chosen, _with(seeds, there), options.scale, options.overrides, output)
+    trials = [trial for trial in shown if trial.seed in seeds]
+    known = collect.known(trials, there)
     done = {t.folder.name for t in trials if t.folder.name in known or collect.is_finished(t)}
     missing = trials if options.rerun else [t for t in trials if t.folder.name not in done]
     if options.dry_run:
@@ -65,14 +68,20 @@ def _reproduce(options: argparse.Namespace) -> int:
             failed = running.failed
             running.run(missing)
     finally:
-        _write(table, trials, options.scale, folder, out)
+        _write(table, shown, options.scale, folder, out)
     for trial, reason in failed:
         out.print(f"failed: {trial.label}: {reason}\n  {trial.command}")
     return 1 if failed else 0
 
 
+def _with(seeds: Sequence[int], rows: pd.DataFrame) -> list[int]:
+    """Return the seeds, and those that there are results of: a table shows them all."""
+    others = [] if rows.empty else rows.seed.astype(int).tolist()
+    return list(dict.fromkeys([*seeds, *others]))
+
+
 def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path, out: Console) -> None:
-    """Write all that is finished, with what was there before."""
+    """Write all that is finished of these trials, with what was there before."""
     rows = collect.collect(table, trials, scale, folder)
     configs: dict[tuple[str, ...], set[str]] = {}
     for trial in trials:

@@ -57,6 +57,11 @@ def test_a_table_from_nothing_to_a_picture(
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert (ours / "table1.csv").read_bytes() == written
 
+    shown = (ours / "table1.md").read_text()
+    assert "| 2 |" in shown
+    assert reproduce(tmp_path, "table1", "--where", "rate=0.2", "--seeds", "0", "--collect-only") == 0
+    assert (ours / "table1.md").read_text() == shown  # a seed that was not asked for is not lost
+
 
 def test_smoke_goes_elsewhere_and_says_so(
     papers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
