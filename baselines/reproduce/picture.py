@@ -1,5 +1,6 @@
 """The picture of a table: paper and ours side by side, or curves with their spread."""
 
+from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def _along(table: PaperTable, results: Results) -> Figure:
     panels = list(dict.fromkeys(cell.keys[panel_key] for cell in ran)) if panel_key else [""]
     names = [" ".join(cell.keys[key] for key in line_key) or "ours" for cell in cells]
     colors = {name: f"C{number}" for number, name in enumerate(dict.fromkeys(names))}
-    figure, axes = _panels(len(panels))
+    figure, axes = _panels(range(len(panels)))
     for axis, panel in zip(axes, panels, strict=True):
         lines: dict[str, list[tuple[float, float]]] = {}  # a gap where nothing has run
         printed: dict[str, list[tuple[int, float]]] = {}
@@ -110,7 +111,7 @@ def _along(table: PaperTable, results: Results) -> Figure:
         axis.set_xticks(range(len(ticks)), ticks)
         axis.set_xlim(-0.25, len(ticks) - 0.75)  # also where one place alone has a number
         axis.set_title(panel, fontsize=9)
-        _finish(axis, table.x, subject(table) if axis in axes[::COLUMNS] else "")
+        _finish(axis, table.x, subject(table))
     beside = any(cell.paper_mean is not None for cell in cells)
     axes[0].legend(frameon=False, fontsize=8, title="squares: paper" if beside else None, title_fontsize=7)
     return figure
@@ -123,7 +124,8 @@ def _curves(table: PaperTable, curves: pd.DataFrame) -> Figure:
     *outer, line_key = table.keys
     panels = list(chosen.groupby(outer, sort=False)) if outer else [((), chosen)]
     colors = {value: f"C{number}" for number, value in enumerate(table.keys[line_key])}
-    figure, axes = _panels(len(panels))
+    last = list(table.keys[outer[-1]]) if outer else []
+    figure, axes = _panels(*_grid([tuple(map(str, keys)) for keys, _ in panels], last))
     for axis, (keys, own) in zip(axes, panels, strict=True):
         titles = [f"{key} {value}" for key, value in zip(outer, keys, strict=True)]
         for value, line in own.groupby(line_key, sort=False):
@@ -140,26 +142,53 @@ def _curves(table: PaperTable, curves: pd.DataFrame) -> Figure:
         axis.set_title(", ".join(titles), fontsize=9)
         if table.metric == "loss" and (own.y > 0).all():
             axis.set_yscale("log")
-        _finish(axis, "round", table.quantity if axis in axes[::COLUMNS] else "")
-        title = f"{line_key}; dotted: the authors" if table.paper_curves() else line_key
-        axis.legend(frameon=False, fontsize=7, title=title, title_fontsize=7)
+        _finish(axis, "round", table.quantity)
+    drawn = {
+        label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        [drawn[label] for label in colors if label in drawn],
+        [label for label in colors if label in drawn],
+        title=f"{line_key}; dotted: the authors" if table.paper_curves() else line_key,
+        loc="outside upper right",
+        ncols=min(len(drawn), int(figure.get_figwidth() / 1.1)),
+        frameon=False,
+        fontsize=8,
+        title_fontsize=8,
+    )
     return figure
 
 
-def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    columns = min(count, COLUMNS)
-    rows = -(-count // columns)
+def _grid(panels: list[tuple[str, ...]], last: Sequence[str]) -> tuple[list[int], int]:
+    """Return the place of each panel and the number of columns, one for each of the ``last`` key's values.
+
+    Panels of a single key follow each other.
+    """
+    if len(panels[0]) < 2:
+        return list(range(len(panels))), COLUMNS
+    rows = list(dict.fromkeys(keys[:-1] for keys in panels))
+    columns = [value for value in last if any(keys[-1] == value for keys in panels)]
+    return [len(columns) * rows.index(keys[:-1]) + columns.index(keys[-1]) for keys in panels], len(columns)
+
+
+def _panels(places: Sequence[int], columns: int = COLUMNS) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels in these places, counted row by row, and nothing in the others."""
+    columns = min(max(places) + 1, columns)
+    rows = max(places) // columns + 1
     size = (4.4 * columns, 3.6 * rows)
     figure, axes = plt.subplots(
         rows, columns, figsize=size, squeeze=False, sharey=True, layout="constrained"
     )
-    for axis in axes.flat[count:]:
-        axis.set_visible(False)
-    return figure, list(axes.flat[:count])
+    for place in set(range(axes.size)).difference(places):
+        axes.flat[place].remove()
+    return figure, [axes.flat[place] for place in places]
 
 
 def _finish(axis: Axes, x: str, y: str) -> None:
+    """Label the axes; y stands at the first column alone."""
     axis.set_xlabel(x)
-    axis.set_ylabel(y)
+    place = axis.get_subplotspec()
+    if place is None or place.is_first_col():
+        axis.set_ylabel(y)
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)

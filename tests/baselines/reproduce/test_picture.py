@@ -90,6 +90,37 @@ def test_the_authors_curves_are_drawn_beside_ours(tmp_path: Path, monkeypatch: p
     assert list(theirs.get_ydata())[:2] == [0.96963, 0.98373]
 
 
+def test_two_columns_make_a_grid_with_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = [("A", "50"), ("A", "100"), ("B", "10"), ("B", "100")]
+    points = [
+        {
+            "distribution": d,
+            "num_nodes": n,
+            "method": "fedavg",
+            "seed": "0",
+            "changes": "",
+            "round": r,
+            "value": "1",
+        }
+        for d, n in ran
+        for r in ("0", "1")
+    ]
+    figure = drawn("weight_erosion", "figure2", "", pd.DataFrame(points), tmp_path, monkeypatch)
+    places = {}
+    for axis in figure.axes:
+        place = axis.get_subplotspec()
+        assert place is not None
+        places[axis.get_title()] = (place.rowspan.start, place.colspan.start)
+    assert places == {
+        "distribution A, num_nodes 50": (0, 1),
+        "distribution A, num_nodes 100": (0, 2),
+        "distribution B, num_nodes 10": (1, 0),
+        "distribution B, num_nodes 100": (1, 2),
+    }
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["fedavg"]
+
+
 def test_what_has_not_been_run_has_no_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = drawn("selective", "figures7_1_to_7_3", "", pd.DataFrame(), tmp_path, monkeypatch)
     assert [axis.get_title() for axis in figure.axes] == ["mlp30"]  # the first five cells are of one model
