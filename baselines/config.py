@@ -29,14 +29,14 @@ def load(overrides: str) -> DictConfig:
 
     Raises
     ------
-    UserError : for an unknown group, option or key, or a value out of range
+    UserError : for an unknown, deleted or empty group, an unknown option or key, a value out of range
     """
     hydra = GlobalHydra.instance()
     outer = hydra.hydra  # set inside @hydra.main
     hydra.clear()
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            cfg = compose("config", overrides=shlex.split(overrides))
+            cfg = compose("config", overrides=_kept(shlex.split(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(str(error)) from error
     except ValueError as error:  # strategy=null, or a quote that is not closed
@@ -45,6 +45,15 @@ def load(overrides: str) -> DictConfig:
         hydra.hydra = outer
     _check_ranges(cfg)
     return cfg
+
+
+def _kept(overrides: list[str]) -> list[str]:
+    """Refuse to delete a whole group or setting (Hydra's ``~client``): every run reads all of them."""
+    for override in overrides:
+        key, _, _ = override.removeprefix("~").partition("=")
+        if override.startswith("~") and "." not in key:
+            raise UserError(f"{override} deletes what every run reads: choose another value, {key}=...")
+    return overrides
 
 
 def _check_ranges(cfg: DictConfig) -> None:

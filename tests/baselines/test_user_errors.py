@@ -20,6 +20,9 @@ def launch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> in
 ONE_LINE = {
     "strategy=null": "Config group override must be a string or a list. Got NoneType, in: strategy=null",
     "dataset=3": "Config group override must be a string or a list. Got int, in: dataset=3",
+    "~client": "~client deletes what every run reads: choose another value, client=...",
+    "~strategy=fedavg": "~strategy=fedavg deletes what every run reads: choose another value, strategy=...",
+    "~seed": "~seed deletes what every run reads: choose another value, seed=...",
     "num_nodes=5000": "num_nodes=5000 is more than the data set's 1437 training examples: lower num_nodes",
     "partitioner=iid num_nodes=1438": "num_nodes=1438 is more than the data set's 1437 training examples",
     "num_nodes=0": "num_nodes=0 is out of range: expected a whole number above 0",
