@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch.func import functional_call, grad, vmap
 
 from .examples import Examples
+from .pooling import pool_by_pixels
 from .replay import replay
 from .tasks import Task
 
@@ -33,7 +34,9 @@ class Gradient:
     model, task : what is differentiated; the parameters are those that require a gradient
     """
 
-    decompositions: ClassVar[dict[OpOverload, Callable[..., Tensor]]] = {}  # what is recorded otherwise
+    decompositions: ClassVar[dict[OpOverload, Callable[..., object]]] = {  # what is recorded otherwise
+        torch.ops.aten.max_pool2d_with_indices.default: pool_by_pixels
+    }
 
     def __init__(self, model: nn.Module, task: Task) -> None:
         self.model = model
@@ -138,7 +141,10 @@ class Gradients(Gradient):
     RuntimeError : by torch, where it cannot batch what the model does, such as drawing for dropout
     """
 
-    decompositions: ClassVar = {torch.ops.aten.bmm.default: _by_rows}  # equal to rounding only
+    decompositions: ClassVar = {  # the products equal to rounding only
+        **Gradient.decompositions,
+        torch.ops.aten.bmm.default: _by_rows,
+    }
 
     def _pure(
         self, parameters: Sequence[Tensor], *batch: Tensor
