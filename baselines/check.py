@@ -2,7 +2,8 @@
 
 import torch
 
-from strategies import Grouped, PseudoGradientStrategy, SelectiveFedAvg
+from clients.control_variate import gradient_weight
+from strategies import Grouped, PseudoGradientStrategy, Scaffold, SelectiveFedAvg
 
 from .errors import UserError
 from .experiment import Experiment
@@ -24,6 +25,11 @@ def check(this: Experiment) -> None:
     if isinstance(strategy, PseudoGradientStrategy | Grouped):
         try:
             strategy.check(this.initial_arrays())
+        except ValueError as error:
+            raise UserError(str(error)) from error
+    if isinstance(strategy, Scaffold) and strategy.option == 2:
+        try:
+            gradient_weight(this.training, steps=1)
         except ValueError as error:
             raise UserError(str(error)) from error
     _ = this.training, this.partitions

@@ -12,13 +12,13 @@ from typing import TypeVar
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from torch import nn
+from torch import Tensor, nn
 
 from strategies import protocol
 from strategies.arrays import pack, view
 from strategies.seeding import Purpose, torch_seed
 
-from .control_variate import ControlVariate
+from .control_variate import ControlVariate, gradient_weight
 from .corrections import Correction, GradientVariance, Proximal
 from .evaluation import evaluate
 from .examples import Examples
@@ -148,11 +148,13 @@ def corrections(node: Node, content: RecordDict, state: RecordDict) -> list[Corr
     if mu := config.get(protocol.PROXIMAL_MU):
         asked.append(Proximal(list(named.values()), float(mu)))  # type: ignore[arg-type]
     if protocol.CONTROL in content:
-        at_start = None
+        renewal: list[Tensor] | float
         if config.get(protocol.CONTROL_OPTION) == 1:
-            at_start = full_gradient(node.model, node.train, node.task, node.training.batch_size)
+            renewal = full_gradient(node.model, node.train, node.task, node.training.batch_size)
+        else:
+            renewal = gradient_weight(node.training, node.training.steps(len(node.train)))
         sent = record_of(ArrayRecord, content, protocol.CONTROL)
-        asked.append(ControlVariate(named, sent, state, at_start))
+        asked.append(ControlVariate(named, sent, state, renewal))
     return asked
 
 

@@ -2,19 +2,27 @@
 
 Karimireddy et al., ICML 2020, Algorithm 1; the server's half is :mod:`strategies.scaffold`. c_k lives in
 Flower's ``context.state``, so it stays at the node and goes from round to round on every runtime.
+
+Option 2 finds the round's mean gradient in how far the node has moved. In plain SGD that is eta_l times
+the sum of the gradients; momentum beta lets each of them count for up to 1 / (1 - beta), so that the
+distance is divided by the sum of their weights, not by the number of steps. By the latter c_k - c would be
+multiplied by -beta / (1 - beta) in every round of many steps, and grow without bound from beta = 1/2 on.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from flwr.app import ArrayRecord, RecordDict
 from torch import Tensor
 from torch.nn import Parameter
+from torch.optim import SGD
 
 from strategies import protocol
 from strategies.arrays import pack, view
 
 from .corrections import Correction
+from .training import LocalTraining
 
 
 class ControlVariate(Correction):
@@ -25,7 +33,7 @@ class ControlVariate(Correction):
     named : the trained parameters by name, at the values that the server sent, w_t
     sent : the server's variate c, by name
     state : the node's ``context.state``; it holds c_k, or nothing yet for c_k = 0
-    start_gradients : g_k(w_t), one tensor each, for option 1; None for option 2
+    renewal : g_k(w_t), one tensor each, for option 1; for option 2 the round's :func:`gradient_weight`
     """
 
     def __init__(
@@ -33,12 +41,12 @@ class ControlVariate(Correction):
         named: dict[str, Parameter],
         sent: ArrayRecord,
         state: RecordDict,
-        start_gradients: Sequence[Tensor] | None = None,
+        renewal: Sequence[Tensor] | float,
     ) -> None:
         self.names = list(named)
         self.start = [p.detach().clone() for p in named.values()]
         self.state = state
-        self.start_gradients = start_gradients
+        self.renewal = renewal
         self.server = _tensors(sent, named)
         kept = state.array_records.get(protocol.CONTROL)
         self.own = [torch.zeros_like(p) for p in self.start] if kept is None else _tensors(kept, named)
@@ -52,14 +60,14 @@ class ControlVariate(Correction):
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         """Renew c_k in the node's state; return its change for the server."""
-        if self.start_gradients is not None:
-            renewed = list(self.start_gradients)
-        else:
-            scale = 1 / (metrics[protocol.LOCAL_STEPS] * metrics[protocol.LEARNING_RATE])
+        if isinstance(self.renewal, int | float):
+            scale = 1 / (self.renewal * metrics[protocol.LEARNING_RATE])
             renewed = [
                 (start - p.detach()).mul_(scale).sub_(shift)
                 for start, p, shift in zip(self.start, parameters, self.shift, strict=True)
             ]
+        else:
+            renewed = list(self.renewal)
         changes = [new - own for new, own in zip(renewed, self.own, strict=True)]
         self.state[protocol.CONTROL] = self._record(renewed)
         return {protocol.CONTROL: self._record(changes)}
@@ -68,6 +76,34 @@ class ControlVariate(Correction):
         return ArrayRecord(
             {name: pack(tensor.numpy(force=True)) for name, tensor in zip(self.names, tensors, strict=True)}
         )
+
+
+@lru_cache(maxsize=256)
+def gradient_weight(training: LocalTraining, steps: int) -> float:
+    """Return how many learning rates a parameter moves whose gradient is 1 in each of so many steps.
+
+    It is ``steps`` in plain SGD, and the norm |a|_1 of FedNova (Wang et al., NeurIPS 2020, section 4) with
+    momentum. A momentum kept from earlier rounds is left out.
+
+    Raises
+    ------
+    ValueError : for an optimiser whose steps are no sums of gradients
+    """
+    optimizer = training.optimizer([Parameter(torch.zeros(1))])
+    if type(optimizer) is not SGD:
+        raise ValueError(
+            "strategy.option=2 takes a node's gradient from how far SGD has moved, and client.optimizer is "
+            f"{type(optimizer).__name__}: set strategy.option=1, or client=sgd"
+        )
+    settings = optimizer.param_groups[0]
+    momentum, damping = settings["momentum"], 1 - settings["dampening"]
+    if not momentum:
+        return steps
+    velocity = total = 0.0
+    for step in range(steps):
+        velocity = momentum * velocity + (damping if step else 1)
+        total += 1 + momentum * velocity if settings["nesterov"] else velocity
+    return total
 
 
 def _tensors(record: ArrayRecord, named: dict[str, Parameter]) -> list[Tensor]:

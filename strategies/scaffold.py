@@ -10,7 +10,8 @@ Learning*, ICML 2020, Algorithm 1. Node k keeps a variate c_k, the server the va
              c <- c + (K/N) (1/K) sum_k (c_k+ - c_k)                   N nodes in all
 
 The server sends c as one more record and takes back the change of c_k; c_k itself stays at the node, in
-Flower's ``context.state``. With a momentum optimiser the correction comes before the momentum.
+Flower's ``context.state``. With a momentum optimiser the correction comes before the momentum, and option 2
+divides by the gradients' summed weights in place of the steps (:mod:`clients.control_variate` says why).
 Reduction: the first round, where all variates are 0, is FedAvg with uniform weights.
 """
 
@@ -33,7 +34,8 @@ class Scaffold(PseudoGradientStrategy):
 
     Parameters
     ----------
-    option : how a node renews its variate; 1 costs it one more pass over its data, 2 nothing
+    option : how a node renews its variate; 1 costs it one more pass over its data, 2 nothing, but its
+        optimiser must be SGD
     """
 
     weighting: Weighting = Uniform()

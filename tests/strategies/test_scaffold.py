@@ -1,5 +1,7 @@
 """SCAFFOLD, server and node together, on quadratics whose optimum is known."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from baselines.runtimes.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
+from clients.control_variate import gradient_weight
 from strategies import Constant, FedAvg, Scaffold, Uniform
 
 # F_k(w) = 0.5 h_k (w - t_k)^2 per coordinate j: a row sqrt(h) e_j with target sqrt(h) t_j for each j.
@@ -29,22 +32,19 @@ class Point(nn.Module):
         return x @ self.w
 
 
-def training(**changes: object) -> LocalTraining:
-    def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr=RATE)
-
-    settings: dict[str, object] = {"optimizer": sgd, "local_epochs": None, "local_steps": STEPS}
-    return LocalTraining(**{**settings, "batch_size": None, **changes})  # type: ignore[arg-type]
+def training(**sgd: float) -> LocalTraining:
+    optimizer = partial(torch.optim.SGD, **{"lr": RATE, **sgd})
+    return LocalTraining(optimizer=optimizer, local_epochs=None, local_steps=STEPS, batch_size=None)
 
 
-def quadratics() -> InlineGrid:
-    model = Point()
+def quadratics(**sgd: float) -> InlineGrid:
+    model, local = Point(), training(**sgd)
 
     def node(message: Message, context: Context) -> Node:
         k = int(context.node_config["partition-id"])
         roots = CURVATURES[k].sqrt()
         examples = Examples(torch.diag(roots), (roots * TARGETS[k])[:, None], torch.arange(2))
-        return Node(model, training(), LeastSquares(2), examples, examples)
+        return Node(model, local, LeastSquares(2), examples, examples)
 
     return InlineGrid(client_app(node), len(TARGETS))
 
@@ -53,14 +53,15 @@ def start() -> ArrayRecord:
     return ArrayRecord(Point().state_dict())
 
 
-def reached(strategy: FedAvg | Scaffold, rounds: int) -> np.ndarray:
-    return play(strategy, quadratics(), start(), range(1, rounds + 1))[-1][0]["w"].numpy()[:, 0]
+def reached(strategy: FedAvg | Scaffold, rounds: int, **sgd: float) -> np.ndarray:
+    return play(strategy, quadratics(**sgd), start(), range(1, rounds + 1))[-1][0]["w"].numpy()[:, 0]
 
 
+@pytest.mark.parametrize("sgd", [{}, {"momentum": 0.9, "lr": 0.02}], ids=["plain", "momentum"])
 @pytest.mark.parametrize("option", [1, 2])
-def test_reaches_the_optimum_that_fedavg_misses(option: int) -> None:
-    fedavg = reached(FedAvg(weighting=Uniform()), 400)
-    scaffold = reached(Scaffold(option=option), 400)
+def test_reaches_the_optimum_that_fedavg_misses(option: int, sgd: dict[str, float]) -> None:
+    fedavg = reached(FedAvg(weighting=Uniform()), 400, **sgd)
+    scaffold = reached(Scaffold(option=option), 400, **sgd)
     assert np.abs(fedavg - OPTIMUM.numpy()).max() > 0.05
     np.testing.assert_allclose(scaffold, OPTIMUM.numpy(), atol=1e-9)
 
@@ -72,28 +73,68 @@ def test_first_round_is_fedavg() -> None:
     assert_same(fedavg, scaffold)
 
 
-def by_hand(rounds: int, option: int) -> Tensor:
-    """Return w after so many rounds of Algorithm 1, written out in plain arithmetic."""
+def by_hand(rounds: int, option: int, momentum: float) -> Tensor:
+    """Return w after so many rounds of Algorithm 1, written out in plain arithmetic.
+
+    Option 2 as a mean of the uncorrected gradients, each weighted by how much of it the steps after it
+    still carry.
+    """
+    carried = torch.tensor(
+        [sum(momentum**later for later in range(STEPS - step)) for step in range(STEPS)],
+        dtype=torch.float64,
+    )
     w, c = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     own = torch.zeros(3, 2, dtype=torch.float64)
     for _ in range(rounds):
         ends, renewed = [], []
         for k in range(3):
-            y = w.clone()
+            y, velocity, gradients = w.clone(), torch.zeros(2, dtype=torch.float64), []
             for _ in range(STEPS):
-                y = y - RATE * (CURVATURES[k] * (y - TARGETS[k]) - own[k] + c)
+                gradients.append(CURVATURES[k] * (y - TARGETS[k]))
+                velocity = momentum * velocity + gradients[-1] - own[k] + c
+                y = y - RATE * velocity
             ends.append(y)
-            at_start = CURVATURES[k] * (w - TARGETS[k])
-            renewed.append(at_start if option == 1 else own[k] - c + (w - y) / (STEPS * RATE))
+            mean = (carried[:, None] * torch.stack(gradients)).sum(0) / carried.sum()
+            renewed.append(gradients[0] if option == 1 else mean)
         c = c + (torch.stack(renewed) - own).mean(0)
         own = torch.stack(renewed)
         w = torch.stack(ends).mean(0)
     return w
 
 
+@pytest.mark.parametrize("momentum", [0, 0.5, 0.9])
 @pytest.mark.parametrize("option", [1, 2])
-def test_three_rounds_by_hand(option: int) -> None:
-    np.testing.assert_allclose(reached(Scaffold(option=option), 3), by_hand(3, option), rtol=1e-12)
+def test_three_rounds_by_hand(option: int, momentum: float) -> None:
+    found = reached(Scaffold(option=option), 3, momentum=momentum)
+    np.testing.assert_allclose(found, by_hand(3, option, momentum), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "sgd",
+    [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "nesterov": True},
+        {"momentum": 0.5, "dampening": 0.3},
+        {"dampening": 0.3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("steps", [1, 2, 50])
+def test_the_weight_is_how_far_a_gradient_of_one_moves(sgd: dict[str, float], steps: int) -> None:
+    p = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimizer = torch.optim.SGD([p], lr=1.0, **sgd)  # type: ignore[arg-type]
+    for _ in range(steps):
+        p.grad = torch.ones_like(p)
+        optimizer.step()
+    assert gradient_weight(training(**sgd), steps) == pytest.approx(-p.item(), rel=1e-12)
+
+
+def test_the_weight_of_momentum_is_fednovas() -> None:
+    """Wang et al., NeurIPS 2020, section 4: |a|_1 = (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho)."""
+    expected = (188 - 0.9 * (1 - 0.9**188) / 0.1) / 0.1
+    assert gradient_weight(training(momentum=0.9), 188) == pytest.approx(expected, rel=1e-12)
+    assert gradient_weight(training(), 188) == 188
 
 
 def test_partial_participation_moves_the_server_variate_by_its_share() -> None:
