@@ -22,16 +22,13 @@ def check(this: Experiment) -> None:
             "strategy=selective groups the nodes by what they get right on validation examples, and "
             "validation_size=0: set how many training examples to set aside, e.g. validation_size=300"
         )
-    if isinstance(strategy, PseudoGradientStrategy | Grouped):
-        try:
+    try:
+        if isinstance(strategy, PseudoGradientStrategy | Grouped):
             strategy.check(this.initial_arrays())
-        except ValueError as error:
-            raise UserError(str(error)) from error
-    if isinstance(strategy, Scaffold) and strategy.option == 2:
-        try:
+        if isinstance(strategy, Scaffold) and strategy.option == 2:
             gradient_weight(this.training, steps=1)
-        except ValueError as error:
-            raise UserError(str(error)) from error
+    except ValueError as error:
+        raise UserError(str(error)) from error
     _ = this.training, this.partitions
     model = this.node_model.eval()
     inputs, _ = this.test_examples.batch(slice(0, 2), this.device)
