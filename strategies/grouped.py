@@ -2,10 +2,12 @@
 
 What a paper calls personalised, clustered or local training keeps several models. Each of them is
 trained by a strategy of this package that asks only its group's nodes; a message's ``group_id`` says
-which group it belongs to. Reduction: one group of all nodes is the inner strategy, bit for bit.
+which group it belongs to. A group whose nodes are lost keeps its model, and the others go on. Reduction:
+one group of all nodes is the inner strategy, bit for bit.
 """
 
 import copy
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +19,7 @@ from flwr.serverapp.strategy import Strategy
 
 from . import protocol
 from .layout import Layout
+from .participation import TooManyFailedRounds
 from .pseudo_gradient import PseudoGradientStrategy
 
 Groups = dict[str, tuple[int, ...]]
@@ -50,6 +53,7 @@ class Grouped(Strategy):
         strategy = copy.deepcopy(self.inner, {id(each): each for each in shared})
         strategy.members = members
         strategy.group = name
+        strategy.max_failed_rounds = sys.maxsize  # the run ends when all groups have failed too often
         return strategy
 
     def regroup(self, groups: Groups, models: dict[str, ArrayRecord]) -> None:
@@ -76,7 +80,12 @@ class Grouped(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord]:
-        """Take every group's step; return the mean of the groups' models, for who wants only one."""
+        """Take every group's step; return the mean of the groups' models, for who wants only one.
+
+        Raises
+        ------
+        TooManyFailedRounds : when every group has failed ``inner.max_failed_rounds`` times in a row
+        """
         replies = list(replies)
         rounds: list[MetricRecord] = []
         for name, strategy in self._strategies.items():
@@ -84,6 +93,7 @@ class Grouped(Strategy):
             model, metrics = strategy.aggregate_train(server_round, own)
             self._models[name] = model or self._models[name]
             rounds.append(metrics)
+        self._end_if_lost()
         return self._mean_model(), _merged(rounds)
 
     def configure_evaluate(
@@ -140,6 +150,16 @@ class Grouped(Strategy):
     def summary(self) -> None:
         """Log the inner strategy."""
         self.inner.summary()
+
+    def _end_if_lost(self) -> None:
+        strategies = self._strategies.values()
+        count = min(strategy._failed_rounds for strategy in strategies)
+        if count >= self.inner.max_failed_rounds:
+            first = next(iter(strategies))._last_failure
+            raise TooManyFailedRounds(
+                f"{count} rounds in a row failed for every model, the first by {first}; "
+                "look at the nodes, or lower min_replies"
+            )
 
     def _mean_model(self) -> ArrayRecord:
         models = list(self._models.values())

@@ -57,6 +57,7 @@ class Participation(Strategy):
 
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
     _failed_rounds: int = field(default=0, init=False, repr=False)
+    _last_failure: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse counts out of range, in one line each."""
@@ -158,9 +159,10 @@ class Participation(Strategy):
         """Count a round without a step; end the run after too many in a row."""
         self._failed_rounds += 1
         logger.warning("round %d: %s: the model stays as it was", server_round, lack)
+        reasons = "; ".join(f"partition {p} {r}" for p, r in list(faults.items())[:3])
+        self._last_failure = f"{lack} (left out in the last: {reasons or 'none'})"
         if self._failed_rounds >= self.max_failed_rounds:
-            reasons = "; ".join(f"partition {p} {r}" for p, r in list(faults.items())[:3])
             raise TooManyFailedRounds(
-                f"{self._failed_rounds} rounds in a row failed: {lack} (left out in the last: "
-                f"{reasons or 'none'}); look at the nodes, or lower min_replies"
+                f"{self._failed_rounds} rounds in a row failed: {self._last_failure}; "
+                "look at the nodes, or lower min_replies"
             )

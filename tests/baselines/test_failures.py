@@ -187,9 +187,7 @@ def test_too_many_failed_rounds_end_the_run_with_everything_on_disk(tmp_path: Pa
 
 @pytest.mark.parametrize("strategy", ["weight_erosion", "scaffold", "local", "fedadam mask=agreement"])
 def test_other_strategies_leave_it_out_too(strategy: str, tmp_path: Path) -> None:
-    overrides = f"{SETTING} strategy={strategy}"
-    if strategy == "local":
-        overrides += " max_failed_rounds=5"  # the node's own model has no other
+    overrides = f"{SETTING} max_failed_rounds=1 strategy={strategy}"
     rows = played(overrides, tmp_path, spoiling(with_value(float("nan"))))
     assert curve(rows, "train", "failed") == [1.0, 1.0]
     assert np.isfinite(curve(rows, "test", "loss")).all()

@@ -20,6 +20,7 @@ from strategies import (
     LocalOnly,
     Overlap,
     SelectiveFedAvg,
+    TooManyFailedRounds,
 )
 
 GROUPS = json.loads((Path(__file__).parents[1] / "golden" / "grouping.json").read_text())
@@ -71,6 +72,42 @@ def test_local_only_is_each_node_by_itself() -> None:
         for server_round in range(1, 4):
             w = w + 0.5 * (TARGET[k] - w) + 0.01 * server_round
         np.testing.assert_allclose(model_in(local.models(zeros())[f"node{k}"])["w"], w, rtol=1e-12)
+
+
+def losing(*lost: int) -> Federation:
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        if partition_id in lost:
+            raise RuntimeError("disk full")
+        return towards_target(partition_id, content)
+
+    return Federation(node, 4)
+
+
+def test_a_lost_group_keeps_its_model_and_the_others_go_on() -> None:
+    strategy, whole = (LocalOnly(inner=FedAvg(max_failed_rounds=2)) for _ in range(2))
+    history = play(strategy, losing(1), zeros(), range(1, 6))
+    play(whole, Federation(towards_target, 4), zeros(), range(1, 6))
+    assert [(metrics["replies"], metrics["failed"]) for _, metrics in history] == [(3, 1)] * 5
+    found, expected = strategy.models(zeros()), whole.models(zeros())
+    assert_same(found.pop("node1"), zeros())
+    for name, model in found.items():
+        assert_same(model, expected[name])
+
+
+def test_the_run_ends_when_every_group_is_lost() -> None:
+    strategy = Grouped(inner=FedAvg(max_failed_rounds=2), groups={"low": (0, 1), "high": (2, 3)})
+    play(strategy, losing(0, 1), zeros(), range(1, 5))
+    play(strategy, losing(0, 1, 2, 3), zeros(), (5,))
+    restored = Grouped(inner=FedAvg(max_failed_rounds=2))
+    restored.load_state_dict(strategy.state_dict())
+    for each in (strategy, restored):
+        with pytest.raises(TooManyFailedRounds) as caught:
+            play(each, losing(0, 1, 2, 3), zeros(), (6,))
+        assert str(caught.value) == (
+            "2 rounds in a row failed for every model, the first by 0 sound replies, min_replies=1 (left "
+            "out in the last: partition 0 RuntimeError: disk full; partition 1 RuntimeError: disk full); "
+            "look at the nodes, or lower min_replies"
+        )
 
 
 def test_a_restored_grouped_strategy_goes_on() -> None:
