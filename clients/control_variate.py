@@ -10,7 +10,6 @@ multiplied by -beta / (1 - beta) in every round of many steps, and grow without 
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from flwr.app import ArrayRecord, RecordDict
@@ -78,7 +77,6 @@ class ControlVariate(Correction):
         )
 
 
-@lru_cache(maxsize=256)
 def gradient_weight(training: LocalTraining, steps: int) -> float:
     """Return how many learning rates a parameter moves whose gradient is 1 in each of so many steps.
 
