@@ -1,4 +1,4 @@
-"""LeNet-5 for 28x28 images.
+"""LeNet-5, for images of 32x32 and those of 28x28.
 
 LeCun, Bottou, Bengio, Haffner: *Gradient-Based Learning Applied to Document Recognition*, 1998, with
 ReLU and max pooling as is usual today.
@@ -13,12 +13,14 @@ from .shapes import image_channels
 class LeNet(nn.Module):
     """Convolutions of 6 and 16 channels (5x5), then 120-84-classes.
 
-    With ten classes it has 61,706 parameters, 62,006 with three input channels.
+    With ten classes it has 61,706 parameters, 62,006 with three input channels. Images of 28x28 are padded
+    with zeros to the 32x32 that it was made for.
     """
 
     def __init__(self, input_shape: list[int], num_classes: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(image_channels("lenet", input_shape, 28), 6, 5, padding=2)
+        channels = image_channels("lenet", input_shape, 28, 32)
+        self.conv1 = nn.Conv2d(channels, 6, 5, padding=(32 - input_shape[1]) // 2)
         self.conv2 = nn.Conv2d(6, 16, 5)
         self.fc1 = nn.Linear(16 * 5 * 5, 120)
         self.fc2 = nn.Linear(120, 84)

@@ -17,6 +17,7 @@ COUNTS = [  # the papers' tables, recounted layer by layer
     ("cnn6", MNIST, 905_354),
     ("lenet", MNIST, 61_706),
     ("lenet", ["dataset.shape=[3,28,28]", "dataset.num_classes=10"], 62_006),
+    ("lenet", CIFAR, 62_006),
     ("we_cnn", MNIST, 356_234),
     ("emnist_cnn", ["dataset.shape=[1,28,28]", "dataset.num_classes=62"], 1_206_590),
     ("resnet18", CIFAR, 11_173_962),
@@ -44,7 +45,19 @@ def test_gives_one_logit_per_class_and_example(name: str, overrides: list[str]) 
     assert logits.dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", ["lenet", "cnn4", "cnn6", "we_cnn", "emnist_cnn"])
+def test_lenet_pads_small_images_to_the_size_it_was_made_for() -> None:
+    small, large = build("lenet", *MNIST), build("lenet", "dataset.shape=[1,32,32]", "dataset.num_classes=10")
+    large.load_state_dict(small.state_dict())
+    images = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(small(images), large(nn.functional.pad(images, (2, 2, 2, 2))))
+
+
+def test_lenet_refuses_another_image_size() -> None:
+    with pytest.raises(UserError, match=r"^model=lenet takes images of 28x28 or 32x32, but .*\(1, 8, 8\)"):
+        build("lenet", "dataset.shape=[1,8,8]", "dataset.num_classes=10")
+
+
+@pytest.mark.parametrize("name", ["cnn4", "cnn6", "we_cnn", "emnist_cnn"])
 def test_refuses_another_image_size_in_one_line(name: str) -> None:
     with pytest.raises(UserError, match=rf"^model={name} takes images of 28x28.*choose.*$"):
         build(name, *CIFAR)
