@@ -161,7 +161,7 @@ def test_both_are_shown_when_neither_is_named(capsys: pytest.CaptureFixture[str]
     ("arguments", "message"),
     [
         (["partitioner=shifted_labels", "partitioner.distribution=Z"], "distribution=Z is unknown"),
-        (["model=lenet"], "model=lenet takes images of 28x28"),
+        (["model=lenet"], "model=lenet takes images of 28x28 or 32x32"),
         (["partitioner=iid", "dataset=synthetic"], "no labels to count"),
         (["model=unheard_of"], "unheard_of"),
         (["partitioner=iid", "num_nodes=5000"], "num_nodes=5000 is more than"),
