@@ -87,8 +87,9 @@ def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path,
     for trial in trials:
         if not trial.changes:
             configs.setdefault(tuple(trial.cell.keys.values()), set()).add(trial.config)
-    results = numbers.ours(table, rows, configs)
-    out.print(f"{len(results)} of {len(table.cells())} cells: {report.write(table, results, folder)}")
+    found = numbers.settings(table, rows, configs)
+    results = numbers.ours(found)
+    out.print(f"{len(results)} of {len(table.cells())} cells: {report.write(table, found, folder)}")
     from . import picture  # matplotlib takes a second
 
     drawn = picture.draw(table, results, collect.read(folder / f"{table.name}_curves.csv"), folder)

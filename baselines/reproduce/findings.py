@@ -23,12 +23,14 @@ class Comparison:
     paper : how much better the better one is in the paper; None where a number is missing
     ours : the same with us; None where one has not been run, or they were run in different settings
     spread : sqrt(s_A^2 + s_B^2) over the seeds; None with a single seed of either
+    departs : whether ours were run in another setting than the paper's
     """
 
     keys: dict[str, str]
     paper: float | None
     ours: float | None
     spread: float | None
+    departs: bool = False
 
     @property
     def verdict(self) -> str:
@@ -68,4 +70,4 @@ def _compared(
     if a is None or b is None or a.changes != b.changes:
         return Comparison(keys, paper, None, None)
     spread = None if a.spread is None or b.spread is None else math.hypot(a.spread, b.spread)
-    return Comparison(keys, paper, sign * (a.mean - b.mean), spread)
+    return Comparison(keys, paper, sign * (a.mean - b.mean), spread, bool(a.changes))

@@ -1,7 +1,8 @@
 """Our number for a cell, out of the rows that there are of it.
 
 Of a cell's rows those at the paper's own setting count; where there are none, those that depart from it in
-the same way and have the most rounds, and the departure is printed with them.
+the same way and have the most rounds, and the departure is printed with them. What was measured in further
+settings is kept apart.
 """
 
 from collections.abc import Mapping
@@ -51,15 +52,19 @@ class Ours:
         return "; ".join(filter(None, [reduced, "of an earlier configuration" if self.earlier else ""]))
 
 
-Results = dict[tuple[str, ...], Ours]
+Keys = tuple[str, ...]
+Results = dict[Keys, Ours]
 
 
-def ours(table: PaperTable, rows: pd.DataFrame, configs: Mapping[tuple[str, ...], set[str]]) -> Results:
-    """Return our numbers by the values of the cells' keys.
+def settings(
+    table: PaperTable, rows: pd.DataFrame, configs: Mapping[Keys, set[str]]
+) -> dict[Keys, list[Ours]]:
+    """Return our numbers by the values of the cells' keys, for each setting one: first the one that counts.
 
     ``configs`` are the hashes of the configurations that a cell has now, of those cells that are planned.
+    Numbers of an earlier configuration are left out where there are others.
     """
-    found: Results = {}
+    found: dict[Keys, list[Ours]] = {}
     if rows.empty:
         return found
     for values, own in rows.groupby(list(table.keys), sort=False):
@@ -70,8 +75,15 @@ def ours(table: PaperTable, rows: pd.DataFrame, configs: Mapping[tuple[str, ...]
             rounds=own.rounds.astype(int),
             departs=own.changes != "",
         )
-        first = own.sort_values(["earlier", "departs", "rounds"], ascending=[True, True, False]).iloc[0]
-        chosen = own[(own.changes == first.changes) & (own.earlier == first.earlier)]
-        numbers = tuple(chosen.value.astype(float))
-        found[keys] = Ours(numbers, str(first.changes), bool(first.earlier), table.seeded)
+        own = own[own.earlier == own.earlier.all()]
+        ordered = own.sort_values(["departs", "rounds"], ascending=[True, False], kind="stable")
+        found[keys] = [
+            Ours(tuple(same.value.astype(float)), str(changes), bool(own.earlier.all()), table.seeded)
+            for changes, same in ordered.groupby("changes", sort=False)
+        ]
     return found
+
+
+def ours(found: Mapping[Keys, list[Ours]]) -> Results:
+    """Return of each cell the number that counts."""
+    return {keys: numbers[0] for keys, numbers in found.items()}

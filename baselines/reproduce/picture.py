@@ -28,7 +28,7 @@ def draw(table: PaperTable, results: Results, curves: pd.DataFrame, folder: Path
     if table.x is not None:
         figure = _along(table, results)
     elif not curves.empty:
-        figure = _curves(table, curves)
+        figure = _curves(table, _counting(table, results, curves))
     else:
         figure = _dots(table, results)
     if any(found.changes for found in results.values()):
@@ -117,10 +117,18 @@ def _along(table: PaperTable, results: Results) -> Figure:
     return figure
 
 
+def _counting(table: PaperTable, results: Results, curves: pd.DataFrame) -> pd.DataFrame:
+    """Return the curves in the setting of the numbers: those of two settings are never averaged."""
+    changes = [
+        results[keys].changes if keys in results else None
+        for keys in curves[list(table.keys)].itertuples(index=False, name=None)
+    ]
+    return curves[curves.changes == pd.Series(changes, index=curves.index)]
+
+
 def _curves(table: PaperTable, curves: pd.DataFrame) -> Figure:
     """Draw ours by round, and the authors' where there are: a panel for all columns but the last."""
-    chosen = curves[curves.changes == ""] if (curves.changes == "").any() else curves
-    chosen = chosen.assign(x=chosen["round"].astype(int), y=chosen.value.astype(float))
+    chosen = curves.assign(x=curves["round"].astype(int), y=curves.value.astype(float))
     *outer, line_key = table.keys
     panels = list(chosen.groupby(outer, sort=False)) if outer else [((), chosen)]
     colors = {value: f"C{number}" for number, value in enumerate(table.keys[line_key])}

@@ -1,13 +1,13 @@
 """Paper beside ours as Markdown: the cells with their means, spreads and differences, and the findings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from baselines.cells import Cell, PaperTable
 
 from .findings import VERDICTS, Comparison, comparisons
-from .numbers import Ours, Results
+from .numbers import Keys, Ours, Results, ours
 
 EXPLAINED = """A finding is compared in each pair of cells that it speaks of. "Cannot tell": the difference
 of the means is within the spread, the root of the sum of both variances over seeds, or the spread is not
@@ -17,10 +17,11 @@ sign.
 """
 
 
-def markdown(table: PaperTable, results: Results) -> str:
-    """Return the table, and the findings below it."""
+def markdown(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> str:
+    """Return the table, and below it the numbers of further settings and the findings."""
     told = f"{subject(table)}; generated, mean ± standard deviation over seeds."
-    parts = [_cells(table, results), *_findings(table, results)]
+    results = ours(found)
+    parts = [_cells(table, results), *_further(table, found), *_findings(table, results)]
     return f"# {table.paper}, {table.name}\n\n{told}\n\n{''.join(parts)}"
 
 
@@ -37,26 +38,42 @@ def _cells(table: PaperTable, results: Results) -> str:
     printed = any(cell.paper_mean is not None for cell in cells)
     headings = [*table.keys, *(["paper"] if printed else []), "ours", "seeds"]
     headings += [*(["difference"] if printed else []), "note"]
-    lines = [headings, ["---"] * len(headings)]
+    lines = []
     for cell in cells:
         found = results.get(tuple(cell.keys.values()))
         paper = [_number(table, cell.paper_mean, cell.paper_std)] if printed else []
         lines.append([*cell.keys.values(), *paper, *_ours(table, cell, found, printed)])
-    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     command = f"python -m baselines.reproduce {table.paper} {table.name}"
     empty = f"\nAn empty row is filled by `{command}` with the `--where` that it shows.\n"
-    return text + (empty if len(results) < len(cells) else "")
+    return _rows(headings, lines) + (empty if len(results) < len(cells) else "")
 
 
 def _ours(table: PaperTable, cell: Cell, found: Ours | None, printed: bool) -> list[str]:
-    """Return our part of a row; of an empty one the selection that fills it."""
+    """Return our part of a row; of an empty one the selection that fills it.
+
+    A number of another setting has no difference from the paper's: it would say nothing.
+    """
     if found is None:
         where = ",".join(f"{key}={value}" for key, value in cell.keys.items())
         return ["", "", *([""] if printed else []), f"`--where {where}`"]
-    ahead = None if cell.paper_mean is None else found.mean - cell.paper_mean
-    difference = "" if ahead is None else f"{ahead:+{_form(table)}}"
+    difference = ""
+    if cell.paper_mean is not None and not found.changes:
+        difference = f"{found.mean - cell.paper_mean:+{_form(table)}}"
     numbers = [_number(table, found.mean, found.std), str(len(found.values))]
     return [*numbers, *([difference] if printed else []), found.note]
+
+
+def _further(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> Iterator[str]:
+    """Yield what was measured of a cell in other settings than the one that counts."""
+    order = [tuple(cell.keys.values()) for cell in table.cells()]
+    rest = [(keys, one) for keys in order for one in found.get(keys, [])[1:]]
+    if not rest:
+        return
+    yield "\n## Further settings\n\n"
+    yield _rows(
+        [*table.keys, "ours", "seeds", "note"],
+        [[*keys, _number(table, one.mean, one.std), str(len(one.values)), one.note] for keys, one in rest],
+    )
 
 
 def _findings(table: PaperTable, results: Results) -> Iterator[str]:
@@ -64,9 +81,7 @@ def _findings(table: PaperTable, results: Results) -> Iterator[str]:
         return
     yield "\n## Findings\n\n"
     yield EXPLAINED
-    headings = ["finding", "in the paper", *VERDICTS, "ahead"]
-    yield from (f"| {' | '.join(line)} |\n" for line in (headings, ["---"] * len(headings)))
-    details: list[str] = []
+    lines, details = [], []
     for finding in table.findings:
         pairs = list(comparisons(table, finding, results))
         printed = [pair.paper for pair in pairs if pair.paper is not None]
@@ -74,8 +89,11 @@ def _findings(table: PaperTable, results: Results) -> Iterator[str]:
         run = [pair.ours for pair in pairs if pair.ours is not None]
         counts = [str(sum(pair.verdict == verdict for pair in pairs)) for verdict in VERDICTS]
         ahead = f"{sum(d > 0 for d in run)} of {len(run)}" if run else ""
-        yield f"| {' | '.join([finding['text'], holds, *counts, ahead])} |\n"
+        if departing := sum(pair.departs for pair in pairs):
+            ahead += f"; {departing} not in the paper's setting"
+        lines.append([finding["text"], holds, *counts, ahead])
         details += [_detail(table, finding, pair) for pair in pairs if pair.verdict == "disagrees"]
+    yield _rows(["finding", "in the paper", *VERDICTS, "ahead"], lines)
     if details:
         yield "\nWhere ours disagrees:\n\n" + "".join(details)
 
@@ -85,6 +103,11 @@ def _detail(table: PaperTable, finding: Mapping[str, Any], pair: Comparison) -> 
     paper = "" if pair.paper is None else f", paper {pair.paper:+{_form(table)}}"
     form = _form(table)
     return f"* {finding['text']}; {where}: ours {pair.ours:+{form}} ± {pair.spread:{form}}{paper}\n"
+
+
+def _rows(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "".join(f"| {' | '.join(line)} |\n" for line in (headings, ["---"] * len(headings), *lines))
 
 
 def _number(table: PaperTable, mean: float | None, std: float | None) -> str:
@@ -100,8 +123,8 @@ def _form(table: PaperTable) -> str:
     return ".2f" if table.scale == 100 else ".4f"
 
 
-def write(table: PaperTable, results: Results, folder: Path) -> Path:
+def write(table: PaperTable, found: Mapping[Keys, list[Ours]], folder: Path) -> Path:
     """Write ``<table>.md``; return its path."""
     target = folder / f"{table.name}.md"
-    target.write_text(markdown(table, results), encoding="utf-8")
+    target.write_text(markdown(table, found), encoding="utf-8")
     return target

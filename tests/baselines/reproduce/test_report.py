@@ -8,7 +8,7 @@ import pytest
 from baselines.cells import PaperTable
 from baselines.reproduce import collect, numbers, report
 from baselines.reproduce.findings import Comparison, comparisons
-from baselines.reproduce.numbers import Ours, Results
+from baselines.reproduce.numbers import Keys, Ours, Results
 from baselines.reproduce.plan import plan, select, table_of
 
 pytestmark = pytest.mark.usefixtures("papers")
@@ -33,9 +33,13 @@ def rows(*found: tuple[str, int, float, str, str]) -> pd.DataFrame:
     )
 
 
-def ours(*found: tuple[str, int, float, str, str], now: str = "new") -> Results:
-    configs = {keys: {now} for keys in KEYS.values()}
-    return numbers.ours(table_of("tiny", "table1"), rows(*found), configs)
+def settings(*found: tuple[str, int, float, str, str]) -> dict[Keys, list[Ours]]:
+    configs = {keys: {"new"} for keys in KEYS.values()}
+    return numbers.settings(table_of("tiny", "table1"), rows(*found), configs)
+
+
+def ours(*found: tuple[str, int, float, str, str]) -> Results:
+    return numbers.ours(settings(*found))
 
 
 def test_mean_and_spread_over_seeds() -> None:
@@ -58,6 +62,19 @@ def test_a_number_of_an_earlier_configuration_says_so_and_gives_way() -> None:
     old = ("a", 0, 80.0, "", "old")
     assert ours(old)[KEYS["a"]].note == "of an earlier configuration"
     assert ours(old, ("a", 1, 91.0, "", "new"))[KEYS["a"]] == Ours((91.0,), "")
+
+
+def test_numbers_of_other_settings_follow_those_with_most_rounds_first() -> None:
+    found = settings(
+        ("a", 0, 50.0, "rounds=2", "x"),
+        ("a", 0, 70.0, "", "old"),
+        ("a", 0, 91.0, "", "new"),
+        ("b", 0, 60.0, "rounds=2 seed=1", "x"),
+        ("b", 0, 61.0, "rounds=2", "y"),
+        ("b", 1, 63.0, "rounds=2", "y"),
+    )
+    assert found[KEYS["a"]] == [Ours((91.0,), ""), Ours((50.0,), "rounds=2")]
+    assert found[KEYS["b"]] == [Ours((60.0,), "rounds=2 seed=1"), Ours((61.0, 63.0), "rounds=2")]
 
 
 def findings(*found: tuple[str, int, float, str, str]) -> Comparison:
@@ -94,7 +111,7 @@ def test_less_loss_is_better() -> None:
 def test_markdown_keeps_the_papers_order_and_labels_every_number() -> None:
     text = report.markdown(
         table_of("tiny", "table1"),
-        ours(("c", 0, 80.0, "rounds=2", "x"), ("a", 0, 91.0, "", "new"), ("a", 1, 93.0, "", "new")),
+        settings(("c", 0, 80.0, "rounds=2", "x"), ("a", 0, 91.0, "", "new"), ("a", 1, 93.0, "", "new")),
     )
     lines = [line for line in text.splitlines() if line.startswith("| 0.")]
     assert lines == [
@@ -104,10 +121,29 @@ def test_markdown_keeps_the_papers_order_and_labels_every_number() -> None:
     ]
     assert "An empty row is filled by `python -m baselines.reproduce tiny table1` with the" in text
     assert "| FedExP beats FedAvg | 1 of 1 | 0 | 0 | 0 | 1 |  |" in text
+    assert "Further settings" not in text
+
+
+def test_a_number_of_another_setting_is_labelled_in_every_place() -> None:
+    found = settings(
+        ("a", 0, 91.0, "rounds=2", "x"), ("b", 0, 90.0, "rounds=2", "x"), ("b", 0, 80.0, "rounds=1", "y")
+    )
+    text = report.markdown(table_of("tiny", "table1"), found)
+    note = "not the paper's setting: rounds="
+    assert (
+        f"| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |  | {note}2 |" in text
+    )  # no difference from the paper's
+    assert (
+        f"## Further settings\n\n| rate | method | ours | seeds | note |\n| --- |{' --- |' * 4}\n" in text
+    )
+    assert f"| 0.2 | fedavg | 80.00 | 1 | {note}1 |\n\n## Findings" in text
+    assert "| 1 of 1; 1 not in the paper's setting |" in text
 
 
 def test_a_disagreement_is_shown_with_its_numbers() -> None:
-    found = ours(*[(cell, seed, 90.0 + (cell == "b") * 3, "", "new") for cell in "ab" for seed in (0, 1)])
+    found = settings(
+        *[(cell, seed, 90.0 + (cell == "b") * 3, "", "new") for cell in "ab" for seed in (0, 1)]
+    )
     text = report.markdown(table_of("tiny", "table1"), found)
     assert "* FedExP beats FedAvg; rate 0.2: ours -3.00 ± 0.00, paper +1.00\n" in text
 
@@ -172,8 +208,8 @@ def test_a_measure_takes_the_place_of_a_metric(tmp_path: Path) -> None:
 
 def test_one_seed_is_enough_where_it_decides_nothing() -> None:
     table = PaperTable(**{**vars(table_of("tiny", "table1")), "seeded": False})
-    found = numbers.ours(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
-    (pair,) = comparisons(table, table.findings[0], found)
+    found = numbers.settings(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
+    (pair,) = comparisons(table, table.findings[0], numbers.ours(found))
     assert (pair.ours, pair.spread, pair.verdict) == (0.5, 0.0, "agrees")
     assert "| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |" in report.markdown(table, found)
 
