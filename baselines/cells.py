@@ -128,6 +128,11 @@ class PaperTable:
         return []
 
 
+def papers() -> list[str]:
+    """Return the papers' names."""
+    return sorted(found.parent.name for found in PAPERS.glob("*/tables.yaml"))
+
+
 @cache
 def tables(paper: str) -> dict[str, PaperTable]:
     """Return a paper's tables by name.
@@ -138,8 +143,7 @@ def tables(paper: str) -> dict[str, PaperTable]:
     """
     path = PAPERS / paper / "tables.yaml"
     if not path.exists():
-        known = sorted(found.parent.name for found in PAPERS.glob("*/tables.yaml"))
-        raise UserError(f"no paper {paper!r}: expected one of {', '.join(known)}")
+        raise UserError(f"no paper {paper!r}: expected one of {', '.join(papers())}")
     content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     assert isinstance(content, dict)
     return {str(name): _table(paper, str(name), entry) for name, entry in content.items()}

@@ -3,6 +3,7 @@
     python -m baselines.reproduce weight_erosion table2 --where num_nodes=10 --seeds 0,1 --jobs 2
     python -m baselines.reproduce gma table4_4 --scale small dataset.load.augment=null
     python -m baselines.reproduce gma table4_4 --dry-run
+    python -m baselines.reproduce                                # which papers and tables there are
 
 Killed and started again it continues: what is finished is not run twice, and a run under way goes on from
 its last checkpoint. The results go to baselines/papers/PAPER/ours/TABLE.csv, .md and .png; those of
@@ -22,7 +23,7 @@ from baselines import cells
 from baselines.cells import PaperTable
 from baselines.errors import UserError
 
-from . import collect, numbers, report
+from . import collect, numbers, overview, report
 from .display import Display
 from .estimate import Calibration, told
 from .plan import SCALES, Trial, plan, select, table_of
@@ -44,6 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _reproduce(options: argparse.Namespace) -> int:
     out = Console(soft_wrap=True, highlight=False, markup=False)
+    if options.table is None:
+        overview.show([options.paper] if options.paper else cells.papers(), out)
+        return 0
     table = table_of(options.paper, options.table)
     chosen = select(table, ",".join(options.where))
     seeds = _seeds(options.seeds) if options.seeds else range(table.seeds)
@@ -136,8 +140,8 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("paper", help="a folder of baselines/papers")
-    parser.add_argument("table", help="a table of its tables.yaml")
+    parser.add_argument("paper", nargs="?", help="a folder of baselines/papers")
+    parser.add_argument("table", nargs="?", help="a table of its tables.yaml; without one: which there are")
     parser.add_argument("overrides", nargs="*", help="for every run; the results are labelled with them")
     parser.add_argument(
         "--where", action="append", default=[], metavar="KEY=VALUE,...", help="cells to run"
