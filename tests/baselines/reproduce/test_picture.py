@@ -34,7 +34,11 @@ def test_paper_and_ours(paper: str, name: str, tmp_path: Path, monkeypatch: pyte
     figure = drawn(paper, name, "", pd.DataFrame(), tmp_path, monkeypatch)
     assert figure.get_suptitle() == ""
     reduced = drawn(paper, name, "rounds=2", pd.DataFrame(), tmp_path, monkeypatch)
-    assert "not all in the paper's setting" in reduced.get_suptitle()
+    assert reduced.get_suptitle() == "not the paper's setting: rounds=2"
+    table = table_of(paper, name)
+    first, second = (tuple(cell.keys.values()) for cell in table.cells()[:2])
+    both: Results = {first: Ours((1.0,), "rounds=2"), second: Ours((2.0,), "")}
+    assert picture._departure(both) == "not all in the paper's setting: see the table"
 
 
 def test_no_line_is_drawn_across_what_has_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
