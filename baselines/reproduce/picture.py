@@ -11,6 +11,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from baselines.cells import PaperTable, agrees
 
@@ -31,7 +32,7 @@ def draw(table: PaperTable, results: Results, curves: pd.DataFrame, folder: Path
         figure = _curves(table, _counting(table, results, curves))
     else:
         figure = _dots(table, results)
-    figure.suptitle(_departure(results), fontsize=9, color="tab:red")
+    figure.supxlabel(_departure(results), fontsize=9, color="tab:red")
     target = folder / f"{table.name}.png"
     figure.savefig(target, dpi=130)
     plt.close(figure)
@@ -39,7 +40,7 @@ def draw(table: PaperTable, results: Results, curves: pd.DataFrame, folder: Path
 
 
 def _departure(results: Results) -> str:
-    """Return what a reader must be told above the figure."""
+    """Return what a reader must be told below the figure."""
     changes = {found.changes for found in results.values()}
     if len(changes) > 1:
         return "not all in the paper's setting: see the table"
@@ -157,6 +158,7 @@ def _curves(table: PaperTable, curves: pd.DataFrame) -> Figure:
         axis.set_title(", ".join(titles), fontsize=9)
         if table.metric == "loss" and (own.y > 0).all():
             axis.set_yscale("log")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         _finish(axis, "round", table.quantity)
     drawn = {
         label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)

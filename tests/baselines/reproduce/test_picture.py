@@ -32,9 +32,9 @@ def drawn(
 @pytest.mark.parametrize(("paper", "name"), TABLES)
 def test_paper_and_ours(paper: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = drawn(paper, name, "", pd.DataFrame(), tmp_path, monkeypatch)
-    assert figure.get_suptitle() == ""
+    assert figure.get_supxlabel() == ""
     reduced = drawn(paper, name, "rounds=2", pd.DataFrame(), tmp_path, monkeypatch)
-    assert reduced.get_suptitle() == "not the paper's setting: rounds=2"
+    assert reduced.get_supxlabel() == "not the paper's setting: rounds=2"
     table = table_of(paper, name)
     first, second = (tuple(cell.keys.values()) for cell in table.cells()[:2])
     both: Results = {first: Ours((1.0,), "rounds=2"), second: Ours((2.0,), "")}
