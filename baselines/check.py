@@ -38,5 +38,5 @@ def check(this: Experiment) -> None:
     except RuntimeError as error:
         raise UserError(
             f"the model does not take the data set's inputs of shape {tuple(inputs.shape[1:])} and "
-            f"dtype {inputs.dtype} ({' '.join(str(error).split())}): choose another model or dataset"
+            f"dtype {inputs.dtype} ({error}): choose another model or dataset"
         ) from error

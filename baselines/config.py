@@ -5,22 +5,26 @@ configuration from the ``conf`` folder beside its own code.
 """
 
 import hashlib
+import re
 import shlex
+from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException, InstantiationException
+from hydra.errors import HydraException, InstantiationException, MissingConfigException
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from .errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
+SHARED = ("base", "common")  # what options are made of, and no options themselves
 
 
 @cache
@@ -38,7 +42,7 @@ def load(overrides: str) -> DictConfig:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             cfg = compose("config", overrides=_kept(shlex.split(overrides)))
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(str(error)) from error
+        raise mistake(error) from error
     except ValueError as error:  # strategy=null, or a quote that is not closed
         raise UserError(f"{error}, in: {overrides}") from error
     finally:
@@ -54,6 +58,35 @@ def _kept(overrides: list[str]) -> list[str]:
         if override.startswith("~") and "." not in key:
             raise UserError(f"{override} deletes what every run reads: choose another value, {key}=...")
     return overrides
+
+
+def mistake(error: Exception) -> UserError:
+    """Return in one line what Hydra says in many of an option or a setting that does not exist."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        missing = error.missing_cfg_file
+        names = [name for name in error.options or _options(missing) if Path(name).name not in SHARED]
+        return UserError(f"{missing} does not exist: expected one of {', '.join(names)}")
+    if unknown := re.match(r"Could not override '(.+?)'", str(error)):
+        near = get_close_matches(unknown[1], list(_keys(OmegaConf.to_container(load("")))), n=1, cutoff=0.8)
+        hint = f"did you mean {near[0]}?" if near else "python -m baselines.run --help shows all"
+        return UserError(f"there is no setting {unknown[1]}: {hint}")
+    return UserError(str(error))
+
+
+def _options(missing: str) -> list[str]:
+    """Return what there is in the folder of ``conf`` that an option was looked for in."""
+    folder = CONF / missing
+    while not folder.is_dir():
+        folder = folder.parent
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+
+
+def _keys(settings: Any, within: str = "") -> Iterator[str]:
+    """Yield the dotted names of all settings."""
+    for key, value in settings.items():
+        yield f"{within}{key}"
+        if isinstance(value, dict):
+            yield from _keys(value, f"{within}{key}.")
 
 
 def _check_ranges(cfg: DictConfig) -> None:
@@ -80,7 +113,7 @@ def build(node: Any, **arguments: Any) -> Any:
             if isinstance(cause, ValueError | UserError):
                 raise UserError(str(cause)) from error
             cause = cause.__cause__
-        raise UserError(" ".join(str(error).split())) from error
+        raise UserError(str(error)) from error
 
 
 @cache

@@ -4,6 +4,10 @@
 class UserError(Exception):
     """A mistake that the user can mend: one line with what is wrong, what was expected, what to do."""
 
+    def __str__(self) -> str:
+        """Return the line, whatever libraries it quotes."""
+        return " ".join(super().__str__().split())
+
 
 class RunFailed(RuntimeError):
     """A run that other programs carried out and did not finish: what happened, and the end of the log."""

@@ -45,7 +45,7 @@ class Experiment:
         try:
             dataset = _dataset(OmegaConf.to_yaml(self.cfg.dataset, resolve=True))
         except OmegaConfBaseException as error:  # a value that has no default, or names another
-            raise UserError(" ".join(str(error).split())) from error
+            raise UserError(str(error)) from error
         said, shape = self.cfg.dataset.shape, list(dataset.train_inputs.shape[1:])
         if said is not None and shape != list(said):
             raise UserError(

@@ -48,7 +48,7 @@ def config_hash(cfg: DictConfig) -> str:
     try:
         settings = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:  # a value that has no default, or names another
-        raise UserError(" ".join(str(error).split())) from error
+        raise UserError(str(error)) from error
     assert isinstance(settings, dict)
     told = {
         key: value

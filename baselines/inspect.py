@@ -86,7 +86,7 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
         layers = model_cost.layers(model, *pair, task)
     except RuntimeError as error:
         raise UserError(
-            f"the model does not take inputs of shape {tuple(shape)} ({' '.join(str(error).split())}): "
+            f"the model does not take inputs of shape {tuple(shape)} ({error}): "
             "choose another model or dataset"
         ) from error
     title = f"{type(model).__name__} on inputs of shape {tuple(shape)}, per example"

@@ -90,7 +90,7 @@ def main() -> int:
     except JobFailed as failed:
         return failed.status
     except HydraException as error:
-        _say_error(error)
+        _say_error(config.mistake(error))
         return 2
     except ValueError as error:  # Hydra's for strategy=null or dataset=3; what a run raises stays in _job
         _say_error(ValueError(f"{error}, in: {shlex.join(sys.argv[1:])}"))

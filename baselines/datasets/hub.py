@@ -94,7 +94,7 @@ def read_hub(
     except Exception as error:  # the hub's own, the network's, the file system's: nothing in common
         raise UserError(
             f"data set {name} could not be loaded from the Hugging Face hub "
-            f"({' '.join(str(error).split())}): check name, subset, splits and network, or try "
+            f"({error}): check name, subset, splits and network, or try "
             "dataset=digits, which needs none"
         ) from error
     return [_table(rows, name, columns, size) for rows in found]

@@ -98,7 +98,7 @@ class TorchvisionImages:
             state = "cannot be read from" if there else "is not in"
             tried = "could not be downloaded" if self.download else "download=false"
             raise UserError(
-                f"data set {self.name} {state} {self.root} ({tried}: {' '.join(str(error).split())}); put "
+                f"data set {self.name} {state} {self.root} ({tried}: {error}); put "
                 "a sound copy there, set data_root to the folder that holds it, or try dataset=digits, "
                 "which needs no network"
             ) from error

@@ -67,7 +67,7 @@ def _qmnist(images: TorchvisionImages, source: str) -> tuple[np.ndarray, np.ndar
         ).targets
     except FAILURES as error:
         raise UserError(
-            f"the writers of MNIST's digits are not in {images.root} ({' '.join(str(error).split())}): put "
+            f"the writers of MNIST's digits are not in {images.root} ({error}): put "
             "mnist_writers.npz or QMNIST's files there, or let them be downloaded"
         ) from error
     return labels[:, WRITER_COLUMN].numpy(), labels[:, 0].numpy()

@@ -153,7 +153,10 @@ def _trials(
     cell: Cell, seeds: Sequence[int], scale: Scale, extra: Sequence[str], folder: Path
 ) -> Iterator[Trial]:
     overrides = [*cell.overrides, *extra]
-    cfg = copy.deepcopy(config.load(shlex.join(overrides)))
+    try:
+        cfg = copy.deepcopy(config.load(shlex.join(overrides)))
+    except UserError as error:  # an override of the user's that not all cells take
+        raise UserError(f"{' '.join(cell.keys.values())}: {error}") from error
     reduced = scale.changes(cfg)
     changes = [*extra, *_overrides(reduced)]
     for key, value in reduced.items():
