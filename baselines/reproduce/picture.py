@@ -1,5 +1,6 @@
 """The picture of a table: paper and ours side by side, or curves with their spread."""
 
+import textwrap
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path
@@ -32,7 +33,8 @@ def draw(table: PaperTable, results: Results, curves: pd.DataFrame, folder: Path
         figure = _curves(table, _counting(table, results, curves))
     else:
         figure = _dots(table, results)
-    figure.supxlabel(_departure(results), fontsize=9, color="tab:red")
+    departure = textwrap.fill(_departure(results), int(14 * figure.get_figwidth()))  # letters to an inch
+    figure.supxlabel(departure, fontsize=9, color="tab:red")
     target = folder / f"{table.name}.png"
     figure.savefig(target, dpi=130)
     plt.close(figure)
