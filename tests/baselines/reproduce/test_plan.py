@@ -68,6 +68,12 @@ def test_overrides_of_the_users_are_changes() -> None:
     assert trial.changes == "client.batch_size=64 rounds=20"
 
 
+def test_an_override_that_a_cell_does_not_take_names_the_cell() -> None:
+    said = "^femnist by_writer fedavg average: there is no setting dataset.load.node_turn: "
+    with pytest.raises(UserError, match=said):
+        planned("gma", "table4_1", "", "full", "dataset.load.node_turn=45")
+
+
 def test_tables_of_one_paper_share_runs() -> None:
     """The same models are judged on the whole test set and on the nodes' own."""
     where = "model=cnn4,balanced_percent=20"
