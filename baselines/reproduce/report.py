@@ -102,7 +102,8 @@ def _detail(table: PaperTable, finding: Mapping[str, Any], pair: Comparison) -> 
     where = ", ".join(f"{key} {value}" for key, value in pair.keys.items())
     paper = "" if pair.paper is None else f", paper {pair.paper:+{_form(table)}}"
     form = _form(table)
-    return f"* {finding['text']}; {where}: ours {pair.ours:+{form}} ± {pair.spread:{form}}{paper}\n"
+    note = "; not the paper's setting" if pair.departs else ""
+    return f"* {finding['text']}; {where}: ours {pair.ours:+{form}} ± {pair.spread:{form}}{paper}{note}\n"
 
 
 def _rows(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -1,5 +1,6 @@
 """What is made of results: one number per cell, its spread, its label, and the paper's findings."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -146,6 +147,11 @@ def test_a_disagreement_is_shown_with_its_numbers() -> None:
     )
     text = report.markdown(table_of("tiny", "table1"), found)
     assert "* FedExP beats FedAvg; rate 0.2: ours -3.00 ± 0.00, paper +1.00\n" in text
+    reduced = {
+        keys: [replace(one, changes="rounds=2") for one in numbers] for keys, numbers in found.items()
+    }
+    text = report.markdown(table_of("tiny", "table1"), reduced)
+    assert "ours -3.00 ± 0.00, paper +1.00; not the paper's setting\n" in text
 
 
 # ---- from metrics.csv to rows -------------------------------------------------------------------------
