@@ -7,8 +7,11 @@
 
 Killed and started again it continues: what is finished is not run twice, and a run under way goes on from
 its last checkpoint. The results go to baselines/papers/PAPER/ours/TABLE.csv, .md and .png; those of
---scale smoke, which only show that everything works, to OUTPUT/smoke. Exit status: 0 when all is there, 1
-when a run failed, 2 after a user's mistake, 130 after Ctrl-C.
+--scale smoke, which only show that everything works, to OUTPUT/smoke. A number of another setting than the
+paper's, by a scale or by overrides, is labelled wherever it stands and gives way to one of the paper's;
+those of further settings have a table of their own.
+
+Exit status: 0 when all is there, 1 when a run failed, 2 after a user's mistake, 130 after Ctrl-C.
 """
 
 import argparse
