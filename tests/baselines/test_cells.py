@@ -54,7 +54,7 @@ def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def experiment_of(cell: Cell) -> Experiment:
     overrides = list(cell.overrides)
-    if config.load(shlex.join(overrides)).validation_size:
+    if config.load(overrides[0]).validation_size:  # the experiment's; composing takes a third of a second
         overrides.append("validation_size=60")
     return Experiment(shlex.join(overrides))
 
