@@ -40,7 +40,11 @@ def load(overrides: str) -> DictConfig:
     hydra.clear()
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            cfg = compose("config", overrides=_kept(shlex.split(overrides)))
+            asked = _kept(shlex.split(overrides))
+            cfg = compose("config", overrides=asked)
+            if added := [override for override in asked if override.startswith("+")]:
+                rest = compose("config", overrides=[each for each in asked if each not in added])
+                _check_added(added, cfg, rest)
     except (HydraException, OmegaConfBaseException) as error:
         raise mistake(error) from error
     except ValueError as error:  # strategy=null, or a quote that is not closed
@@ -58,6 +62,22 @@ def _kept(overrides: list[str]) -> list[str]:
         if override.startswith("~") and "." not in key:
             raise UserError(f"{override} deletes what every run reads: choose another value, {key}=...")
     return overrides
+
+
+def _check_added(added: list[str], cfg: DictConfig, rest: DictConfig) -> None:
+    """Refuse to add (Hydra's ``+key=value``) what is no argument of a part: nothing would read it.
+
+    ``rest`` is the configuration without what is added.
+    """
+    settings = set(_keys(OmegaConf.to_container(rest)))
+    for override in added:
+        key = override.lstrip("+").partition("=")[0]
+        group = "@" in key or (CONF / key).is_dir()
+        path = key.split(".")
+        within = [OmegaConf.select(cfg, ".".join(path[:depth])) for depth in range(1, len(path) + 1)]
+        argument = any(isinstance(node, DictConfig) and "_target_" in node for node in within)
+        if not (group or argument or path[0] == "hydra" or key in settings):
+            raise UserError(f"{override}: nothing reads {key}; python -m baselines.run --help shows all")
 
 
 def mistake(error: Exception) -> UserError:

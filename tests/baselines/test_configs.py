@@ -104,6 +104,19 @@ def test_a_word_on_the_command_line_changes_a_part(overrides: str, parts: str) -
     assert " ".join(map(repr, found)) == parts
 
 
+@pytest.mark.parametrize(
+    ("added", "key", "value"),
+    [
+        ("++nodes_per_round=null", "nodes_per_round", None),  # there already
+        ("+client.optimizer.maximize=true", "client.optimizer.maximize", True),  # an argument
+        ("+logger.mine={_target_:a.B}", "logger.mine", {"_target_": "a.B"}),  # a part of one's own
+        ("+mask@strategy.inner=agreement", "strategy.inner.tau", 0.4),
+    ],
+)
+def test_what_something_reads_can_be_added(added: str, key: str, value: object) -> None:
+    assert OmegaConf.select(config.load(added), key) == value
+
+
 def test_node_data_is_split_without_loss_and_keeps_its_labels() -> None:
     this = Experiment("node_test_fraction=0.2 partitioner.alpha=0.5")
     labels = this.dataset.train_targets.numpy()
