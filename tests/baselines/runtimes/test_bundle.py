@@ -1,5 +1,6 @@
 """What ``flwr build`` ships: the code and the configuration, all of it and nothing else."""
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -19,8 +20,10 @@ KINDS = {"strategies": ".py", "clients": ".py", "baselines": ".py", "conf": ".ya
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that the unpacked bundle lies in."""
     folder = tmp_path_factory.mktemp("bundle")
+    app = folder / "app"  # Flower builds from folders of certain names alone, and a clone may have any
+    shutil.copytree(ROOT, app, ignore=shutil.ignore_patterns(".*", "outputs", "multirun"))
     flwr = Path(sys.executable).with_name("flwr")
-    subprocess.run([flwr, "build", "--app", ROOT], cwd=folder, check=True, capture_output=True)
+    subprocess.run([flwr, "build", "--app", app], cwd=folder, check=True, capture_output=True)
     (fab,) = folder.glob("*.fab")
     with zipfile.ZipFile(fab) as archive:
         archive.extractall(folder / "unpacked")
