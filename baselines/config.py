@@ -42,9 +42,9 @@ def load(overrides: str) -> DictConfig:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
             asked = _kept(shlex.split(overrides))
             cfg = compose("config", overrides=asked)
-            if added := [override for override in asked if override.startswith("+")]:
-                rest = compose("config", overrides=[each for each in asked if each not in added])
-                _check_added(added, cfg, rest)
+            checked = [_must_exist(override, cfg) for override in asked]
+            if checked != asked:
+                compose("config", overrides=checked)
     except (HydraException, OmegaConfBaseException) as error:
         raise mistake(error) from error
     except ValueError as error:  # strategy=null, or a quote that is not closed
@@ -64,20 +64,18 @@ def _kept(overrides: list[str]) -> list[str]:
     return overrides
 
 
-def _check_added(added: list[str], cfg: DictConfig, rest: DictConfig) -> None:
-    """Refuse to add (Hydra's ``+key=value``) what is no argument of a part: nothing would read it.
+def _must_exist(override: str, cfg: DictConfig) -> str:
+    """Return what adds a key (Hydra's ``+key=value``) as a plain override, which Hydra refuses if new.
 
-    ``rest`` is the configuration without what is added.
+    Not so an argument of a part, which the part refuses itself, a group, and Hydra's own settings.
     """
-    settings = set(_keys(OmegaConf.to_container(rest)))
-    for override in added:
-        key = override.lstrip("+").partition("=")[0]
-        group = "@" in key or (CONF / key).is_dir()
-        path = key.split(".")
-        within = [OmegaConf.select(cfg, ".".join(path[:depth])) for depth in range(1, len(path) + 1)]
-        argument = any(isinstance(node, DictConfig) and "_target_" in node for node in within)
-        if not (group or argument or path[0] == "hydra" or key in settings):
-            raise UserError(f"{override}: nothing reads {key}; python -m baselines.run --help shows all")
+    plain = override.lstrip("+")
+    key = plain.partition("=")[0]
+    path = key.split(".")
+    within = [OmegaConf.select(cfg, ".".join(path[:depth])) for depth in range(1, len(path) + 1)]
+    argument = any(isinstance(node, DictConfig) and "_target_" in node for node in within)
+    group = "@" in key or (CONF / key).is_dir()
+    return override if argument or group or path[0] == "hydra" else plain
 
 
 def mistake(error: Exception) -> UserError:

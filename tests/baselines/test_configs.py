@@ -110,7 +110,9 @@ def test_a_word_on_the_command_line_changes_a_part(overrides: str, parts: str) -
         ("++nodes_per_round=null", "nodes_per_round", None),  # there already
         ("+client.optimizer.maximize=true", "client.optimizer.maximize", True),  # an argument
         ("+logger.mine={_target_:a.B}", "logger.mine", {"_target_": "a.B"}),  # a part of one's own
-        ("+mask@strategy.inner=agreement", "strategy.inner.tau", 0.4),
+        ("+mask@strategy.inner=agreement strategy.inner.tau=0.3", "strategy.inner.tau", 0.3),
+        ("+hydra.job.env_set.X=1", "seed", 0),  # Hydra's own
+        ("dataset=hub ++dataset.name=x", "dataset.name", "x"),  # not there in the default configuration
     ],
 )
 def test_what_something_reads_can_be_added(added: str, key: str, value: object) -> None:

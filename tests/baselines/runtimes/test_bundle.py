@@ -21,7 +21,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that the unpacked bundle lies in."""
     folder = tmp_path_factory.mktemp("bundle")
     app = folder / "app"  # Flower builds from folders of certain names alone, and a clone may have any
-    shutil.copytree(ROOT, app, ignore=shutil.ignore_patterns(".*", "outputs", "multirun"))
+    shutil.copytree(ROOT, app, ignore=shutil.ignore_patterns(".git", ".venv*", "outputs", "multirun"))
     flwr = Path(sys.executable).with_name("flwr")
     subprocess.run([flwr, "build", "--app", app], cwd=folder, check=True, capture_output=True)
     (fab,) = folder.glob("*.fab")
