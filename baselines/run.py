@@ -14,6 +14,7 @@ import traceback
 from pathlib import Path
 
 import hydra
+from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -38,7 +39,7 @@ def _job(cfg: DictConfig) -> float | None:
     SystemExit : the same when it is the only one
     """
     settings = HydraConfig.get()
-    overrides = shlex.join(_absolute(item) for item in settings.overrides.task)
+    overrides = shlex.join([*_searchpath(settings), *map(_absolute, settings.overrides.task)])
     folder = Path(settings.runtime.output_dir)
     try:
         _run(overrides, folder)
@@ -72,6 +73,16 @@ def _run(overrides: str, folder: Path) -> None:
 
 def _say_error(error: Exception) -> None:
     Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"error: {error}")
+
+
+def _searchpath(settings: HydraConf) -> list[str]:
+    """Return the folders that ``--config-dir`` or ``hydra.searchpath`` added, for other processes."""
+    paths = []
+    for source in settings.runtime.config_sources:
+        if source.provider.endswith("command-line"):
+            path = Path(source.path).resolve() if source.schema == "file" else source.path
+            paths.append("'" + f"{source.schema}://{path}".replace("'", r"\'") + "'")
+    return [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
 
 
 def _absolute(override: str) -> str:
