@@ -25,6 +25,7 @@ from .errors import UserError
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
 SHARED = ("base", "common")  # what options are made of, and no options themselves
+EXTRAS = ", or install Hydra's plugins: pip install 'florilegium[joblib,submitit,optuna]'"
 
 
 @cache
@@ -83,7 +84,8 @@ def mistake(error: Exception) -> UserError:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         missing = error.missing_cfg_file
         names = [name for name in error.options or _options(missing) if Path(name).name not in SHARED]
-        return UserError(f"{missing} does not exist: expected one of {', '.join(names)}")
+        more = EXTRAS if missing.startswith("hydra/") else ""
+        return UserError(f"{missing} does not exist: expected one of {', '.join(names)}{more}")
     if unknown := re.match(r"Could not override '(.+?)'", str(error)):
         near = get_close_matches(unknown[1], list(_keys(OmegaConf.to_container(load("")))), n=1, cutoff=0.8)
         hint = f"did you mean {near[0]}?" if near else "python -m baselines.run --help shows all"

@@ -18,6 +18,7 @@ from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
+from hydra.utils import to_absolute_path
 from omegaconf import DictConfig
 from rich.console import Console
 
@@ -80,7 +81,7 @@ def _searchpath(settings: HydraConf) -> list[str]:
     paths = []
     for source in settings.runtime.config_sources:
         if source.provider.endswith("command-line"):
-            path = Path(source.path).resolve() if source.schema == "file" else source.path
+            path = to_absolute_path(source.path) if source.schema == "file" else source.path
             paths.append("'" + f"{source.schema}://{path}".replace("'", r"\'") + "'")
     return [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
 
@@ -88,7 +89,7 @@ def _searchpath(settings: HydraConf) -> list[str]:
 def _absolute(override: str) -> str:
     """Make the data folder independent of the directory that another process starts in."""
     key, _, value = override.partition("=")
-    return f"{key}={Path(value).expanduser().resolve()}" if key == "data_root" else override
+    return f"{key}={to_absolute_path(os.path.expanduser(value))}" if key == "data_root" else override
 
 
 def main() -> int:

@@ -1,7 +1,9 @@
 """What bad input gets: exit status 2 and one line that says what is wrong and what to do."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -136,6 +138,17 @@ def test_what_does_not_exist_is_told_in_one_line(
     (line,) = err.splitlines()
     assert line.startswith(f"error: {said}")
     assert " base," not in line
+
+
+def test_a_launcher_that_is_not_installed_is_told_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert launch(monkeypatch, tmp_path, "hydra/launcher=nowhere") == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: hydra/launcher/nowhere does not exist: expected one of basic,")
+    extras = re.findall(r"\[(.+)\]", line)[0].split(",")
+    project = tomllib.loads((config.ROOT / "pyproject.toml").read_text())["project"]
+    assert set(extras) <= set(project["optional-dependencies"])
 
 
 @pytest.mark.parametrize("download", ["false", "true"])

@@ -1,4 +1,4 @@
-"""Options in a folder of the user's own, beside those of ``conf``."""
+"""Folders that the command line names: options of the user's own, beside those of ``conf``, and data."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,14 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("way", [("--config-dir", "options"), ("hydra.searchpath=[options]",)])
+@pytest.mark.parametrize(
+    "way",
+    [
+        ("--config-dir", "options"),
+        ("hydra.searchpath=[options]",),
+        ("hydra.searchpath=[options]", "hydra.job.chdir=true"),
+    ],
+)
 def test_an_option_of_another_folder_is_one_like_the_others(
     way: tuple[str, ...], mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,3 +61,11 @@ def test_an_option_of_another_folder_is_one_like_the_others(
 def test_without_it_the_option_does_not_exist(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch("mask=half", "hydra.run.dir=own") == 2
     assert "mask/half does not exist" in capsys.readouterr().err
+
+
+def test_a_data_folder_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = ("data_root=mine", "rounds=1", "num_nodes=2", "hydra.job.chdir=true", "hydra.run.dir=own")
+    assert launch(*run) == 0
+    written = json.loads((tmp_path / "own" / "environment.json").read_text())["overrides"]
+    assert config.load(written).data_root == str(tmp_path / "mine")
