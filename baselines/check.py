@@ -25,7 +25,8 @@ def check(this: Experiment) -> None:
     try:
         if isinstance(strategy, PseudoGradientStrategy | Grouped):
             strategy.check(this.initial_arrays())
-        if isinstance(strategy, Scaffold) and strategy.option == 2:
+        inner = strategy.inner if isinstance(strategy, Grouped) else strategy
+        if isinstance(inner, Scaffold) and inner.option == 2:
             gradient_weight(this.training, steps=1)
     except ValueError as error:
         raise UserError(str(error)) from error
