@@ -77,6 +77,10 @@ class Erosion(Weighting):
         new_state = {"alpha": alpha, "rounds": torch.tensor(rounds + 1)}
         return alpha[ids] / alpha[ids].sum(), new_state
 
+    def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
+        """Return everyone's alpha as ``weight-<partition id>``."""
+        return {f"weight-{k}": float(alpha) for k, alpha in enumerate(state["alpha"])}
+
     def _distances(self, updates: Updates) -> Tensor:
         """Return d_i of eq. 1, [K] in float64; 0 for all while the requester does not move."""
         assert self.requester is not None

@@ -117,17 +117,17 @@ class PseudoGradientStrategy(Participation):
             self._fail(server_round, lack, collected.faults)
             return None, MetricRecord(dict(metrics))
         self._failed_rounds = 0
-        metrics[protocol.STEP_SIZE] = self._step(server_round, updates)
+        metrics[protocol.STEP_SIZE], weights = self._step(server_round, updates)
         of_nodes = mean_metrics(updates.metrics, updates.num_examples)
         metrics |= {name: value for name, value in of_nodes.items() if name not in metrics}
-        metrics |= self.round_metrics()
+        metrics |= self.weighting.metrics(updates, weights, self._weighting_state)
         if collected.extra is not None:
             self._absorb(collected.extra)
         self._iterates.append((self._parameters, self._buffers))
         return self._layout.record(self._parameters, self._buffers), MetricRecord(dict(metrics))
 
-    def _step(self, server_round: int, updates: Updates) -> float:
-        """Apply the update rule; return eta[t]."""
+    def _step(self, server_round: int, updates: Updates) -> tuple[float, Tensor]:
+        """Apply the update rule; return eta[t] and the weights alpha[t]."""
         weights, self._weighting_state = self.weighting(updates, self._weighting_state)
         mean, factors = self.mask.with_mean(updates, weights, self._spare)
         eta = self.step_size(server_round, updates, weights, mean)
@@ -141,7 +141,7 @@ class PseudoGradientStrategy(Participation):
             self._parameters = torch.addcmul(before, factors, direction, value=-eta, out=out)
             self._spare = None if self._iterates else (before, factors)
         self._buffers = updates.mean_buffers(weights)
-        return eta
+        return eta, weights
 
     # ---- what is judged, saved and shown -------------------------------------------------------
 
@@ -182,10 +182,6 @@ class PseudoGradientStrategy(Participation):
     # ---- for subclasses ------------------------------------------------------------------------
 
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
-
-    def round_metrics(self) -> dict[str, float]:
-        """Return what else the round's metrics should show."""
-        return {}
 
     def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return what every node of the round is sent; a subclass adds its own."""

@@ -80,6 +80,17 @@ class RankWeighting(Weighting):
         by_layer = ranks.mean(2).clamp_min(least)
         return self._spread(by_layer / by_layer.sum(0), updates.layout), state
 
+    def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
+        """Return ``weight-<partition id>-<layer>`` by convolution, or ``weight-<partition id>``."""
+        if weights.ndim == 1:
+            return {f"weight-{k}": float(a) for k, a in zip(updates.partition_ids, weights, strict=True)}
+        return {
+            f"weight-{k}-{layer.name.removesuffix('.weight')}": float(weights[row, column])
+            for column, layer in enumerate(updates.layout.layers)
+            if _is_convolution(layer)
+            for row, k in enumerate(updates.partition_ids)
+        }
+
     def _ranks(self, updates: Updates) -> Tensor:
         """Return the ranks [K, convolutions, unfoldings] of the nodes' own weights."""
         convolutions = _convolutions(updates.layout)

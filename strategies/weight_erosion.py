@@ -44,11 +44,6 @@ class WeightErosion(PseudoGradientStrategy):
         here = [requester] if requester in partition_ids else []  # else the round fails, see Erosion.lacks
         return sorted([*sample(others, count, self.seed, server_round), *here])
 
-    def round_metrics(self) -> dict[str, float]:
-        """Return everyone's alpha as ``weight-<partition id>``."""
-        alpha = self._weighting_state.get("alpha", ())
-        return {f"weight-{k}": float(a) for k, a in enumerate(alpha)}
-
     @property
     def _requester(self) -> int:
         assert isinstance(self.weighting, Erosion)

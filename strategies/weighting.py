@@ -37,6 +37,10 @@ class Weighting(ABC):
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return the weights and the state of the next round; ``state`` is empty at the start."""
 
+    def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
+        """Return what a round's metrics show of the weights and the state that it ended with."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Uniform(Weighting):

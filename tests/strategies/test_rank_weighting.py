@@ -1,5 +1,7 @@
 """Weights by rank: by layer, by model, and what other layers take."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from flwr.app import ArrayRecord
@@ -147,3 +149,23 @@ def test_a_model_without_convolutions_is_refused() -> None:
 def test_unknown_choices_are_refused(choice: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=f"weighting.{next(iter(choice))}="):
         EffectiveRank(**choice)  # type: ignore[arg-type]
+
+
+def test_a_round_s_metrics_show_the_weights_of_each_convolution() -> None:
+    found = replace(updates([2, 3, 6]), partition_ids=(1, 4, 7))
+    alpha, state = EffectiveRank()(found, {})
+    shown = EffectiveRank().metrics(found, alpha, state)
+    expected = {
+        f"weight-{k}-{name}": float(alpha[row, column(found, f"{name}.weight")])
+        for name in ("conv1", "conv2")
+        for row, k in enumerate((1, 4, 7))
+    }
+    assert shown == expected
+    assert len(set(shown.values())) == 6
+
+
+def test_a_round_s_metrics_show_the_weights_of_whole_models() -> None:
+    found = updates([2, 3, 6])
+    alpha, state = EffectiveRank(granularity="model")(found, {})
+    shown = EffectiveRank(granularity="model").metrics(found, alpha, state)
+    assert shown == {f"weight-{k}": float(alpha[k]) for k in range(3)}
