@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -16,6 +17,7 @@ from rich.table import Table
 
 from . import figures
 from .errors import UserError
+from .identity import BESIDE
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,6 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
     console.print(_terminal(rows))
     figures.draw(curves, target)
     target.with_suffix(".md").write_text(markdown(rows))
+    for run in runs:
+        if (status := _environment(run)["status"]) != "finished":
+            console.print(f"counted as far as it came ({status}): {run}", highlight=False, soft_wrap=True)
     console.print(f"figure: {target}", highlight=False, soft_wrap=True)
     return 0
 
@@ -63,14 +68,14 @@ def _measured(metrics: Path) -> bool:
 def read(runs: list[Path]) -> dict[str, pd.DataFrame]:
     """Return {label: rows of metrics.csv with a column seed}, a label for each setting.
 
-    The label is made of the overrides in which the runs differ, the seed aside.
+    The label is made of the overrides in which the runs differ, the seed and what decides no number aside.
     """
     settings: list[dict[str, str]] = []
     seeds: list[int] = []
     for run in runs:
-        environment = json.loads((run / "environment.json").read_text())
+        environment = _environment(run)
         pairs = (item.partition("=") for item in shlex.split(environment["overrides"]))
-        settings.append({key: value for key, _, value in pairs if key != "seed"})
+        settings.append({key: value for key, _, value in pairs if _decides(key)})
         seeds.append(environment["seed"])
     keys = dict.fromkeys(key for setting in settings for key in setting)
     differing = [key for key in keys if len({setting.get(key) for setting in settings}) > 1]
@@ -79,6 +84,16 @@ def read(runs: list[Path]) -> dict[str, pd.DataFrame]:
         label = ", ".join(_part(key, setting.get(key)) for key in differing) or "all"
         curves.setdefault(label, []).append(pd.read_csv(run / "metrics.csv").assign(seed=seed))
     return {label: pd.concat(frames) for label, frames in curves.items()}
+
+
+def _environment(run: Path) -> dict[str, Any]:
+    environment: dict[str, Any] = json.loads((run / "environment.json").read_text())
+    return environment
+
+
+def _decides(key: str) -> bool:
+    """Say whether an override decides a run's numbers, the seed aside: not where data and options lie."""
+    return key not in ("seed", "data_root", *BESIDE) and not key.startswith("hydra.")
 
 
 def best(curves: dict[str, pd.DataFrame], count: int) -> dict[str, pd.DataFrame]:
@@ -91,9 +106,9 @@ def best(curves: dict[str, pd.DataFrame], count: int) -> dict[str, pd.DataFrame]
     if count < 1:
         raise UserError(f"--best {count} is out of range: expected a whole number above 0")
     last = {
-        label: chosen.groupby(["seed", "round"]).value.mean().groupby("seed").last().mean()
+        label: accuracy.groupby("seed").last().mean()
         for label, frame in curves.items()
-        if len(chosen := frame[(frame.split == "test") & (frame.metric == "accuracy")])
+        if len(accuracy := _tested(frame, "accuracy"))
     }
     if not last:
         raise UserError("--best: no run has a test accuracy to be ordered by")
@@ -108,21 +123,25 @@ def summarise(curves: dict[str, pd.DataFrame]) -> list[tuple[str, ...]]:
     """Return a row for each setting: last and best test metrics, mean ± standard deviation over seeds."""
     rows: list[tuple[str, ...]] = []
     for label, frame in curves.items():
-        test = frame[frame.split == "test"]
-        by_round = test.groupby(["metric", "seed", "round"]).value.mean()  # over the models
-        accuracy = by_round.get("accuracy", pd.Series(dtype=float)).groupby("seed")
-        loss = by_round.get("loss", pd.Series(dtype=float)).groupby("seed")
+        reached = frame.groupby("seed")["round"].max()
+        accuracy, loss = _tested(frame, "accuracy"), _tested(frame, "loss")
         rows.append(
             (
                 label,
                 str(frame.seed.nunique()),
-                str(int(frame["round"].max())),
-                _spread(accuracy.last() * 100, ".1f", " %"),
-                _spread(accuracy.max() * 100, ".1f", " %"),
-                _spread(loss.last(), ".3g", ""),
+                " to ".join(map(str, sorted({min(reached), max(reached)}))),
+                _spread(accuracy.groupby("seed").last() * 100, ".1f", " %"),
+                _spread(accuracy.groupby("seed").max() * 100, ".1f", " %"),
+                _spread(loss.groupby("seed").last(), ".3g", ""),
             )
         )
     return rows
+
+
+def _tested(frame: pd.DataFrame, metric: str) -> "pd.Series[float]":
+    """Return a test metric by seed and round, averaged over the models; empty where there is none."""
+    chosen = frame[(frame.split == "test") & (frame.metric == metric)]
+    return chosen.groupby(["seed", "round"]).value.mean()
 
 
 def markdown(rows: list[tuple[str, ...]]) -> str:

@@ -150,6 +150,35 @@ def test_compare_averages_over_seeds(sweep: Path) -> None:
     assert row[:4] == ("fedavg", "2", "2", f"{(a + b) / 2:.1f} ± {abs(a - b) / 2**0.5:.1f} %")
 
 
+def write_run(folder: Path, overrides: str, seed: int, accuracies: list[float], status: str) -> None:
+    """Write a run's results by hand."""
+    folder.mkdir()
+    environment = {"overrides": overrides, "seed": seed, "status": status}
+    (folder / "environment.json").write_text(json.dumps(environment))
+    rows = [f"{r},test,global,accuracy,{value}" for r, value in enumerate(accuracies)]
+    (folder / "metrics.csv").write_text("\n".join(["round,split,model,metric,value", *rows]) + "\n")
+
+
+def test_what_decides_no_number_makes_no_other_setting(tmp_path: Path) -> None:
+    beside = "debug=true resume=true checkpoint_every=2 data_root=/else 'hydra.searchpath=[/mine]'"
+    write_run(tmp_path / "0", "mask=and seed=0", 0, [0.1], "finished")
+    write_run(tmp_path / "1", f"mask=and seed=1 {beside}", 1, [0.1], "finished")
+    write_run(tmp_path / "2", "seed=2", 2, [0.1], "finished")
+    found = compare.read(compare.find_runs([tmp_path]))
+    seeds = {label: set(rows.seed) for label, rows in found.items()}
+    assert seeds == {"mask=and": {0, 1}, "mask default": {2}}
+
+
+def test_compare_says_which_runs_did_not_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "0", "seed=0", 0, [0.1, 0.5, 0.9], "finished")
+    write_run(tmp_path / "1", "seed=1", 1, [0.1, 0.5], "failed: no memory")
+    assert compare.main([str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert f"counted as far as it came (failed: no memory): {tmp_path / '1'}" in told
+    assert f"): {tmp_path / '0'}" not in told
+    assert "| all | 2 | 1 to 2 |" in (tmp_path / "comparison.md").read_text()
+
+
 def test_compare_takes_single_runs_and_another_target(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "new" / "figure.png"
     assert compare.main([str(folder), "--figure", str(target)]) == 0
