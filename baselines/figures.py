@@ -7,6 +7,7 @@ import pandas as pd
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import MaxNLocator
 
 PANELS = (
     ("test", "accuracy", "test accuracy"),
@@ -41,13 +42,15 @@ def draw(curves: dict[str, pd.DataFrame], target: Path) -> None:
     for axis, (split, metric, title) in zip(axes[0], present, strict=True):
         for label, rows in curves.items():
             chosen = rows[(rows.split == split) & (rows.metric == metric)]
-            stats = chosen.groupby("round").value.agg(["mean", "std"]).fillna(0.0)
+            of_seeds = chosen.groupby(["seed", "round"]).value.mean()  # over the models
+            stats = of_seeds.groupby("round").agg(["mean", "std"]).fillna(0.0)
             (line,) = axis.plot(stats.index, stats["mean"], label=label, linewidth=1.6)
             low, high = stats["mean"] - stats["std"], stats["mean"] + stats["std"]
             axis.fill_between(stats.index, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
         if metric == "loss" and (everything[everything.metric == "loss"].value > 0).all():
             axis.set_yscale("log")
         axis.set_xlabel("round")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.set_ylabel(title)
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)

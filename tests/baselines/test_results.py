@@ -8,7 +8,7 @@ import pytest
 import yaml
 from runs import curve, launch, metrics_in, played
 
-from baselines import compare
+from baselines import compare, figures
 
 SETTING = "num_nodes=4 rounds=3 nodes_per_round=3 node_test_fraction=0.2 strategy=fedexp"
 
@@ -167,6 +167,22 @@ def test_what_decides_no_number_makes_no_other_setting(tmp_path: Path) -> None:
     found = compare.read(compare.find_runs([tmp_path]))
     seeds = {label: set(rows.seed) for label, rows in found.items()}
     assert seeds == {"mask=and": {0, 1}, "mask default": {2}}
+
+
+def test_the_band_is_the_spread_over_seeds_of_the_mean_over_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {(0, "a"): 0.0, (0, "b"): 0.4, (1, "a"): 0.2, (1, "b"): 1.0}  # means 0.2 and 0.6
+    rows = [(1, "test", model, "accuracy", value, seed) for (seed, model), value in values.items()]
+    curves = {"": pd.DataFrame(rows, columns=["round", "split", "model", "metric", "value", "seed"])}
+    monkeypatch.setattr(figures.plt, "close", lambda figure: None)
+    figures.draw(curves, tmp_path / "figure.png")
+    (axis,) = figures.plt.gcf().axes
+    monkeypatch.undo()
+    figures.plt.close()
+    assert axis.lines[0].get_ydata() == pytest.approx([0.4])
+    band = axis.collections[0].get_paths()[0].vertices[:, 1]
+    assert (min(band), max(band)) == pytest.approx((0.4 - 0.08**0.5, 0.4 + 0.08**0.5))
 
 
 def test_compare_says_which_runs_did_not_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
