@@ -1,6 +1,7 @@
 """python -m baselines.compare FOLDER...: the runs of a sweep as a table (also Markdown) and a figure.
 
-Runs that differ in nothing but their seed are one line: mean and standard deviation over seeds.
+Runs that differ in nothing but their seed are one line: mean and standard deviation over seeds. "node
+accuracy" is the last one on the nodes' own test data, where they keep any.
 """
 
 import argparse
@@ -13,9 +14,8 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
-from . import figures
+from . import figures, summary
 from .errors import UserError
 from .identity import BESIDE
 
@@ -37,10 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     target = options.figure or _common_parent(runs) / "comparison.png"
     console = Console()
-    rows = summarise(curves)
-    console.print(_terminal(rows))
+    table = summary.summarise(curves)
+    console.print(summary.terminal(table))
     figures.draw(curves, target)
-    target.with_suffix(".md").write_text(markdown(rows))
+    target.with_suffix(".md").write_text(summary.markdown(table))
     for run in runs:
         if (status := _environment(run)["status"]) != "finished":
             console.print(f"counted as far as it came ({status}): {run}", highlight=False, soft_wrap=True)
@@ -108,64 +108,12 @@ def best(curves: dict[str, pd.DataFrame], count: int) -> dict[str, pd.DataFrame]
     last = {
         label: accuracy.groupby("seed").last().mean()
         for label, frame in curves.items()
-        if len(accuracy := _tested(frame, "accuracy"))
+        if len(accuracy := summary.measured(frame, "accuracy"))
     }
     if not last:
         raise UserError("--best: no run has a test accuracy to be ordered by")
     ordered = sorted(last, key=lambda label: -last[label])
     return {label: curves[label] for label in ordered[:count]}
-
-
-HEADINGS = ("setting", "seeds", "rounds", "last accuracy", "best accuracy", "last loss")
-
-
-def summarise(curves: dict[str, pd.DataFrame]) -> list[tuple[str, ...]]:
-    """Return a row for each setting: last and best test metrics, mean ± standard deviation over seeds."""
-    rows: list[tuple[str, ...]] = []
-    for label, frame in curves.items():
-        reached = frame.groupby("seed")["round"].max()
-        accuracy, loss = _tested(frame, "accuracy"), _tested(frame, "loss")
-        rows.append(
-            (
-                label,
-                str(frame.seed.nunique()),
-                " to ".join(map(str, sorted({min(reached), max(reached)}))),
-                _spread(accuracy.groupby("seed").last() * 100, ".1f", " %"),
-                _spread(accuracy.groupby("seed").max() * 100, ".1f", " %"),
-                _spread(loss.groupby("seed").last(), ".3g", ""),
-            )
-        )
-    return rows
-
-
-def _tested(frame: pd.DataFrame, metric: str) -> "pd.Series[float]":
-    """Return a test metric by seed and round, averaged over the models; empty where there is none."""
-    chosen = frame[(frame.split == "test") & (frame.metric == metric)]
-    return chosen.groupby(["seed", "round"]).value.mean()
-
-
-def markdown(rows: list[tuple[str, ...]]) -> str:
-    """Return the rows as a Markdown table."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def _terminal(rows: list[tuple[str, ...]]) -> Table:
-    out = Table(title="test set, mean ± std over seeds")
-    for heading in HEADINGS[:3]:
-        out.add_column(heading)
-    for heading in HEADINGS[3:]:
-        out.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        out.add_row(*row)
-    return out
-
-
-def _spread(values: pd.Series, form: str, unit: str) -> str:
-    if values.empty:
-        return "-"
-    spread = f" ± {values.std():{form}}" if len(values) > 1 else ""
-    return f"{values.mean():{form}}{spread}{unit}"
 
 
 def _part(key: str, value: str | None) -> str:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from runs import curve, launch, metrics_in, played
 
-from baselines import compare, figures
+from baselines import compare, figures, summary
 
 SETTING = "num_nodes=4 rounds=3 nodes_per_round=3 node_test_fraction=0.2 strategy=fedexp"
 
@@ -143,11 +143,23 @@ def test_compare_prints_a_table_and_draws_a_figure(sweep: Path, capsys: pytest.C
 def test_compare_averages_over_seeds(sweep: Path) -> None:
     curves = compare.read(compare.find_runs([sweep]))
     assert set(curves) == {"fedavg", "fedexp"}
-    (row,) = [row for row in compare.summarise(curves) if row[0] == "fedavg"]
+    row = summary.summarise(curves).set_index("setting").loc["fedavg"]
     folders = [path.parent for path in sweep.rglob("metrics.csv") if "fedavg" in path.parent.name]
     a, b = (100 * curve(metrics_in(folder), "test", "accuracy")[-1] for folder in folders)
     assert a != b
-    assert row[:4] == ("fedavg", "2", "2", f"{(a + b) / 2:.1f} ± {abs(a - b) / 2**0.5:.1f} %")
+    expected = f"{(a + b) / 2:.1f} ± {abs(a - b) / 2**0.5:.1f} %"
+    assert list(row[["seeds", "rounds", "last accuracy"]]) == ["2", "2", expected]
+
+
+def test_a_summary_has_the_columns_that_something_was_measured_for(folder: Path) -> None:
+    rows = pd.read_csv(folder / "metrics.csv").assign(seed=0)
+    table = summary.summarise({"all": rows})
+    own = curve(rows, "node-test", "accuracy")[-1]
+    assert list(table["node accuracy"]) == [f"{100 * own:.1f} %"]
+    losses = rows[(rows.split == "test") & (rows.metric == "loss")]
+    assert list(summary.summarise({"all": losses})) == ["setting", "seeds", "rounds", "last loss"]
+    mixed = summary.summarise({"all": rows, "loss alone": losses})
+    assert list(mixed["last accuracy"])[1] == "-"
 
 
 def write_run(folder: Path, overrides: str, seed: int, accuracies: list[float], status: str) -> None:

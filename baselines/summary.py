@@ -1,0 +1,60 @@
+"""Summary: a line for each setting, mean ± standard deviation over its seeds."""
+
+import pandas as pd
+from rich.table import Table
+
+
+def summarise(curves: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return a row of texts for each setting; a column that no setting has anything in is left out.
+
+    ``curves`` maps a setting to the rows of metrics.csv of all its runs, with a column ``seed``. "node
+    accuracy" is the last one on the nodes' own test data, the other metrics are the server's test set's.
+    """
+    rows = []
+    for label, frame in curves.items():
+        reached = frame.groupby("seed")["round"].max()
+        accuracy, loss = measured(frame, "accuracy"), measured(frame, "loss")
+        on_nodes = measured(frame, "accuracy", split="node-test")
+        rows.append(
+            {
+                "setting": label,
+                "seeds": str(frame.seed.nunique()),
+                "rounds": " to ".join(map(str, sorted({min(reached), max(reached)}))),
+                "last accuracy": _spread(accuracy.groupby("seed").last() * 100, ".1f", " %"),
+                "best accuracy": _spread(accuracy.groupby("seed").max() * 100, ".1f", " %"),
+                "last loss": _spread(loss.groupby("seed").last(), ".3g", ""),
+                "node accuracy": _spread(on_nodes.groupby("seed").last() * 100, ".1f", " %"),
+            }
+        )
+    table = pd.DataFrame(rows)
+    return table.loc[:, (table != "-").any()]
+
+
+def measured(frame: pd.DataFrame, metric: str, split: str = "test") -> "pd.Series[float]":
+    """Return a metric by seed and round, averaged over the models; empty where there is none."""
+    chosen = frame[(frame.split == split) & (frame.metric == metric)]
+    return chosen.groupby(["seed", "round"]).value.mean()
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """Return the table in Markdown."""
+    lines = [list(map(str, table)), ["---"] * len(table.columns), *table.to_numpy().tolist()]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def terminal(table: pd.DataFrame) -> Table:
+    """Return the table as rich prints it."""
+    out = Table(title="test set, mean ± std over seeds")
+    for heading in table:
+        number = heading not in ("setting", "seeds", "rounds")
+        out.add_column(str(heading), justify="right" if number else "left", no_wrap=number)
+    for row in table.to_numpy().tolist():
+        out.add_row(*row)
+    return out
+
+
+def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:
+    if values.empty:
+        return "-"
+    spread = f" ± {values.std():{form}}" if len(values) > 1 else ""
+    return f"{values.mean():{form}}{spread}{unit}"
