@@ -48,6 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _reproduce(options: argparse.Namespace) -> int:
     out = Console(soft_wrap=True, highlight=False, markup=False)
+    if options.jobs < 1:
+        raise UserError(f"--jobs {options.jobs}: expected 1 or more runs at a time")
+    if given := [override for override in options.overrides if override.startswith("seed=")]:
+        raise UserError(f"{given[0]}: a table's seeds are chosen with --seeds")
     if options.table is None:
         overview.show([options.paper] if options.paper else cells.papers(), out)
         return 0
@@ -131,10 +135,10 @@ def _announce(
 
 
 def _seeds(text: str) -> list[int]:
-    try:
-        return [int(seed) for seed in text.split(",")]
-    except ValueError as error:
-        raise UserError(f"--seeds {text}: expected whole numbers, such as 0,1,2") from error
+    seeds = text.split(",")
+    if not all(seed.strip().isdecimal() for seed in seeds):
+        raise UserError(f"--seeds {text}: expected whole numbers, such as 0,1,2")
+    return list(dict.fromkeys(map(int, seeds)))
 
 
 def _parser() -> argparse.ArgumentParser:

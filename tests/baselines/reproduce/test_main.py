@@ -106,14 +106,29 @@ def test_dry_run_prints_commands_and_runs_nothing(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["table1", "--seeds", "a"], ["nothing"], ["table1", "--where", "x=1"]]
+    ("arguments", "said"),
+    [
+        (["table1", "--seeds", "a"], "--seeds a: expected whole numbers"),
+        (["table1", "--seeds", "-1"], "--seeds -1: expected whole numbers"),
+        (["table1", "--jobs", "0"], "--jobs 0: expected 1 or more"),
+        (["table1", "seed=3"], "seed=3: a table's seeds are chosen with --seeds"),
+        (["nothing"], "no table 'nothing' of tiny"),
+        (["table1", "--where", "x=1"], "--where x=1: table1 has"),
+    ],
 )
 def test_a_mistake_is_one_line(
-    papers: Path, tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+    papers: Path, tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert reproduce(tmp_path, *arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
+    assert line.startswith(f"error: {said}")
+
+
+def test_a_seed_given_twice_is_run_once(
+    papers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(tmp_path, "table1", "--where", "rate=0.1", "--seeds", "4,4", "--dry-run") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_interrupted_and_started_again_it_continues(
