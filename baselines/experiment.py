@@ -80,12 +80,12 @@ class Experiment:
         """Each node's rows of the training set, as (train, test)."""
         cfg, dataset = self.cfg, self.dataset
         labels = dataset.train_targets.flatten().numpy()
-        if cfg.num_nodes > len(labels):
-            raise UserError(
-                f"num_nodes={cfg.num_nodes} is more than the data set's {len(labels)} training "
-                "examples: lower num_nodes"
-            )
         kept = np.setdiff1d(np.arange(len(labels)), self.validation_rows)
+        if cfg.num_nodes > len(kept):
+            raise UserError(
+                f"num_nodes={cfg.num_nodes} is more than the {len(kept)} training examples that "
+                f"validation_size={cfg.validation_size} leaves: lower num_nodes"
+            )
         owners = None if dataset.owners is None else dataset.owners[kept]
         num_nodes, seed, fraction = cfg.num_nodes, cfg.seed, cfg.node_test_fraction
         rows = [kept[part] for part in self.partitioner(labels[kept], owners, num_nodes, seed)]
