@@ -36,15 +36,15 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     target = options.figure or _common_parent(runs) / "comparison.png"
-    console = Console()
+    console = Console(highlight=False, markup=False)
     table = summary.summarise(curves)
     console.print(summary.terminal(table))
     figures.draw(curves, target)
     target.with_suffix(".md").write_text(summary.markdown(table))
     for run in runs:
         if (status := _environment(run)["status"]) != "finished":
-            console.print(f"counted as far as it came ({status}): {run}", highlight=False, soft_wrap=True)
-    console.print(f"figure: {target}", highlight=False, soft_wrap=True)
+            console.print(f"counted as far as it came ({status}): {run}", soft_wrap=True)
+    console.print(f"figure: {target}", soft_wrap=True)
     return 0
 
 
