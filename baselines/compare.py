@@ -93,7 +93,7 @@ def _environment(run: Path) -> dict[str, Any]:
 
 def _decides(key: str) -> bool:
     """Say whether an override decides a run's numbers, the seed aside: not where data and options lie."""
-    return key not in ("seed", "data_root", *BESIDE) and not key.startswith("hydra.")
+    return key.lstrip("+~").partition(".")[0] not in ("seed", "data_root", "hydra", *BESIDE)
 
 
 def best(curves: dict[str, pd.DataFrame], count: int) -> dict[str, pd.DataFrame]:

@@ -172,7 +172,7 @@ def write_run(folder: Path, overrides: str, seed: int, accuracies: list[float], 
 
 
 def test_what_decides_no_number_makes_no_other_setting(tmp_path: Path) -> None:
-    beside = "debug=true resume=true checkpoint_every=2 data_root=/else 'hydra.searchpath=[/mine]'"
+    beside = "resume=true checkpoint_every=2 data_root=/a 'hydra.searchpath=[/mine]' logger.mlflow.uri=/"
     write_run(tmp_path / "0", "mask=and seed=0", 0, [0.1], "finished")
     write_run(tmp_path / "1", f"mask=and seed=1 {beside}", 1, [0.1], "finished")
     write_run(tmp_path / "2", "seed=2", 2, [0.1], "finished")
