@@ -9,6 +9,8 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
+from .summary import measured
+
 PANELS = (
     ("test", "accuracy", "test accuracy"),
     ("test", "loss", "test loss"),
@@ -41,9 +43,7 @@ def draw(curves: dict[str, pd.DataFrame], target: Path) -> None:
     )
     for axis, (split, metric, title) in zip(axes[0], present, strict=True):
         for label, rows in curves.items():
-            chosen = rows[(rows.split == split) & (rows.metric == metric)]
-            of_seeds = chosen.groupby(["seed", "round"]).value.mean()  # over the models
-            stats = of_seeds.groupby("round").agg(["mean", "std"]).fillna(0.0)
+            stats = measured(rows, metric, split).groupby("round").agg(["mean", "std"]).fillna(0.0)
             (line,) = axis.plot(stats.index, stats["mean"], label=label, linewidth=1.6)
             low, high = stats["mean"] - stats["std"], stats["mean"] + stats["std"]
             axis.fill_between(stats.index, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
