@@ -15,7 +15,12 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException, InstantiationException, MissingConfigException
+from hydra.errors import (
+    HydraException,
+    InstantiationException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -80,7 +85,10 @@ def _must_exist(override: str, cfg: DictConfig) -> str:
 
 
 def mistake(error: Exception) -> UserError:
-    """Return in one line what Hydra says in many of an option or a setting that does not exist."""
+    """Return in one line what Hydra says in many of what it cannot read or does not know."""
+    if isinstance(error, OverrideParseException):
+        expected = "expected key=value, and 'key=\"value\"' for a value with spaces or other signs"
+        return UserError(f"cannot read {error.override}: {expected}")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         missing = error.missing_cfg_file
         names = [name for name in error.options or _options(missing) if Path(name).name not in SHARED]

@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import hydra
@@ -40,7 +41,7 @@ def _job(cfg: DictConfig) -> float | None:
     SystemExit : the same when it is the only one
     """
     settings = HydraConfig.get()
-    overrides = shlex.join([*_searchpath(settings), *map(_absolute, settings.overrides.task)])
+    overrides = shlex.join([*_searchpath(settings), *_overrides(settings, cfg)])
     folder = Path(settings.runtime.output_dir)
     try:
         _run(overrides, folder)
@@ -82,14 +83,22 @@ def _searchpath(settings: HydraConf) -> list[str]:
     for source in settings.runtime.config_sources:
         if source.provider.endswith("command-line"):
             path = to_absolute_path(source.path) if source.schema == "file" else source.path
-            paths.append("'" + f"{source.schema}://{path}".replace("'", r"\'") + "'")
+            paths.append(_quoted(f"{source.schema}://{path}"))
     return [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
 
 
-def _absolute(override: str) -> str:
-    """Make the data folder independent of the directory that another process starts in."""
-    key, _, value = override.partition("=")
-    return f"{key}={to_absolute_path(os.path.expanduser(value))}" if key == "data_root" else override
+def _overrides(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
+    """Yield the job's overrides, the data folder independent of the directory another process starts in."""
+    for override in settings.overrides.task:
+        if override.lstrip("+").startswith("data_root="):
+            yield f"data_root={_quoted(to_absolute_path(os.path.expanduser(cfg.data_root)))}"
+        else:
+            yield override
+
+
+def _quoted(text: str) -> str:
+    """Return what Hydra reads as this text, spaces and other signs included."""
+    return "'" + text.replace("'", r"\'") + "'"
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from baselines.config import ROOT
-from baselines.errors import RunFailed
+from baselines.errors import RunFailed, UserError
 from strategies.checks import require
 
 from .programs import HOST, Programs
@@ -45,8 +45,12 @@ class SuperLink:
 
         Raises
         ------
+        UserError : when there is no app to submit, because this is not the project's folder but a wheel
         RunFailed : when a program did not start or the run did not finish, with the end of its log
         """
+        if not (ROOT / "pyproject.toml").exists():
+            what = "runtime=superlink submits the project's folder, and this is a wheel, without one"
+            raise UserError(f"{what}: install a clone with pip install -e ., or try runtime=ray")
         folder = folder.resolve()
         logs = folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)

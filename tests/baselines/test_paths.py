@@ -63,9 +63,12 @@ def test_without_it_the_option_does_not_exist(mine: Path, capsys: pytest.Capture
     assert "mask/half does not exist" in capsys.readouterr().err
 
 
-def test_a_data_folder_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["mine", "Ann's döner"])
+def test_a_data_folder_is_found_from_anywhere(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    run = ("data_root=mine", "rounds=1", "num_nodes=2", "hydra.job.chdir=true", "hydra.run.dir=own")
+    run = (f'data_root="{name}"', "rounds=1", "num_nodes=2", "hydra.job.chdir=true", "hydra.run.dir=own")
     assert launch(*run) == 0
     written = json.loads((tmp_path / "own" / "environment.json").read_text())["overrides"]
-    assert config.load(written).data_root == str(tmp_path / "mine")
+    assert config.load(written).data_root == str(tmp_path / name)

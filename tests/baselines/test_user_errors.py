@@ -124,7 +124,9 @@ def test_one_line_and_status_2(
             "client.learning_rate=3",
             "there is no setting client.learning_rate: python -m baselines.run --help",
         ),
-        ("rounds=[1", "no viable alternative at input '[1'"),
+        ("rounds=[1", "cannot read rounds=[1: expected key=value, and 'key=\"value\"' for a value with"),
+        ("rounds", "cannot read rounds: expected key=value"),
+        ("data_root=~/data", "cannot read data_root=~/data: expected key=value"),
     ],
 )
 def test_what_does_not_exist_is_told_in_one_line(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from baselines.errors import RunFailed
+from baselines.errors import RunFailed, UserError
 from baselines.runtimes import superlink
 
 pytestmark = pytest.mark.runtime
@@ -37,6 +37,13 @@ def test_programs_are_told_not_to_phone_home_or_install(
     assert environment["FLORILEGIUM_DATA"] == str(tmp_path / "data")
     first = Path(environment["PATH"].split(os.pathsep)[0])
     assert (first / "flower-superlink").exists()
+
+
+def test_a_wheel_has_no_app_to_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(superlink, "ROOT", tmp_path / "site-packages")
+    with pytest.raises(UserError, match=r"submits the project's folder.*pip install -e \."):
+        superlink.SuperLink().run("rounds=1", 2, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def result_in(folder: Path, status: str | None) -> Path:
