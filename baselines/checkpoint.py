@@ -63,13 +63,21 @@ class Checkpoint:
     resumed: tuple[int, ...] = ()
 
     def save(self, folder: Path) -> None:
-        """Write the checkpoint of the run in ``folder``, in the place of its last."""
+        """Write the checkpoint of the run in ``folder``, in the place of its last.
+
+        Raises
+        ------
+        OSError : when the disk is full; the last one stays
+        """
         target = folder / LATEST
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_suffix(".tmp")
         fields = {name: packed(getattr(self, name)) for name in self.__dataclass_fields__}
         with open(fresh, "wb") as file:
-            torch.save(fields, file)
+            try:
+                torch.save(fields, file)
+            except RuntimeError as error:  # torch hides why it could not write
+                raise error.__context__ or error from None
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, target)

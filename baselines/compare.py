@@ -28,13 +28,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--best", type=int, metavar="N", help="only the N settings of best last accuracy")
     options = parser.parse_args(arguments)
     try:
-        runs = find_runs(options.folders)
-        curves = read(runs)
-        if options.best is not None:
-            curves = best(curves, options.best)
-    except UserError as error:
+        _compare(options)
+    except (UserError, OSError) as error:  # OSError: where the figure cannot be written
         print(f"error: {error}", file=sys.stderr)
         return 2
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> None:
+    runs = find_runs(options.folders)
+    curves = read(runs)
+    if options.best is not None:
+        curves = best(curves, options.best)
     target = options.figure or _common_parent(runs) / "comparison.png"
     console = Console(highlight=False, markup=False)
     table = summary.summarise(curves)
@@ -45,7 +50,6 @@ def main(arguments: list[str] | None = None) -> int:
         if (status := _environment(run)["status"]) != "finished":
             console.print(f"counted as far as it came ({status}): {run}", soft_wrap=True)
     console.print(f"figure: {target}", soft_wrap=True)
-    return 0
 
 
 def find_runs(folders: list[Path]) -> list[Path]:

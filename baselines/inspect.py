@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
             show_partition(this, options.figure, console)
         if "model" in wanted:
             show_model(this, models[-1] if models else "", console)
-    except UserError as error:
+    except (UserError, OSError) as error:  # OSError: where the figure cannot be written
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

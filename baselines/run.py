@@ -46,7 +46,7 @@ def _job(cfg: DictConfig) -> float | None:
     try:
         _run(overrides, folder)
         return results.objective(folder, cfg.objective)
-    except (UserError, TooManyFailedRounds, TimeoutError, RunFailed) as error:
+    except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
         if cfg.debug:
             traceback.print_exc()
         _say_error(error)
@@ -112,6 +112,9 @@ def main() -> int:
         return failed.status
     except HydraException as error:
         _say_error(config.mistake(error))
+        return 2
+    except OSError as error:
+        _say_error(UserError(f"{error}: set hydra.run.dir=..., or hydra.sweep.dir=... for a sweep"))
         return 2
     except ValueError as error:  # Hydra's for strategy=null or dataset=3; what a run raises stays in _job
         _say_error(ValueError(f"{error}, in: {shlex.join(sys.argv[1:])}"))

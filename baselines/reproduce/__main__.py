@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_intermixed_args(arguments)
     try:
         return _reproduce(options)
-    except UserError as error:
+    except (UserError, OSError) as error:  # OSError: where nothing can be written
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

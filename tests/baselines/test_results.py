@@ -226,3 +226,12 @@ def test_compare_on_nothing_is_a_mistake(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert str(tmp_path) in line
+
+
+def test_a_figure_that_cannot_be_written_is_a_mistake(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert compare.main([str(folder), "--figure", f"{tmp_path}/file/x.png"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"error: [Errno 17] File exists: '{tmp_path}/file'"

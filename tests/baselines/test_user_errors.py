@@ -196,6 +196,18 @@ def test_one_mistake_does_not_end_a_sweep(
     assert len(list(tmp_path.rglob("metrics.csv"))) == 1
 
 
+@pytest.mark.parametrize("mode", ["run", "sweep"])
+def test_a_folder_that_cannot_be(
+    mode: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    words = [*["-m"] * (mode == "sweep"), "rounds=1", f"hydra.{mode}.dir={tmp_path}/file/x"]
+    monkeypatch.setattr(sys, "argv", ["run", *words])
+    assert run.main() == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f"Not a directory: '{tmp_path}/file/x': set hydra.run.dir=..." in line
+
+
 def command(*overrides: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "baselines.run", *overrides, f"hydra.run.dir={folder}"],
@@ -226,6 +238,21 @@ def test_a_run_that_fails_says_so_and_leaves_what_it_has(tmp_path: Path) -> None
     assert "partition 0 sent NaN or infinite values" in line
     assert set(metrics_in(tmp_path)["round"]) == {0, 1}
     assert '"status": "failed: 2 rounds in a row failed' in (tmp_path / "environment.json").read_text()
+
+
+@pytest.mark.slow
+def test_a_full_disk_takes_nothing_that_was_written(tmp_path: Path) -> None:
+    """No file may become larger than 8 kB, and a checkpoint of this model would."""
+    words = ["model=mlp", "rounds=4", "num_nodes=2", "checkpoint_every=2", f"hydra.run.dir={tmp_path}"]
+    limit = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))"
+    program = f"{limit}; sys.argv[1:] = {words}; runpy.run_module('baselines.run', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=config.ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "error: [Errno 27] File too large\n"
+    assert set(metrics_in(tmp_path)["round"]) == {0, 1, 2}
+    assert '"status": "failed: [Errno 27] File too large' in (tmp_path / "environment.json").read_text()
 
 
 def test_nodes_that_are_left_out_are_named_on_the_terminal(tmp_path: Path) -> None:

@@ -124,6 +124,12 @@ def test_a_mistake_is_one_line(
     assert line.startswith(f"error: {said}")
 
 
+def test_an_output_that_cannot_be_is_one_line(papers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce(Path("/dev/null"), "table1", "--scale", "smoke", "--collect-only") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: [Errno ")
+
+
 def test_a_seed_given_twice_is_run_once(
     papers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
