@@ -132,7 +132,7 @@ def to_resume(this: Experiment, folder: Path, grid: Grid) -> Checkpoint | None:
     saved = load(folder) if this.cfg.resume else None
     if saved is None:
         return None
-    if saved.identity != identity(this.cfg):
+    if not _is_begun_by(this, saved):
         raise UserError(_another(folder / LATEST))
     if _nodes_remember(this) and saved.nodes is None:
         raise UserError(f"{folder / LATEST} lacks the nodes' own states: start again with resume=false")
@@ -143,25 +143,34 @@ def to_resume(this: Experiment, folder: Path, grid: Grid) -> Checkpoint | None:
 
 
 def finished(this: Experiment, folder: Path) -> bool:
-    """Say whether ``folder`` holds this run, finished.
+    """Say whether ``folder`` holds this run, finished; one of fewer rounds is its beginning.
 
     Raises
     ------
-    UserError : when it holds another finished run
+    UserError : when it holds another finished run, or left no checkpoint to go on from
     """
     path = folder / "environment.json"
     told = loads(path.read_text()) if path.exists() else {}
     if told.get("status") != "finished":
         return False
-    if told.get("identity") != identity(this.cfg):
+    if told.get("identity") == identity(this.cfg):
+        return True
+    saved = load(folder)
+    if saved is None or not _is_begun_by(this, saved):
         raise UserError(_another(path))
-    return True
+    return False
+
+
+def _is_begun_by(this: Experiment, saved: Checkpoint) -> bool:
+    """Say whether a checkpoint is one of this run, or the last of the same run with fewer rounds."""
+    shorter = identity(this.cfg, min(saved.server_round, this.cfg.rounds))
+    return saved.identity in (identity(this.cfg), shorter)
 
 
 def _another(path: Path) -> str:
     return (
-        f"{path} is of a run with another configuration or other versions: choose another folder "
-        "(hydra.run.dir=...), or start again with resume=false"
+        f"{path} is of a run with another configuration or other versions (one of fewer rounds goes on if "
+        "it left a checkpoint): choose another folder (hydra.run.dir=...), or start again with resume=false"
     )
 
 

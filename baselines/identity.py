@@ -29,15 +29,19 @@ LATER = {"autocast": None, "channels_last": False}  # options younger than some 
 BESIDE = ("resume", "checkpoint_every", "debug", "logger", "objective")
 
 
-def identity(cfg: DictConfig) -> str:
-    """Return a hash of what decides a run's numbers, 16 hexadecimal digits."""
-    return _hash([config_hash(cfg), versions()])
+def identity(cfg: DictConfig, rounds: int | None = None) -> str:
+    """Return a hash of what decides a run's numbers, 16 hexadecimal digits.
+
+    With ``rounds``, that of the run that is the same but for their number.
+    """
+    return _hash([config_hash(cfg, rounds), versions()])
 
 
-def config_hash(cfg: DictConfig) -> str:
+def config_hash(cfg: DictConfig, rounds: int | None = None) -> str:
     """Return the part of the identity that is the same on every machine.
 
-    ``data_root`` counts as nowhere: the same data may lie in another folder.
+    ``data_root`` counts as nowhere: the same data may lie in another folder. With ``rounds``, of the
+    configuration with another number of them, whatever was computed from ``rounds`` left as it is.
 
     Raises
     ------
@@ -55,6 +59,8 @@ def config_hash(cfg: DictConfig) -> str:
         for key, value in settings.items()
         if key not in BESIDE and not (key in LATER and value == LATER[key])
     }
+    if rounds is not None:
+        told["rounds"] = rounds
     return _hash([RESULTS, told])
 
 

@@ -3,7 +3,8 @@
     python -m baselines.run strategy=fedexp dataset=mnist model=lenet runtime=ray
     python -m baselines.run -m strategy=fedavg,fedexp seed=0,1
 
-``resume=true`` leaves a finished run alone and continues an unfinished one from its last checkpoint.
+``resume=true`` leaves a finished run alone; one that is unfinished, or asked for more rounds, goes on from
+its last checkpoint.
 Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed, 130 after Ctrl-C.
 """
 

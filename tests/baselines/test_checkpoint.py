@@ -219,6 +219,36 @@ def test_a_strategy_without_a_state_cannot_be_resumed() -> None:
     checkpoint.check(Stock(""), gives_node_states=True)
 
 
+@pytest.mark.parametrize("method", ["scaffold", "average of iterates", "selective, in groups"])
+def test_a_finished_run_goes_on_to_more_rounds(method: str, tmp_path: Path) -> None:
+    overrides = METHODS[method]
+    played(overrides, tmp_path / "whole")
+    played(f"{overrides} rounds=4", tmp_path / "parts")
+    played(f"{overrides} resume=true", tmp_path / "parts")
+    assert lines_in(tmp_path / "parts") == lines_in(tmp_path / "whole")
+
+
+def test_only_what_is_the_same_but_for_its_rounds_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not another seed, fewer rounds, what the number of rounds decides, or what left no checkpoint."""
+    arguments = ["num_nodes=3", "resume=true", f"hydra.run.dir={tmp_path}/a"]
+    decayed = "client.schedule.ahead=${rounds}"
+    assert launch(*arguments, decayed, "rounds=4", "checkpoint_every=3") == 0
+    for other in (
+        "client.schedule.ahead=4 seed=1 rounds=6",
+        "client.schedule.ahead=4 rounds=3",
+        f"{decayed} rounds=6",
+    ):
+        assert launch(*arguments, *other.split()) == 2
+        assert "another configuration" in capsys.readouterr().err
+    assert launch(*arguments, "client.schedule.ahead=4", "rounds=5") == 0
+    assert json.loads((tmp_path / "a" / "environment.json").read_text())["resumed"] == [4]
+    without = ["num_nodes=3", "resume=true", f"hydra.run.dir={tmp_path}/b"]
+    assert launch(*without, "rounds=2") == 0
+    assert launch(*without, "rounds=3") == 2
+
+
 def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["num_nodes=3", "rounds=2", f"hydra.run.dir={tmp_path}"]
     assert launch(*arguments) == 0
