@@ -90,8 +90,9 @@ def gradient_weight(training: LocalTraining, steps: int) -> float:
     optimizer = training.optimizer([Parameter(torch.zeros(1))])
     if type(optimizer) is not SGD:
         raise ValueError(
-            "strategy.option=2 takes a node's gradient from how far SGD has moved, and client.optimizer is "
-            f"{type(optimizer).__name__}: set strategy.option=1, or client=sgd"
+            "SCAFFOLD's option 2 takes a node's gradient from how far SGD has moved, client.optimizer is "
+            f"{type(optimizer).__name__}: set strategy.option=1 (in groups +strategy.inner.option=1), or "
+            "client=sgd"
         )
     settings = optimizer.param_groups[0]
     momentum, damping = settings["momentum"], 1 - settings["dampening"]
