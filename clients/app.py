@@ -89,7 +89,7 @@ class Turn:
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         self.partition_id = _partition_id(context)
-        self.corrections = corrections(node, message.content, context.state)
+        self.corrections = corrections(node, message.content, context.state, self.partition_id)
         self.started = time.perf_counter()
 
     @property
@@ -135,7 +135,7 @@ def record_of(kind: type[Kind], content: RecordDict, name: str) -> Kind:
     return record
 
 
-def corrections(node: Node, content: RecordDict, state: RecordDict) -> list[Correction]:
+def corrections(node: Node, content: RecordDict, state: RecordDict, partition_id: int) -> list[Correction]:
     """Return the corrections that a round's message asks for; call it after :func:`load`.
 
     ``state`` is the node's own, in which SCAFFOLD's c_k lives.
@@ -154,8 +154,17 @@ def corrections(node: Node, content: RecordDict, state: RecordDict) -> list[Corr
         else:
             renewal = gradient_weight(node.training, node.training.steps(len(node.train)))
         sent = record_of(ArrayRecord, content, protocol.CONTROL)
-        asked.append(ControlVariate(named, sent, state, renewal))
+        rounds = int(config[protocol.SERVER_ROUND]), _counted(config, partition_id)  # type: ignore[arg-type]
+        asked.append(ControlVariate(named, sent, state, rounds, renewal))
     return asked
+
+
+def _counted(config: ConfigRecord, partition_id: int) -> int | None:
+    """Return the round of the last c_k of this node that the server has counted; None for its last."""
+    lost: list[int] = config.get(protocol.CONTROL_LOST, [])  # type: ignore[assignment]
+    if partition_id not in lost:
+        return None
+    return config[protocol.CONTROL_COUNTED][lost.index(partition_id)]  # type: ignore[index,return-value]
 
 
 @torch.no_grad()

@@ -1,7 +1,8 @@
 """SCAFFOLD on the node: the correction g <- g + c - c_k, and the renewal of c_k.
 
 Karimireddy et al., ICML 2020, Algorithm 1; the server's half is :mod:`strategies.scaffold`. c_k lives in
-Flower's ``context.state``, so it stays at the node and goes from round to round on every runtime.
+Flower's ``context.state``, so it stays at the node and goes from round to round on every runtime. The one
+before it stays, too, until the server has counted the change from one to the other.
 
 Option 2 finds the round's mean gradient in how far the node has moved. In plain SGD that is eta_l times
 the sum of the gradients; momentum beta lets each of them count for up to 1 / (1 - beta), so that the
@@ -11,8 +12,9 @@ multiplied by -beta / (1 - beta) in every round of many steps, and grow without 
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD
@@ -32,6 +34,8 @@ class ControlVariate(Correction):
     named : the trained parameters by name, at the values that the server sent, w_t
     sent : the server's variate c, by name
     state : the node's ``context.state``; it holds c_k, or nothing yet for c_k = 0
+    rounds : the round that is played, and that of the last c_k that the server has counted; 0 for none,
+        None where it counts all
     renewal : g_k(w_t), one tensor each, for option 1; for option 2 the round's :func:`gradient_weight`
     """
 
@@ -40,15 +44,19 @@ class ControlVariate(Correction):
         named: dict[str, Parameter],
         sent: ArrayRecord,
         state: RecordDict,
+        rounds: tuple[int, int | None],
         renewal: Sequence[Tensor] | float,
     ) -> None:
         self.names = list(named)
         self.start = [p.detach().clone() for p in named.values()]
         self.state = state
         self.renewal = renewal
+        self.sent = sent
         self.server = _tensors(sent, named)
-        kept = state.array_records.get(protocol.CONTROL)
-        self.own = [torch.zeros_like(p) for p in self.start] if kept is None else _tensors(kept, named)
+        self.server_round, counted = rounds
+        self.kept, self.made = _counted(state, counted)
+        no_kept = [torch.zeros_like(p) for p in self.start]
+        self.own = no_kept if self.kept is None else _tensors(self.kept, named)
         self.shift = [c - own for c, own in zip(self.server, self.own, strict=True)]
 
     def __call__(self, parameters: Sequence[Parameter]) -> None:
@@ -68,13 +76,29 @@ class ControlVariate(Correction):
         else:
             renewed = list(self.renewal)
         changes = [new - own for new, own in zip(renewed, self.own, strict=True)]
+        if self.kept is not None:
+            self.state[protocol.CONTROL_BEFORE] = self.kept
         self.state[protocol.CONTROL] = self._record(renewed)
+        made = {protocol.CONTROL: self.server_round, protocol.CONTROL_BEFORE: self.made}
+        self.state[protocol.CONTROL_ROUNDS] = ConfigRecord(dict(made))
         return {protocol.CONTROL: self._record(changes)}
 
     def _record(self, tensors: Sequence[Tensor]) -> ArrayRecord:
-        return ArrayRecord(
-            {name: pack(tensor.numpy(force=True)) for name, tensor in zip(self.names, tensors, strict=True)}
-        )
+        """Return what is shaped as c, 0 for what is not trained."""
+        values = {name: tensor.numpy(force=True) for name, tensor in zip(self.names, tensors, strict=True)}
+        rest = {name: np.zeros_like(view(c)) for name, c in self.sent.items() if name not in values}
+        return ArrayRecord({name: pack(value) for name, value in {**values, **rest}.items()})
+
+
+def _counted(state: RecordDict, counted: int | None) -> tuple[ArrayRecord | None, int]:
+    """Return the last c_k that the server has counted, and the round that made it; None for c_k = 0."""
+    rounds = state.config_records.get(protocol.CONTROL_ROUNDS)
+    if rounds is None or counted == 0:
+        return None, 0
+    for name in (protocol.CONTROL, protocol.CONTROL_BEFORE):
+        if counted in (None, rounds[name]):
+            return state.array_records.get(name), int(rounds[name])  # type: ignore[arg-type]
+    return None, 0
 
 
 def gradient_weight(training: LocalTraining, steps: int) -> float:

@@ -13,7 +13,7 @@ optimised.
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -122,7 +122,7 @@ class PseudoGradientStrategy(Participation):
         metrics |= {name: value for name, value in of_nodes.items() if name not in metrics}
         metrics |= self.weighting.metrics(updates, weights, self._weighting_state)
         if collected.extra is not None:
-            self._absorb(collected.extra)
+            self._absorb(server_round, updates.partition_ids, collected.extra)
         self._iterates.append((self._parameters, self._buffers))
         return self._layout.record(self._parameters, self._buffers), MetricRecord(dict(metrics))
 
@@ -190,8 +190,8 @@ class PseudoGradientStrategy(Participation):
             told[self.weighting.asks_for] = True
         return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: told})
 
-    def _absorb(self, extra: Tensor) -> None:
-        """Use the rows [K, P] of the ``extra_record``; the step has been taken."""
+    def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
+        """Use the rows [K, P] of the ``extra_record``, one for each partition; the step has been taken."""
 
     # ---- private -------------------------------------------------------------------------------
 

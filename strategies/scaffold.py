@@ -10,11 +10,14 @@ Learning*, ICML 2020, Algorithm 1. Node k keeps a variate c_k, the server the va
              c <- c + (K/N) (1/K) sum_k (c_k+ - c_k)                   N nodes in all
 
 The server sends c as one more record and takes back the change of c_k; c_k itself stays at the node, in
-Flower's ``context.state``. With a momentum optimiser the correction comes before the momentum, and option 2
-divides by the gradients' summed weights in place of the steps (:mod:`clients.control_variate` says why).
+Flower's ``context.state``. A change that did not arrive, or came in a round that failed, is not in c: the
+server tells the node the next time, which goes back to the c_k before, so that c stays the mean of all c_k.
+With a momentum optimiser the correction comes before the momentum, and option 2 divides by the gradients'
+summed weights in place of the steps (:mod:`clients.control_variate` says why).
 Reduction: the first round, where all variates are 0, is FedAvg with uniform weights.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -43,6 +46,8 @@ class Scaffold(PseudoGradientStrategy):
     extra_record: ClassVar[str | None] = protocol.CONTROL
 
     _control: Tensor | None = field(default=None, init=False, repr=False)  # c, [P]
+    _counted: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # round by partition
+    _awaited: set[int] = field(default_factory=set, init=False, repr=False)  # asked, and not counted since
 
     def __post_init__(self) -> None:
         """Refuse an option that the paper does not have."""
@@ -54,19 +59,33 @@ class Scaffold(PseudoGradientStrategy):
         if self._control is None:
             self._control = torch.zeros_like(self._parameters)
         told = ConfigRecord({**config, protocol.CONTROL_OPTION: self.option})
+        if lost := [k for k in self._asked if k in self._awaited or k not in self._counted]:
+            told[protocol.CONTROL_LOST] = lost
+            told[protocol.CONTROL_COUNTED] = [self._counted.get(k, 0) for k in lost]
+        self._awaited |= self._asked.keys()
         content = super()._content(server_round, arrays, told)
         content[protocol.CONTROL] = self._layout.record(self._control, None)
         return content
 
-    def _absorb(self, extra: Tensor) -> None:
+    def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Renew the server variate: c <- c + (1/N) sum_k (c_k+ - c_k)."""
         assert self._control is not None
-        population = self.num_nodes or len(self._roster.partition_of)
-        self._control = self._control + extra.sum(0) / population
+        self._control = self._control + extra.sum(0) / self._population()
+        self._counted |= dict.fromkeys(partition_ids, server_round)
+        self._awaited -= set(partition_ids)
+
+    def _population(self) -> int:
+        """Return N: the members of a group, where the strategy is that of one."""
+        if self.members is not None:
+            return len(self.members)
+        return self.num_nodes or len(set(self._roster.partition_of.values()))
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"control": self._control}
+        own = {"control": self._control, "counted": dict(self._counted), "awaited": sorted(self._awaited)}
+        return super().state_dict() | own
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self._control = state["control"]
+        self._counted = dict(state["counted"])
+        self._awaited = set(state["awaited"])

@@ -47,7 +47,7 @@ ONE_LINE = {
     "strategy=fedadam server_optimizer.beta2=2": "server_optimizer.beta2=2 is out of range",
     "mask=agreement mask.tau=1.5": "mask.tau=1.5 is out of range: expected in [0, 1]",
     "mask=and nodes_per_round=1": "AndMask needs at least 2 nodes in a round, and nodes_per_round=1",
-    "strategy=scaffold client=adam": "client.optimizer is Adam: set strategy.option=1 (in groups +strategy.inner",
+    "strategy=scaffold client=adam": "client.optimizer is Adam: set strategy.option=1 (in groups",
     "strategy=local strategy.inner._target_=strategies.Scaffold client=adam": "client.optimizer is Adam",
     "strategy=fedprox strategy.mu=-1": "strategy.mu=-1 is out of range: expected 0 or above",
     "client.optimizer.lr=-1": "nvalid learning rate: -1",

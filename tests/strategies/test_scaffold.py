@@ -1,18 +1,19 @@
 """SCAFFOLD, server and node together, on quadratics whose optimum is known."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from federation import Federation, assert_same, play, record
-from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from torch import Tensor, nn
 
 from baselines.runtimes.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
 from clients.control_variate import gradient_weight
-from strategies import Constant, FedAvg, Scaffold, Uniform
+from strategies import Constant, FedAvg, LocalOnly, Scaffold, SelectiveFedAvg, Uniform
 
 # F_k(w) = 0.5 h_k (w - t_k)^2 per coordinate j: a row sqrt(h) e_j with target sqrt(h) t_j for each j.
 CURVATURES = torch.tensor([[1.0, 4.0], [6.0, 0.5], [2.0, 2.0]], dtype=torch.float64)
@@ -145,6 +146,99 @@ def test_partial_participation_moves_the_server_variate_by_its_share() -> None:
     change = grid._context(k + 2).state.array_records["control"]["w"].numpy()[:, 0]  # c_k, from 0
     assert np.abs(change).max() > 0.1
     np.testing.assert_allclose(strategy.state_dict()["control"].numpy(), change / 3, rtol=1e-12)
+
+
+Losing = Callable[[int, list[Message]], list[Message]]  # what arrives of a round's replies
+
+
+def diverged(reply: Message) -> Message:
+    reply.content.array_records["arrays"]["w"] = Array(np.full((2, 1), np.nan))
+    return reply
+
+
+LOST: dict[str, tuple[Scaffold, Losing]] = {
+    "late in one round": (Scaffold(), lambda r, replies: replies[1:] if r == 2 else replies),
+    "late in the first": (Scaffold(), lambda r, replies: replies[1:] if r == 1 else replies),
+    "late in two": (Scaffold(), lambda r, replies: replies[1:] if r in (2, 3) else replies),
+    "late in turn": (Scaffold(), lambda r, replies: replies[:r] + replies[r + 1 :]),
+    "a round that failed": (Scaffold(min_replies=3), lambda r, replies: replies[1:] if r == 2 else replies),
+    "diverged": (
+        Scaffold(),
+        lambda r, replies: [diverged(replies[0]), *replies[1:]] if r == 4 else replies,
+    ),
+    "option 1": (Scaffold(option=1), lambda r, replies: replies[1:] if r == 5 else replies),
+}
+
+
+def own_variates(grid: InlineGrid) -> np.ndarray:
+    """Return c_k, [nodes, 2]."""
+    states = [grid._context(node).state for node in grid.get_node_ids()]
+    return np.stack([state.array_records["control"]["w"].numpy()[:, 0] for state in states])
+
+
+@pytest.mark.parametrize(("strategy", "arrive"), LOST.values(), ids=LOST)
+def test_after_a_lost_reply_c_is_the_mean_of_all_c_k(strategy: Scaffold, arrive: Losing) -> None:
+    """Else the method ends beside the optimum, however many rounds follow."""
+    grid, arrays = quadratics(), start()
+    for server_round in range(1, 8):
+        messages = strategy.configure_train(server_round, arrays, ConfigRecord(), grid)
+        replies = arrive(server_round, list(grid.send_and_receive(messages)))
+        arrays = strategy.aggregate_train(server_round, replies)[0] or arrays
+    mean = own_variates(grid).mean(0)
+    assert np.abs(mean).max() > 0.01
+    np.testing.assert_allclose(strategy.state_dict()["control"].numpy(), mean, atol=1e-12)
+
+
+def test_a_second_run_over_the_same_nodes_begins_at_zero() -> None:
+    grid = quadratics()
+    expected = play(Scaffold(), grid, start(), range(1, 6))
+    again = play(Scaffold(), grid, start(), range(1, 6))
+    assert_same(again[-1][0], expected[-1][0])
+
+
+def test_in_groups_the_variate_is_the_mean_over_the_group() -> None:
+    grid = quadratics()
+    strategy = LocalOnly(inner=Scaffold(num_nodes=3))
+    play(strategy, grid, start(), range(1, 4))
+    variates = [each.state_dict()["control"].numpy() for each in strategy._strategies.values()]
+    np.testing.assert_allclose(variates, own_variates(grid), atol=1e-12)
+
+
+def test_one_group_after_local_training_is_scaffold() -> None:
+    def right_on(model: ArrayRecord) -> Tensor:
+        return torch.ones(4, dtype=torch.bool)
+
+    alike = SelectiveFedAvg(inner=Scaffold(num_nodes=3), local_rounds=3, right_on=right_on)
+    found = play(alike, quadratics(), start(), range(1, 9))[-1][0]
+    assert_same(found, play(Scaffold(), quadratics(), start(), range(1, 6))[-1][0])
+
+
+def test_a_node_that_comes_back_under_another_id_counts_once() -> None:
+    strategy = Scaffold()
+    strategy._roster.partition_of = {7: 0, 8: 1, 9: 1}
+    assert strategy._population() == 2
+
+
+class Half(Point):
+    """A frozen parameter, and a floating-point buffer of no known name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Parameter(torch.ones(3, dtype=torch.float64), requires_grad=False)
+        self.register_buffer("scale", torch.ones(1, dtype=torch.float64))
+
+
+def test_what_is_not_trained_has_no_variate() -> None:
+    model, identity = Half(), torch.eye(2, dtype=torch.float64)
+    examples = Examples(identity, identity[:, :1], torch.arange(2))
+
+    def node(message: Message, context: Context) -> Node:
+        return Node(model, training(), LeastSquares(2), examples, examples)
+
+    history = play(
+        Scaffold(), InlineGrid(client_app(node), 2), ArrayRecord(model.state_dict()), range(1, 4)
+    )
+    assert [metrics["replies"] for _, metrics in history] == [2, 2, 2]
 
 
 def test_a_restored_strategy_goes_on() -> None:
