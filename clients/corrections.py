@@ -49,8 +49,8 @@ class Proximal(Correction):
 class GradientVariance(Correction):
     """Reports how much the gradient varies from step to step: for ``InverseVariance`` weights.
 
-    The variance over the round's steps (divided by steps - 1; 0 for a single step), averaged over all
-    coordinates; Welford's algorithm.
+    The variance over the round's steps (divided by steps - 1; 0, for unknown, after a single one), averaged
+    over all coordinates; Welford's algorithm.
     """
 
     def __init__(self) -> None:

@@ -41,7 +41,7 @@ class Gradient:
     def __init__(self, model: nn.Module, task: Task) -> None:
         self.model = model
         self.task = task
-        self.names = [name for name, p in model.named_parameters() if p.requires_grad]
+        self.names = self._trained()
         self._steps: dict[object, Step] = {}
         self._seen: Counter[object] = Counter()
 
@@ -54,7 +54,9 @@ class Gradient:
         ``torch.no_grad``.
         """
         inputs = batch[0]
-        key = (len(batch), parameters[0].shape, inputs.shape, inputs.dtype, inputs.device)
+        if len(parameters) != len(self.names):  # one was frozen, or set free, since the last step
+            self.names = self._trained()
+        key = (len(batch), len(parameters), parameters[0].shape, inputs.shape, inputs.dtype, inputs.device)
         step = self._steps.get(key)
         if step is None:
             self._seen[key] += 1
@@ -63,13 +65,16 @@ class Gradient:
             step = self._steps[key] = self._trace(parameters, *batch)
         return step(parameters, *batch)
 
+    def _trained(self) -> list[str]:
+        return [name for name, p in self.model.named_parameters() if p.requires_grad]
+
     @torch.enable_grad()  # type: ignore[no-untyped-call]
     def _eager(
         self, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
         inputs, *rest = batch
         loss, sums = self.task(self.model(inputs), *rest)
-        return torch.autograd.grad(loss, parameters), sums
+        return torch.autograd.grad(loss, parameters, materialize_grads=True), sums
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]
     def _pure(
@@ -78,7 +83,7 @@ class Gradient:
         """Compute the same from the arguments alone."""
         leaves = [p.detach().requires_grad_() for p in parameters]
         loss, sums = self._loss(leaves, *batch)
-        return torch.autograd.grad(loss, leaves), sums
+        return torch.autograd.grad(loss, leaves, materialize_grads=True), sums
 
     def _loss(self, parameters: Sequence[Tensor], *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         inputs, *rest = batch
@@ -89,7 +94,8 @@ class Gradient:
         """Record the step; keep to autograd where a replay would not be the same.
 
         That is where the model has buffers, draws random numbers, changes tensors in place, or
-        decides by their values.
+        decides by their values. What it takes from anything but its tensors, such as a number that is one
+        of its attributes or Python's own random numbers, stays as it is in this step.
         """
         if next(self.model.buffers(), None) is not None:
             return self._eager
@@ -175,6 +181,8 @@ def full_gradient(model: nn.Module, examples: Examples, task: Task, batch_size: 
     for start in range(0, size, batch_size or size):
         inputs, targets = examples.batch(slice(start, start + (batch_size or size)), device)
         loss, _ = task(model(inputs), targets)
-        for sum_, g in zip(total, torch.autograd.grad(loss, parameters), strict=True):
+        for sum_, g in zip(
+            total, torch.autograd.grad(loss, parameters, materialize_grads=True), strict=True
+        ):
             sum_.add_(g, alpha=len(targets) / size)
     return total

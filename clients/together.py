@@ -94,6 +94,7 @@ def check(nodes: Sequence[Node]) -> None:
         "client.keep_optimizer=true": training.keep_optimizer,
         "the model has buffers": next(first.model.buffers(), None) is not None,
         "the model has frozen parameters": not all(p.requires_grad for p in first.model.parameters()),
+        "nodes hold data of their own": any(not _shared(n.train, first.train) for n in nodes),
         "nodes see their data differently": any(n.train.transform != first.train.transform for n in nodes),
         "the data are augmented": first.train.augment is not None,
     }
@@ -191,6 +192,10 @@ class Stack:
             factors.clamp_(max=1)
             gradients = [g * factors.view(-1, *[1] * (g.ndim - 1)) for g in gradients]
         return gradients
+
+
+def _shared(one: Examples, other: Examples) -> bool:
+    return one.inputs is other.inputs and one.targets is other.targets
 
 
 def _alike(one: Examples, other: Examples) -> bool:

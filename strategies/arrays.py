@@ -45,7 +45,10 @@ def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
     stream = io.BytesIO(header)
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran_order, dtype = read(stream)
+    try:
+        shape, fortran_order, dtype = read(stream)
+    except Exception as error:  # numpy parses the text as Python's, which raises what it likes
+        raise ValueError(f"not an NPY header: {error}") from error
     if dtype.hasobject:
         raise ValueError("the array holds Python objects, expected numbers")
     return shape, fortran_order, dtype

@@ -8,14 +8,14 @@ one group of all nodes is the inner strategy, bit for bit.
 
 import copy
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import Result, Strategy
 
 from . import protocol
 from .layout import Layout
@@ -107,14 +107,37 @@ class Grouped(Strategy):
         ]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Average over the groups, each with the same weight as its number of nodes."""
+        """Average over the groups, each with the same weight as its number of nodes that answered."""
         replies = list(replies)
         found: list[MetricRecord] = []
         for name, strategy in self._strategies.items():
             own = [reply for reply in replies if reply.metadata.group_id == name]
             if metrics := strategy.aggregate_evaluate(server_round, own):
-                found += [metrics] * len(own)
+                found += [metrics] * sum(reply.has_content() for reply in own)
         return _merged(found) if found else None
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run all rounds as Flower does, with the mean of what ``evaluate_fn`` finds of each model."""
+
+        def judge(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            assert evaluate_fn is not None
+            found = [evaluate_fn(server_round, model) for model in self.models(arrays).values()]
+            told = [metrics for metrics in found if metrics is not None]
+            return _merged(told) if told else None
+
+        judged = judge if evaluate_fn else None
+        return super().start(
+            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, judged
+        )
 
     # ---- what is judged, saved and shown -------------------------------------------------------
 

@@ -66,9 +66,11 @@ class Participation(Strategy):
         for name in ("min_replies", "max_failed_rounds"):
             require_count(name, getattr(self, name))
         require(self.seed >= 0, "seed", self.seed, "a whole number, 0 or above")
-        if self.num_nodes is not None:
-            asked, population = self.nodes_per_round or self.num_nodes, self.num_nodes
-            require(asked <= population, "nodes_per_round", asked, f"at most num_nodes={population}")
+        require(self.node_timeout >= 0, "node_timeout", self.node_timeout, "seconds, 0 or above")
+        asked, population = self.nodes_per_round or self.num_nodes, self.num_nodes
+        if asked is not None:
+            valid = population is None or asked <= population
+            require(valid, "nodes_per_round", asked, f"at most num_nodes={population}")
             require(self.min_replies <= asked, "min_replies", self.min_replies, f"at most {asked}")
         self._roster = Roster(self.query_partitions, self.node_timeout)
 
@@ -95,6 +97,7 @@ class Participation(Strategy):
     ) -> Iterable[Message]:
         """Send every node the model to be judged (see :meth:`models`)."""
         if not self.federated_evaluation:
+            self._asked = {}
             return []
         self._asked = self.available(grid)
         (judged,) = self.models(arrays).values()

@@ -102,7 +102,13 @@ class PseudoGradientStrategy(Participation):
         """
         assert self._layout is not None, "configure_train comes before aggregate_train"
         collected = collect(
-            replies, self._asked, self._layout, self._parameters, self._memory, self.extra_record
+            replies,
+            self._asked,
+            self._layout,
+            self._parameters,
+            self._memory,
+            self.extra_record,
+            self.weighting.asks_for,
         )
         for partition_id, reason in collected.faults.items():
             logger.warning("round %d: partition %d left out: %s", server_round, partition_id, reason)
@@ -132,7 +138,7 @@ class PseudoGradientStrategy(Participation):
         mean, factors = self.mask.with_mean(updates, weights, self._spare)
         eta = self.step_size(server_round, updates, weights, mean)
         direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
-        kept = any(value is mean for value in self._optimizer_state.values())
+        kept = any(_shares(value, mean) for value in self._optimizer_state.values())
         out = None if kept else mean  # memory at hand: touching fresh pages costs half a pass
         if factors is None:
             self._parameters = torch.sub(self._parameters, direction, alpha=eta, out=out)
@@ -203,6 +209,11 @@ class PseudoGradientStrategy(Participation):
         self._buffers = self._layout.flatten_buffers(arrays)
         if not self._iterates:
             self._iterates.append((self._parameters, self._buffers))
+
+
+def _shares(one: Tensor, other: Tensor) -> bool:
+    """Say whether two tensors lie in the same memory."""
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _copied(state: dict[str, Tensor]) -> dict[str, Tensor]:

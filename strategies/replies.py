@@ -45,6 +45,7 @@ def collect(
     start: Tensor,
     memory: Memory,
     extra: str | None = None,
+    needed: str | None = None,
 ) -> Collected:
     """Check the replies of the nodes ``asked`` ({partition id: node id}) and stack the sound ones.
 
@@ -53,6 +54,7 @@ def collect(
     start : [P], the parameters that the nodes started from: Delta_k = start - w_k
     memory : what is stacked lies in it, until the next round is collected
     extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
+    needed : the name of a metric that each reply must carry, a number, 0 or above
     """
     by_node = {reply.metadata.src_node_id: reply for reply in replies}
     shape = (len(asked), layout.num_parameters)
@@ -67,6 +69,8 @@ def collect(
             reply = checked(by_node.get(node_id))
             if num_examples_of(reply) == 0:
                 raise Fault("trained on no examples")
+            if needed:
+                _number(reply, needed)
             record = _fitting(arrays_of(reply), "arrays", layout)
             trained = layout.flatten_parameters(record, out=deltas[row])
             torch.sub(start, trained, out=trained)
@@ -154,12 +158,17 @@ def checked(reply: Message | None) -> Message:
         raise Fault("gave no answer in time")
     if reply.has_error():
         raise Fault((reply.error.reason or f"failed with code {reply.error.code}").strip())
-    count = metrics_of(reply).get(protocol.NUM_EXAMPLES)
-    if not isinstance(count, int | float):
-        raise Fault(f"sent no {protocol.NUM_EXAMPLES!r}")
-    if not 0 <= count < float("inf"):
-        raise Fault(f"sent {protocol.NUM_EXAMPLES}={count}, expected a number of examples")
+    _number(reply, protocol.NUM_EXAMPLES)
     return reply
+
+
+def _number(reply: Message, name: str) -> None:
+    """Raise ``Fault`` for a reply without a metric of this name, finite and 0 or above."""
+    value = metrics_of(reply).get(name)
+    if not isinstance(value, int | float):
+        raise Fault(f"sent no {name!r}")
+    if not 0 <= value < float("inf"):
+        raise Fault(f"sent {name}={value}, expected a number, 0 or above")
 
 
 def _fitting(

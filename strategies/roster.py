@@ -69,7 +69,8 @@ class Roster:
             asked.clear()
         if len(known) < wanted:
             logger.warning("%d of %d nodes are connected: going on with them", len(known), wanted)
-        nodes = dict(sorted((self.partition_of[node], node) for node in known))
+        holders = {k: node for node, k in self.partition_of.items() if node in known}  # the last that came
+        nodes = dict(sorted(holders.items()))
         for node in sorted(known - set(nodes.values())):  # one restarted, or two with one configuration
             partition_id = self.partition_of[node]
             logger.warning(
@@ -87,7 +88,8 @@ class Roster:
         content = RecordDict({protocol.CONFIG: ConfigRecord()})
         messages = [Message(content, node, MessageType.QUERY) for node in nodes]
         silent: list[int] = []
-        for reply in grid.send_and_receive(messages, timeout=self.timeout):
+        replies = grid.send_and_receive(messages, timeout=self.timeout)
+        for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
             node = reply.metadata.src_node_id
             if reply.has_error() and reply.error.code in UNREACHABLE:
                 continue

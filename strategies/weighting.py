@@ -21,7 +21,7 @@ State = dict[str, Tensor]
 class Weighting(ABC):
     """The letter alpha of the update rule."""
 
-    asks_for: ClassVar[str | None] = None  # a metric that the nodes must compute and send
+    asks_for: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
 
     def check(self, layout: Layout) -> None:
         """Raise ``ValueError`` for a model that this weighting cannot work with."""
@@ -29,8 +29,6 @@ class Weighting(ABC):
 
     def lacks(self, updates: Updates) -> str | None:
         """Say what a round lacks to be weighted; None when the weights can be computed."""
-        if self.asks_for is not None and self.asks_for not in updates.metrics:
-            return f"a node sent no {self.asks_for!r}"
         return None
 
     @abstractmethod
@@ -66,8 +64,9 @@ class InverseVariance(Weighting):
     """alpha_k = (1 / v_k) / sum (1 / v): precision weighting (Reyes et al. 2021; thesis eq. 2.7).
 
     v_k is the variance of the node's gradient over its local steps, averaged over the coordinates, which
-    the node sends when asked (:class:`clients.corrections.GradientVariance`). Equal variances give
-    :class:`Uniform`; a node whose gradient did not vary at all shares the weight with its like.
+    the node sends when asked (:class:`clients.corrections.GradientVariance`). A variance of 0 tells
+    nothing, as it is that of a single step: the node counts as the median of the others. Equal variances
+    give :class:`Uniform`.
     """
 
     asks_for: ClassVar[str | None] = protocol.GRADIENT_VARIANCE
@@ -75,5 +74,9 @@ class InverseVariance(Weighting):
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return each node's share of the precision."""
         variance = updates.metrics[protocol.GRADIENT_VARIANCE]
-        precision = 1 / variance.clamp_min(1e-12 * variance.max()).clamp_min(1e-30)
+        known = variance[variance > 0]
+        if len(known) == 0:
+            return Uniform()(updates, state)
+        precision = 1 / variance.where(variance > 0, known.median()).clamp_min(1e-12 * known.max())
+        precision = precision.clamp_max(1e30)
         return precision / precision.sum(), state

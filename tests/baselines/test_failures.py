@@ -100,15 +100,15 @@ FAILURES = {
     "num-examples zero": (with_examples(0), "trained on no examples"),
     "num-examples negative": (
         with_examples(-5),
-        "sent num-examples=-5, expected a number of examples",
+        "sent num-examples=-5, expected a number, 0 or above",
     ),
     "num-examples NaN": (
         with_examples(float("nan")),
-        "sent num-examples=nan, expected a number of examples",
+        "sent num-examples=nan, expected a number, 0 or above",
     ),
     "num-examples infinite": (
         with_examples(float("inf")),
-        "sent num-examples=inf, expected a number of examples",
+        "sent num-examples=inf, expected a number, 0 or above",
     ),
     "num-examples a list": (with_examples([1, 2]), "sent no 'num-examples'"),
     "num-examples a string": (examples_as_text, "sent no 'num-examples'"),

@@ -41,6 +41,7 @@ def grids(
     task: Task | None = None,
     transforms: Mapping[int, Callable[[Tensor], Tensor]] | None = None,
     augment: Callable[[Tensor, torch.Generator], Tensor] | None = None,
+    own_data: bool = False,
     **settings: Any,
 ) -> tuple[InlineGrid, InlineGrid]:
     """Return a grid whose nodes train one after another, and one whose nodes train together."""
@@ -56,7 +57,8 @@ def grids(
 
     def node_of(message: Message, context: Context) -> Node:
         k = int(context.node_config["partition-id"])
-        train = Examples(inputs, targets, rows[k], (transforms or {}).get(k), augment)
+        data = (inputs.clone() + k, targets.clone()) if own_data else (inputs, targets)
+        train = Examples(*data, rows[k], (transforms or {}).get(k), augment)
         return Node(shared, training, task or Classification(), train, train, seed=7)
 
     app = client_app(node_of)
@@ -201,6 +203,7 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "whole layers": ({"optimizer": partial(RMSGD, lr=0.1)}, "RMSGD"),
     "kept": ({"keep_optimizer": True}, "keep_optimizer"),
     "transform": ({"transforms": {1: turned}}, "differently"),
+    "own data": ({"own_data": True}, "own"),
     "augmented": ({"augment": lambda inputs, draws: inputs + 1}, "augmented"),
 }
 

@@ -318,10 +318,20 @@ def with_a_branch() -> nn.Module:
     return Net()
 
 
+def with_a_spare_parameter() -> nn.Module:
+    class Net(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(FEATURES, CLASSES))
+            self.spare = nn.Parameter(torch.ones(4))
+
+    return Net()
+
+
 @pytest.mark.parametrize(
     ("make", "traced"),
     [
         (perceptron, True),
+        (with_a_spare_parameter, True),
         (convolutional, True),
         (with_inplace_relu, False),
         (with_dropout, False),
@@ -343,6 +353,24 @@ def test_many_steps_equal_the_plain_loop(
     used = gradient_module.gradient_of(ours, Classification())
     assert used._steps
     assert all((step != used._eager) == traced for step in used._steps.values())
+
+
+def test_a_parameter_may_be_frozen_and_set_free_between_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradient_module, "TRACE_AFTER", 3)
+    gradient_module.gradient_of.cache_clear()
+    ours, plain, data, optimizer = seeded(perceptron), seeded(perceptron), examples(), partial(SGD, lr=0.05)
+    for free in (True, False, True):
+        for model in (ours, plain):
+            next(model.parameters()).requires_grad_(free)
+        train(ours, data, optimizer=optimizer, local_epochs=2, batch_size=16)
+        by_hand(
+            plain,
+            data,
+            optimizer([p for p in plain.parameters() if p.requires_grad]),
+            epochs=2,
+            batch_size=16,
+        )
+    assert_equal(ours, plain)
 
 
 def test_a_traced_step_follows_the_parameters() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from federation import Federation, answer, play, record, round_of, sent_model
-from flwr.app import RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from strategies import Erosion, FedAvg, Uniform, WeightErosion, WeightErosionForAll
 
@@ -108,6 +108,21 @@ def test_every_node_has_a_model_of_its_own() -> None:
     alone = WeightErosion(weighting=Erosion(requester=2, **PENALTIES))
     history = play(alone, Federation(displaced, 5), record({"w": VECTORS["w0"]}), rounds=range(1, 7))
     assert models["node2"]["w"].data == history[-1][0]["w"].data
+
+
+def test_every_node_evaluates_the_model_of_its_own() -> None:
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        w = sent_model(content)["w"]
+        return answer({"w": w + partition_id}, 10, mine=float(w[0] == 10 * partition_id))
+
+    strategy = WeightErosionForAll(inner=WeightErosion(weighting=Erosion(requester=0)))
+    grid, start = Federation(node, 3), record({"w": np.zeros(2)})
+    play(strategy, grid, start)
+    strategy._models = {f"node{k}": record({"w": np.full(2, 10.0 * k)}) for k in range(3)}
+    replies = grid.send_and_receive(strategy.configure_evaluate(1, start, ConfigRecord(), grid))
+    found = strategy.aggregate_evaluate(1, replies)
+    assert found is not None
+    assert (len(replies), found["mine"]) == (3, 1.0)
 
 
 def test_impossible_settings_are_refused() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from federation import Federation, answer, assert_same, model_in, play, record, round_of, sent_model
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from torch import Tensor
 
 from strategies import (
@@ -92,6 +92,23 @@ def test_a_lost_group_keeps_its_model_and_the_others_go_on() -> None:
     assert_same(found.pop("node1"), zeros())
     for name, model in found.items():
         assert_same(model, expected[name])
+
+
+def test_start_judges_every_model_and_not_their_mean() -> None:
+    seen: dict[int, list[float]] = {}
+
+    def mean_of(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        value = float(model_in(arrays)["w"].mean())
+        seen.setdefault(server_round, []).append(value)
+        return MetricRecord({"square": value**2})
+
+    inner = FedAvg(federated_evaluation=False)
+    result = LocalOnly(inner=inner).start(
+        Federation(towards_target, 4), zeros(), num_rounds=2, evaluate_fn=mean_of
+    )
+    assert [len(values) for values in seen.values()] == [1, 4, 4]
+    assert len(set(seen[2])) == 4
+    assert result.evaluate_metrics_serverapp[2]["square"] == np.mean(np.square(seen[2]))
 
 
 def test_the_run_ends_when_every_group_is_lost() -> None:

@@ -266,6 +266,8 @@ def test_federated_evaluation_is_weighted_by_test_examples() -> None:
         (lambda: FedAvg(nodes_per_round=2.5), "nodes_per_round=2.5"),  # type: ignore[arg-type]
         (lambda: FedAvg(nodes_per_round=3, num_nodes=2), "nodes_per_round=3.*num_nodes=2"),
         (lambda: FedAvg(min_replies=3, nodes_per_round=2, num_nodes=4), "min_replies=3.*at most 2"),
+        (lambda: FedAvg(min_replies=3, nodes_per_round=2), "min_replies=3.*at most 2"),
+        (lambda: FedAvg(node_timeout=-1), "node_timeout=-1"),
         (lambda: FedAvg(average_last=0), "average_last=0"),
         (lambda: FedAvg(max_failed_rounds=0), "max_failed_rounds=0"),
         (lambda: FedGMA(nodes_per_round=1, num_nodes=2), "AgreementMask.*nodes_per_round=1"),

@@ -7,7 +7,7 @@ import pytest
 from federation import Federation, answer, assert_same, model_in, play, record, sent_model
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
-from strategies import FedAvg, TooManyFailedRounds, WeightErosion
+from strategies import FedAvg, InverseVariance, TooManyFailedRounds, WeightErosion
 
 MODEL = record({"w": np.zeros((2, 2), np.float32), "steps": np.array(0)})
 
@@ -33,6 +33,10 @@ CORRUPT = {
     "only a header": array(np.ones((2, 2), np.float32), data=Array(np.ones((2, 2), np.float32)).data[:64]),
     "empty": array(np.ones((2, 2), np.float32), data=b""),
     "no NPY bytes": array(np.ones((2, 2), np.float32), data=b"these are not numbers, they are words"),
+    "no header": array(
+        np.ones((2, 2), np.float32),
+        data=Array(np.ones((2, 2), np.float32)).data.replace(b"(2, 2)", b"(2, , "),
+    ),
     "python objects": objects(),
     "words": array(np.full((2, 2), "one")),
 }
@@ -53,6 +57,38 @@ def test_corrupt_bytes_are_left_out(corrupt: Array, caplog: pytest.LogCaptureFix
     (line,) = [r.getMessage() for r in caplog.records]
     assert line.startswith("round 1: partition 1 left out: ")
     assert "\n" not in line
+
+
+@pytest.mark.parametrize("sent", [float("nan"), float("inf"), -1.0, None], ids=str)
+def test_a_variance_that_is_none_is_left_out(sent: float | None, caplog: pytest.LogCaptureFixture) -> None:
+    """One such number would be in every weight."""
+
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        variance = sent if partition_id == 1 else 2.0
+        told = {} if variance is None else {"gradient-variance": variance}
+        return answer({**sent_model(content), "w": np.full((2, 2), partition_id, np.float32)}, **told)
+
+    ((new, metrics),) = play(FedAvg(weighting=InverseVariance()), Federation(node, 3), MODEL)
+    np.testing.assert_array_equal(model_in(new)["w"], np.ones((2, 2)))  # the mean of 0 and 2
+    assert (metrics["replies"], metrics["failed"]) == (2, 1)
+    assert "partition 1 left out: sent" in caplog.text
+
+
+def test_a_variance_of_zero_counts_as_the_others_median() -> None:
+    """A node that took a single step does not know its variance; it is not the surest of all."""
+    variances = {0: 1.0, 1: 0.0, 2: 2.0, 3: 4.0}
+
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        model = {**sent_model(content), "w": np.full((2, 2), partition_id, np.float32)}
+        return answer(model, **{"gradient-variance": variances[partition_id]})
+
+    ((new, _),) = play(FedAvg(weighting=InverseVariance()), Federation(node, 4), MODEL)
+    precision = np.array([1, 1 / 2, 1 / 2, 1 / 4])
+    expected = (precision @ np.arange(4)) / precision.sum()
+    np.testing.assert_allclose(model_in(new)["w"], expected, rtol=1e-6)
+    variances |= dict.fromkeys(variances, 0.0)
+    ((new, _),) = play(FedAvg(weighting=InverseVariance()), Federation(node, 4), MODEL)
+    np.testing.assert_allclose(model_in(new)["w"], 1.5)
 
 
 def test_a_buffer_that_is_not_a_number_is_left_out_too() -> None:

@@ -116,6 +116,15 @@ def test_a_node_that_comes_back_under_a_new_id_keeps_its_partition() -> None:
     assert sampled(grid, strategy, (2,)) == [[0, 1, 2]]
 
 
+def test_the_node_that_came_last_is_asked_where_an_old_one_lingers() -> None:
+    grid, strategy = Federation(idle, 3), FedAvg()
+    sampled(grid, strategy, (1,))
+    grid.partition_of[7] = 1
+    grid.online.append(7)
+    sampled(grid, strategy, (2,))
+    assert strategy._asked == {0: 100, 1: 7, 2: 102}
+
+
 def test_two_nodes_with_one_partition_are_named_and_one_is_asked(caplog: pytest.LogCaptureFixture) -> None:
     grid = Federation(idle, {5: 0, 7: 1, 9: 0})
     with caplog.at_level(logging.WARNING):
