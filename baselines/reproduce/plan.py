@@ -11,7 +11,8 @@ smoke   2                                           2                      1
 ======  ==========================================  =====================  ===============
 
 Never more than the paper's. What departs from the paper's setting, by a scale or by an override of the
-user's, is a trial's ``changes``; it goes wherever its number goes.
+user's, is a trial's ``changes``; it goes wherever its number goes. Where and how a trial is run (``WHERE``)
+is no part of its setting.
 """
 
 import copy
@@ -25,9 +26,10 @@ from omegaconf import DictConfig, OmegaConf
 from baselines import cells, config
 from baselines.cells import Cell, PaperTable
 from baselines.errors import UserError
-from baselines.identity import config_hash, identity
+from baselines.identity import BESIDE, config_hash, identity
 
 CHECKPOINTS = 20  # about so many in a run
+WHERE = ("device", "threads", "runtime", "data_root", *BESIDE)
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Trial:
     changes : overrides in which it departs from the paper's setting; empty for the paper's own
     overrides : all that ``baselines.run`` is told, but where to write
     rounds : how many
-    config : hash of the configuration, the same on every machine
+    config : hash of the configuration, the same wherever it is run
     folder : of the run, named by its identity
     """
 
@@ -153,25 +155,33 @@ def _trials(
     cell: Cell, seeds: Sequence[int], scale: Scale, extra: Sequence[str], folder: Path
 ) -> Iterator[Trial]:
     overrides = [*cell.overrides, *extra]
+    departing = [override for override in extra if not _says_where(override)]
     try:
         cfg = copy.deepcopy(config.load(shlex.join(overrides)))
+        setting = copy.deepcopy(config.load(shlex.join([*cell.overrides, *departing])))
     except UserError as error:  # an override of the user's that not all cells take
         raise UserError(f"{' '.join(cell.keys.values())}: {error}") from error
     reduced = scale.changes(cfg)
-    changes = [*extra, *_overrides(reduced)]
+    changes = [*departing, *_overrides(reduced)]
     for key, value in reduced.items():
         OmegaConf.update(cfg, key, value)
+        OmegaConf.update(setting, key, value)
     for seed in seeds:
-        cfg.seed = seed
+        cfg.seed = setting.seed = seed
         yield Trial(
             cell,
             seed,
             shlex.join(changes),
             (*overrides, *_overrides(reduced), f"seed={seed}"),
             cfg.rounds,
-            config_hash(cfg),
+            config_hash(setting),
             folder / identity(cfg),
         )
+
+
+def _says_where(override: str) -> bool:
+    """Say whether an override decides where or how a trial is run, and not what."""
+    return override.lstrip("+").partition("=")[0].partition(".")[0] in WHERE
 
 
 def _overrides(values: Mapping[str, int | None]) -> list[str]:

@@ -18,7 +18,7 @@ def planned(paper: str, table: str, where: str = "", scale: str = "full", *extra
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_trial_is_the_run_that_its_overrides_name(scale: str) -> None:
-    for trial in planned("gma", "table4_1", "dataset=cmnist,method=scaffold", scale, "threads=2"):
+    for trial in planned("gma", "table4_1", "dataset=cmnist,method=scaffold", scale, "min_replies=2"):
         cfg = config.load(shlex.join(trial.overrides))
         assert (trial.seed, trial.rounds) == (cfg.seed, cfg.rounds)
         assert trial.config == config_hash(cfg)
@@ -66,6 +66,19 @@ def test_a_setting_that_a_scale_does_not_change_is_the_papers() -> None:
 def test_overrides_of_the_users_are_changes() -> None:
     (trial, *_) = planned("gma", "figure3_3", "tau=0.4", "small", "client.batch_size=64")
     assert trial.changes == "client.batch_size=64 rounds=20"
+
+
+def test_where_a_trial_is_run_is_no_change_of_its_setting() -> None:
+    """Else a GPU's numbers would never be the paper's."""
+    where = ("device=auto", "threads=2", "runtime=ray", "runtime.client_cpus=2", "data_root=/elsewhere")
+    here, *_ = planned("feder", "table4_2")
+    there, *_ = planned("feder", "table4_2", "", "full", *where)
+    assert (there.changes, there.config) == ("", here.config)
+    assert there.folder != here.folder
+    assert there.overrides[-6:-1] == where
+    half, *_ = planned("feder", "table4_2", "", "full", "device=auto", "autocast=bfloat16")
+    assert half.changes == "autocast=bfloat16"
+    assert half.config != here.config
 
 
 def test_an_override_that_a_cell_does_not_take_names_the_cell() -> None:
