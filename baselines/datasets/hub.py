@@ -38,7 +38,7 @@ def hub(
     image, label : columns
     writer : column that tells natural partitions apart; None without one
     subset : of hub sets that have several
-    train_split, test_split : None as test split keeps a tenth for testing, of writers where there are any
+    train_split, test_split : None as test split keeps a tenth for testing, of writers where there are ten
     size : height and width to bring images to; None when they are all of one size
     cache : the folder for the cache
     augment : changes batches at random in training

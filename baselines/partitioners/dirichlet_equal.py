@@ -53,10 +53,10 @@ class DirichletEqual(Partitioner):
 def _cumulative(priors: np.ndarray, left: np.ndarray) -> list[list[float]]:
     """Return each node's cumulative distribution over the labels of which examples are left.
 
-    A node whose own labels are all gone draws from what is left.
+    A node whose own labels are all gone, or as good as gone, draws from what is left.
     """
     allowed = np.where(left > 0, priors, 0.0)
-    gone = allowed.sum(1) == 0
+    gone = allowed.sum(1) < np.finfo(float).tiny  # a small alpha leaves priors of 1e-320, of a few bits
     allowed[gone] = left
     steps: list[list[float]] = np.cumsum(allowed, axis=1).tolist()
     return steps

@@ -126,6 +126,16 @@ def test_without_a_test_split_a_tenth_is_held_out(tmp_path: Path) -> None:
     assert (len(data.train_inputs), len(data.test_inputs)) == (36, 4)
 
 
+def test_few_writers_each_keep_a_part_for_testing(tmp_path: Path) -> None:
+    """As of data that come from four places: no place is a tenth of them."""
+    folder = tmp_path / "few"
+    save(folder, "train", pictures(40, 5, 5), [i % 2 for i in range(40)])
+    data = load(folder, tmp_path, "dataset.test_split=null", "dataset.writer=who").dataset
+    assert (len(data.train_inputs), len(data.test_inputs)) == (36, 4)
+    assert data.owners is not None
+    assert len(data.owners) == 36
+
+
 def test_writers_are_natural_partitions(tmp_path: Path) -> None:
     folder = tmp_path / "who"
     save(folder, "train", pictures(9, 5, 5), [i % 2 for i in range(9)])

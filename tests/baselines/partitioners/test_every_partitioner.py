@@ -115,6 +115,14 @@ def test_dirichlet_equal_ends_when_priors_vanish() -> None:
     assert sorted(map(len, parts)) == sorted(len(p) for p in np.array_split(LABELS, 40))
 
 
+def test_dirichlet_equal_draws_where_priors_are_all_but_nothing() -> None:
+    """Of a sum of a few bits a share rounds up to the whole: once a label after the last."""
+    labels = np.repeat(np.arange(10), 144)
+    for alpha, num_nodes, seed in ((0.001, 5, 4), (0.005, 20, 2), (0.001, 100, 0)):
+        parts = build("dirichlet_equal", f"partitioner.alpha={alpha}")(labels, None, num_nodes, seed)
+        assert sorted(np.concatenate(parts)) == list(range(len(labels)))
+
+
 def test_pathological_nodes_hold_few_labels() -> None:
     labels = np.repeat(np.arange(10), 300)
     parts = build("pathological")(labels, None, 50, 0)  # 100 shards of 30, ten per label
