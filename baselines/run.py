@@ -92,7 +92,7 @@ def _overrides(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
     """Yield the job's overrides, the data folder independent of the directory another process starts in."""
     for override in settings.overrides.task:
         if override.lstrip("+").startswith("data_root="):
-            yield f"data_root={_quoted(to_absolute_path(os.path.expanduser(cfg.data_root)))}"
+            yield f"data_root={_quoted(to_absolute_path(os.path.expanduser(str(cfg.data_root))))}"
         else:
             yield override
 
