@@ -84,11 +84,19 @@ class Checkpoint:
 
 
 def load(folder: Path) -> Checkpoint | None:
-    """Return the checkpoint of the run in ``folder``, or None."""
+    """Return the checkpoint of the run in ``folder``, or None.
+
+    Raises
+    ------
+    UserError : when its file is damaged
+    """
     path = folder / LATEST
     if not path.exists():
         return None
-    fields = torch.load(path, weights_only=True)
+    try:
+        fields = torch.load(path, weights_only=True)
+    except Exception as error:  # torch's, pickle's, zip's
+        raise UserError(f"{path} is damaged: start again with resume=false") from error
     return Checkpoint(**{name: unpacked(value) for name, value in fields.items()})
 
 

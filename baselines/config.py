@@ -84,6 +84,12 @@ def _must_exist(override: str, cfg: DictConfig) -> str:
     return override if argument or group or path[0] == "hydra" else plain
 
 
+def quoted(text: str) -> str:
+    """Return what Hydra reads as this text, spaces and other signs included."""
+    plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text)
+    return text if plain else "'" + text.replace("'", r"\'") + "'"
+
+
 def mistake(error: Exception) -> UserError:
     """Return in one line what Hydra says in many of what it cannot read or does not know."""
     if isinstance(error, OverrideParseException):

@@ -79,9 +79,9 @@ class RunFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with _alone(self.path):
-            self._lay_out(saved)
-            for logger in self._loggers:
+            for logger in self._loggers:  # first: one that cannot leaves what is there
                 logger.begin(self.this, self.path, saved.server_round if saved else None)
+            self._lay_out(saved)
             environment = _environment(self.this) | {"resumed": list(self._resumed)}
             status = "interrupted"
             self._save(environment | {"status": "running"})

@@ -62,7 +62,7 @@ def _job(cfg: DictConfig) -> float | None:
 
 def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     this = experiment.load(overrides)
     if this.cfg.resume and checkpoint.finished(this, folder):
         console.print(f"finished already: {folder}")
@@ -84,7 +84,7 @@ def _searchpath(settings: HydraConf) -> list[str]:
     for source in settings.runtime.config_sources:
         if source.provider.endswith("command-line"):
             path = to_absolute_path(source.path) if source.schema == "file" else source.path
-            paths.append(_quoted(f"{source.schema}://{path}"))
+            paths.append(config.quoted(f"{source.schema}://{path}"))
     return [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
 
 
@@ -92,14 +92,9 @@ def _overrides(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
     """Yield the job's overrides, the data folder independent of the directory another process starts in."""
     for override in settings.overrides.task:
         if override.lstrip("+").startswith("data_root="):
-            yield f"data_root={_quoted(to_absolute_path(os.path.expanduser(str(cfg.data_root))))}"
+            yield f"data_root={config.quoted(to_absolute_path(os.path.expanduser(str(cfg.data_root))))}"
         else:
             yield override
-
-
-def _quoted(text: str) -> str:
-    """Return what Hydra reads as this text, spaces and other signs included."""
-    return "'" + text.replace("'", r"\'") + "'"
 
 
 def main() -> int:

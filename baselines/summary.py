@@ -20,10 +20,10 @@ def summarise(curves: dict[str, pd.DataFrame]) -> pd.DataFrame:
                 "setting": label,
                 "seeds": str(frame.seed.nunique()),
                 "rounds": " to ".join(map(str, sorted({min(reached), max(reached)}))),
-                "last accuracy": _spread(accuracy.groupby("seed").last() * 100, ".1f", " %"),
+                "last accuracy": _spread(accuracy.groupby("seed").tail(1) * 100, ".1f", " %"),
                 "best accuracy": _spread(accuracy.groupby("seed").max() * 100, ".1f", " %"),
-                "last loss": _spread(loss.groupby("seed").last(), ".3g", ""),
-                "node accuracy": _spread(on_nodes.groupby("seed").last() * 100, ".1f", " %"),
+                "last loss": _spread(loss.groupby("seed").tail(1), ".3g", ""),
+                "node accuracy": _spread(on_nodes.groupby("seed").tail(1) * 100, ".1f", " %"),
             }
         )
     table = pd.DataFrame(rows)
@@ -31,9 +31,13 @@ def summarise(curves: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def measured(frame: pd.DataFrame, metric: str, split: str = "test") -> "pd.Series[float]":
-    """Return a metric by seed and round, averaged over the models; empty where there is none."""
+    """Return a metric by seed and round, averaged over the models; empty where there is none.
+
+    What is no number in one model is none in the mean.
+    """
     chosen = frame[(frame.split == split) & (frame.metric == metric)]
-    return chosen.groupby(["seed", "round"]).value.mean()
+    by_model = chosen.groupby(["seed", "round"]).value
+    return by_model.mean().where(by_model.count() == by_model.size())
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -57,4 +61,4 @@ def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:
     if values.empty:
         return "-"
     spread = f" ± {values.std():{form}}" if len(values) > 1 else ""
-    return f"{values.mean():{form}}{spread}{unit}"
+    return f"{values.mean(skipna=False):{form}}{spread}{unit}"

@@ -8,7 +8,9 @@ whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the 
 ``POINTS`` rounds each. A new row takes the place of the old one of its cell, seed and changes.
 """
 
+import contextlib
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -86,7 +88,7 @@ def less_is_better(table: PaperTable) -> bool:
 def reduced(table: PaperTable, values: "pd.Series[float]") -> float:
     """Return the one number that the table prints of a curve."""
     if table.reduction == "last10":
-        return float(values.tail(10).mean())
+        return float(values.tail(10).mean(skipna=False))
     if table.reduction == "best":
         return float(values.min() if less_is_better(table) else values.max())
     return float(values.iloc[-1])
@@ -148,10 +150,13 @@ def _merged(
 
 def _write(rows: pd.DataFrame, target: Path) -> None:
     if not rows.empty:
-        rows.to_csv(target, index=False, lineterminator="\n")
+        fresh = target.with_suffix(".tmp")
+        rows.to_csv(fresh, index=False, lineterminator="\n")
+        os.replace(fresh, target)  # a full disk leaves the old one
 
 
 def _environment(folder: Path) -> dict[str, Any]:
-    path = folder / "environment.json"
-    told: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    told: dict[str, Any] = {}
+    with contextlib.suppress(FileNotFoundError, ValueError):  # not there, or damaged: no finished run
+        told = json.loads((folder / "environment.json").read_text())
     return told

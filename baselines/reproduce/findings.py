@@ -37,7 +37,7 @@ class Comparison:
         """Whether ours agrees, disagrees, or cannot tell within the spread."""
         if self.ours is None:
             return "missing"
-        if self.spread is None or abs(self.ours) <= self.spread:
+        if self.spread is None or not abs(self.ours) > self.spread:  # not: of what has diverged, too
             return "cannot tell"
         return "agrees" if self.ours > 0 else "disagrees"
 

@@ -86,7 +86,11 @@ class Trial:
     def arguments(self) -> list[str]:
         """What follows ``python -m baselines.run``."""
         every = max(1, self.rounds // CHECKPOINTS)
-        keeping = [f"hydra.run.dir={self.folder}", "resume=true", f"checkpoint_every={every}"]
+        keeping = [
+            f"hydra.run.dir={config.quoted(str(self.folder))}",
+            "resume=true",
+            f"checkpoint_every={every}",
+        ]
         return [*self.overrides, *keeping]
 
     @property
@@ -161,6 +165,8 @@ def _trials(
         setting = copy.deepcopy(config.load(shlex.join([*cell.overrides, *departing])))
     except UserError as error:  # an override of the user's that not all cells take
         raise UserError(f"{' '.join(cell.keys.values())}: {error}") from error
+    if departing and config_hash(setting) == config_hash(config.load(shlex.join(cell.overrides))):
+        departing = []  # they say what is so already
     reduced = scale.changes(cfg)
     changes = [*departing, *_overrides(reduced)]
     for key, value in reduced.items():

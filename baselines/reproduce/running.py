@@ -49,6 +49,8 @@ class Running:
                 elsewhere = {trial.folder for trial in waiting if in_use(trial.folder)}
                 free = self.jobs - len(self._processes) - len(elsewhere)
                 for trial in [one for one in waiting if one.folder not in elsewhere][: max(0, free)]:
+                    if trial.folder.name in self._processes:  # of another cell of the same setting
+                        continue
                     waiting.remove(trial)
                     self._start(trial)
                 self._look()

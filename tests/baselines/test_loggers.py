@@ -74,10 +74,13 @@ def test_without_its_package_a_logger_is_refused_in_one_line(
     def absent(name: str) -> Any:
         raise ImportError(name)
 
+    played("num_nodes=3 rounds=1", tmp_path)
+    before = (tmp_path / "metrics.csv").read_bytes()
     monkeypatch.setattr(loggers, "import_module", absent)
     for name in ("tensorboard", "mlflow"):
         with pytest.raises(UserError, match=rf"pip install 'florilegium\[{name}\]'"):
             played(f"num_nodes=3 rounds=1 logger={name}", tmp_path)
+    assert (tmp_path / "metrics.csv").read_bytes() == before
 
 
 def test_two_loggers_can_be_chosen(tmp_path: Path) -> None:

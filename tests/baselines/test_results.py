@@ -235,3 +235,15 @@ def test_a_figure_that_cannot_be_written_is_a_mistake(
     assert compare.main([str(folder), "--figure", f"{tmp_path}/file/x.png"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"error: [Errno 17] File exists: '{tmp_path}/file'"
+
+
+def test_what_has_diverged_is_not_shown_as_it_was_before() -> None:
+    rows = [
+        (0, "test", "a", "loss", 2.0),
+        (1, "test", "a", "loss", float("nan")),
+        (1, "test", "b", "loss", 1.0),
+    ]
+    frame = pd.DataFrame(rows, columns=["round", "split", "model", "metric", "value"]).assign(seed=0)
+    assert summary.summarise({"all": frame})["last loss"].item() == "nan"
+    other = frame[frame["round"] == 0].assign(seed=1)
+    assert summary.summarise({"all": pd.concat([frame, other])})["last loss"].item().startswith("nan")

@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from baselines import cells, config
 from baselines.errors import UserError
@@ -79,6 +80,21 @@ def test_where_a_trial_is_run_is_no_change_of_its_setting() -> None:
     half, *_ = planned("feder", "table4_2", "", "full", "device=auto", "autocast=bfloat16")
     assert half.changes == "autocast=bfloat16"
     assert half.config != here.config
+
+
+def test_an_override_that_says_what_is_so_is_no_change() -> None:
+    (same, *_) = planned("gma", "figure3_3", "tau=0.4", "full", "rounds=100", "client.batch_size=32")
+    (plain, *_) = planned("gma", "figure3_3", "tau=0.4")
+    assert (same.changes, same.config, same.folder) == ("", plain.config, plain.folder)
+
+
+def test_a_folder_of_any_name_is_written_so_that_hydra_reads_it() -> None:
+    table = table_of("gma", "figure3_3")
+    for name in ("plain", "oút, a=b", "a'b[c]"):
+        trial, *_ = plan(table, select(table, "tau=0.4"), (0,), "full", (), Path(name))
+        (told,) = [argument for argument in trial.arguments if argument.startswith("hydra.run.dir=")]
+        (read,) = OverridesParser.create().parse_overrides([told])
+        assert read.value() == str(trial.folder)
 
 
 def test_an_override_that_a_cell_does_not_take_names_the_cell() -> None:

@@ -95,6 +95,7 @@ def test_findings() -> None:
     assert findings(*a, *closer).verdict == "cannot tell"
     better = [(cell, seed, value + 8, changes, config) for cell, seed, value, changes, config in b]
     assert findings(*a, *better).verdict == "disagrees"
+    assert Comparison({}, None, float("nan"), 0.0).verdict == "cannot tell"  # one has diverged
     assert findings(*a, b[0]).verdict == "cannot tell"  # a single seed has no spread
     assert findings(*a).verdict == "missing"
     assert findings(*a, ("b", 0, 70.0, "rounds=2", "x")).verdict == "missing"  # not to be compared
