@@ -71,13 +71,14 @@ def test_overrides_of_the_users_are_changes() -> None:
 
 def test_where_a_trial_is_run_is_no_change_of_its_setting() -> None:
     """Else a GPU's numbers would never be the paper's."""
+    cell = "optimizer=adam,schedule=none,method=fedavg"
     where = ("device=auto", "threads=2", "runtime=ray", "runtime.client_cpus=2", "data_root=/elsewhere")
-    here, *_ = planned("feder", "table4_2")
-    there, *_ = planned("feder", "table4_2", "", "full", *where)
+    here, *_ = planned("feder", "table4_2", cell)
+    there, *_ = planned("feder", "table4_2", cell, "full", *where)
     assert (there.changes, there.config) == ("", here.config)
     assert there.folder != here.folder
     assert there.overrides[-6:-1] == where
-    half, *_ = planned("feder", "table4_2", "", "full", "device=auto", "autocast=bfloat16")
+    half, *_ = planned("feder", "table4_2", cell, "full", "device=auto", "autocast=bfloat16")
     assert half.changes == "autocast=bfloat16"
     assert half.config != here.config
 
