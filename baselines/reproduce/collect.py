@@ -22,6 +22,7 @@ import pandas as pd
 from hydra.utils import get_method
 
 from baselines.cells import PaperTable
+from baselines.errors import UserError
 from baselines.identity import PACKAGES, versions
 
 from .plan import Trial
@@ -73,10 +74,18 @@ def collect(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path
 
 
 def curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
-    """Return the table's metric by round, averaged over a round's models, scaled as the paper prints it."""
+    """Return the table's metric by round, averaged over a round's models, scaled as the paper prints it.
+
+    Raises
+    ------
+    UserError : when the run has not measured it
+    """
     rows = pd.read_csv(folder / "metrics.csv")
     named = rows.metric.map(lambda name: fnmatchcase(name, table.metric))
     chosen = rows[(rows.split == table.split) & named]
+    if chosen.empty:
+        what = f"{table.metric} on the {table.split} set"
+        raise UserError(f"{folder} has no {what}, which {table.name} prints")
     return chosen.groupby("round").value.mean() * table.scale
 
 

@@ -205,7 +205,7 @@ def test_a_folder_that_cannot_be(
     monkeypatch.setattr(sys, "argv", ["run", *words])
     assert run.main() == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert f"Not a directory: '{tmp_path}/file/x': set hydra.run.dir=..." in line
+    assert f"Not a directory: '{tmp_path}/file/x': set hydra.run.dir, or of a sweep" in line
 
 
 def command(*overrides: str, folder: Path) -> subprocess.CompletedProcess[str]:

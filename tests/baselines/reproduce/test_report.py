@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from baselines.cells import PaperTable
+from baselines.errors import UserError
 from baselines.reproduce import collect, numbers, report
 from baselines.reproduce.findings import Comparison, comparisons
 from baselines.reproduce.numbers import Keys, Ours, Results
@@ -230,6 +231,12 @@ def test_a_metric_may_be_the_mean_of_several(tmp_path: Path) -> None:
     found = collect.curve(_weights_table(), tmp_path)
     assert found.to_dict() == {1: 0.75, 2: 0.5}
     assert report.subject(_weights_table()).startswith("mean train weight, ")
+
+
+def test_a_metric_that_was_not_measured_is_named(tmp_path: Path) -> None:
+    folder = with_metrics(tmp_path / "run", [0.5])
+    with pytest.raises(UserError, match=r"run has no weight_\* on the train set, which table1 prints"):
+        collect.curve(_weights_table(), folder)
 
 
 def _weights_table() -> PaperTable:
