@@ -7,6 +7,7 @@ A checkpoint is written as a new file that then takes the old one's name, so one
 """
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from json import loads
 from pathlib import Path
@@ -157,16 +158,23 @@ def finished(this: Experiment, folder: Path) -> bool:
     ------
     UserError : when it holds another finished run, or left no checkpoint to go on from
     """
-    path = folder / "environment.json"
-    told = loads(path.read_text()) if path.exists() else {}
+    told = environment(folder)
     if told.get("status") != "finished":
         return False
     if told.get("identity") == identity(this.cfg):
         return True
     saved = load(folder)
     if saved is None or not _is_begun_by(this, saved):
-        raise UserError(_another(path))
+        raise UserError(_another(folder / "environment.json"))
     return False
+
+
+def environment(folder: Path) -> dict[str, Any]:
+    """Return what a run has written of itself; nothing where it has not, or where that is damaged."""
+    told: dict[str, Any] = {}
+    with suppress(FileNotFoundError, ValueError):
+        told = loads((folder / "environment.json").read_text())
+    return told
 
 
 def _is_begun_by(this: Experiment, saved: Checkpoint) -> bool:

@@ -55,8 +55,9 @@ class ControlVariate(Correction):
         self.server = _tensors(sent, named)
         self.server_round, counted = rounds
         self.kept, self.made = _counted(state, counted)
-        no_kept = [torch.zeros_like(p) for p in self.start]
-        self.own = no_kept if self.kept is None else _tensors(self.kept, named)
+        self.own = (
+            [torch.zeros_like(p) for p in self.start] if self.kept is None else _tensors(self.kept, named)
+        )
         self.shift = [c - own for c, own in zip(self.server, self.own, strict=True)]
 
     def __call__(self, parameters: Sequence[Parameter]) -> None:

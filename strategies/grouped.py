@@ -8,16 +8,15 @@ one group of all nodes is the inner strategy, bit for bit.
 
 import copy
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
 
-from . import protocol
+from .judging import Judging, merged
 from .layout import Layout
 from .participation import TooManyFailedRounds
 from .pseudo_gradient import PseudoGradientStrategy
@@ -26,7 +25,7 @@ Groups = dict[str, tuple[int, ...]]
 
 
 @dataclass(kw_only=True, eq=False)
-class Grouped(Strategy):
+class Grouped(Judging):
     """One copy of ``inner`` per group, each with a model of its own.
 
     Parameters
@@ -94,7 +93,7 @@ class Grouped(Strategy):
             self._models[name] = model or self._models[name]
             rounds.append(metrics)
         self._end_if_lost()
-        return self._mean_model(), _merged(rounds)
+        return self._mean_model(), merged(rounds)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -114,30 +113,7 @@ class Grouped(Strategy):
             own = [reply for reply in replies if reply.metadata.group_id == name]
             if metrics := strategy.aggregate_evaluate(server_round, own):
                 found += [metrics] * sum(reply.has_content() for reply in own)
-        return _merged(found) if found else None
-
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
-        """Run all rounds as Flower does, with the mean of what ``evaluate_fn`` finds of each model."""
-
-        def judge(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            assert evaluate_fn is not None
-            found = [evaluate_fn(server_round, model) for model in self.models(arrays).values()]
-            told = [metrics for metrics in found if metrics is not None]
-            return _merged(told) if told else None
-
-        judged = judge if evaluate_fn else None
-        return super().start(
-            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, judged
-        )
+        return merged(found) if found else None
 
     # ---- what is judged, saved and shown -------------------------------------------------------
 
@@ -190,16 +166,6 @@ class Grouped(Strategy):
         parameters = torch.stack([layout.flatten_parameters(model) for model in models])
         buffers = torch.stack([layout.flatten_buffers(model) for model in models])
         return layout.record(parameters.mean(0), buffers.mean(0))
-
-
-def _merged(records: list[MetricRecord]) -> MetricRecord:
-    """Sum what counts nodes, average everything else over the groups that have it."""
-    merged = MetricRecord()
-    for key in dict.fromkeys(key for record in records for key in record):
-        values = [float(record[key]) for record in records if key in record]  # type: ignore[arg-type]
-        counted = key in (protocol.REPLIES, protocol.FAILED)
-        merged[key] = int(sum(values)) if counted else sum(values) / len(values)
-    return merged
 
 
 @dataclass(kw_only=True, eq=False)

@@ -5,16 +5,15 @@ ids that a runtime gives its nodes. What is done with the answers is the subclas
 """
 
 import logging
-from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
 
 from . import protocol
 from .checks import require, require_count
+from .judging import Judging
 from .replies import Fault, checked, mean_metrics, num_examples_of, scalar_metrics
 from .roster import Roster, sample
 
@@ -26,7 +25,7 @@ class TooManyFailedRounds(RuntimeError):
 
 
 @dataclass(kw_only=True, eq=False)
-class Participation(Strategy):
+class Participation(Judging):
     """A Flower strategy that knows whom to ask, and not yet what for.
 
     Parameters
@@ -40,6 +39,7 @@ class Participation(Strategy):
         function, whose nodes are then ordered by node id
     node_timeout : how many seconds to wait for nodes to connect
     members : the partitions that take part; None for all
+    judges : those of them that evaluate; None for all
     group : labels the messages, where several strategies share a round (:class:`~strategies.Grouped`)
     seed : decides which partitions train in which round
     """
@@ -52,6 +52,7 @@ class Participation(Strategy):
     query_partitions: bool = True
     node_timeout: float = 120.0
     members: tuple[int, ...] | None = None
+    judges: tuple[int, ...] | None = None
     group: str = ""
     seed: int = 0
 
@@ -74,10 +75,6 @@ class Participation(Strategy):
             require(self.min_replies <= asked, "min_replies", self.min_replies, f"at most {asked}")
         self._roster = Roster(self.query_partitions, self.node_timeout)
 
-    @abstractmethod
-    def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
-        """Return the models to evaluate, by name; ``arrays`` are the last that were aggregated."""
-
     def available(self, grid: Grid) -> dict[int, int]:
         """Return the node ids of the partitions that are connected and take part, by partition id."""
         first = not self._roster.partition_of
@@ -99,7 +96,8 @@ class Participation(Strategy):
         if not self.federated_evaluation:
             self._asked = {}
             return []
-        self._asked = self.available(grid)
+        nodes = self.available(grid)
+        self._asked = {k: node for k, node in nodes.items() if self.judges is None or k in self.judges}
         (judged,) = self.models(arrays).values()
         told = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
         content = RecordDict({protocol.ARRAYS: judged, protocol.CONFIG: told})
@@ -123,33 +121,6 @@ class Participation(Strategy):
     def summary(self) -> None:
         """Log the strategy and its parts."""
         logger.info("\t%r", self)
-
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
-        """Run all rounds as Flower does, with ``evaluate_fn`` given the model to be judged."""
-
-        def judge(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-            assert evaluate_fn is not None
-            (judged,) = self.models(arrays).values()
-            return evaluate_fn(server_round, judged)
-
-        return super().start(
-            grid,
-            initial_arrays,
-            num_rounds,
-            timeout,
-            train_config,
-            evaluate_config,
-            judge if evaluate_fn else None,
-        )
 
     # ---- for subclasses ------------------------------------------------------------------------
 

@@ -7,11 +7,7 @@ whose weight has reached 0 is not asked again. Reduction: ``distance_penalty=0``
 weights.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-
-from flwr.app import ArrayRecord, ConfigRecord, Message
-from flwr.serverapp import Grid
 
 from .checks import require
 from .erosion import Erosion, alphas
@@ -70,20 +66,12 @@ class WeightErosionForAll(Grouped):
         """Return one group per requester, with every node in it."""
         return {f"node{k}": tuple(partition_ids) for k in partition_ids}
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Let each node evaluate the model that is its own."""
-        messages = super().configure_evaluate(server_round, arrays, config, grid)
-        for name, strategy in self._strategies.items():
-            strategy._asked = {k: node for k, node in strategy._asked.items() if name == f"node{k}"}
-        asked = {(name, node) for name, s in self._strategies.items() for node in s._asked.values()}
-        return [m for m in messages if (m.metadata.group_id, m.metadata.dst_node_id) in asked]
-
     def strategy_of(self, name: str, members: tuple[int, ...]) -> PseudoGradientStrategy:
         """Return ``inner`` for the requester that the group is named after."""
         strategy = super().strategy_of(name, members)
         weighting = strategy.weighting
         assert isinstance(weighting, Erosion)
-        strategy.weighting = replace(weighting, requester=int(name.removeprefix("node")))
+        requester = int(name.removeprefix("node"))
+        strategy.weighting = replace(weighting, requester=requester)
+        strategy.judges = (requester,)  # the model is its own
         return strategy

@@ -23,8 +23,9 @@ class Table(NamedTuple):
 def hold_out(table: Table) -> tuple[Table, Table]:
     """Divide into train and test: every tenth writer is for testing, every tenth row without so many."""
     groups = np.arange(len(table.labels))
-    if table.writers is not None and len(np.unique(table.writers)) >= HOLD_OUT:
-        groups = np.unique(table.writers, return_inverse=True)[1]
+    if table.writers is not None:
+        names, writers = np.unique(table.writers, return_inverse=True)
+        groups = writers if len(names) >= HOLD_OUT else groups
     test = groups % HOLD_OUT == HOLD_OUT - 1
     return table.select(~test), table.select(test)
 

@@ -8,8 +8,6 @@ whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the 
 ``POINTS`` rounds each. A new row takes the place of the old one of its cell, seed and changes.
 """
 
-import contextlib
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -22,6 +20,7 @@ import pandas as pd
 from hydra.utils import get_method
 
 from baselines.cells import PaperTable
+from baselines.checkpoint import environment
 from baselines.errors import UserError
 from baselines.identity import PACKAGES, versions
 
@@ -32,7 +31,7 @@ POINTS = 50
 
 def is_finished(trial: Trial) -> bool:
     """Say whether the trial's run folder is there, and of a finished run."""
-    told = _environment(trial.folder)
+    told = environment(trial.folder)
     return told.get("status") == "finished" and told.get("identity") == trial.folder.name
 
 
@@ -104,7 +103,7 @@ def reduced(table: PaperTable, values: "pd.Series[float]") -> float:
 
 
 def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
-    told = _environment(trial.folder)
+    told = environment(trial.folder)
     packages = {name: told["versions"].get(name, versions().get(name)) for name in (*PACKAGES, "flwr")}
     return {
         **trial.cell.keys,
@@ -162,10 +161,3 @@ def _write(rows: pd.DataFrame, target: Path) -> None:
         fresh = target.with_suffix(".tmp")
         rows.to_csv(fresh, index=False, lineterminator="\n")
         os.replace(fresh, target)  # a full disk leaves the old one
-
-
-def _environment(folder: Path) -> dict[str, Any]:
-    told: dict[str, Any] = {}
-    with contextlib.suppress(FileNotFoundError, ValueError):  # not there, or damaged: no finished run
-        told = json.loads((folder / "environment.json").read_text())
-    return told

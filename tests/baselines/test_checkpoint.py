@@ -173,6 +173,14 @@ def test_a_damaged_checkpoint_is_told_in_one_line(tmp_path: Path) -> None:
         played(f"{SMALL} resume=true", tmp_path)
 
 
+def test_a_run_whose_account_is_damaged_is_not_finished(tmp_path: Path) -> None:
+    played(SMALL, tmp_path)
+    assert checkpoint.finished(Experiment(SMALL), tmp_path)
+    path = tmp_path / "environment.json"
+    path.write_text(path.read_text()[:50])
+    assert not checkpoint.finished(Experiment(SMALL), tmp_path)
+
+
 def test_lost_rows_are_noticed(tmp_path: Path) -> None:
     interrupted(SMALL, tmp_path, 3)
     (tmp_path / "metrics.csv").write_text("round,split,model,metric,value\n")
