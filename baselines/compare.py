@@ -5,19 +5,18 @@ accuracy" is the last one on the nodes' own test data, where they keep any.
 """
 
 import argparse
-import json
 import os
-import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from rich.console import Console
 
-from . import figures, summary
+from . import checkpoint, figures, summary
 from .errors import UserError
-from .identity import BESIDE
+from .settings import read
+
+KINDS = (".png", ".pdf", ".svg")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _compare(options: argparse.Namespace) -> None:
+    if options.figure and options.figure.suffix not in KINDS:
+        raise UserError(f"--figure {options.figure}: expected a name that ends in .png, .pdf or .svg")
     runs = find_runs(options.folders)
     curves = read(runs)
     if options.best is not None:
@@ -46,8 +47,8 @@ def _compare(options: argparse.Namespace) -> None:
     console.print(summary.terminal(table))
     figures.draw(curves, target)
     target.with_suffix(".md").write_text(summary.markdown(table))
-    for run in runs:
-        if (status := _environment(run)["status"]) != "finished":
+    for run in map(Path, pd.concat(curves.values()).run.unique()):
+        if (status := checkpoint.environment(run)["status"]) != "finished":
             console.print(f"counted as far as it came ({status}): {run}", soft_wrap=True)
     console.print(f"figure: {target}", soft_wrap=True)
 
@@ -69,37 +70,6 @@ def _measured(metrics: Path) -> bool:
     return lines == 2 and (metrics.parent / "environment.json").is_file()
 
 
-def read(runs: list[Path]) -> dict[str, pd.DataFrame]:
-    """Return {label: rows of metrics.csv with a column seed}, a label for each setting.
-
-    The label is made of the overrides in which the runs differ, the seed and what decides no number aside.
-    """
-    settings: list[dict[str, str]] = []
-    seeds: list[int] = []
-    for run in runs:
-        environment = _environment(run)
-        pairs = (item.partition("=") for item in shlex.split(environment["overrides"]))
-        settings.append({key: value for key, _, value in pairs if _decides(key)})
-        seeds.append(environment["seed"])
-    keys = dict.fromkeys(key for setting in settings for key in setting)
-    differing = [key for key in keys if len({setting.get(key) for setting in settings}) > 1]
-    curves: dict[str, list[pd.DataFrame]] = {}
-    for run, setting, seed in zip(runs, settings, seeds, strict=True):
-        label = ", ".join(_part(key, setting.get(key)) for key in differing) or "all"
-        curves.setdefault(label, []).append(pd.read_csv(run / "metrics.csv").assign(seed=seed))
-    return {label: pd.concat(frames) for label, frames in curves.items()}
-
-
-def _environment(run: Path) -> dict[str, Any]:
-    environment: dict[str, Any] = json.loads((run / "environment.json").read_text())
-    return environment
-
-
-def _decides(key: str) -> bool:
-    """Say whether an override decides a run's numbers, the seed aside: not where data and options lie."""
-    return key.lstrip("+~").partition(".")[0] not in ("seed", "data_root", "hydra", *BESIDE)
-
-
 def best(curves: dict[str, pd.DataFrame], count: int) -> dict[str, pd.DataFrame]:
     """Return the settings whose last test accuracy is highest in the mean over seeds, the best one first.
 
@@ -118,13 +88,6 @@ def best(curves: dict[str, pd.DataFrame], count: int) -> dict[str, pd.DataFrame]
         raise UserError("--best: no run has a test accuracy to be ordered by")
     ordered = sorted(last, key=lambda label: -last[label])
     return {label: curves[label] for label in ordered[:count]}
-
-
-def _part(key: str, value: str | None) -> str:
-    """Name a differing override: a group by its option alone, a value with its key."""
-    if value is None:
-        return f"{key} default"
-    return value if key == "strategy" else f"{key}={value}"
 
 
 def _common_parent(runs: list[Path]) -> Path:

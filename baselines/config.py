@@ -123,6 +123,14 @@ def _keys(settings: Any, within: str = "") -> Iterator[str]:
             yield from _keys(value, f"{within}{key}.")
 
 
+def flat(value: Any, prefix: str = "") -> dict[str, str]:
+    """Return nested settings as {dotted key: text}."""
+    if not isinstance(value, dict):
+        return {prefix: str(value)}
+    parts = (flat(item, f"{prefix}.{key}" if prefix else str(key)) for key, item in value.items())
+    return {key: text for part in parts for key, text in part.items()}
+
+
 def _check_ranges(cfg: DictConfig) -> None:
     """Refuse what no part of the experiment would refuse."""
     for key in ("rounds", "num_nodes", "threads", "evaluate_every"):

@@ -64,6 +64,13 @@ def config_hash(cfg: DictConfig, rounds: int | None = None) -> str:
     return _hash([RESULTS, told])
 
 
+def setting(cfg: DictConfig) -> str:
+    """Return a hash that is the same for all seeds of a setting, on every machine."""
+    cfg = copy.deepcopy(cfg)
+    cfg.seed = 0
+    return config_hash(cfg)
+
+
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of the packages whose arithmetic decides a run's numbers."""

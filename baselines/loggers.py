@@ -12,6 +12,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from . import config
 from .errors import UserError
 from .experiment import Experiment
 
@@ -82,8 +83,8 @@ class MLflow(Logger):
         experiment_id = found.experiment_id if found else self._client.create_experiment(self.experiment)
         self._run_id = self._client.create_run(experiment_id, run_name=this.overrides).info.run_id
         known.write_text(self._run_id)
-        for name, value in _flat(OmegaConf.to_container(this.cfg, resolve=True)).items():
-            self._client.log_param(self._run_id, name, value)
+        for name, value in config.flat(OmegaConf.to_container(this.cfg, resolve=True)).items():
+            self._client.log_param(self._run_id, name, value[:500])  # as long as MLflow takes them
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
@@ -111,11 +112,3 @@ def _imported(module: str, package: str) -> Any:
         raise UserError(
             f"logger={package} needs the package {package}: pip install 'florilegium[{package}]'"
         ) from error
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """Return nested settings as {dotted key: text}, texts as long as MLflow takes them."""
-    if not isinstance(value, dict):
-        return {prefix: str(value)[:500]}
-    parts = (_flat(item, f"{prefix}.{key}" if prefix else str(key)) for key, item in value.items())
-    return {key: text for part in parts for key, text in part.items()}

@@ -28,7 +28,7 @@ from . import checkpoint, config
 from .checkpoint import Checkpoint
 from .errors import UserError
 from .experiment import Experiment
-from .identity import identity
+from .identity import identity, setting
 from .loggers import Logger
 
 COLUMNS = ("round", "split", "model", "metric", "value")
@@ -160,6 +160,7 @@ def _environment(this: Experiment) -> dict[str, Any]:
         "overrides": this.overrides,
         "seed": this.cfg.seed,
         "identity": identity(this.cfg),
+        "setting": setting(this.cfg),
         "git_commit": _git_commit(),
         "source_hash": config.source_hash(),
         "versions": {"python": platform.python_version()}
