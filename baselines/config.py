@@ -29,6 +29,7 @@ from .errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
+SPLITS = ("test", "node-test", "train")  # whose metrics a run writes
 SHARED = ("base", "common")  # what options are made of, and no options themselves
 EXTRAS = ", or install Hydra's plugins: pip install 'florilegium[joblib,submitit,optuna]'"
 
@@ -143,6 +144,8 @@ def _check_ranges(cfg: DictConfig) -> None:
         raise UserError(f"seed={cfg.seed} is out of range: expected a whole number, 0 or above")
     if not isinstance(timeout, int | float) or not timeout > 0:
         raise UserError(f"timeout={timeout} is out of range: expected seconds, above 0")
+    if str(cfg.objective).partition("/")[0] not in SPLITS or not str(cfg.objective).partition("/")[2]:
+        raise UserError(f"objective={cfg.objective} is unknown: expected split/metric, e.g. test/accuracy")
 
 
 def build(node: Any, **arguments: Any) -> Any:

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from omegaconf import OmegaConf
 
 from . import config
@@ -41,8 +42,8 @@ class TensorBoard(Logger):
 
     def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("torch.utils.tensorboard", "tensorboard")
-        purge = None if last_round is None else last_round + 1
-        self._writer = module.SummaryWriter(str(folder / "tensorboard"), purge_step=purge)
+        first = 0 if last_round is None else last_round + 1  # an earlier process may have logged later ones
+        self._writer = module.SummaryWriter(str(folder / "tensorboard"), purge_step=first)
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
@@ -58,7 +59,7 @@ class MLflow(Logger):
 
     Parameters
     ----------
-    uri : of the tracking server or store; None for ``outputs/mlflow.db``
+    uri : of the tracking server or store; None for ``mlflow.db`` beside the run's folder, one for a sweep
     experiment : the experiment's name
     """
 
@@ -71,16 +72,15 @@ class MLflow(Logger):
 
     def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("mlflow", "mlflow")
-        if self.uri is None:
-            Path("outputs").mkdir(exist_ok=True)
-        self._client = module.MlflowClient(self.uri or "sqlite:///outputs/mlflow.db")
+        beside = folder.absolute().parent
+        with FileLock(beside / ".mlflow.lock"):  # another job of the sweep may lay out the store
+            self._client = module.MlflowClient(self.uri or f"sqlite:///{beside}/mlflow.db")
+            experiment_id = self._experiment_id()
         known = folder / "mlflow_run_id.txt"
         if last_round is not None and known.exists():
             self._run_id = known.read_text()
             self._logged = {}
             return
-        found = self._client.get_experiment_by_name(self.experiment)
-        experiment_id = found.experiment_id if found else self._client.create_experiment(self.experiment)
         self._run_id = self._client.create_run(experiment_id, run_name=this.overrides).info.run_id
         known.write_text(self._run_id)
         for name, value in config.flat(OmegaConf.to_container(this.cfg, resolve=True)).items():
@@ -94,6 +94,10 @@ class MLflow(Logger):
     def end(self, status: str) -> None:
         state = "FINISHED" if status == "finished" else "FAILED"
         self._client.set_terminated(self._run_id, state)
+
+    def _experiment_id(self) -> str:
+        found = self._client.get_experiment_by_name(self.experiment)
+        return str(found.experiment_id if found else self._client.create_experiment(self.experiment))
 
     def _last(self, name: str) -> int:
         """Return the last round that an earlier process logged."""

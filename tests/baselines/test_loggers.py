@@ -1,5 +1,7 @@
 """TensorBoard and MLflow get what metrics.csv gets, once each, also when a run is resumed."""
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from baselines import loggers
 from baselines.errors import UserError
 from baselines.experiment import Experiment
 
-SETTING = "num_nodes=3 rounds=5 checkpoint_every=2 model=softmax"
+SETTING = "num_nodes=3 rounds=5 model=softmax checkpoint_every=2"
 
 
 def interrupted_in_round_4(app: App) -> App:
@@ -41,11 +43,13 @@ def curves(rows: pd.DataFrame) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
-def test_tensorboard(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [2, 5])
+def test_tensorboard(every: int, tmp_path: Path) -> None:
+    """Also of a run that was killed before its first checkpoint, and begins anew."""
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    written = resumed("logger=tensorboard", tmp_path)
+    written = resumed(f"logger=tensorboard checkpoint_every={every}", tmp_path)
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert {name for name in events.Tags()["scalars"] if not name.endswith("seconds")} == set(written)
@@ -66,6 +70,18 @@ def test_mlflow(tmp_path: Path) -> None:
     for name, points in written.items():
         history = client.get_metric_history(run.info.run_id, name)
         assert [(point.step, point.value) for point in history] == points
+
+
+def test_the_jobs_of_a_sweep_log_to_one_mlflow_store_beside_their_folders(tmp_path: Path) -> None:
+    """Also jobs that begin at the same moment, as with the joblib launcher."""
+    mlflow = pytest.importorskip("mlflow")
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
+        options = [f"num_nodes=2 rounds=1 model=softmax logger=mlflow seed={seed}" for seed in range(3)]
+        list(pool.map(played, options, [tmp_path / str(seed) for seed in range(3)]))
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    (experiment,) = client.search_experiments(filter_string="name = 'florilegium'")
+    found = client.search_runs([experiment.experiment_id])
+    assert {run.data.params["seed"] for run in found} == {"0", "1", "2"}
 
 
 def test_without_its_package_a_logger_is_refused_in_one_line(
