@@ -20,11 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+from filelock import FileLock
 from rich.console import Console
 
 from baselines import cells
 from baselines.cells import PaperTable
 from baselines.errors import UserError
+from baselines.results import LOCK
 
 from . import collect, numbers, overview, report
 from .display import Display
@@ -93,17 +95,16 @@ def _with(seeds: Sequence[int], rows: pd.DataFrame) -> list[int]:
 
 def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path, out: Console) -> None:
     """Write all that is finished of these trials, with what was there before."""
-    rows = collect.collect(table, trials, scale, folder)
-    configs: dict[tuple[str, ...], set[str]] = {}
-    for trial in trials:
-        if not trial.changes:
-            configs.setdefault(tuple(trial.cell.keys.values()), set()).add(trial.config)
-    found = numbers.settings(table, rows, configs)
-    results = numbers.ours(found)
-    out.print(f"{len(results)} of {len(table.cells())} cells: {report.write(table, found, folder)}")
     from . import picture  # matplotlib takes a second
 
-    drawn = picture.draw(table, results, collect.read(folder / f"{table.name}_curves.csv"), folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / LOCK):  # another process may have run other cells of it
+        rows = collect.collect(table, trials, scale, folder)
+        found = numbers.settings(table, rows, numbers.configs(table, rows))
+        results = numbers.ours(found)
+        page = report.write(table, found, folder)
+        drawn = picture.draw(table, results, collect.read(folder / f"{table.name}_curves.csv"), folder)
+    out.print(f"{len(results)} of {len(table.cells())} cells: {page}")
     if drawn:
         out.print(f"figure: {drawn}")
 

@@ -52,16 +52,27 @@ def known(trials: Sequence[Trial], rows: pd.DataFrame) -> set[str]:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """Return a CSV file of ours as text, empty where there is none; keys are never numbers."""
+    """Return a CSV file of ours as text, empty where there is none; keys are never numbers.
+
+    Raises
+    ------
+    UserError : when it is damaged
+    """
     if not path.exists():
         return pd.DataFrame()
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    try:
+        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except ValueError as error:  # pandas' own are; bytes that are no text
+        raise UserError(f"{path} is damaged: restore it, or remove it and collect anew") from error
+    if missing := {"seed", "value", "changes"} - set(rows):
+        named = ", ".join(sorted(missing))
+        raise UserError(f"{path} has no column {named}: restore it, or remove it and collect anew")
+    return rows
 
 
 def collect(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path) -> pd.DataFrame:
     """Add the finished trials to the files in ``folder``; return all rows of ``<table>.csv``."""
     done = [trial for trial in trials if is_finished(trial)]
-    folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{table.name}.csv"
     rows = _merged(table, read(target), [_row(table, trial, scale) for trial in done], [])
     _write(rows, target)

@@ -5,12 +5,16 @@ the same way and have the most rounds, and the departure is printed with them. W
 settings is kept apart.
 """
 
+import copy
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
+from baselines import config
 from baselines.cells import PaperTable
+from baselines.identity import config_hash
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def settings(
 ) -> dict[Keys, list[Ours]]:
     """Return our numbers by the values of the cells' keys, for each setting one: first the one that counts.
 
-    ``configs`` are the hashes of the configurations that a cell has now, of those cells that are planned.
+    ``configs`` are the hashes of the configurations that a cell has now; empty where that is not asked.
     Numbers of an earlier configuration are left out where there are others.
     """
     found: dict[Keys, list[Ours]] = {}
@@ -81,6 +85,26 @@ def settings(
             Ours(tuple(same.value.astype(float)), str(changes), bool(own.earlier.all()), table.seeded)
             for changes, same in ordered.groupby("changes", sort=False)
         ]
+    return found
+
+
+def configs(table: PaperTable, rows: pd.DataFrame) -> dict[Keys, set[str]]:
+    """Return the hashes of the configurations that the cells have now, each with the seeds that it has.
+
+    Of those cells of which ``rows``, results of ours, hold some at the paper's setting.
+    """
+    found: dict[Keys, set[str]] = {}
+    if rows.empty:
+        return found
+    seeds: dict[Keys, set[int]] = {}
+    for *values, seed in rows[rows.changes == ""][[*table.keys, "seed"]].to_numpy():
+        seeds.setdefault(tuple(values), set()).add(int(seed))
+    for cell in table.cells():
+        keys = tuple(cell.keys.values())
+        for seed in seeds.get(keys, ()):
+            cfg = copy.deepcopy(config.load(shlex.join(cell.overrides)))
+            cfg.seed = seed
+            found.setdefault(keys, set()).add(config_hash(cfg))
     return found
 
 

@@ -12,8 +12,13 @@ import pytest
 from checkout import ROOT
 
 from baselines.reproduce.__main__ import main
+from baselines.reproduce.plan import plan, table_of
 
 pytestmark = pytest.mark.slow
+COLUMNS = (
+    *("seed", "value", "rounds", "scale", "changes", "config", "numpy", "timm", "torch", "flwr", "commit"),
+    *("source", "processor", "device", "seconds"),
+)
 
 
 def reproduce(output: Path, *arguments: str) -> int:
@@ -128,6 +133,38 @@ def test_an_output_that_cannot_be_is_one_line(papers: Path, capsys: pytest.Captu
     assert reproduce(Path("/dev/null"), "table1", "--scale", "smoke", "--collect-only") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: [Errno ")
+
+
+@pytest.mark.parametrize("content", ["", "seed,value\n0,1\n", '"', "\ufeff\x00"])
+def test_damaged_results_are_one_line(
+    papers: Path, tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = papers / "tiny" / "ours"
+    ours.mkdir()
+    (ours / "table1.csv").write_text(content)
+    assert reproduce(tmp_path, "table1", "--collect-only") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {ours}/table1.csv ")
+    assert (ours / "table1.csv").read_text() == content
+
+
+def test_what_is_of_an_earlier_configuration_does_not_hang_on_the_cells_that_are_chosen(
+    papers: Path, tmp_path: Path
+) -> None:
+    ours = papers / "tiny" / "ours"
+    ours.mkdir()
+    config = plan(table_of("tiny", "table1"), table_of("tiny", "table1").cells(), [0], "full", [], tmp_path)
+    now = {tuple(trial.cell.keys.values()): trial.config for trial in config}
+    row = "{},{},0,91.5,4,full,,{},,,,,,,,,\n"
+    written = row.format("0.2", "fedexp", "another") + row.format("0.2", "fedavg", now["0.2", "fedavg"])
+    (ours / "table1.csv").write_text(f"rate,method,{','.join(COLUMNS)}\n{written}")
+    for chosen in ("fedexp", "fedavg"):
+        assert reproduce(tmp_path, "table1", "--where", f"method={chosen}", "--collect-only") == 0
+        lines = (ours / "table1.md").read_text().splitlines()
+        told = {
+            line.split(" | ")[1]: "of an earlier configuration" in line for line in lines if "91.5" in line
+        }
+        assert told == {"fedexp": True, "fedavg": False}
 
 
 def test_a_seed_given_twice_is_run_once(
