@@ -1,30 +1,20 @@
-"""A run that is killed and resumed ends in the same files as one that is not."""
+"""A run that is interrupted and resumed ends in the same files as one that is not."""
 
-import io
 import json
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from checkout import ROOT
 from filelock import FileLock
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Context, Message
 from flwr.serverapp.strategy import FedAvg, Strategy
-from omegaconf import OmegaConf
-from runs import App, launch, played
+from runs import App, launch, lines_in, played
 
-from baselines import checkpoint, config
+from baselines import checkpoint
 from baselines.errors import UserError
 from baselines.experiment import Experiment
-from baselines.identity import identity
-from baselines.packing import packed, unpacked
+from baselines.packing import packed
 
 SMALL = "num_nodes=4 rounds=6 checkpoint_every=2"
 METHODS = {
@@ -40,12 +30,6 @@ METHODS = {
     "kept optimiser": f"{SMALL} client=adam client.keep_optimizer=true",
     "single precision, decayed step": f"{SMALL} strategy=fedexp client.schedule.gamma=0.9",
 }
-
-
-def lines_in(folder: Path) -> list[str]:
-    """Return the lines of metrics.csv, byte for byte but for the values that are times."""
-    lines = (folder / "metrics.csv").read_bytes().decode().splitlines()
-    return [line.rpartition(",")[0] if "seconds," in line else line for line in lines]
 
 
 def interrupting(server_round: int) -> Callable[[App], App]:
@@ -90,36 +74,6 @@ def test_resumed_is_uninterrupted(overrides: str, tmp_path: Path) -> None:
 
 def assert_equal(ours: object, theirs: object) -> None:
     torch.testing.assert_close(packed(ours), packed(theirs), rtol=0, atol=0)
-
-
-def test_records_are_packed_without_loss() -> None:
-    values = [np.arange(6, dtype=np.float64).reshape(2, 3).T, np.array(3), np.zeros((0, 2), np.float32)]
-    record = RecordDict(
-        {
-            "arrays": ArrayRecord({f"array{i}": Array(value) for i, value in enumerate(values)}),
-            "metrics": MetricRecord({"n": 3, "x": [0.1, 0.2]}),
-            "config": ConfigRecord({"name": "a", "flag": True, "raw": b"bytes"}),
-        }
-    )
-    state = {
-        "nodes": {3: record},
-        "members": {"group0": (0, 2)},
-        "iterates": [(torch.ones(2), None)],
-        "empty": {},
-    }
-    stored = io.BytesIO()
-    torch.save(packed(state), stored)
-    stored.seek(0)
-    found = unpacked(torch.load(stored, weights_only=True))
-    assert list(found["nodes"][3]) == ["arrays", "metrics", "config"]
-    for name in ("metrics", "config"):
-        assert found["nodes"][3][name] == record[name]
-    arrays = found["nodes"][3]["arrays"]
-    for i, value in enumerate(values):
-        kept = arrays[f"array{i}"].numpy()
-        assert (kept.dtype, kept.shape, kept.tolist()) == (value.dtype, value.shape, value.tolist())
-    assert (found["members"], found["empty"]) == ({"group0": (0, 2)}, {})
-    assert_equal(found["iterates"], state["iterates"])
 
 
 def test_the_nodes_states_are_part_of_it(tmp_path: Path) -> None:
@@ -196,19 +150,6 @@ def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
         played(SMALL, tmp_path)
 
 
-def test_what_does_not_decide_the_numbers_is_no_part_of_the_identity() -> None:
-    one = identity(config.load("seed=3"))
-    assert one == identity(config.load("seed=3 resume=true checkpoint_every=5 debug=true data_root=/else"))
-    assert one == identity(config.load("seed=3 client=sgd rounds=30"))  # the defaults, spelled out
-    others = {identity(config.load(o)) for o in ("seed=4", "seed=3 rounds=31", "seed=3 threads=2")}
-    assert len(others | {one}) == 4
-
-
-def test_an_identity_needs_all_values() -> None:
-    with pytest.raises(UserError):
-        identity(OmegaConf.create({"data_root": "", "a": "${missing}"}))
-
-
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
@@ -275,45 +216,3 @@ def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
     assert launch(*arguments, "resume=true", "seed=1") == 2
     assert "another configuration" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_killed_ten_times(tmp_path: Path) -> None:
-    """SIGKILL at random moments; what is left of SCAFFOLD goes on as if nothing had happened."""
-    overrides = [
-        "strategy=scaffold",
-        "num_nodes=4",
-        "nodes_per_round=3",
-        "rounds=300",
-        "checkpoint_every=7",
-    ]
-    overrides += ["model=softmax", "client.batch_size=64", "threads=1"]
-    command = [sys.executable, "-m", "baselines.run", *overrides]
-    subprocess.run([*command, f"hydra.run.dir={tmp_path}/whole"], cwd=ROOT, check=True, capture_output=True)
-    draw = random.Random(7)
-    command += ["resume=true", f"hydra.run.dir={tmp_path}/parts"]
-    for _ in range(10):
-        kill(command, tmp_path / "parts" / "metrics.csv", draw.randint(1, 40), draw.uniform(0, 0.05))
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    assert lines_in(tmp_path / "parts") == lines_in(tmp_path / "whole")
-    rounds = [line.split(",")[0] for line in lines_in(tmp_path / "parts") if ",train,global,loss," in line]
-    assert rounds == [str(server_round) for server_round in range(1, 301)]
-    environment = json.loads((tmp_path / "parts" / "environment.json").read_text())
-    assert len(environment["resumed"]) >= 5  # most of them after a checkpoint
-
-
-def kill(command: list[str], metrics: Path, rounds: int, seconds: float) -> None:
-    """Start a process, and kill it so many seconds after it has gone so many rounds on."""
-    before = last_round(metrics)
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and last_round(metrics) < before + rounds:
-        time.sleep(0.005)
-    time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-
-def last_round(metrics: Path) -> int:
-    """Return the round of the last row that is whole; 0 before there is one."""
-    lines = metrics.read_text().split("\n")[1:-1] if metrics.exists() else []
-    return int(lines[-1].split(",")[0]) if lines else 0
