@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from .checks import require
+from .norms import squared_distances, squared_norms
 from .updates import Updates
 from .weighting import State, Weighting
 
@@ -85,11 +86,10 @@ class Erosion(Weighting):
         """Return d_i of eq. 1, [K] in float64; 0 for all while the requester does not move."""
         assert self.requester is not None
         own = updates.deltas[updates.partition_ids.index(self.requester)]
-        norm = torch.linalg.vector_norm(own).double()
+        norm = squared_norms(own).sqrt()
         if norm == 0:
             return torch.zeros(len(updates.deltas), dtype=torch.float64)
-        differences = [torch.dist(delta, own) for delta in updates.deltas]
-        return torch.stack(differences).double() / norm
+        return squared_distances(updates.deltas, own).sqrt() / norm
 
 
 def alphas(state: State, count: int) -> Tensor:

@@ -3,10 +3,10 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from .checks import require
+from .norms import squared_norms
 from .updates import Updates
 
 
@@ -64,7 +64,7 @@ class Extrapolated(StepSize):
     def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
         """Return eta_t; 1 where every update is zero and epsilon is 0."""
         epsilon = self.epsilon * self.epsilon_decay**server_round
-        denominator = 2 * (float(torch.linalg.vector_norm(mean)) ** 2 + epsilon)
+        denominator = 2 * (float(squared_norms(mean)) + epsilon)
         if denominator == 0:
             return 1.0
         eta = _mean_squared_norm(updates, weights) / denominator
@@ -74,11 +74,9 @@ class Extrapolated(StepSize):
 def _mean_squared_norm(updates: Updates, weights: Tensor) -> float:
     """Return sum_k alpha_k ||Delta_k||^2, layer by layer where the weights are [K, L]."""
     if weights.ndim == 1:
-        norms = torch.linalg.vector_norm(updates.deltas, dim=1).double()
-        return float(weights @ norms.square())
+        return float(weights @ squared_norms(updates.deltas))
     total = 0.0
     for column, layer in enumerate(updates.layout.layers):
         if not layer.buffer:
-            norms = torch.linalg.vector_norm(updates.deltas[:, layer.columns], dim=1).double()
-            total += float(weights[:, column] @ norms.square())
+            total += float(weights[:, column] @ squared_norms(updates.deltas[:, layer.columns]))
     return total
