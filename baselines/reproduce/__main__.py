@@ -44,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted: the same command continues", file=sys.stderr)
+        goes_on = "runs the finished ones again, too" if options.rerun else "continues"
+        print(f"interrupted: the same command {goes_on}", file=sys.stderr)
         return 130
 
 
