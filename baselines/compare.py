@@ -16,8 +16,6 @@ from . import checkpoint, figures, summary
 from .errors import UserError
 from .settings import read
 
-KINDS = (".png", ".pdf", ".svg")
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the table, draw the figure; return the exit status."""
@@ -35,8 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    if options.figure and options.figure.suffix not in KINDS:
-        raise UserError(f"--figure {options.figure}: expected a name that ends in .png, .pdf or .svg")
+    if options.figure:
+        figures.check_name(options.figure)
     runs = find_runs(options.folders)
     curves = read(runs)
     if options.best is not None:

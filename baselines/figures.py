@@ -9,6 +9,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
+from .errors import UserError
 from .summary import measured
 
 PANELS = (
@@ -16,6 +17,13 @@ PANELS = (
     ("test", "loss", "test loss"),
     ("train", "step_size", "server step size"),
 )
+KINDS = (".png", ".pdf", ".svg")
+
+
+def check_name(target: Path) -> None:
+    """Raise ``UserError`` unless ``--figure`` names a figure of a kind that can be drawn."""
+    if target.suffix not in KINDS:
+        raise UserError(f"--figure {target}: expected a name that ends in .png, .pdf or .svg")
 
 
 def draw_run(folder: Path) -> None:

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from clients import Classification, LeastSquares, Task
 
-from . import model_cost, model_view, partition_view
+from . import figures, model_cost, model_view, partition_view
 from .errors import UserError
 from .experiment import Experiment
 
@@ -41,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     try:
         if "partitioner" in wanted:
+            figures.check_name(options.figure)
             show_partition(this, options.figure, console)
         if "model" in wanted:
             show_model(this, models[-1] if models else "", console)

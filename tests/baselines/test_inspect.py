@@ -166,6 +166,7 @@ def test_both_are_shown_when_neither_is_named(capsys: pytest.CaptureFixture[str]
         (["model=unheard_of"], "unheard_of"),
         (["partitioner=iid", "num_nodes=5000"], "num_nodes=5000 is more than"),
         (["partitioner=iid", "--figure", "/dev/null/x.png"], "Errno"),
+        (["partitioner=iid", "--figure", "figure"], "--figure figure: expected a name that ends in .png"),
     ],
 )
 def test_a_mistake_gets_one_line_and_status_2(
