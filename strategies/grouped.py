@@ -7,6 +7,7 @@ one group of all nodes is the inner strategy, bit for bit.
 """
 
 import copy
+import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from .layout import Layout
 from .participation import TooManyFailedRounds
 from .pseudo_gradient import PseudoGradientStrategy
 
+logger = logging.getLogger("flwr.strategies")
 Groups = dict[str, tuple[int, ...]]
 
 
@@ -40,6 +42,7 @@ class Grouped(Judging):
     _strategies: dict[str, PseudoGradientStrategy] = field(default_factory=dict, init=False, repr=False)
     _models: dict[str, ArrayRecord] = field(default_factory=dict, init=False, repr=False)
     _initial: ArrayRecord | None = field(default=None, init=False, repr=False)
+    _told: set[int] = field(default_factory=set, init=False, repr=False)  # who is in no group
 
     def initial_groups(self, partition_ids: list[int]) -> Groups:
         """Return the groups to start with, given the nodes that are connected."""
@@ -70,6 +73,7 @@ class Grouped(Judging):
             self._initial = arrays
             groups = self.initial_groups(list(self.inner.available(grid)))
             self.regroup(groups, dict.fromkeys(groups, arrays))
+        self._tell_who_is_left_out(grid)
         return [
             message
             for name, strategy in self._strategies.items()
@@ -149,6 +153,13 @@ class Grouped(Judging):
     def summary(self) -> None:
         """Log the inner strategy."""
         self.inner.summary()
+
+    def _tell_who_is_left_out(self, grid: Grid) -> None:
+        """Log the nodes that are in no group, each once: those that came after the groups were made."""
+        known = self._told.union(*(strategy.members or () for strategy in self._strategies.values()))
+        if left_out := sorted(self.inner.available(grid).keys() - known):
+            logger.warning("partitions %s are in no group, and train nothing", left_out)
+            self._told.update(left_out)
 
     def _end_if_lost(self) -> None:
         strategies = self._strategies.values()

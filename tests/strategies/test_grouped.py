@@ -111,6 +111,19 @@ def test_start_judges_every_model_and_not_their_mean() -> None:
     assert result.evaluate_metrics_serverapp[2]["square"] == np.mean(np.square(seen[2]))
 
 
+def test_a_node_that_comes_after_the_groups_were_made_is_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    strategy, federation = LocalOnly(inner=FedAvg()), Federation(towards_target, 4)
+    federation.online = [100, 101, 102]
+    play(strategy, federation, zeros(), (1,))
+    assert not caplog.messages
+    federation.online.append(103)
+    play(strategy, federation, zeros(), (2, 3))
+    assert caplog.messages == ["partitions [3] are in no group, and train nothing"]
+    assert federation.trained() == [0, 1, 2] * 3
+
+
 def test_the_run_ends_when_every_group_is_lost() -> None:
     strategy = Grouped(inner=FedAvg(max_failed_rounds=2), groups={"low": (0, 1), "high": (2, 3)})
     play(strategy, losing(0, 1), zeros(), range(1, 5))
