@@ -31,7 +31,11 @@ class Judging(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run all rounds as Flower does, with the mean of what ``evaluate_fn`` finds of each model."""
+        """Run all rounds as Flower does, with the mean of what ``evaluate_fn`` finds of each model.
+
+        Started again, a strategy goes on from what it remembers (momentum, control variates, groups and
+        their models): a run of its own takes a new one.
+        """
 
         def judge(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None
