@@ -40,9 +40,9 @@ def _compare(options: argparse.Namespace) -> None:
     if options.best is not None:
         curves = best(curves, options.best)
     target = options.figure or _common_parent(runs) / "comparison.png"
-    console = Console(highlight=False, markup=False)
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
     table = summary.summarise(curves)
-    console.print(summary.terminal(table))
+    summary.show(table, console)
     figures.draw(curves, target)
     target.with_suffix(".md").write_text(summary.markdown(table))
     for run in map(Path, pd.concat(curves.values()).run.unique()):

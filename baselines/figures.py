@@ -4,6 +4,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pandas as pd
+from cycler import cycler
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -17,6 +18,8 @@ PANELS = (
     ("test", "loss", "test loss"),
     ("train", "step_size", "server step size"),
 )
+STYLES = cycler(linestyle=["-", "--", ":", "-."]) * plt.rcParams["axes.prop_cycle"]  # 40 of them
+PANEL_WIDTH, CHARACTERS = 4.6, 11.5  # inches; of the legend's text in an inch
 KINDS = (".png", ".pdf", ".svg")
 
 
@@ -36,20 +39,22 @@ def draw(curves: dict[str, pd.DataFrame], target: Path) -> None:
     """Draw one line per label, the mean over seeds, with a band of one standard deviation.
 
     ``curves`` maps a label to the rows of metrics.csv of all its runs, with a column ``seed``. A panel
-    without any rows is left out; with no rows at all, no figure is written.
+    without any rows is left out, as is a step size that is the same in all rounds; with no rows at all, no
+    figure is written.
     """
     everything = pd.concat(curves.values())
-    present = [
-        panel
-        for panel in PANELS
-        if ((everything.split == panel[0]) & (everything.metric == panel[1])).any()
-    ]
+    present = [panel for panel in PANELS if _has_something(everything, *panel[:2])]
     if not present:
         return
+    entry = 0.65 + max(map(len, curves)) / CHARACTERS  # of the legend, inches
+    width = max(PANEL_WIDTH * len(present), entry)
+    columns = int(width / entry)
+    lines = -(-len(curves) // columns) if any(curves) else 0
     figure, axes = plt.subplots(
-        1, len(present), figsize=(4.6 * len(present), 3.4), squeeze=False, layout="constrained"
+        1, len(present), figsize=(width, 3.4 + 0.2 * lines), squeeze=False, layout="constrained"
     )
     for axis, (split, metric, title) in zip(axes[0], present, strict=True):
+        axis.set_prop_cycle(STYLES)
         for label, rows in curves.items():
             stats = measured(rows, metric, split).groupby("round").agg(["mean", "std"]).fillna(0.0)
             (line,) = axis.plot(stats.index, stats["mean"], label=label, linewidth=1.6)
@@ -62,8 +67,14 @@ def draw(curves: dict[str, pd.DataFrame], target: Path) -> None:
         axis.set_ylabel(title)
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    if any(curves):
-        axes[0][0].legend(frameon=False)
+    if lines:
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=150)
     plt.close(figure)
+
+
+def _has_something(rows: pd.DataFrame, split: str, metric: str) -> bool:
+    values = rows[(rows.split == split) & (rows.metric == metric)].value
+    return len(values) > 0 and not (metric == "step_size" and (values == values.iloc[0]).all())

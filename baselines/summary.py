@@ -1,6 +1,8 @@
 """Summary: a line for each setting, mean ± standard deviation over its seeds."""
 
 import pandas as pd
+from rich import box
+from rich.console import Console
 from rich.table import Table
 
 
@@ -46,15 +48,30 @@ def markdown(table: pd.DataFrame) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def terminal(table: pd.DataFrame) -> Table:
-    """Return the table as rich prints it."""
-    out = Table(title="test set, mean ± std over seeds")
+def show(table: pd.DataFrame, console: Console) -> None:
+    """Print the table; where the settings' names leave it no room, they are numbered and follow below."""
+    if _width(_terminal(table), console) <= console.width:
+        console.print(_terminal(table))
+        return
+    numbers = [str(place + 1) for place in range(len(table))]
+    console.print(_terminal(table.assign(setting=numbers)))
+    for number, setting in zip(numbers, table.setting, strict=True):
+        console.print(f"{number:>3}  {setting}", soft_wrap=True)
+
+
+def _terminal(table: pd.DataFrame) -> Table:
+    out = Table(title="test set, mean ± std over seeds", box=box.SIMPLE_HEAD)
     for heading in table:
         number = heading not in ("setting", "seeds", "rounds")
-        out.add_column(str(heading), justify="right" if number else "left", no_wrap=number)
+        out.add_column(str(heading), justify="right" if number else "left")
     for row in table.to_numpy().tolist():
         out.add_row(*row)
     return out
+
+
+def _width(table: Table, console: Console) -> int:
+    """Return how wide it would be with nothing wrapped."""
+    return console.measure(table, options=console.options.update(width=10_000)).maximum
 
 
 def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:

@@ -1,10 +1,14 @@
 """python -m baselines.compare: a sweep's table and figure, and which runs are one setting."""
 
 import json
+from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
 from runs import curve, launch, metrics_in
 
 from baselines import compare, figures, settings, summary
@@ -113,14 +117,64 @@ def test_the_band_is_the_spread_over_seeds_of_the_mean_over_models(
     values = {(0, "a"): 0.0, (0, "b"): 0.4, (1, "a"): 0.2, (1, "b"): 1.0}  # means 0.2 and 0.6
     rows = [(1, "test", model, "accuracy", value, seed) for (seed, model), value in values.items()]
     curves = {"": pd.DataFrame(rows, columns=COLUMNS)}
-    monkeypatch.setattr(figures.plt, "close", lambda figure: None)
-    figures.draw(curves, tmp_path / "figure.png")
-    (axis,) = figures.plt.gcf().axes
-    monkeypatch.undo()
+    for figure in figure_of(curves, tmp_path, monkeypatch):
+        (axis,) = figure.axes
+        assert axis.lines[0].get_ydata() == pytest.approx([0.4])
+        band = axis.collections[0].get_paths()[0].vertices[:, 1]
+        assert (min(band), max(band)) == pytest.approx((0.4 - 0.08**0.5, 0.4 + 0.08**0.5))
+
+
+def test_names_without_room_are_numbered_and_no_number_is_lost() -> None:
+    names = [f"client.optimizer.lr=0.{digit}, partitioner.concentration=0.{digit}" for digit in "123"]
+    rows = pd.DataFrame([(1, "test", "global", "accuracy", 0.5, 0)], columns=COLUMNS)
+    table = summary.summarise(dict.fromkeys(names, rows))
+    printed = {}
+    for width in (60, 200):
+        console = Console(width=width, file=StringIO())
+        summary.show(table, console)
+        printed[width] = console.file.getvalue()  # type: ignore[attr-defined]
+        assert printed[width].count("50.0 %") == 6
+        assert all(name in printed[width] for name in names)
+    assert f"  3  {names[2]}" in printed[60]
+    assert "  3  " not in printed[200]
+
+
+def figure_of(
+    curves: dict[str, pd.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Figure]:
+    """Yield the figure while it is open."""
+    with monkeypatch.context() as patched:
+        patched.setattr(figures.plt, "close", lambda figure: None)
+        figures.draw(curves, tmp_path / "figure.png")
+    figures.plt.gcf().canvas.draw()
+    yield figures.plt.gcf()
     figures.plt.close()
-    assert axis.lines[0].get_ydata() == pytest.approx([0.4])
-    band = axis.collections[0].get_paths()[0].vertices[:, 1]
-    assert (min(band), max(band)) == pytest.approx((0.4 - 0.08**0.5, 0.4 + 0.08**0.5))
+
+
+def test_the_legend_is_within_the_figure_and_beside_no_curve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pd.DataFrame([(t, "test", "global", "loss", 1.0 / t, 0) for t in (1, 2)], columns=COLUMNS)
+    for length in (3, 30, 60):
+        for figure in figure_of({f"{k:0{length}}": rows for k in range(12)}, tmp_path, monkeypatch):
+            (legend,), (axis,) = figure.legends, figure.axes
+            box, panel = legend.get_window_extent(), axis.get_tightbbox()
+            assert box.x0 >= 0
+            assert box.y0 >= 0
+            assert box.x1 <= figure.bbox.x1
+            assert box.y1 <= panel.y0
+            assert panel.height > 200  # at 100 dots per inch
+            assert len({(line.get_color(), line.get_linestyle()) for line in axis.lines}) == 12
+
+
+@pytest.mark.parametrize(("steps", "panels"), [((1.0, 1.0), 1), ((1.0, 1.5), 2)])
+def test_a_step_size_that_never_changes_has_no_panel(
+    steps: tuple[float, float], panels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = [(1, "test", "global", "loss", 1.0, 0)]
+    measured += [(t, "train", "global", "step_size", step, 0) for t, step in enumerate(steps)]
+    for figure in figure_of({"": pd.DataFrame(measured, columns=COLUMNS)}, tmp_path, monkeypatch):
+        assert len(figure.axes) == panels
 
 
 def test_compare_says_which_runs_did_not_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
