@@ -22,8 +22,8 @@ def show(papers: Sequence[str], out: Console) -> None:
     counts = {(paper, name): _counts(one) for paper in papers for name, one in cells.tables(paper).items()}
     totals = [str(sum(column)) for column in zip(*counts.values(), strict=True)]
     view = Table(box=box.SIMPLE_HEAD, show_footer=True)
-    view.add_column("paper")
-    view.add_column("table", footer="all")
+    view.add_column("paper", no_wrap=True)
+    view.add_column("table", footer="all", no_wrap=True)  # to be copied
     for heading, total in zip(("cells", "run", "not the paper's setting"), totals, strict=True):
         view.add_column(heading, justify="right", footer=total)
     for names, counted in counts.items():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from baselines import cells
 from baselines.reproduce.__main__ import main
 
 ROWS = """\
@@ -31,3 +32,12 @@ def test_tables_and_how_much_of_them_was_run(
 def test_an_unknown_paper_is_one_line(papers: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["huge"]) == 2
     assert capsys.readouterr().err == "error: no paper 'huge': expected one of tiny\n"
+
+
+def test_names_are_whole_on_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([]) == 0
+    words = capsys.readouterr().out.split()
+    assert all(name in words for paper in cells.papers() for name in cells.tables(paper))
