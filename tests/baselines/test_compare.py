@@ -1,19 +1,14 @@
-"""python -m baselines.compare: a sweep's table and figure, and which runs are one setting."""
+"""python -m baselines.compare: a sweep's table and figure."""
 
-import json
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 from rich.console import Console
-from runs import curve, launch, metrics_in
+from runs import METRICS, curve, launch, metrics_in, write_run
 
-from baselines import compare, figures, settings, summary
-
-COLUMNS = ["round", "split", "model", "metric", "value", "seed"]
+from baselines import compare, settings, summary
 
 
 @pytest.fixture(scope="module")
@@ -53,54 +48,13 @@ def test_compare_averages_over_seeds(sweep: Path) -> None:
 def test_a_summary_has_the_columns_that_something_was_measured_for() -> None:
     values = [("test", "loss", 0.5), ("test", "accuracy", 0.875), ("node-test", "accuracy", 0.25)]
     measured = [(1, split, "global", metric, value, 0) for split, metric, value in values]
-    rows = pd.DataFrame(measured, columns=COLUMNS)
+    rows = pd.DataFrame(measured, columns=METRICS)
     table = summary.summarise({"all": rows})
     assert list(table["node accuracy"]) == ["25.0 %"]
     losses = rows[rows.metric == "loss"]
     assert list(summary.summarise({"all": losses})) == ["setting", "seeds", "rounds", "last loss"]
     mixed = summary.summarise({"all": rows, "loss alone": losses})
     assert list(mixed["last accuracy"])[1] == "-"
-
-
-def write_run(folder: Path, overrides: str, seed: int, accuracies: list[float], status: str) -> None:
-    """Write a run's results by hand."""
-    folder.mkdir()
-    environment = {"overrides": overrides, "seed": seed, "status": status}
-    (folder / "environment.json").write_text(json.dumps(environment))
-    rows = [f"{r},test,global,accuracy,{value}" for r, value in enumerate(accuracies)]
-    (folder / "metrics.csv").write_text("\n".join(["round,split,model,metric,value", *rows]) + "\n")
-
-
-def test_what_decides_no_number_makes_no_other_setting(tmp_path: Path) -> None:
-    beside = "resume=true checkpoint_every=2 data_root=/a 'hydra.searchpath=[/mine]' logger.mlflow.uri=/"
-    write_run(tmp_path / "0", "mask=and seed=0", 0, [0.1], "finished")
-    write_run(tmp_path / "1", f"mask=and seed=1 {beside}", 1, [0.1], "finished")
-    write_run(tmp_path / "2", "seed=2", 2, [0.1], "finished")
-    found = settings.read(compare.find_runs([tmp_path]))
-    seeds = {label: set(rows.seed) for label, rows in found.items()}
-    assert seeds == {"mask=and": {0, 1}, "mask default": {2}}
-
-
-def test_a_value_written_in_another_way_makes_no_other_setting(tmp_path: Path) -> None:
-    for place, written in enumerate(("0.01", "1e-2")):
-        choices = ["client.optimizer.lr=" + written, f"seed={place}", "rounds=1", "num_nodes=2"]
-        assert launch(*choices, "model=softmax", f"hydra.run.dir={tmp_path}/{place}") == 0
-    (rows,) = settings.read(compare.find_runs([tmp_path])).values()
-    assert set(rows.seed) == {0, 1}
-
-
-def test_an_options_file_that_has_changed_makes_another_setting(tmp_path: Path) -> None:
-    """The overrides are the same; what differs is named, and neither is the other's second seed."""
-    mine = tmp_path / "mine" / "client" / "mine.yaml"
-    mine.parent.mkdir(parents=True)
-    for place, rate in enumerate((0.01, 0.1, 0.1)):
-        mine.write_text(f"defaults: [sgd]\noptimizer: {{lr: {rate}}}\n")
-        choices = ["client=mine", f"seed={place}", "rounds=1", "num_nodes=2", "model=softmax"]
-        own = f"hydra.run.dir={tmp_path}/{place}"
-        assert launch("--config-dir", str(mine.parents[1]), *choices, own) == 0
-    found = settings.read(compare.find_runs([tmp_path]))
-    seeds = {label: set(rows.seed) for label, rows in found.items()}
-    assert seeds == {"client.optimizer.lr=0.01": {0}, "client.optimizer.lr=0.1": {1, 2}}
 
 
 def test_a_damaged_record_of_a_run_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,22 +65,9 @@ def test_a_damaged_record_of_a_run_is_a_mistake(tmp_path: Path, capsys: pytest.C
     assert line.startswith(f"error: {tmp_path}/run/environment.json is damaged: ")
 
 
-def test_the_band_is_the_spread_over_seeds_of_the_mean_over_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = {(0, "a"): 0.0, (0, "b"): 0.4, (1, "a"): 0.2, (1, "b"): 1.0}  # means 0.2 and 0.6
-    rows = [(1, "test", model, "accuracy", value, seed) for (seed, model), value in values.items()]
-    curves = {"": pd.DataFrame(rows, columns=COLUMNS)}
-    for figure in figure_of(curves, tmp_path, monkeypatch):
-        (axis,) = figure.axes
-        assert axis.lines[0].get_ydata() == pytest.approx([0.4])
-        band = axis.collections[0].get_paths()[0].vertices[:, 1]
-        assert (min(band), max(band)) == pytest.approx((0.4 - 0.08**0.5, 0.4 + 0.08**0.5))
-
-
 def test_names_without_room_are_numbered_and_no_number_is_lost() -> None:
     names = [f"client.optimizer.lr=0.{digit}, partitioner.concentration=0.{digit}" for digit in "123"]
-    rows = pd.DataFrame([(1, "test", "global", "accuracy", 0.5, 0)], columns=COLUMNS)
+    rows = pd.DataFrame([(1, "test", "global", "accuracy", 0.5, 0)], columns=METRICS)
     table = summary.summarise(dict.fromkeys(names, rows))
     printed = {}
     for width in (60, 200):
@@ -137,44 +78,6 @@ def test_names_without_room_are_numbered_and_no_number_is_lost() -> None:
         assert all(name in printed[width] for name in names)
     assert f"  3  {names[2]}" in printed[60]
     assert "  3  " not in printed[200]
-
-
-def figure_of(
-    curves: dict[str, pd.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Figure]:
-    """Yield the figure while it is open."""
-    with monkeypatch.context() as patched:
-        patched.setattr(figures.plt, "close", lambda figure: None)
-        figures.draw(curves, tmp_path / "figure.png")
-    figures.plt.gcf().canvas.draw()
-    yield figures.plt.gcf()
-    figures.plt.close()
-
-
-def test_the_legend_is_within_the_figure_and_beside_no_curve(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = pd.DataFrame([(t, "test", "global", "loss", 1.0 / t, 0) for t in (1, 2)], columns=COLUMNS)
-    for length in (3, 30, 60):
-        for figure in figure_of({f"{k:0{length}}": rows for k in range(12)}, tmp_path, monkeypatch):
-            (legend,), (axis,) = figure.legends, figure.axes
-            box, panel = legend.get_window_extent(), axis.get_tightbbox()
-            assert box.x0 >= 0
-            assert box.y0 >= 0
-            assert box.x1 <= figure.bbox.x1
-            assert box.y1 <= panel.y0
-            assert panel.height > 200  # at 100 dots per inch
-            assert len({(line.get_color(), line.get_linestyle()) for line in axis.lines}) == 12
-
-
-@pytest.mark.parametrize(("steps", "panels"), [((1.0, 1.0), 1), ((1.0, 1.5), 2)])
-def test_a_step_size_that_never_changes_has_no_panel(
-    steps: tuple[float, float], panels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured = [(1, "test", "global", "loss", 1.0, 0)]
-    measured += [(t, "train", "global", "step_size", step, 0) for t, step in enumerate(steps)]
-    for figure in figure_of({"": pd.DataFrame(measured, columns=COLUMNS)}, tmp_path, monkeypatch):
-        assert len(figure.axes) == panels
 
 
 def test_compare_says_which_runs_did_not_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,7 +147,7 @@ def test_what_has_diverged_is_not_shown_as_it_was_before() -> None:
         (1, "test", "a", "loss", float("nan")),
         (1, "test", "b", "loss", 1.0),
     ]
-    frame = pd.DataFrame(rows, columns=COLUMNS[:-1]).assign(seed=0)
+    frame = pd.DataFrame(rows, columns=METRICS[:-1]).assign(seed=0)
     assert summary.summarise({"all": frame})["last loss"].item() == "nan"
     other = frame[frame["round"] == 0].assign(seed=1)
     assert summary.summarise({"all": pd.concat([frame, other])})["last loss"].item().startswith("nan")
