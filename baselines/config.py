@@ -144,7 +144,8 @@ def _check_ranges(cfg: DictConfig) -> None:
         raise UserError(f"seed={cfg.seed} is out of range: expected a whole number, 0 or above")
     if not isinstance(timeout, int | float) or not timeout > 0:
         raise UserError(f"timeout={timeout} is out of range: expected seconds, above 0")
-    if str(cfg.objective).partition("/")[0] not in SPLITS or not str(cfg.objective).partition("/")[2]:
+    split, _, metric = str(cfg.objective).partition("/")
+    if split not in SPLITS or not metric:
         raise UserError(f"objective={cfg.objective} is unknown: expected split/metric, e.g. test/accuracy")
 
 

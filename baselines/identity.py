@@ -37,11 +37,12 @@ def identity(cfg: DictConfig, rounds: int | None = None) -> str:
     return _hash([config_hash(cfg, rounds), versions()])
 
 
-def config_hash(cfg: DictConfig, rounds: int | None = None) -> str:
+def config_hash(cfg: DictConfig, rounds: int | None = None, seed: int | None = None) -> str:
     """Return the part of the identity that is the same on every machine.
 
     ``data_root`` counts as nowhere: the same data may lie in another folder. With ``rounds``, of the
-    configuration with another number of them, whatever was computed from ``rounds`` left as it is.
+    configuration with another number of them, whatever was computed from ``rounds`` left as it is; with
+    ``seed``, of the run with that seed.
 
     Raises
     ------
@@ -49,6 +50,8 @@ def config_hash(cfg: DictConfig, rounds: int | None = None) -> str:
     """
     cfg = copy.deepcopy(cfg)
     cfg.data_root = ""
+    if seed is not None:
+        cfg.seed = seed
     try:
         settings = OmegaConf.to_container(cfg, resolve=True)
     except OmegaConfBaseException as error:  # a value that has no default, or names another
@@ -66,9 +69,7 @@ def config_hash(cfg: DictConfig, rounds: int | None = None) -> str:
 
 def setting(cfg: DictConfig) -> str:
     """Return a hash that is the same for all seeds of a setting, on every machine."""
-    cfg = copy.deepcopy(cfg)
-    cfg.seed = 0
-    return config_hash(cfg)
+    return config_hash(cfg, seed=0)
 
 
 @cache

@@ -5,7 +5,6 @@ the same way and have the most rounds, and the departure is printed with them. W
 settings is kept apart.
 """
 
-import copy
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -102,9 +101,8 @@ def configs(table: PaperTable, rows: pd.DataFrame) -> dict[Keys, set[str]]:
     for cell in table.cells():
         keys = tuple(cell.keys.values())
         for seed in seeds.get(keys, ()):
-            cfg = copy.deepcopy(config.load(shlex.join(cell.overrides)))
-            cfg.seed = seed
-            found.setdefault(keys, set()).add(config_hash(cfg))
+            cfg = config.load(shlex.join(cell.overrides))
+            found.setdefault(keys, set()).add(config_hash(cfg, seed=seed))
     return found
 
 

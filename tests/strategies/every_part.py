@@ -23,12 +23,11 @@ from strategies import (
 )
 
 NODES = 5
-EROSION = Erosion(requester=0, distance_penalty=0.05)
 WEIGHTINGS = {
     "uniform": Uniform(),
     "examples": ByExamples(),
     "variance": InverseVariance(),
-    "erosion": EROSION,
+    "erosion": Erosion(requester=0, distance_penalty=0.05),
     "effective-rank": EffectiveRank(),
     "effective-rank-of-model": EffectiveRank(granularity="model"),
     "stable-rank": StableRank(variant="initial"),
