@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from json import loads
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import IO, Any, Protocol, runtime_checkable
+from zipfile import BadZipFile, ZipFile
 
 import torch
 from flwr.app import ArrayRecord, RecordDict
@@ -74,14 +75,13 @@ class Checkpoint:
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_suffix(".tmp")
         fields = {name: packed(getattr(self, name)) for name in self.__dataclass_fields__}
-        with open(fresh, "wb") as file:
-            try:
-                torch.save(fields, file)
-            except RuntimeError as error:  # torch hides why it could not write
-                raise error.__context__ or error from None
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, target)
+        try:
+            with open(fresh, "wb") as file:
+                _write(fields, file)
+            os.replace(fresh, target)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
 
 
 def load(folder: Path) -> Checkpoint | None:
@@ -95,10 +95,23 @@ def load(folder: Path) -> Checkpoint | None:
     if not path.exists():
         return None
     try:
+        with ZipFile(path) as archive:  # whose sums torch does not check
+            if damaged := archive.testzip():
+                raise BadZipFile(damaged)
         fields = torch.load(path, weights_only=True)
+        return Checkpoint(**{name: unpacked(value) for name, value in fields.items()})
     except Exception as error:  # torch's, pickle's, zip's
         raise UserError(f"{path} is damaged: start again with resume=false") from error
-    return Checkpoint(**{name: unpacked(value) for name, value in fields.items()})
+
+
+def _write(fields: dict[str, Any], file: IO[bytes]) -> None:
+    """Save the fields, on the disk when it returns."""
+    try:
+        torch.save(fields, file)
+    except RuntimeError as error:  # torch hides why it could not write
+        raise error.__context__ or error from None
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def discard(folder: Path) -> None:
@@ -146,7 +159,7 @@ def to_resume(this: Experiment, folder: Path, grid: Grid) -> Checkpoint | None:
     if _nodes_remember(this) and saved.nodes is None:
         raise UserError(f"{folder / LATEST} lacks the nodes' own states: start again with resume=false")
     metrics = folder / "metrics.csv"
-    if not metrics.exists() or metrics.stat().st_size < saved.metrics_size:
+    if not _has_rows(metrics, saved.metrics_size):
         raise UserError(f"{metrics} has lost rows since the checkpoint: start again with resume=false")
     return saved
 
@@ -162,7 +175,8 @@ def finished(this: Experiment, folder: Path) -> bool:
     if told.get("status") != "finished":
         return False
     if told.get("identity") == identity(this.cfg):
-        return True
+        there = size(folder / "metrics.csv")
+        return there > 0 and there == told.get("metrics_size", there)
     saved = load(folder)
     if saved is None or not _is_begun_by(this, saved):
         raise UserError(_another(folder / "environment.json"))
@@ -171,10 +185,23 @@ def finished(this: Experiment, folder: Path) -> bool:
 
 def environment(folder: Path) -> dict[str, Any]:
     """Return what a run has written of itself; nothing where it has not, or where that is damaged."""
-    told: dict[str, Any] = {}
     with suppress(FileNotFoundError, ValueError):
         told = loads((folder / "environment.json").read_text())
-    return told
+        return told if isinstance(told, dict) else {}
+    return {}
+
+
+def size(path: Path) -> int:
+    """Return a file's size in bytes; 0 where there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def _has_rows(metrics: Path, count: int) -> bool:
+    """Say whether metrics.csv has its first ``count`` bytes, and none of them lost to a fallen machine."""
+    if size(metrics) < count:
+        return False
+    with open(metrics, "rb") as file:
+        return b"\0" not in file.read(count)
 
 
 def _is_begun_by(this: Experiment, saved: Checkpoint) -> bool:

@@ -10,6 +10,7 @@ checkpoint/       with ``checkpoint_every``: what ``resume=true`` continues from
 import contextlib
 import csv
 import json
+import logging
 import os
 import platform
 import subprocess
@@ -31,6 +32,7 @@ from .experiment import Experiment
 from .identity import identity, setting
 from .loggers import Logger
 
+OWN_GROUP = "own group"  # the "model" of a mean over the nodes, each with the model of its group
 COLUMNS = ("round", "split", "model", "metric", "value")
 LOCK = ".lock"
 PATIENCE = 2.0  # seconds to wait for the folder: who asks whether it is in use holds it for a moment
@@ -81,29 +83,29 @@ class RunFolder:
         with _alone(self.path):
             for logger in self._loggers:  # first: one that cannot leaves what is there
                 logger.begin(self.this, self.path, saved.server_round if saved else None)
-            self._lay_out(saved)
+            self._started = time.time() - (saved.wall_seconds if saved else 0)
+            self._resumed = (*saved.resumed, saved.server_round) if saved else ()
             environment = _environment(self.this) | {"resumed": list(self._resumed)}
             status = "interrupted"
-            self._save(environment | {"status": "running"})
+            self._save(
+                environment | {"status": "running"}
+            )  # first: an earlier run's "finished" would outlive it
             try:
+                self._lay_out(saved)
                 yield
                 status = "finished"
             except Exception as error:
                 status = f"failed: {error}"
                 raise
             finally:
-                wall_seconds = time.time() - self._started
-                self._save(environment | {"status": status, "wall_seconds": wall_seconds})
+                end = {"status": status, "wall_seconds": time.time() - self._started}
+                self._save(environment | end | {"metrics_size": checkpoint.size(self._metrics)})
                 for logger in self._loggers:
                     logger.end(status)
-                from . import figures  # pandas and matplotlib take a second; a node never draws
-
-                figures.draw_run(self.path)
+                self._draw()
 
     def _lay_out(self, saved: Checkpoint | None) -> None:
         """Take metrics.csv back to the checkpoint; without one, begin it."""
-        self._started = time.time() - (saved.wall_seconds if saved else 0)
-        self._resumed = (*saved.resumed, saved.server_round) if saved else ()
         if saved:
             os.truncate(self._metrics, saved.metrics_size)
         else:
@@ -112,6 +114,15 @@ class RunFolder:
                 csv.writer(file).writerow(COLUMNS)
         OmegaConf.save(self.this.cfg, self.path / "config.yaml", resolve=True)
 
+    def _draw(self) -> None:
+        """Draw the metrics; a figure that cannot be written does not make a failure of the run."""
+        from . import figures  # pandas and matplotlib take a second; a node never draws
+
+        try:
+            figures.draw_run(self.path)
+        except OSError as error:
+            logging.getLogger("flwr").warning("no figure: %s", error)
+
     @property
     def _metrics(self) -> Path:
         return self.path / "metrics.csv"
@@ -119,19 +130,24 @@ class RunFolder:
     def _save(self, environment: dict[str, Any]) -> None:
         target = self.path / "environment.json"
         fresh = target.with_suffix(".tmp")
-        fresh.write_text(json.dumps(environment, indent=2) + "\n")
-        os.replace(fresh, target)
+        try:
+            fresh.write_text(json.dumps(environment, indent=2) + "\n")
+            os.replace(fresh, target)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
 
 
 def objective(folder: Path, name: str) -> float | None:
-    """Return ``split/metric`` of a run's last round, averaged over its models; None where there is none."""
+    """Return ``split/metric`` of a run's last round, averaged over the nodes; None where there is none."""
     split, _, metric = name.partition("/")
-    by_round: dict[int, list[float]] = {}
+    by_round: dict[int, dict[str, float]] = {}
     with open(folder / "metrics.csv", newline="") as file:
         for row in csv.DictReader(file):
             if (row["split"], row["metric"]) == (split, metric):
-                by_round.setdefault(int(row["round"]), []).append(float(row["value"]))
-    return fmean(by_round[max(by_round)]) if by_round else None
+                by_round.setdefault(int(row["round"]), {})[row["model"]] = float(row["value"])
+    last = by_round[max(by_round)] if by_round else {}
+    return last.get(OWN_GROUP, fmean(last.values())) if last else None
 
 
 def in_use(folder: Path) -> bool:
@@ -145,6 +161,11 @@ def in_use(folder: Path) -> bool:
         return True
 
 
+def taken(folder: Path) -> str:
+    """Say so to the user of another process."""
+    return f"another process is running in {folder}: wait for it, or end it"
+
+
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Keep other processes out of a run's folder; the lock ends with this process, however it ends."""
@@ -152,7 +173,7 @@ def _alone(folder: Path) -> Iterator[None]:
         with FileLock(folder / LOCK, timeout=PATIENCE):
             yield
     except Timeout as error:
-        raise UserError(f"another process is running in {folder}: wait for it, or end it") from error
+        raise UserError(taken(folder)) from error
 
 
 def _environment(this: Experiment) -> dict[str, Any]:
