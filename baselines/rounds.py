@@ -14,7 +14,7 @@ from . import checkpoint
 from .checkpoint import Checkpoint, GivesNodeStates
 from .experiment import Experiment
 from .progress import Progress
-from .results import RunFolder
+from .results import OWN_GROUP, RunFolder
 
 
 def run_rounds(this: Experiment, grid: Grid, folder: RunFolder) -> None:
@@ -68,13 +68,19 @@ class Rounds:
         return self.evaluate(server_round)
 
     def evaluate(self, server_round: int) -> dict[str, float]:
-        """Evaluate each judged model on the server's test set; return the mean over the models."""
+        """Evaluate each judged model on the server's test set; return the mean over the nodes."""
         results = []
-        for name, record in self._judged().items():
+        judged = self._judged()
+        for name, record in judged.items():
             load(self.model, record)
             results.append(evaluate(self.model, self.this.test_examples, self.this.dataset.task))
             self.folder.write(server_round, "test", name, results[-1])
-        return {metric: fmean(result[metric] for result in results) for metric in results[0]}
+        if len(judged) == 1:
+            return results[0]
+        weights = [self._weight(name) for name in judged]
+        mean = {metric: fmean((r[metric] for r in results), weights) for metric in results[0]}
+        self.folder.write(server_round, "test", OWN_GROUP, mean)
+        return mean
 
     def checkpoint(self, server_round: int) -> Checkpoint:
         """Return all that the rounds after this one depend on."""
@@ -100,12 +106,15 @@ class Rounds:
             return self.strategy.models(self.arrays)
         return {"global": self.arrays}
 
+    def _weight(self, name: str) -> int:
+        return self.strategy.weight(name) if isinstance(self.strategy, Grouped) else 1
+
     def _test_on_nodes(self, server_round: int) -> None:
         requests = self.strategy.configure_evaluate(server_round, self.arrays, ConfigRecord(), self.grid)
         answers = self.grid.send_and_receive(requests, timeout=self.this.cfg.timeout)
         on_nodes = self.strategy.aggregate_evaluate(server_round, answers)
         names = list(self._judged())
-        name = names[0] if len(names) == 1 else "own group"
+        name = names[0] if len(names) == 1 else OWN_GROUP
         self.folder.write(server_round, "node-test", name, _scalars(on_nodes))
 
 

@@ -5,6 +5,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from .results import OWN_GROUP
+
 
 def summarise(curves: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Return a row of texts for each setting; a column that no setting has anything in is left out.
@@ -33,13 +35,19 @@ def summarise(curves: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def measured(frame: pd.DataFrame, metric: str, split: str = "test") -> "pd.Series[float]":
-    """Return a metric by seed and round, averaged over the models; empty where there is none.
+    """Return a metric by seed and round; empty where there is none."""
+    chosen = frame[(frame.split == split) & (frame.metric == metric)]
+    return over_nodes(chosen, ["seed", "round"])
+
+
+def over_nodes(rows: pd.DataFrame, by: list[str]) -> "pd.Series[float]":
+    """Return a metric's mean over the nodes, as the run has written it; else over the models there are.
 
     What is no number in one model is none in the mean.
     """
-    chosen = frame[(frame.split == split) & (frame.metric == metric)]
-    by_model = chosen.groupby(["seed", "round"]).value
-    return by_model.mean().where(by_model.count() == by_model.size())
+    by_model = rows.groupby(by).value
+    mean = by_model.mean().where(by_model.count() == by_model.size())
+    return rows[rows.model == OWN_GROUP].groupby(by).value.mean().combine_first(mean)
 
 
 def markdown(table: pd.DataFrame) -> str:

@@ -55,6 +55,7 @@ class Grouped(Judging):
         strategy = copy.deepcopy(self.inner, {id(each): each for each in shared})
         strategy.members = members
         strategy.group = name
+        strategy.min_replies = min(strategy.min_replies, max(1, len(members)))  # more there cannot be
         strategy.max_failed_rounds = sys.maxsize  # the run ends when all groups have failed too often
         return strategy
 
@@ -97,7 +98,7 @@ class Grouped(Judging):
             self._models[name] = model or self._models[name]
             rounds.append(metrics)
         self._end_if_lost()
-        return self._mean_model(), merged(rounds)
+        return self._mean_model(), merged(rounds, [self.weight(name) for name in self._strategies])
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -113,11 +114,13 @@ class Grouped(Judging):
         """Average over the groups, each with the same weight as its number of nodes that answered."""
         replies = list(replies)
         found: list[MetricRecord] = []
+        answered: list[int] = []
         for name, strategy in self._strategies.items():
             own = [reply for reply in replies if reply.metadata.group_id == name]
             if metrics := strategy.aggregate_evaluate(server_round, own):
-                found += [metrics] * sum(reply.has_content() for reply in own)
-        return merged(found) if found else None
+                found.append(metrics)
+                answered.append(sum(reply.has_content() for reply in own))
+        return merged(found, answered) if found else None
 
     # ---- what is judged, saved and shown -------------------------------------------------------
 
@@ -129,6 +132,10 @@ class Grouped(Judging):
         for name, strategy in self._strategies.items():
             (judged[name],) = strategy.models(self._models[name]).values()
         return judged
+
+    def weight(self, name: str) -> int:
+        """Return how many nodes are in a group."""
+        return len(self._strategies[name].members or ()) if name in self._strategies else 1
 
     def check(self, arrays: ArrayRecord) -> Layout:
         """Raise ``ValueError`` for a model that the inner strategy cannot work with."""

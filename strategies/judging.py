@@ -21,6 +21,10 @@ class Judging(Strategy):
     def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         """Return the models to evaluate, by name; ``arrays`` are the last that were aggregated."""
 
+    def weight(self, name: str) -> int:
+        """Return how many nodes a model is for, relative to the others: what it counts in their mean."""
+        return 1
+
     def start(
         self,
         grid: Grid,
@@ -31,7 +35,7 @@ class Judging(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run all rounds as Flower does, with the mean of what ``evaluate_fn`` finds of each model.
+        """Run all rounds as Flower does; of several models ``evaluate_fn``'s mean is over their nodes.
 
         Started again, a strategy goes on from what it remembers (momentum, control variates, groups and
         their models): a run of its own takes a new one.
@@ -39,9 +43,11 @@ class Judging(Strategy):
 
         def judge(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None
-            found = [evaluate_fn(server_round, model) for model in self.models(arrays).values()]
-            told = [metrics for metrics in found if metrics is not None]
-            return merged(told) if len(told) > 1 else next(iter(told), None)
+            found = {name: evaluate_fn(server_round, model) for name, model in self.models(arrays).items()}
+            told = {name: metrics for name, metrics in found.items() if metrics is not None}
+            if len(told) > 1:
+                return merged(list(told.values()), [self.weight(name) for name in told])
+            return next(iter(told.values()), None)
 
         return super().start(
             grid,
@@ -54,11 +60,14 @@ class Judging(Strategy):
         )
 
 
-def merged(records: Sequence[MetricRecord]) -> MetricRecord:
-    """Sum what counts nodes, average everything else over the records that have it."""
+def merged(records: Sequence[MetricRecord], weights: Sequence[int]) -> MetricRecord:
+    """Sum what counts nodes, average everything else, so weighted, over the records that have it."""
     result = MetricRecord()
     for key in dict.fromkeys(key for record in records for key in record):
-        values = [float(record[key]) for record in records if key in record]  # type: ignore[arg-type]
-        counted = key in (protocol.REPLIES, protocol.FAILED)
-        result[key] = int(sum(values)) if counted else sum(values) / len(values)
+        having = [(float(r[key]), w) for r, w in zip(records, weights, strict=True) if key in r]  # type: ignore[arg-type]
+        if key in (protocol.REPLIES, protocol.FAILED):
+            result[key] = int(sum(value for value, _ in having))
+        else:
+            total = sum(w for _, w in having)
+            result[key] = sum(value * (w / total) for value, w in having)  # of one record: as it was
     return result

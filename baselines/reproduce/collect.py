@@ -23,6 +23,7 @@ from baselines.cells import PaperTable
 from baselines.checkpoint import environment
 from baselines.errors import UserError
 from baselines.identity import PACKAGES, versions
+from baselines.summary import over_nodes
 
 from .plan import Trial
 
@@ -84,7 +85,7 @@ def collect(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path
 
 
 def curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
-    """Return the table's metric by round, averaged over a round's models, scaled as the paper prints it.
+    """Return the table's metric by round, averaged over the nodes, scaled as the paper prints it.
 
     Raises
     ------
@@ -96,7 +97,7 @@ def curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
     if chosen.empty:
         what = f"{table.metric} on the {table.split} set"
         raise UserError(f"{folder} has no {what}, which {table.name} prints")
-    return chosen.groupby("round").value.mean() * table.scale
+    return over_nodes(chosen, ["round"]) * table.scale
 
 
 def less_is_better(table: PaperTable) -> bool:

@@ -8,6 +8,10 @@ import pytest
 import yaml
 from runs import curve, launch, metrics_in, played
 
+from baselines.progress import Progress
+from baselines.results import objective
+from baselines.summary import measured
+
 SETTING = "num_nodes=4 rounds=3 nodes_per_round=3 node_test_fraction=0.2 strategy=fedexp"
 
 
@@ -97,8 +101,26 @@ def test_fedprox_with_mu_zero_is_fedavg_and_with_another_is_not(tmp_path: Path) 
 def test_a_model_for_every_group_has_its_own_rows(tmp_path: Path) -> None:
     rows = played("num_nodes=3 rounds=1 strategy=local node_test_fraction=0.2", tmp_path)
     after = rows[(rows["round"] == 1) & (rows.split == "test")]
-    assert set(after.model) == {"node0", "node1", "node2"}
+    assert set(after.model) == {"node0", "node1", "node2", "own group"}
     assert set(rows[rows.split == "node-test"].model) == {"own group"}
+
+
+def test_a_group_counts_as_its_nodes_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What every reader takes for the run's accuracy is what a node gets, on average."""
+    monkeypatch.setattr(Progress, "show", lambda self, r, metrics: shown.append(metrics["accuracy"]))
+    shown: list[float] = []
+    grouped = (
+        "strategy=local strategy._target_=strategies.Grouped +strategy.groups={large:[0,1,2],small:[3]}"
+    )
+    rows = played(f"num_nodes=4 rounds=2 partitioner=pathological {grouped}", tmp_path)
+    last = rows[(rows["round"] == 2) & (rows.split == "test") & (rows.metric == "accuracy")]
+    accuracy = dict(zip(last.model, last.value, strict=True))
+    expected = (3 * accuracy["large"] + accuracy["small"]) / 4
+    assert abs(accuracy["large"] - accuracy["small"]) > 0.01, "or the two means are one"
+    assert accuracy["own group"] == pytest.approx(expected, rel=1e-12)
+    assert shown[-1] == accuracy["own group"]
+    assert objective(tmp_path, "test/accuracy") == accuracy["own group"]
+    assert measured(rows.assign(seed=0), "accuracy").iloc[-1] == accuracy["own group"]
 
 
 def test_runs_without_any_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,27 @@ def test_groups_do_not_see_each_other() -> None:
     assert history[-1][1]["replies"] == 4
 
 
+def test_flowers_own_loop_weighs_a_group_by_its_nodes() -> None:
+    grouped = Grouped(inner=FedAvg(), groups={"large": (0, 1, 2), "small": (3,)})
+
+    def first_value(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        return MetricRecord({"value": float(model_in(arrays)["w"][0])})
+
+    result = grouped.start(Federation(towards_target, 4), zeros(), 2, evaluate_fn=first_value)
+    large, small = (model_in(model)["w"][0] for model in grouped.models(zeros()).values())
+    judged = result.evaluate_metrics_serverapp[2]["value"]
+    assert judged == pytest.approx((3 * large + small) / 4, rel=1e-12)
+    assert judged != pytest.approx((large + small) / 2, rel=1e-3)
+
+
+def test_more_replies_than_a_group_has_nodes_are_not_waited_for() -> None:
+    """Local training under a federation's min_replies."""
+    local = LocalOnly(inner=FedAvg(min_replies=3))
+    history = play(local, Federation(towards_target, 4), zeros(), range(1, 5))
+    assert [metrics["replies"] for _, metrics in history] == [4] * 4
+    assert not any((model_in(model)["w"] == 0).all() for model in local.models(zeros()).values())
+
+
 def test_local_only_is_each_node_by_itself() -> None:
     local = LocalOnly(inner=FedAvg())
     play(local, Federation(towards_target, 4), zeros(), range(1, 4))
