@@ -133,5 +133,7 @@ def _flatten(record: ArrayRecord, layers: Sequence[Layer], out: Tensor) -> Tenso
     values = out.numpy()
     for layer in layers:
         array = arrays.view(record[layer.name])
+        if array.dtype.kind not in ("biuf" if layer.buffer else "f"):  # would be cast without a word
+            raise ValueError(f"{layer.name!r} holds {array.dtype}, the model's {layer.dtype}")
         values[layer.columns] = array.reshape(layer.shape).reshape(-1)  # bytes of another size: ValueError
     return out

@@ -157,7 +157,8 @@ def checked(reply: Message | None) -> Message:
     if reply is None:
         raise Fault("gave no answer in time")
     if reply.has_error():
-        raise Fault((reply.error.reason or f"failed with code {reply.error.code}").strip())
+        reason = " ".join((reply.error.reason or "").split())  # one line, whatever the client raised
+        raise Fault(reason or f"failed with code {reply.error.code}")
     _number(reply, protocol.NUM_EXAMPLES)
     return reply
 

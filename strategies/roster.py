@@ -31,14 +31,16 @@ class Roster:
 
     Parameters
     ----------
-    query : ask each new node once for its partition id (the query function of our ClientApp); a
-        ClientApp without one gets the next free number, in the order of node ids
+    query : ask each new node once for its partition id (the query function of our ClientApp); where no
+        node tells, as one of another ClientApp, they are numbered in the order of node ids
     timeout : how many seconds to wait for nodes to appear and to answer
     """
 
     query: bool = True
     timeout: float = 120.0
     partition_of: dict[int, int] = field(default_factory=dict)
+    _told: bool = field(default=False, init=False, repr=False)  # whether any node did
+    _named: set[int] = field(default_factory=set, init=False, repr=False)  # who did not, though others did
     _online: set[int] = field(default_factory=set, init=False, repr=False)  # who all were known
     _nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # and what was returned
 
@@ -77,6 +79,8 @@ class Roster:
                 "nodes %d and %d both hold partition %d, and the latter is asked: give each its own",
                 *(node, nodes[partition_id], partition_id),
             )
+        for partition_id in sorted(self._nodes.keys() - nodes.keys()):
+            logger.warning("partition %d is no longer connected: going on without it", partition_id)
         self._online, self._nodes = known, nodes  # one that is not known yet is asked again
         return dict(nodes)
 
@@ -87,7 +91,7 @@ class Roster:
             return
         content = RecordDict({protocol.CONFIG: ConfigRecord()})
         messages = [Message(content, node, MessageType.QUERY) for node in nodes]
-        silent: list[int] = []
+        silent: dict[int, str] = {}
         replies = grid.send_and_receive(messages, timeout=self.timeout)
         for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
             node = reply.metadata.src_node_id
@@ -96,11 +100,19 @@ class Roster:
             told = None if reply.has_error() else metrics_of(reply).get(protocol.PARTITION_ID)
             if isinstance(told, int):
                 self.partition_of[node] = told
-            else:  # no query function, or one of another kind
-                silent.append(node)
-        if silent:
+                self._told = True
+            else:  # no query function, one of another kind, or one that failed
+                silent[node] = (
+                    str(reply.error.reason) if reply.has_error() else "no partition id in its answer"
+                )
+        if silent and not self._told:
             logger.info("%d nodes do not tell their partition: ordered by node id", len(silent))
             self._number(sorted(silent))
+            return
+        for node in sorted(silent.keys() - self._named):  # a number would be another node's partition
+            why = " ".join(silent[node].split())
+            logger.warning("node %d does not tell its partition, and is asked again: %s", node, why)
+            self._named.add(node)
 
     def _number(self, nodes: list[int]) -> None:
         first = max(self.partition_of.values(), default=-1) + 1

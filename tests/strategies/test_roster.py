@@ -98,13 +98,43 @@ def test_a_node_that_did_not_answer_at_first_is_asked_again_though_there_are_eno
     assert sampled(grid, strategy, (3,)) == [[0, 1, 2]]
 
 
-def test_a_lost_node_is_not_asked_and_comes_back() -> None:
+class Forgetful(Federation):
+    """Node 101 fails at the first queries."""
+
+    failures = 1
+
+    def _answer(self, message: Message) -> Message:
+        asked = message.metadata.message_type == "query" and message.metadata.dst_node_id == 101
+        if asked and self.failures > 0:
+            self.failures -= 1
+            return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "out of\nmemory"), reply_to=message)
+        return super()._answer(message)
+
+
+def test_a_node_whose_query_fails_is_asked_again_and_gets_no_other_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        grid, strategy = Forgetful(idle, 3), FedAvg(num_nodes=3)
+        assert sampled(grid, strategy, (1,)) == [[0, 1, 2]]
+        assert strategy._asked == {0: 100, 1: 101, 2: 102}
+        grid, strategy = Forgetful(idle, 3), FedAvg()
+        grid.failures = 2  # the other nodes are enough to begin with
+        assert sampled(grid, strategy) == [[0, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
+    told = "node 101 does not tell its partition, and is asked again: out of memory"
+    assert [r.getMessage() for r in caplog.records] == [told] * 2  # once by each roster
+
+
+def test_a_lost_node_is_named_once_not_asked_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
     grid, strategy = Federation(idle, 4), FedAvg(num_nodes=4)
     assert sampled(grid, strategy, (1,)) == [[0, 1, 2, 3]]
     lost = grid.online.pop(2)
-    assert sampled(grid, strategy, (2,)) == [[0, 1, 3]]
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        assert sampled(grid, strategy, (2, 3)) == [[0, 1, 3]] * 2
+    said = [r.getMessage() for r in caplog.records]
+    assert said == ["partition 2 is no longer connected: going on without it"]
     grid.online.insert(0, lost)
-    assert sampled(grid, strategy, (3,)) == [[0, 1, 2, 3]]
+    assert sampled(grid, strategy, (4,)) == [[0, 1, 2, 3]]
 
 
 def test_a_node_that_comes_back_under_a_new_id_keeps_its_partition() -> None:
