@@ -120,7 +120,7 @@ class RunFolder:
 
         try:
             figures.draw_run(self.path)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter: pandas', of a file that could not be begun
             logging.getLogger("flwr").warning("no figure: %s", error)
 
     @property

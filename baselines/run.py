@@ -5,7 +5,8 @@
 
 ``resume=true`` leaves a finished run alone; one that is unfinished, or asked for more rounds, goes on from
 its last checkpoint.
-Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed, 130 after Ctrl-C.
+Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed, 130 after Ctrl-C,
+SIGTERM or SIGHUP.
 """
 
 import os
@@ -30,6 +31,7 @@ from . import checkpoint, config, experiment, results
 from .check import check
 from .errors import JobFailed, RunFailed, UserError
 from .runtimes import Inline
+from .signals import interruptible
 
 
 @hydra.main(config_path=str(config.CONF), config_name="config", version_base="1.3")
@@ -101,7 +103,8 @@ def main() -> int:
     """Run what the command line names; return the exit status."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here, and not as Hydra prints them
     try:
-        _job()
+        with interruptible():
+            _job()
     except SystemExit as stop:  # Hydra ends so too, after --help
         return int(stop.code or 0)
     except JobFailed as failed:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 
 from baselines.results import in_use
+from baselines.signals import interruptible
 
 from .display import Display
 from .plan import Trial
@@ -38,13 +38,13 @@ class Running:
     _processes: dict[str, tuple[Trial, subprocess.Popen[bytes]]] = field(default_factory=dict)
 
     def run(self, trials: Sequence[Trial]) -> None:
-        """Run all; one that fails is noted, and the rest goes on. Ctrl-C and SIGTERM end those that run.
+        """Run all; one that fails is noted, and the rest goes on. An interruption ends those that run.
 
         Runs that another process has under way are left to it, and count among the jobs: those, say, of
         this command before it was killed with SIGKILL.
         """
         waiting = list(trials)
-        with _interruptible(), self.display, self._ended():
+        with interruptible(), self.display, self._ended():
             while waiting or self._processes:
                 elsewhere = {trial.folder for trial in waiting if in_use(trial.folder)}
                 free = self.jobs - len(self._processes) - len(elsewhere)
@@ -121,17 +121,3 @@ def _reason(folder: Path, status: int) -> str:
     lines = (folder / LOG).read_text(errors="replace").split("\n")
     said = [line for line in lines if line.strip()]
     return f"{said[-1].removeprefix('error: ') if said else f'exit status {status}'} ({folder / LOG})"
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGTERM interrupt as Ctrl-C does, so that the runs end with this process."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -130,7 +130,7 @@ class InlineGrid(Grid):
         before = _fresh(context.state)
         try:
             return _delivered(self.app(request, context))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a client's exit is not the run's
             context.state = before  # a node that raises has not changed
             logger.debug("node %d raised", node_id, exc_info=True)
             reason = f"{type(error).__name__}: {error}"

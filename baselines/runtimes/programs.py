@@ -1,19 +1,20 @@
 """Programs: other programs that run beside this one, and are gone when it is done with them."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
-from types import FrameType
 
+from baselines import signals
 from baselines.errors import RunFailed
 
 HOST = "127.0.0.1"
 MARK = "FLORILEGIUM_PROGRAMS"  # the environment variable by which programs and their children are known
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE = 15.0  # seconds that programs have to end by themselves
 
 
@@ -72,26 +73,19 @@ class Programs:
         return "\n".join([f"the end of {path}:", *text.splitlines()[-lines:]])
 
     def __enter__(self) -> "Programs":
-        """From now on SIGTERM and SIGHUP interrupt as Ctrl-C does, so that the context is left.
-
-        A signal that is ignored stays so: after ``nohup``, or in the background of a script.
-        """
-        self._handlers = {number: signal.getsignal(number) for number in SIGNALS}
-        for number, handler in self._handlers.items():
-            if handler is not signal.SIG_IGN:
-                signal.signal(number, _interrupt)
+        """From now on SIGTERM and SIGHUP interrupt as Ctrl-C does, so that the context is left."""
+        self._interruptible = signals.interruptible()
+        self._interruptible.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         """End every program: ask first, then insist."""
-        for number in SIGNALS:  # a second Ctrl-C must not leave programs behind
-            signal.signal(number, signal.SIG_IGN)
         try:
-            self._end(signal.SIGTERM, PATIENCE)
-            self._end(signal.SIGKILL, PATIENCE)
+            with signals.uninterrupted():
+                self._end(signal.SIGTERM, PATIENCE)
+                self._end(signal.SIGKILL, PATIENCE)
         finally:
-            for number, handler in self._handlers.items():
-                signal.signal(number, handler)
+            self._interruptible.__exit__(None, None, None)
 
     def _log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
@@ -105,6 +99,7 @@ class Programs:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C on the terminal reaches this process alone
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
 
     def _end(self, number: signal.Signals, patience: float) -> None:
@@ -127,5 +122,9 @@ class Programs:
         return alive
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt(signal.Signals(number).name)
+def _end_with_parent() -> None:
+    """Let this process get SIGTERM when its parent is gone, killed with SIGKILL, say."""
+    _C.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+_C = ctypes.CDLL(None)  # loaded here: between fork and exec is no time for it

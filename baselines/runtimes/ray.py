@@ -1,10 +1,13 @@
 """ray: Flower's simulation engine. Nodes share the processors and GPUs of one machine or a Ray cluster."""
 
 import logging
+import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
@@ -43,28 +46,54 @@ class Ray:
         """Run one experiment and write its results into ``folder``."""
         from baselines.apps import client_app_of, server_app
 
-        whole = ServerApp()
+        whole, interrupted = ServerApp(), Event()
 
         @whole.main()
         def main(grid: Grid, context: Context) -> None:
-            server_app(RayGrid(grid), context)
+            server_app(RayGrid(grid, interrupted), context)
 
         logging.getLogger("flwr").setLevel(logging.WARNING)
+        logging.getLogger("ray._private.worker").setLevel(logging.ERROR)  # it warns that signals are ours
         init: dict[str, Any] = {"address": self.address} if self.address else {}
         if self.cpus:
             init["num_cpus"] = self.cpus
         resources = {"num_cpus": self.client_cpus, "num_gpus": self.client_gpus}
-        _simulate(
-            whole,
-            client_app_of(overrides),
-            num_nodes,
-            {"init_args": init, "client_resources": resources},
-            {"overrides": overrides, "output": str(folder)},
-        )
+        resources["max_restarts"] = -1  # Flower gives a dead worker messages on; it answers none of them
+        os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # which aborts at SIGTERM
+        with ThreadPoolExecutor(1) as engine:  # signals reach this thread, and never the engine's locks
+            simulation = engine.submit(
+                _simulate,
+                whole,
+                client_app_of(overrides),
+                num_nodes,
+                {"init_args": init, "client_resources": resources},
+                {"overrides": overrides, "output": str(folder)},
+            )
+            try:
+                simulation.result()
+            except KeyboardInterrupt:
+                interrupted.set()
+                raise
 
 
 class RayGrid(PromptGrid):
-    """The simulation's grid, on which a round's model goes to each worker once, not with every message."""
+    """The simulation's grid, on which a round's model goes to each worker once, not with every message.
+
+    Parameters
+    ----------
+    grid : the simulation's
+    interrupted : once it is set, nobody waits for replies any more: the ServerApp ends
+    """
+
+    def __init__(self, grid: Grid, interrupted: Event) -> None:
+        super().__init__(grid)
+        self._interrupted = interrupted
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies that are there."""
+        if self._interrupted.is_set():
+            raise SystemExit("interrupted")
+        return super().pull_messages(message_ids)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send the messages; return their ids."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from baselines import results
 from baselines.config import ROOT
 from baselines.errors import RunFailed, UserError
 from strategies.checks import require
@@ -45,13 +46,16 @@ class SuperLink:
 
         Raises
         ------
-        UserError : when there is no app to submit, because this is not the project's folder but a wheel
+        UserError : when there is no app to submit, because this is not the project's folder but a wheel, or
+            another process is running in ``folder``
         RunFailed : when a program did not start or the run did not finish, with the end of its log
         """
         if not (ROOT / "pyproject.toml").exists():
             what = "runtime=superlink submits the project's folder, and this is a wheel, without one"
             raise UserError(f"{what}: install a clone with pip install -e ., or try runtime=ray")
         folder = folder.resolve()
+        if results.in_use(folder):  # before anything of its run is touched
+            raise UserError(results.taken(folder))
         logs = folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         result = folder / "environment.json"

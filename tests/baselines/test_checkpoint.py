@@ -119,29 +119,6 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
         played(f"{SMALL} client.optimizer.lr=0.1 resume=true", tmp_path)
 
 
-def test_a_damaged_checkpoint_is_told_in_one_line(tmp_path: Path) -> None:
-    interrupted(SMALL, tmp_path, 3)
-    path = tmp_path / "checkpoint" / "latest.pt"
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(UserError, match=r"latest\.pt is damaged: start again with resume=false"):
-        played(f"{SMALL} resume=true", tmp_path)
-
-
-def test_a_run_whose_account_is_damaged_is_not_finished(tmp_path: Path) -> None:
-    played(SMALL, tmp_path)
-    assert checkpoint.finished(Experiment(SMALL), tmp_path)
-    path = tmp_path / "environment.json"
-    path.write_text(path.read_text()[:50])
-    assert not checkpoint.finished(Experiment(SMALL), tmp_path)
-
-
-def test_lost_rows_are_noticed(tmp_path: Path) -> None:
-    interrupted(SMALL, tmp_path, 3)
-    (tmp_path / "metrics.csv").write_text("round,split,model,metric,value\n")
-    with pytest.raises(UserError, match="lost rows since the checkpoint"):
-        played(f"{SMALL} resume=true", tmp_path)
-
-
 def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / ".lock"),

@@ -82,8 +82,18 @@ def without_arrays(reply: Message) -> None:
     del reply.content["arrays"]
 
 
+def leave(reply: Message) -> None:
+    raise SystemExit(3)
+
+
+def fail_in_two_lines(reply: Message) -> None:
+    raise ValueError("two\n  lines")
+
+
 FAILURES = {
     "raises": (fail, "MemoryError: out of memory"),
+    "leaves": (leave, "SystemExit: 3"),
+    "raises in two lines": (fail_in_two_lines, "ValueError: two lines"),
     "NaN": (with_value(float("nan")), "sent NaN or infinite values"),
     "infinity": (with_value(float("-inf")), "sent NaN or infinite values"),
     "broadcastable shape": (
@@ -93,6 +103,14 @@ FAILURES = {
     "other shape": (
         with_array("fc.weight", np.ones((64, 10), np.float32)),
         "'fc.weight' has shape (64, 10), the model's (10, 64)",
+    ),
+    "whole numbers": (
+        with_array("fc.bias", np.ones(10, np.int8)),
+        "sent unreadable arrays ('fc.bias' holds int8, the model's float32)",
+    ),
+    "complex numbers": (
+        with_array("fc.bias", np.ones(10, np.complex64)),
+        "sent unreadable arrays ('fc.bias' holds complex64, the model's float32)",
     ),
     "missing name": (lacking("fc.bias"), "lacks 'fc.bias' of the model's arrays"),
     "extra name": (with_array("head", np.ones(1)), "has 'head', which the model has not"),

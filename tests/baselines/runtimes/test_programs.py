@@ -3,16 +3,18 @@
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from baselines.errors import RunFailed
-from baselines.runtimes import programs as module
 from baselines.runtimes.programs import Programs
+from baselines.signals import SIGNALS
 
 pytestmark = pytest.mark.runtime
 
@@ -82,7 +84,7 @@ def test_leaving_the_context_ends_programs_and_their_children(
 def test_a_program_that_does_not_listen_to_sigterm_is_killed(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.3)
+    monkeypatch.setattr("baselines.runtimes.programs.PATIENCE", 0.3)
     with programs:
         programs.start("deaf", python(DEAF))
         first_line(tmp_path / "logs" / "deaf.log")
@@ -93,14 +95,38 @@ def test_a_program_that_does_not_listen_to_sigterm_is_killed(
 @pytest.fixture
 def handled() -> Iterator[None]:
     """Start from the system's handlers, as a program in the foreground does."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in module.SIGNALS}
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
+CHILD = "import os; print(os.getpid(), flush=True); " + SLEEP
+PARENT = f"""
+import os, pathlib, sys, time
+from baselines.runtimes.programs import Programs
+home = pathlib.Path(sys.argv[1])
+with Programs(home, dict(os.environ), home) as programs:
+    programs.start("child", [sys.executable, "-c", {CHILD!r}])
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")
+def test_programs_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    parent = subprocess.Popen([*python(PARENT), str(tmp_path)], cwd=ROOT)
+    child = int(first_line(tmp_path / "child.log"))
+    assert runs(child)
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 30
+    while runs(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not runs(child)
+
+
 @pytest.mark.usefixtures("handled")
-@pytest.mark.parametrize("number", module.SIGNALS)
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_interrupts_and_the_handlers_come_back(programs: Programs, number: signal.Signals) -> None:
     def interrupted() -> None:
         with programs:
@@ -112,11 +138,11 @@ def test_a_signal_interrupts_and_the_handlers_come_back(programs: Programs, numb
         interrupted()
     (process,) = programs._processes.values()
     assert process.poll() is not None
-    assert {signal.getsignal(number) for number in module.SIGNALS} == {signal.SIG_DFL}
+    assert {signal.getsignal(number) for number in SIGNALS} == {signal.SIG_DFL}
 
 
 @pytest.mark.usefixtures("handled")
-@pytest.mark.parametrize("number", module.SIGNALS)
+@pytest.mark.parametrize("number", SIGNALS)
 def test_an_ignored_signal_stays_ignored(programs: Programs, number: signal.Signals) -> None:
     """As after nohup, or in the background of a script."""
     signal.signal(number, signal.SIG_IGN)

@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from threading import Event
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,7 +38,7 @@ def pickled(monkeypatch: pytest.MonkeyPatch, contents: list[RecordDict]) -> list
     sent: list[Message] = []
     monkeypatch.setattr(grid, "push_messages", sent.extend)
     nodes = grid.get_node_ids()
-    RayGrid(grid).push_messages(
+    RayGrid(grid, Event()).push_messages(
         [Message(content, node, "train") for content, node in zip(contents, nodes, strict=True)]
     )
     return [pickle.dumps(message.content) for message in sent]

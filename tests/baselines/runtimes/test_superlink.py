@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from baselines.errors import RunFailed, UserError
 from baselines.runtimes import superlink
@@ -44,6 +45,14 @@ def test_a_wheel_has_no_app_to_submit(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(UserError, match=r"submits the project's folder.*pip install -e \."):
         superlink.SuperLink().run("rounds=1", 2, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_under_way_keeps_its_files(tmp_path: Path) -> None:
+    (tmp_path / "environment.json").write_text("its own")
+    with FileLock(tmp_path / ".lock"), pytest.raises(UserError, match="another process is running in"):
+        superlink.SuperLink().run("rounds=1", 2, tmp_path)
+    assert (tmp_path / "environment.json").read_text() == "its own"
+    assert not (tmp_path / "logs").exists()
 
 
 def result_in(folder: Path, status: str | None) -> Path:

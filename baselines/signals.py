@@ -1,0 +1,44 @@
+"""Signals: being asked to end is an interruption, which leaves every context in order."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM (a scheduler's) and SIGHUP (a closed terminal's) interrupt as Ctrl-C does.
+
+    A signal that is ignored stays so: after ``nohup``, or in the background of a script.
+    """
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        for number, handler in handlers.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, _interrupt)
+        yield
+    finally:
+        _restore(handlers)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let a second Ctrl-C wait: what ends other programs must not be left half-way."""
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        _restore(handlers)
+
+
+def _restore(handlers: dict[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)

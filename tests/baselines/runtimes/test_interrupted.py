@@ -1,0 +1,84 @@
+"""A run that is asked to end ends soon, says so, and leaves what it has."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from checkout import ROOT
+from runs import launch, metrics_in
+
+from baselines.progress import Progress
+
+pytestmark = pytest.mark.runtime
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_in_process(
+    number: signal.Signals,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(
+        Progress, "show", lambda self, r, metrics: os.kill(os.getpid(), number) if r == 2 else None
+    )
+    before = signal.signal(number, signal.SIG_DFL)  # as in the foreground of a terminal
+    try:
+        assert launch("num_nodes=2", "rounds=500", "model=softmax", f"hydra.run.dir={tmp_path}") == 130
+    finally:
+        signal.signal(number, before)
+    assert capsys.readouterr().err == f"interrupted {number.name}\n"
+    assert json.loads((tmp_path / "environment.json").read_text())["status"] == "interrupted"
+    assert max(metrics_in(tmp_path)["round"]) == 2
+
+
+@pytest.mark.slow
+def test_on_ray_after_a_worker_was_killed(tmp_path: Path) -> None:
+    """The worker comes back: no node is lost but the one that it was working for."""
+    setting = "num_nodes=3 rounds=100000 model=softmax threads=1 runtime=ray runtime.cpus=1 timeout=60"
+    command = [sys.executable, "-m", "baselines.run", *setting.split(), f"hydra.run.dir={tmp_path}"]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    try:
+        before = wait_for(process, tmp_path, rounds=2)
+        (worker,) = workers_of(process.pid)
+        os.kill(worker, signal.SIGKILL)
+        rows = wait_for(process, tmp_path, rounds=max(before["round"]) + 12)
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(timeout=60)
+    finally:
+        process.kill()
+    replies = rows[rows.metric == "replies"].value.tolist()
+    assert min(replies) < 3, "the worker was killed between two messages"
+    assert replies[-5:] == [3.0] * 5
+    assert status == 130, (tmp_path / "log").read_text()
+    assert json.loads((tmp_path / "environment.json").read_text())["status"] == "interrupted"
+
+
+def wait_for(process: subprocess.Popen[bytes], folder: Path, rounds: int) -> pd.DataFrame:
+    """Return the metrics when so many rounds are done."""
+    while process.poll() is None:
+        time.sleep(0.1)
+        rows = metrics_in(folder) if (folder / "metrics.csv").exists() else pd.DataFrame({"round": []})
+        if max(rows["round"], default=0) >= rounds:
+            return rows
+    raise AssertionError((folder / "log").read_text())
+
+
+def workers_of(driver: int) -> list[int]:
+    """Return the processes of a driver's Ray that run ClientApps."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            ours = os.getsid(int(path.parent.name)) == os.getsid(driver)
+            if ours and path.read_bytes().startswith(b"ray::ClientAppActor"):
+                found.append(int(path.parent.name))
+        except OSError:  # it has just ended
+            continue
+    return found
