@@ -15,6 +15,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import (
     HydraException,
     InstantiationException,
@@ -24,7 +25,9 @@ from hydra.errors import (
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]
 
+from . import kinds
 from .errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,13 +50,15 @@ def load(overrides: str) -> DictConfig:
     hydra.clear()
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            asked = _kept(shlex.split(overrides))
+            asked = [_real(override) for override in _kept(shlex.split(overrides))]
             cfg = compose("config", overrides=asked)
             checked = [_must_exist(override, cfg) for override in asked]
             if checked != asked:
                 compose("config", overrides=checked)
     except (HydraException, OmegaConfBaseException) as error:
         raise mistake(error) from error
+    except YAMLError as error:
+        raise unreadable(error) from error
     except ValueError as error:  # strategy=null, or a quote that is not closed
         raise UserError(f"{error}, in: {overrides}") from error
     finally:
@@ -69,6 +74,20 @@ def _kept(overrides: list[str]) -> list[str]:
         if override.startswith("~") and "." not in key:
             raise UserError(f"{override} deletes what every run reads: choose another value, {key}=...")
     return overrides
+
+
+def _real(override: str) -> str:
+    """Refuse what options are made of (``strategy=base``) as an option, and a search path that is none."""
+    key, _, value = override.lstrip("+").partition("=")
+    if (CONF / key).is_dir() and value == "base":
+        raise UserError(f"{override} is what options are made of: choose one of them")
+    if key == "hydra.searchpath":
+        paths: Any = OverridesParser.create().parse_override(override).value()
+        for path in paths if isinstance(paths, list) else [paths]:
+            folder = str(path).removeprefix("file://")
+            if not folder.startswith("pkg://") and not Path(folder).is_dir():
+                raise UserError(f"hydra.searchpath: there is no folder {folder}")
+    return override
 
 
 def _must_exist(override: str, cfg: DictConfig) -> str:
@@ -108,6 +127,11 @@ def mistake(error: Exception) -> UserError:
     return UserError(str(error))
 
 
+def unreadable(error: YAMLError) -> UserError:
+    """Return in one line where a file is not YAML."""
+    return UserError(f"not YAML: {' '.join(str(error).split())}")
+
+
 def _options(missing: str) -> list[str]:
     """Return what there is in the folder of ``conf`` that an option was looked for in."""
     folder = CONF / missing
@@ -135,14 +159,17 @@ def flat(value: Any, prefix: str = "") -> dict[str, str]:
 def _check_ranges(cfg: DictConfig) -> None:
     """Refuse what no part of the experiment would refuse."""
     for key in ("rounds", "num_nodes", "threads", "evaluate_every"):
-        if not isinstance(cfg[key], int) or cfg[key] < 1:
+        if type(cfg[key]) is not int or cfg[key] < 1:
             raise UserError(f"{key}={cfg[key]} is out of range: expected a whole number above 0")
+    for key in ("resume", "debug"):
+        if type(cfg[key]) is not bool:
+            raise UserError(f"{key}={cfg[key]} is out of range: expected true or false")
     fraction, timeout = cfg.node_test_fraction, cfg.timeout
-    if not isinstance(fraction, int | float) or not 0 <= fraction < 1:
+    if type(fraction) not in (int, float) or not 0 <= fraction < 1:
         raise UserError(f"node_test_fraction={fraction} is out of range: expected in [0, 1)")
-    if not isinstance(cfg.seed, int) or cfg.seed < 0:
+    if type(cfg.seed) is not int or cfg.seed < 0:
         raise UserError(f"seed={cfg.seed} is out of range: expected a whole number, 0 or above")
-    if not isinstance(timeout, int | float) or not timeout > 0:
+    if type(timeout) not in (int, float) or not timeout > 0:
         raise UserError(f"timeout={timeout} is out of range: expected seconds, above 0")
     split, _, metric = str(cfg.objective).partition("/")
     if split not in SPLITS or not metric:
@@ -150,7 +177,9 @@ def _check_ranges(cfg: DictConfig) -> None:
 
 
 def build(node: Any, **arguments: Any) -> Any:
-    """Instantiate a configuration node; a value out of range becomes a one-line ``UserError``."""
+    """Instantiate a configuration node; a value out of range, or no class, is a one-line ``UserError``."""
+    for mistaken in kinds.wrong(node):
+        raise UserError(mistaken)
     try:
         return instantiate(node, **arguments, _convert_="all")
     except InstantiationException as error:
@@ -159,7 +188,15 @@ def build(node: Any, **arguments: Any) -> Any:
             if isinstance(cause, ValueError | UserError):
                 raise UserError(str(cause)) from error
             cause = cause.__cause__
-        raise UserError(str(error)) from error
+        first = " ".join(str(error).partition(", set env var")[0].split())
+        raise UserError(f"{first}{_cause(error)}") from error
+
+
+def _cause(error: BaseException) -> str:
+    """Return why, where a class could not be imported."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f": {error} (is its folder on PYTHONPATH?)" if isinstance(error, ImportError) else ""
 
 
 @cache

@@ -19,7 +19,7 @@ from clients.app import load as load_model
 from clients.augment import Augmentation
 from clients.evaluation import correct
 from clients.examples import Transform
-from strategies import SelectiveFedAvg, protocol
+from strategies import Grouped, PseudoGradientStrategy, SelectiveFedAvg, protocol
 from strategies.seeding import Purpose, generator, torch_seed
 
 from . import arithmetic, config
@@ -129,6 +129,9 @@ class Experiment:
     def strategy(self) -> Strategy:
         """Return a fresh strategy."""
         strategy: Strategy = config.build(self.cfg.strategy)
+        inner = strategy.inner if isinstance(strategy, Grouped) else strategy
+        if isinstance(inner, PseudoGradientStrategy):  # a run without any step has failed, if short
+            inner.max_failed_rounds = min(inner.max_failed_rounds, self.cfg.rounds)
         if isinstance(strategy, SelectiveFedAvg) and len(self.validation_rows):
             strategy.right_on = self.right_on
         return strategy

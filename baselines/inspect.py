@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.table import Table
 
 from clients import Classification, LeastSquares, Task
 
@@ -59,7 +60,7 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
     counts = partition_view.count(this.partitions, data.train_targets.numpy(), classes)
     name = this.cfg.partitioner._target_.rpartition(".")[2]
     title = f"{name}, {len(counts)} nodes, seed {this.cfg.seed}: examples by label"
-    console.print(partition_view.table(counts, [len(test) for _, test in this.partitions], title))
+    _print_whole(console, partition_view.table(counts, [len(test) for _, test in this.partitions], title))
     sizes = counts.sum(1)
     console.print(f"examples per node: {sizes.min()} to {sizes.max()}, mean {sizes.mean():.1f}")
     judged = this.test_examples.index
@@ -91,7 +92,7 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
             "choose another model or dataset"
         ) from error
     title = f"{type(model).__name__} on inputs of shape {tuple(shape)}, per example"
-    console.print(model_view.table(layers, title))
+    _print_whole(console, model_view.table(layers, title))
     memory = model_cost.step_memory(this.model(), *batch, task, training)
     seconds = model_cost.step_seconds(model, *batch, task, training)
     held = ", ".join(f"{part} {amount / 1e6:.3g}" for part, amount in memory.items())
@@ -100,6 +101,12 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
     console.print(f"  time {seconds * 1e3:.3g} ms, {size / seconds:,.0f} examples a second")
     if rows := model_view.printed(name):
         console.print(model_view.beside(layers, rows))
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Print a table as wide as it is: a narrow terminal breaks its lines, and leaves no digit out."""
+    wide = console.options.update(width=10_000)
+    console.print(table, width=max(console.width, console.measure(table, options=wide).maximum), crop=False)
 
 
 def _classes(this: Experiment) -> int:

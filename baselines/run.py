@@ -24,6 +24,7 @@ from hydra.types import RunMode
 from hydra.utils import to_absolute_path
 from omegaconf import DictConfig
 from rich.console import Console
+from yaml import YAMLError  # type: ignore[import-untyped]
 
 from strategies import TooManyFailedRounds
 
@@ -50,7 +51,7 @@ def _job(cfg: DictConfig) -> float | None:
         _run(overrides, folder)
         return results.objective(folder, cfg.objective)
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
-        if cfg.debug:
+        if cfg.debug is True:  # a word is a mistake, and told like any other
             traceback.print_exc()
         _say_error(error)
         status = 2 if isinstance(error, UserError) else 1
@@ -111,6 +112,9 @@ def main() -> int:
         return failed.status
     except HydraException as error:
         _say_error(config.mistake(error))
+        return 2
+    except YAMLError as error:
+        _say_error(config.unreadable(error))
         return 2
     except OSError as error:
         _say_error(UserError(f"{error}: set hydra.run.dir, or of a sweep hydra.sweep.dir and .subdir"))

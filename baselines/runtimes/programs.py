@@ -1,7 +1,6 @@
 """Programs: other programs that run beside this one, and are gone when it is done with them."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -13,9 +12,10 @@ from pathlib import Path
 from baselines import signals
 from baselines.errors import RunFailed
 
+from . import guardian
+
 HOST = "127.0.0.1"
-MARK = "FLORILEGIUM_PROGRAMS"  # the environment variable by which programs and their children are known
-PATIENCE = 15.0  # seconds that programs have to end by themselves
+PATIENCE = guardian.PATIENCE
 
 
 class Programs:
@@ -23,6 +23,7 @@ class Programs:
 
     A program's own children end with it, those too that it set free: all of them carry a mark in their
     environment (looked for on Linux; elsewhere a program has to end its own children, as Flower's do).
+    After SIGKILL it is the guardian that ends them.
 
     Parameters
     ----------
@@ -33,7 +34,7 @@ class Programs:
 
     def __init__(self, directory: Path, environment: dict[str, str], logs: Path) -> None:
         self.directory = directory
-        self.environment = environment | {MARK: str(directory)}
+        self.environment = environment | {guardian.MARK: str(directory)}
         self.logs = logs
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -76,6 +77,11 @@ class Programs:
         """From now on SIGTERM and SIGHUP interrupt as Ctrl-C does, so that the context is left."""
         self._interruptible = signals.interruptible()
         self._interruptible.__enter__()
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-I", guardian.__file__, str(self.directory)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,6 +90,7 @@ class Programs:
             with signals.uninterrupted():
                 self._end(signal.SIGTERM, PATIENCE)
                 self._end(signal.SIGKILL, PATIENCE)
+                self._guardian.communicate()  # it sees the end of its input, and nobody to end
         finally:
             self._interruptible.__exit__(None, None, None)
 
@@ -99,7 +106,6 @@ class Programs:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C on the terminal reaches this process alone
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
 
     def _end(self, number: signal.Signals, patience: float) -> None:
@@ -114,17 +120,4 @@ class Programs:
     def _alive(self) -> set[int]:
         """Return the process ids of the programs and of every process that carries their mark."""
         alive = {process.pid for process in self._processes.values() if process.poll() is None}
-        mark = f"{MARK}={self.directory}".encode()
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):  # it has just ended, or is not ours
-                if mark in path.read_bytes().split(b"\0"):
-                    alive.add(int(path.parent.name))
-        return alive
-
-
-def _end_with_parent() -> None:
-    """Let this process get SIGTERM when its parent is gone, killed with SIGKILL, say."""
-    _C.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-
-
-_C = ctypes.CDLL(None)  # loaded here: between fork and exec is no time for it
+        return alive | guardian.marked(str(self.directory))

@@ -183,11 +183,19 @@ def test_a_late_reply_is_left_out(
 
 
 def test_below_min_replies_the_model_stays(tmp_path: Path) -> None:
-    rows = played(f"{SETTING} min_replies=4", tmp_path, spoiling(fail))
+    fails = iter([True, True, False])
+
+    def fail_twice(reply: Message) -> None:
+        if next(fails):
+            fail(reply)
+
+    rows = played(f"{SETTING} rounds=3 min_replies=4", tmp_path, spoiling(fail_twice))
     losses = curve(rows, "test", "loss")
-    assert len(losses) == 3
-    assert len(set(losses)) == 1
-    assert set(rows[rows.split == "train"].metric) == {"replies", "failed"}
+    assert len(losses) == 4
+    assert len(set(losses[:3])) == 1
+    assert losses[3] < losses[2]
+    lost = (rows.split == "train") & (rows["round"] < 3)
+    assert set(rows[lost].metric) == {"replies", "failed"}
 
 
 def test_too_many_failed_rounds_end_the_run_with_everything_on_disk(tmp_path: Path) -> None:

@@ -36,8 +36,8 @@ ONE_LINE = {
     "num_nodes=0": "num_nodes=0 is out of range: expected a whole number above 0",
     "nodes_per_round=11": "nodes_per_round=11 is out of range: expected at most num_nodes=10",
     "nodes_per_round=0": "nodes_per_round=0 is out of range: expected a whole number above 0, or null",
-    "nodes_per_round=2.5": "nodes_per_round=2.5 is out of range: expected a whole number above 0, or null",
-    "nodes_per_round=few": "nodes_per_round=few is out of range: expected a whole number above 0, or null",
+    "nodes_per_round=2.5": "nodes_per_round=2.5 is out of range: expected a whole number or null",
+    "nodes_per_round=few": "nodes_per_round=few is out of range: expected a whole number or null",
     "min_replies=11": "min_replies=11 is out of range: expected at most 10",
     "max_failed_rounds=0": "max_failed_rounds=0 is out of range: expected a whole number above 0",
     "strategy=fedexp step_size.epsilon=-1": "step_size.epsilon=-1 is out of range: expected 0 or above",
@@ -253,7 +253,7 @@ def test_a_full_disk_takes_nothing_that_was_written(tmp_path: Path) -> None:
         [sys.executable, "-c", program], cwd=config.ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == "error: [Errno 27] File too large\n"
+    assert done.stderr.splitlines()[-1] == "error: [Errno 27] File too large"
     assert set(metrics_in(tmp_path)["round"]) == {0, 1, 2}
     assert '"status": "failed: [Errno 27] File too large' in (tmp_path / "environment.json").read_text()
 

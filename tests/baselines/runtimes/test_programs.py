@@ -101,21 +101,20 @@ def handled() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-CHILD = "import os; print(os.getpid(), flush=True); " + SLEEP
 PARENT = f"""
 import os, pathlib, sys, time
 from baselines.runtimes.programs import Programs
 home = pathlib.Path(sys.argv[1])
 with Programs(home, dict(os.environ), home) as programs:
-    programs.start("child", [sys.executable, "-c", {CHILD!r}])
+    programs.start("family", [sys.executable, "-c", {FAMILY!r}])
     time.sleep(600)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")
-def test_programs_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+@needs_proc
+def test_programs_and_their_children_end_after_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen([*python(PARENT), str(tmp_path)], cwd=ROOT)
-    child = int(first_line(tmp_path / "child.log"))
+    child = int(first_line(tmp_path / "family.log"))
     assert runs(child)
     parent.kill()
     parent.wait()
