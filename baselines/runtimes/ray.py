@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class Ray:
 
         logging.getLogger("flwr").setLevel(logging.WARNING)
         logging.getLogger("ray._private.worker").setLevel(logging.ERROR)  # it warns that signals are ours
+        warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
         init: dict[str, Any] = {"address": self.address} if self.address else {}
         if self.cpus:
             init["num_cpus"] = self.cpus
