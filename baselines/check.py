@@ -39,13 +39,16 @@ def check(this: Experiment) -> None:
     except ValueError as error:
         raise UserError(str(error)) from error
     _ = this.training, this.partitions
+    _check_model(this)
+
+
+def _check_model(this: Experiment) -> None:
+    """Let the model see two examples, and the task what it says of them."""
     model = this.node_model.eval()
     try:
         inputs, targets = this.test_examples.batch(slice(0, 2), this.device)
     except RuntimeError as error:  # a mean for two channels where there is one
-        raise UserError(
-            f"the data set's transform does not take its inputs ({error}): correct it"
-        ) from error
+        raise UserError(f"the data set's transform does not take its inputs: {error}") from error
     try:
         with torch.no_grad():
             outputs = model(inputs)
@@ -83,6 +86,8 @@ def _check_labels(this: Experiment, classes: int) -> None:
     """Refuse labels that a model's ``classes`` outputs do not stand for."""
     for name in ("train_targets", "test_targets"):
         labels = getattr(this.dataset, name)
+        if len(labels) == 0:
+            raise UserError(f"{name} are empty: correct the data set")
         low, high = int(labels.min()), int(labels.max())
         if labels.dtype != torch.int64 or low < 0 or high >= classes:
             raise UserError(

@@ -87,9 +87,8 @@ class RunFolder:
             self._resumed = (*saved.resumed, saved.server_round) if saved else ()
             environment = _environment(self.this) | {"resumed": list(self._resumed)}
             status = "interrupted"
-            self._save(
-                environment | {"status": "running"}
-            )  # first: an earlier run's "finished" would outlive it
+            # Before anything is touched: an earlier run's "finished" would outlive a kill.
+            self._save(environment | {"status": "running"})
             try:
                 self._lay_out(saved)
                 yield
