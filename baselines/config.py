@@ -178,7 +178,7 @@ def _check_ranges(cfg: DictConfig) -> None:
 
 def build(node: Any, **arguments: Any) -> Any:
     """Instantiate a configuration node; a value out of range, or no class, is a one-line ``UserError``."""
-    for mistaken in kinds.wrong(node):
+    for mistaken in kinds.wrong(node, given=set(arguments)):
         raise UserError(mistaken)
     try:
         return instantiate(node, **arguments, _convert_="all")

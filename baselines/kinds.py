@@ -3,7 +3,7 @@
 Python takes ``flase`` for true, and compares a word with a number in an error that names neither.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from importlib import import_module
 from inspect import signature
@@ -16,8 +16,11 @@ NUMBERS = {bool: "true or false", int: "a whole number", float: "a number"}
 OURS = ("strategies.", "clients.", "baselines.")
 
 
-def wrong(node: Any) -> Iterator[str]:
-    """Yield, for each setting of a part and of the parts in it that is of another kind, what is wrong."""
+def wrong(node: Any, given: Collection[str] = ()) -> Iterator[str]:
+    """Yield, for each setting of a part and of the parts in it that is of another kind, what is wrong.
+
+    ``given`` are the part's arguments that something else than its settings decides.
+    """
     if isinstance(node, ListConfig):
         for item in node:
             yield from wrong(item)
@@ -25,7 +28,7 @@ def wrong(node: Any) -> Iterator[str]:
         return
     expected = _kinds(str(node.get("_target_")))
     for key in node:
-        if OmegaConf.is_missing(node, key):
+        if OmegaConf.is_missing(node, key) or key in given:
             continue
         value = node[key]
         if isinstance(value, DictConfig | ListConfig):

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 from checkout import ROOT
+from runs import METRICS
 
 from baselines import compare, results
 from baselines.errors import UserError
@@ -97,8 +98,8 @@ def test_the_best_of_a_sweep_come_first() -> None:
 
 def frame(runs: list[tuple[int, float, float]]) -> pd.DataFrame:
     rows = [
-        {"round": r, "split": "test", "metric": "accuracy", "value": value, "seed": seed}
+        (r, "test", "global", "accuracy", value, seed)
         for seed, *values in runs
         for r, value in enumerate(values)
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=METRICS)
