@@ -22,6 +22,7 @@ from clients import Classification, LeastSquares, Task
 from . import figures, model_cost, model_view, partition_view
 from .errors import UserError
 from .experiment import Experiment
+from .summary import width_of
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -60,7 +61,11 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
     counts = partition_view.count(this.partitions, data.train_targets.numpy(), classes)
     name = this.cfg.partitioner._target_.rpartition(".")[2]
     title = f"{name}, {len(counts)} nodes, seed {this.cfg.seed}: examples by label"
-    _print_whole(console, partition_view.table(counts, [len(test) for _, test in this.partitions], title))
+    tests = [len(test) for _, test in this.partitions]
+    table = partition_view.table(counts, tests, title)
+    if width_of(table, console) > console.width:
+        table = partition_view.table(counts, tests, title, many_labels=0)
+    _print_whole(console, table)
     sizes = counts.sum(1)
     console.print(f"examples per node: {sizes.min()} to {sizes.max()}, mean {sizes.mean():.1f}")
     judged = this.test_examples.index
@@ -105,8 +110,8 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
 
 def _print_whole(console: Console, table: Table) -> None:
     """Print a table as wide as it is: a narrow terminal breaks its lines, and leaves no digit out."""
-    wide = console.options.update(width=10_000)
-    console.print(table, width=max(console.width, console.measure(table, options=wide).maximum), crop=False)
+    console.width = max(console.width, width_of(table, console))
+    console.print(table)
 
 
 def _classes(this: Experiment) -> int:

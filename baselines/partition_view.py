@@ -11,7 +11,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 MANY_NODES = 40  # of more nodes the table shows the first and the last
-MANY_LABELS = 12  # of more labels the table shows the most frequent
+MANY_LABELS = 12  # so many have a column each
 
 
 def count(partitions: list[tuple[np.ndarray, np.ndarray]], labels: np.ndarray, classes: int) -> np.ndarray:
@@ -19,13 +19,14 @@ def count(partitions: list[tuple[np.ndarray, np.ndarray]], labels: np.ndarray, c
     return np.stack([np.bincount(labels[np.concatenate(both)], minlength=classes) for both in partitions])
 
 
-def table(counts: np.ndarray, tests: list[int], title: str) -> Table:
+def table(counts: np.ndarray, tests: list[int], title: str, many_labels: int = MANY_LABELS) -> Table:
     """Return the counts as a table, with each node's sum and the share of its most frequent label.
 
-    ``tests`` says how many of a node's examples it keeps for testing.
+    ``tests`` says how many of a node's examples it keeps for testing; of more labels than ``many_labels``
+    the table has the most frequent ones.
     """
     nodes, classes = counts.shape
-    by_label = classes <= MANY_LABELS
+    by_label = classes <= many_labels
     middle = [str(label) for label in range(classes)] if by_label else ["labels", "most frequent"]
     out = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("node", *middle, "all", "test", "top"):

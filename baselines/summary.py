@@ -58,7 +58,7 @@ def markdown(table: pd.DataFrame) -> str:
 
 def show(table: pd.DataFrame, console: Console) -> None:
     """Print the table; where the settings' names leave it no room, they are numbered and follow below."""
-    if _width(_terminal(table), console) <= console.width:
+    if width_of(_terminal(table), console) <= console.width:
         console.print(_terminal(table))
         return
     numbers = [str(place + 1) for place in range(len(table))]
@@ -77,7 +77,7 @@ def _terminal(table: pd.DataFrame) -> Table:
     return out
 
 
-def _width(table: Table, console: Console) -> int:
+def width_of(table: Table, console: Console) -> int:
     """Return how wide it would be with nothing wrapped."""
     return console.measure(table, options=console.options.update(width=10_000)).maximum
 

@@ -2,12 +2,14 @@
 
 import csv
 import re
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
 from baselines import config, inspect, model_cost
 from baselines.experiment import Experiment
@@ -182,3 +184,15 @@ def test_models_without_printed_figures_have_none_beside(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert "printed" not in show(capsys, tmp_path, "model=softmax")
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_digit_is_cut_off_on_a_narrow_terminal(width: int, tmp_path: Path) -> None:
+    written = StringIO()
+    for setting in ("partitioner=dominant_labels num_nodes=10", "model=resnet18_gn"):
+        console = Console(file=written, width=width)
+        this = Experiment(f"dataset=digits {setting}")
+        inspect.show_partition(this, tmp_path / "figure.png", console)
+        inspect.show_model(this, "", console)
+    assert "…" not in written.getvalue()
+    assert "MACs backward" in written.getvalue()
