@@ -10,7 +10,7 @@ from strategies import Grouped, PseudoGradientStrategy, Scaffold, SelectiveFedAv
 
 from . import config
 from .errors import UserError
-from .experiment import Experiment
+from .experiment import Experiment, inner_of
 
 OF_OURS = ("weighting", "mask", "step_size", "server_optimizer", "nodes_per_round", "min_replies")
 
@@ -33,7 +33,7 @@ def check(this: Experiment) -> None:
             strategy.check(this.initial_arrays())
         else:
             _check_foreign(this, strategy)
-        inner = strategy.inner if isinstance(strategy, Grouped) else strategy
+        inner = inner_of(strategy)
         if isinstance(inner, Scaffold) and inner.option == 2:
             gradient_weight(this.training, steps=1)
     except ValueError as error:

@@ -21,7 +21,7 @@ from flwr.serverapp import Grid
 from strategies import Grouped, PseudoGradientStrategy, Scaffold
 
 from .errors import UserError
-from .experiment import Experiment
+from .experiment import Experiment, inner_of
 from .identity import identity
 from .packing import packed, unpacked
 
@@ -219,6 +219,4 @@ def _another(path: Path) -> str:
 
 def _nodes_remember(this: Experiment) -> bool:
     """Say whether the nodes keep anything from round to round."""
-    strategy = this.strategy()
-    inner = strategy.inner if isinstance(strategy, Grouped) else strategy
-    return isinstance(inner, Scaffold) or this.training.keep_optimizer
+    return isinstance(inner_of(this.strategy()), Scaffold) or this.training.keep_optimizer

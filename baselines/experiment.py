@@ -28,6 +28,11 @@ from .errors import UserError
 from .partitioners import Partitioner, split_node
 
 
+def inner_of(strategy: Strategy) -> Strategy:
+    """Return the strategy that takes the steps: of a grouped one, each group's."""
+    return strategy.inner if isinstance(strategy, Grouped) else strategy
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One seed of one setting, as named by an override string."""
@@ -129,7 +134,7 @@ class Experiment:
     def strategy(self) -> Strategy:
         """Return a fresh strategy."""
         strategy: Strategy = config.build(self.cfg.strategy)
-        inner = strategy.inner if isinstance(strategy, Grouped) else strategy
+        inner = inner_of(strategy)
         if isinstance(inner, PseudoGradientStrategy):  # a run without any step has failed, if short
             inner.max_failed_rounds = min(inner.max_failed_rounds, self.cfg.rounds)
         if isinstance(strategy, SelectiveFedAvg) and len(self.validation_rows):

@@ -77,7 +77,8 @@ class Rounds:
             self.folder.write(server_round, "test", name, results[-1])
         if len(judged) == 1:
             return results[0]
-        weights = [self._weight(name) for name in judged]
+        assert isinstance(self.strategy, Grouped)
+        weights = [self.strategy.weight(name) for name in judged]
         mean = {metric: fmean((r[metric] for r in results), weights) for metric in results[0]}
         self.folder.write(server_round, "test", OWN_GROUP, mean)
         return mean
@@ -105,9 +106,6 @@ class Rounds:
         if isinstance(self.strategy, PseudoGradientStrategy | Grouped):
             return self.strategy.models(self.arrays)
         return {"global": self.arrays}
-
-    def _weight(self, name: str) -> int:
-        return self.strategy.weight(name) if isinstance(self.strategy, Grouped) else 1
 
     def _test_on_nodes(self, server_round: int) -> None:
         requests = self.strategy.configure_evaluate(server_round, self.arrays, ConfigRecord(), self.grid)

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 MARK = "FLORILEGIUM_PROGRAMS"  # the environment variable by which programs and their children are known
@@ -26,16 +27,21 @@ def marked(value: str) -> set[int]:
     return found
 
 
-def main(value: str) -> None:
-    """Wait for the other end of the pipe to be gone; end all who carry the mark: ask first, then insist."""
-    sys.stdin.buffer.read()
+def end(alive: Callable[[], set[int]], patience: float) -> None:
+    """End all processes that live: ask first, insist after ``patience`` seconds, and wait as long again."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in marked(value):
+        for pid in alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        deadline = time.monotonic() + PATIENCE
-        while marked(value) and time.monotonic() < deadline:
+        deadline = time.monotonic() + patience
+        while alive() and time.monotonic() < deadline:
             time.sleep(0.1)
+
+
+def main(value: str) -> None:
+    """Wait for the other end of the pipe to be gone; end all who carry the mark."""
+    sys.stdin.buffer.read()
+    end(lambda: marked(value), PATIENCE)
 
 
 if __name__ == "__main__":

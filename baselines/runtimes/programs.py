@@ -1,8 +1,6 @@
 """Programs: other programs that run beside this one, and are gone when it is done with them."""
 
 import contextlib
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -85,11 +83,10 @@ class Programs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End every program: ask first, then insist."""
+        """End every program."""
         try:
             with signals.uninterrupted():
-                self._end(signal.SIGTERM, PATIENCE)
-                self._end(signal.SIGKILL, PATIENCE)
+                guardian.end(self._alive, PATIENCE)
                 self._guardian.communicate()  # it sees the end of its input, and nobody to end
         finally:
             self._interruptible.__exit__(None, None, None)
@@ -107,15 +104,6 @@ class Programs:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C on the terminal reaches this process alone
         )
-
-    def _end(self, number: signal.Signals, patience: float) -> None:
-        """Send a signal to all that live; return when none does, or after ``patience`` seconds."""
-        for pid in self._alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        deadline = time.monotonic() + patience
-        while self._alive() and time.monotonic() < deadline:
-            time.sleep(0.1)
 
     def _alive(self) -> set[int]:
         """Return the process ids of the programs and of every process that carries their mark."""

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from baselines import checkpoint, results
 from baselines.errors import UserError
 from baselines.experiment import Experiment
 
+Damage = Callable[[Path], object]
 SETTING = "num_nodes=2 rounds=4 model=softmax checkpoint_every=2"
 
 
@@ -54,7 +56,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_checkpoint_is_told_in_one_line(damage: checkpoint.Any, folder: Path) -> None:
+def test_a_damaged_checkpoint_is_told_in_one_line(damage: Damage, folder: Path) -> None:
     unfinished(folder)
     damage(folder / checkpoint.LATEST)
     with pytest.raises(UserError, match=r"latest\.pt is damaged: start again with resume=false"):
@@ -77,7 +79,7 @@ def zeroed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [without_rows, zeroed, os.remove])
-def test_lost_rows_are_noticed(damage: checkpoint.Any, folder: Path) -> None:
+def test_lost_rows_are_noticed(damage: Damage, folder: Path) -> None:
     unfinished(folder)
     damage(folder / "metrics.csv")
     with pytest.raises(UserError, match="lost rows since the checkpoint"):
@@ -85,7 +87,7 @@ def test_lost_rows_are_noticed(damage: checkpoint.Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [without_rows, os.remove])
-def test_a_finished_run_without_its_rows_is_none(damage: checkpoint.Any, whole: Path, folder: Path) -> None:
+def test_a_finished_run_without_its_rows_is_none(damage: Damage, whole: Path, folder: Path) -> None:
     damage(folder / "metrics.csv")
     assert not checkpoint.finished(Experiment(SETTING), folder)
     (folder / checkpoint.LATEST).unlink()

@@ -61,8 +61,8 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_is_told_in_one_line(
     overrides: str, told: str, options: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    own = ["--config-dir", str(options)] if "strategy=foreign" in overrides else []
-    own = ["--config-dir", str(options)] if "strategy=unreadable" in overrides else own
+    theirs = {"strategy=foreign", "strategy=unreadable"} & set(overrides.split())
+    own = ["--config-dir", str(options)] if theirs else []
     assert launch(*own, *overrides.split(), f"hydra.run.dir={tmp_path / 'run'}") == 2
     err = capfd.readouterr().err.splitlines()
     assert len(err) == 1 or "hydra.searchpath" in overrides  # there Hydra says so, too
