@@ -14,7 +14,7 @@ COLUMNS = (
     *("workload", "subject", "quantity", "unit", "median", "low", "high", "repeats"),
     *("beside", "ratio", "ratio_low", "ratio_high", "at_most", "met"),
 )
-HEADINGS = ("workload", "subject", "quantity", "median (spread)", "beside", "ratio (spread)", "goal", "met")
+HEADINGS = ("workload", "contender", "quantity", "median (spread)", "beside others (spread)", "goal")
 UNITS = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
     "B": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
@@ -59,15 +59,34 @@ class Row:
         subject = (self.workload, self.subject, self.quantity, self.unit)
         return (*subject, value.median, value.low, value.high, value.count, self.beside, *ratios, *goal)
 
-    def cells(self) -> tuple[str, ...]:
-        """Return the row as a person reads it."""
-        goal = ""
-        if self.at_most is not None:
-            goal = "≤ " + (f"{self.at_most:.3g}x" if self.ratio else _short(self.at_most, self.unit))
-        met = {None: "", True: "met", False: "not met"}[self.met]
-        quotient = f"{_spread(self.ratio, 'x')}" if self.ratio else ""
-        value = _spread(self.value, self.unit)
-        return (self.workload, self.subject, self.quantity, value, self.beside, quotient, goal, met)
+    @property
+    def beside_text(self) -> str:
+        """Whom it stands beside, as a person reads it; empty for a row without."""
+        return f"{_spread(self.ratio, 'x')} {self.beside}" if self.ratio else ""
+
+    @property
+    def goal_text(self) -> str:
+        """The goal and whether it is met; empty without one."""
+        if self.at_most is None:
+            return ""
+        limit = f"{self.at_most:.3g}x {self.beside}" if self.ratio else _short(self.at_most, self.unit)
+        return f"≤ {limit}: {'met' if self.met else 'not met'}"
+
+
+def lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return, as a person reads them, a line for each contender's quantity with all that it stands beside."""
+    found: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.workload, row.subject, row.quantity), []).append(row)
+    return [
+        (
+            *named,
+            _spread(own[0].value, own[0].unit),
+            "; ".join(filter(None, (row.beside_text for row in own))),
+            "; ".join(dict.fromkeys(filter(None, (row.goal_text for row in own)))),
+        )
+        for named, own in found.items()
+    ]
 
 
 def compared(
@@ -95,8 +114,8 @@ def terminal(rows: Sequence[Row]) -> Table:
     out = Table(title="benchmarks: medians (least to greatest)")
     for heading in HEADINGS:
         out.add_column(heading, justify="right" if "spread" in heading else "left")
-    for row in rows:
-        out.add_row(*row.cells(), style="red" if row.met is False else None)
+    for line in lines(rows):
+        out.add_row(*line, style="red" if "not met" in line[-1] else None)
     return out
 
 
@@ -105,8 +124,8 @@ def write(rows: Sequence[Row], machine: dict[str, object], folder: Path) -> None
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "benchmarks.csv", "w", newline="") as file:
         csv.writer(file).writerows([COLUMNS, *(row.record() for row in rows)])
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells() for row in rows)]
-    table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    cells = [HEADINGS, ("---",) * len(HEADINGS), *lines(rows)]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in cells)
     described = "".join(f"- {key}: {_plain(value)}\n" for key, value in machine.items())
     (folder / "benchmarks.md").write_text(f"{table}\n{described}")
 

@@ -28,7 +28,7 @@ from baselines.cells import PaperTable
 from baselines.errors import UserError
 from baselines.results import LOCK
 
-from . import collect, numbers, overview, report
+from . import collect, numbers, overview, report, scoreboard
 from .display import Display
 from .estimate import Calibration, told
 from .plan import SCALES, Trial, plan, select, table_of
@@ -105,6 +105,8 @@ def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path,
         results = numbers.ours(found)
         page = report.write(table, found, folder)
         drawn = picture.draw(table, results, collect.read(folder / f"{table.name}_curves.csv"), folder)
+    if folder == cells.PAPERS / table.paper / "ours":
+        scoreboard.write([table.paper])
     out.print(f"{len(results)} of {len(table.cells())} cells: {page}")
     if drawn:
         out.print(f"figure: {drawn}")

@@ -24,6 +24,7 @@ class Comparison:
     ours : the same with us; None where one has not been run, or they were run in different settings
     spread : sqrt(s_A^2 + s_B^2) over the seeds; None with a single seed of either
     departs : whether ours were run in another setting than the paper's
+    seeds : on how many seeds the one of the two with fewer stands; 0 where one has not been run
     """
 
     keys: dict[str, str]
@@ -31,6 +32,7 @@ class Comparison:
     ours: float | None
     spread: float | None
     departs: bool = False
+    seeds: int = 0
 
     @property
     def verdict(self) -> str:
@@ -70,4 +72,5 @@ def _compared(
     if a is None or b is None or a.changes != b.changes:
         return Comparison(keys, paper, None, None)
     spread = None if a.spread is None or b.spread is None else math.hypot(a.spread, b.spread)
-    return Comparison(keys, paper, sign * (a.mean - b.mean), spread, bool(a.changes))
+    seeds = min(len(a.values), len(b.values))
+    return Comparison(keys, paper, sign * (a.mean - b.mean), spread, bool(a.changes), seeds)

@@ -1,4 +1,4 @@
-"""What can be reproduced: the papers' tables, and how many of their cells have a number of ours."""
+"""What can be reproduced: the papers' tables, how many of their cells have a number of ours, what holds."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from rich.table import Table
 from baselines import cells
 from baselines.cells import PaperTable
 
-from . import collect, numbers
+from . import collect, numbers, scoreboard
 
 
 def show(papers: Sequence[str], out: Console) -> None:
-    """Print a line for each table of these papers.
+    """Print a line for each table of these papers, and one for each of their claims.
 
     Raises
     ------
@@ -29,6 +29,10 @@ def show(papers: Sequence[str], out: Console) -> None:
     for names, counted in counts.items():
         view.add_row(*names, *map(str, counted))
     out.print(view)
+    for paper in papers:
+        out.print(f"  {paper}")
+        for claim in scoreboard.claims(paper):
+            out.print(f"    {scoreboard.line(claim)}", soft_wrap=True)
 
 
 def _counts(table: PaperTable) -> tuple[int, int, int]:

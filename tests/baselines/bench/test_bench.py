@@ -59,7 +59,8 @@ def test_a_workload_gives_finite_positive_numbers(workload: Workload, tmp_path: 
     assert any(row["beside"] for row in rows)
     assert {row["met"] for row in rows} & {"yes", "no"}
     text = (tmp_path / "benchmarks.md").read_text()
-    assert text.count(f"| {workload.name} |") == len(rows)
+    contenders = {(row["subject"], row["quantity"]) for row in rows}
+    assert text.count(f"| {workload.name} |") == len(contenders)  # a line each
     assert "- processor: " in text
 
 

@@ -1,0 +1,137 @@
+"""The scoreboard: each claim of each paper, whether ours agrees, and on how many seeds.
+
+It is generated, never typed: a table on the front page, and a line for each claim at the top of a paper's page.
+A claim that several tables of a paper test stands there once, with all of its pairs of cells.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from baselines import cells
+
+from . import collect, numbers
+from .findings import Comparison, comparisons
+
+REDUCED = " (in a reduced setting)"
+MARKED = re.compile(r"(<!-- claims: generated -->\n).*?(<!-- end -->)", re.S)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A paper's claim with every pair of cells that tests it.
+
+    Parameters
+    ----------
+    paper, text : whose it is, and what it says
+    tables : the tables and figures that test it
+    pairs : the comparisons at the paper's own setting, or all of them at a reduced one
+    reduced : which of the two
+    """
+
+    paper: str
+    text: str
+    tables: tuple[str, ...]
+    pairs: tuple[Comparison, ...]
+    reduced: bool = False
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many pairs have each verdict; one that was run in a reduced setting alone is missing."""
+        verdicts = ("missing" if pair.departs and not self.reduced else pair.verdict for pair in self.pairs)
+        counted = Counter(verdicts)
+        return {verdict: counted[verdict] for verdict in ("agrees", "disagrees", "cannot tell", "missing")}
+
+    @property
+    def verdict(self) -> str:
+        """All pairs in one word."""
+        counts = self.counts
+        if counts["agrees"] and counts["disagrees"]:
+            return "mixed"
+        return next((verdict for verdict, count in counts.items() if count), "missing")
+
+    @property
+    def seeds(self) -> str:
+        """On how many seeds the pairs that were run stand: the fewest and the most."""
+        counts = [pair.seeds for pair in self.pairs if pair.seeds and pair.departs == self.reduced]
+        return " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
+
+
+def claims(paper: str) -> list[Claim]:
+    """Return a paper's claims in the order of its tables; what was run in a reduced setting apart."""
+    found: dict[str, tuple[list[str], list[Comparison]]] = {}
+    for name, table in cells.tables(paper).items():
+        rows = collect.read(cells.PAPERS / paper / "ours" / f"{name}.csv")
+        results = numbers.ours(numbers.settings(table, rows, {}))
+        for finding in table.findings:
+            tables, pairs = found.setdefault(finding["text"], ([], []))
+            tables.append(name)
+            pairs += comparisons(table, finding, results)
+    return [
+        claim for text, (tables, pairs) in found.items() for claim in _apart(paper, text, tables, pairs)
+    ]
+
+
+def _apart(paper: str, text: str, tables: Sequence[str], pairs: Sequence[Comparison]) -> Iterator[Claim]:
+    yield Claim(paper, text, tuple(tables), tuple(pairs))
+    if departing := tuple(pair for pair in pairs if pair.departs):
+        yield Claim(paper, text + REDUCED, tuple(tables), departing, reduced=True)
+
+
+def line(claim: Claim) -> str:
+    """Return a claim with its verdict and what that stands on, as a sentence."""
+    counts, run = claim.counts, len(claim.pairs) - claim.counts["missing"]
+    if not run:
+        return f"{claim.text}: not run"
+    shown = [f"{word} in {count}" for word, count in counts.items() if count and word != "missing"]
+    seeds = f"{claim.seeds} seed{'s' * (claim.seeds != '1')}"
+    rest = f", {counts['missing']} not run" if counts["missing"] else ""
+    verdict = f"{claim.verdict}: " if claim.verdict == "mixed" else ""
+    return f"{claim.text}: {verdict}{', '.join(shown)} of {run} pair{'s' * (run > 1)} ({seeds}{rest})"
+
+
+def front(papers: Sequence[str]) -> str:
+    """Return the table of the front page in Markdown."""
+    lines = ["| claim | agrees | disagrees | cannot tell | not run | seeds |", "| --- |" + " ---: |" * 5]
+    for paper in papers:
+        page = f"baselines/papers/{paper}/README.md"
+        lines.append(f"| **[{_title(paper)}]({page})** | | | | | |")
+        for claim in claims(paper):
+            cells_ = [str(count or "") for count in claim.counts.values()]
+            lines.append(f"| {claim.text} | {' | '.join(cells_)} | {claim.seeds} |")
+    return "\n".join(lines)
+
+
+def page(paper: str) -> str:
+    """Return the lines of a paper's page in Markdown, each with the tables that it comes from."""
+    return "\n".join(f"* {line(claim)}; {_links(claim)}." for claim in claims(paper))
+
+
+def _links(claim: Claim) -> str:
+    folder = cells.PAPERS / claim.paper / "ours"
+    known = (f"[{name}](ours/{name}.md)" for name in claim.tables if (folder / f"{name}.md").exists())
+    return ", ".join(known) or "no table yet"
+
+
+def _title(paper: str) -> str:
+    """Return the first heading of a paper's page."""
+    return (cells.PAPERS / paper / "README.md").read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+
+
+def write(papers: Sequence[str]) -> None:
+    """Renew the papers' pages and the front page, where there is one (a wheel has none)."""
+    for paper in papers:
+        renew(cells.PAPERS / paper / "README.md", page(paper))
+    front_page = cells.PAPERS.parents[1] / "README.md"
+    if front_page.exists():
+        renew(front_page, front(cells.papers()))
+
+
+def renew(path: Path, content: str) -> None:
+    """Put ``content`` between the file's two marks; without them, or without a file, nothing changes."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    fresh = MARKED.sub(lambda marks: f"{marks[1]}{content}\n{marks[2]}", text)
+    if fresh != text:
+        path.write_text(fresh, encoding="utf-8")

@@ -1,0 +1,77 @@
+"""Each claim with its verdict: generated from the tables, on the front page and on each paper's page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from baselines import cells
+from baselines.config import ROOT
+from baselines.reproduce import scoreboard
+from baselines.reproduce.findings import Comparison
+from baselines.reproduce.scoreboard import Claim
+
+
+def pair(ours: float | None, spread: float | None, *, seeds: int = 2, departs: bool = False) -> Comparison:
+    return Comparison({}, None, ours, spread, departs, seeds)
+
+
+AHEAD, BEHIND = pair(2.0, 1.0), pair(-2.0, 1.0, seeds=3)
+WITHIN, SINGLE, MISSING = pair(0.5, 1.0), pair(9.0, None, seeds=1), pair(None, None, seeds=0)
+REDUCED = pair(2.0, 1.0, departs=True)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ([AHEAD, AHEAD], "x: agrees in 2 of 2 pairs (2 seeds)"),
+        ([AHEAD, BEHIND], "x: mixed: agrees in 1, disagrees in 1 of 2 pairs (2 to 3 seeds)"),
+        ([WITHIN, SINGLE], "x: cannot tell in 2 of 2 pairs (1 to 2 seeds)"),
+        ([SINGLE, MISSING], "x: cannot tell in 1 of 1 pair (1 seed, 1 not run)"),
+        ([BEHIND, WITHIN], "x: disagrees in 1, cannot tell in 1 of 2 pairs (2 to 3 seeds)"),
+        ([MISSING], "x: not run"),
+        ([REDUCED], "x: not run"),  # in the paper's own setting
+        ([], "x: not run"),
+    ],
+)
+def test_a_claim_in_one_line(pairs: list[Comparison], said: str) -> None:
+    assert scoreboard.line(Claim("gma", "x", ("table4_1",), tuple(pairs))) == said
+
+
+def test_what_was_run_in_a_reduced_setting_counts_apart() -> None:
+    reduced = Claim("gma", "x", (), (REDUCED,), reduced=True)
+    assert scoreboard.line(reduced) == "x: agrees in 1 of 1 pair (2 seeds)"
+    assert Claim("gma", "x", (), (REDUCED, AHEAD)).counts["agrees"] == 1
+
+
+def test_a_claim_of_several_tables_stands_there_once() -> None:
+    texts = [claim.text for claim in scoreboard.claims("gma")]
+    assert len(texts) == len(set(texts))
+    masking = scoreboard.claims("gma")[0]
+    assert {"table4_1", "table4_4"} <= set(masking.tables)
+
+
+@pytest.mark.parametrize("paper", cells.papers())
+def test_the_pages_hold_what_the_tables_say(paper: str) -> None:
+    """They are generated: `python -m baselines.reproduce PAPER TABLE --collect-only` renews them."""
+    assert between(cells.PAPERS / paper / "README.md") == scoreboard.page(paper)
+
+
+def test_the_front_page_holds_what_the_tables_say() -> None:
+    assert between(ROOT / "README.md") == scoreboard.front(cells.papers())
+
+
+def between(path: Path) -> str:
+    found = re.search(r"<!-- claims: generated -->\n(.*?)\n<!-- end -->", path.read_text(), re.S)
+    assert found, path
+    return found[1]
+
+
+def test_only_what_stands_between_the_marks_is_renewed(tmp_path: Path) -> None:
+    target = tmp_path / "page.md"
+    target.write_text("before\n<!-- claims: generated -->\nold\n<!-- end -->\nafter\n")
+    scoreboard.renew(target, "new \\1")
+    assert target.read_text() == "before\n<!-- claims: generated -->\nnew \\1\n<!-- end -->\nafter\n"
+    target.write_text("no marks\n")
+    scoreboard.renew(target, "new")
+    assert target.read_text() == "no marks\n"
