@@ -74,7 +74,7 @@ class Row:
 
 
 def lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return, as a person reads them, a line for each contender's quantity with all that it stands beside."""
+    """Return a line for each contender's quantity, with all that it stands beside, for a person to read."""
     found: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         found.setdefault((row.workload, row.subject, row.quantity), []).append(row)

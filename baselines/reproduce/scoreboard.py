@@ -1,6 +1,6 @@
 """The scoreboard: each claim of each paper, whether ours agrees, and on how many seeds.
 
-It is generated, never typed: a table on the front page, and a line for each claim at the top of a paper's page.
+Generated, never typed: a table on the front page, and a line for each claim at the top of a paper's page.
 A claim that several tables of a paper test stands there once, with all of its pairs of cells.
 """
 
