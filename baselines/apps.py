@@ -5,6 +5,7 @@ and ``output``, the folder that the ServerApp writes into.
 """
 
 from functools import partial
+from logging import getLogger
 from pathlib import Path
 
 import torch
@@ -16,14 +17,14 @@ from clients import Node
 from clients import client_app as make_client_app
 from clients.app import record_of
 from clients.together import Together
-from strategies import protocol
+from strategies.shared import protocol
 
-from . import config, experiment
-from .check import check
-from .results import RunFolder
-from .rounds import run_rounds
-from .runtimes import InlineGrid
-from .runtimes.prompt import PromptGrid
+from .engine.rounds import run_rounds
+from .engine.run_folder import RunFolder
+from .experiment import config, experiment
+from .experiment.preflight import check
+from .grids.inline import InlineGrid
+from .grids.polling import PollingGrid
 
 SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
 
@@ -37,8 +38,23 @@ def main(grid: Grid, context: Context) -> None:
     check(this)
     torch.set_num_threads(this.threads)
     output = context.run_config.get("output") or f"outputs/{context.run_id}"
-    grid = grid if isinstance(grid, InlineGrid | PromptGrid) else PromptGrid(grid)
-    run_rounds(this, grid, RunFolder(Path(str(output)), this))
+    grid = grid if isinstance(grid, InlineGrid | PollingGrid) else PollingGrid(grid)
+    folder = RunFolder(Path(str(output)), this)
+    try:
+        run_rounds(this, grid, folder)
+    finally:
+        if folder.begun:
+            _draw(folder.path)
+
+
+def _draw(folder: Path) -> None:
+    """Draw the metrics; a figure that cannot be written does not make a failure of the run."""
+    from .reports import curves  # pandas and matplotlib take a second; a node never draws
+
+    try:
+        curves.draw_run(folder)
+    except (OSError, ValueError) as error:  # the latter: pandas', of a file that could not be begun
+        getLogger("flwr").warning("no figure: %s", error)
 
 
 def client_app_of(overrides: str) -> ClientApp:

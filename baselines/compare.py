@@ -12,9 +12,10 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from . import checkpoint, figures, summary
+from .engine import checkpoint
 from .errors import UserError
-from .settings import read
+from .reports import curves, summary
+from .reports.labels import read
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,18 +35,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _compare(options: argparse.Namespace) -> None:
     if options.figure:
-        figures.check_name(options.figure)
+        curves.check_name(options.figure)
     runs = find_runs(options.folders)
-    curves = read(runs)
+    settings = read(runs)
     if options.best is not None:
-        curves = best(curves, options.best)
+        settings = best(settings, options.best)
     target = options.figure or _common_parent(runs) / "comparison.png"
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
-    table = summary.summarise(curves)
+    table = summary.summarise(settings)
     summary.show(table, console)
-    figures.draw(curves, target)
+    curves.draw(settings, target)
     target.with_suffix(".md").write_text(summary.markdown(table))
-    for run in map(Path, pd.concat(curves.values()).run.unique()):
+    for run in map(Path, pd.concat(settings.values()).run.unique()):
         if (status := checkpoint.environment(run)["status"]) != "finished":
             console.print(f"counted as far as it came ({status}): {run}", soft_wrap=True)
     console.print(f"figure: {target}", soft_wrap=True)

@@ -19,10 +19,10 @@ from rich.table import Table
 
 from clients import Classification, LeastSquares, Task
 
-from . import figures, model_cost, model_view, partition_view
 from .errors import UserError
-from .experiment import Experiment
-from .summary import width_of
+from .experiment.experiment import Experiment
+from .reports import curves, model_cost, model_table, partition_table
+from .reports.summary import width_of
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     try:
         if "partitioner" in wanted:
-            figures.check_name(options.figure)
+            curves.check_name(options.figure)
             show_partition(this, options.figure, console)
         if "model" in wanted:
             show_model(this, models[-1] if models else "", console)
@@ -58,13 +58,13 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
     data, classes = this.dataset, _classes(this)
     if not isinstance(data.task, Classification):
         raise UserError("the data set has no labels to count: choose a data set for classification")
-    counts = partition_view.count(this.partitions, data.train_targets.numpy(), classes)
+    counts = partition_table.count(this.partitions, data.train_targets.numpy(), classes)
     name = this.cfg.partitioner._target_.rpartition(".")[2]
     title = f"{name}, {len(counts)} nodes, seed {this.cfg.seed}: examples by label"
     tests = [len(test) for _, test in this.partitions]
-    table = partition_view.table(counts, tests, title)
+    table = partition_table.table(counts, tests, title)
     if width_of(table, console) > console.width:
-        table = partition_view.table(counts, tests, title, many_labels=0)
+        table = partition_table.table(counts, tests, title, many_labels=0)
     _print_whole(console, table)
     sizes = counts.sum(1)
     console.print(f"examples per node: {sizes.min()} to {sizes.max()}, mean {sizes.mean():.1f}")
@@ -72,7 +72,7 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
     if len(judged) < len(data.test_targets):
         by_label = torch.bincount(data.test_targets[judged], minlength=classes).tolist()
         console.print(f"models are judged on {len(judged)} test examples: {by_label}")
-    partition_view.draw(counts, target, title)
+    partition_table.draw(counts, target, title)
     console.print(f"figure: {target}")
 
 
@@ -97,15 +97,15 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
             "choose another model or dataset"
         ) from error
     title = f"{type(model).__name__} on inputs of shape {tuple(shape)}, per example"
-    _print_whole(console, model_view.table(layers, title))
+    _print_whole(console, model_table.table(layers, title))
     memory = model_cost.step_memory(this.model(), *batch, task, training)
     seconds = model_cost.step_seconds(model, *batch, task, training)
     held = ", ".join(f"{part} {amount / 1e6:.3g}" for part, amount in memory.items())
     console.print(f"a training step of {size} examples on {this.device}, {this.threads} threads:")
     console.print(f"  memory {sum(memory.values()) / 1e6:.3g} MB ({held})")
     console.print(f"  time {seconds * 1e3:.3g} ms, {size / seconds:,.0f} examples a second")
-    if rows := model_view.printed(name):
-        console.print(model_view.beside(layers, rows))
+    if rows := model_table.printed(name):
+        console.print(model_table.beside(layers, rows))
 
 
 def _print_whole(console: Console, table: Table) -> None:

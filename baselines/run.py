@@ -28,11 +28,12 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from strategies import TooManyFailedRounds
 
-from . import checkpoint, config, experiment, results
-from .check import check
+from .engine import checkpoint, metrics
+from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
+from .experiment import config, experiment
+from .experiment.preflight import check
 from .runtimes import Inline
-from .signals import interruptible
 
 
 @hydra.main(config_path=str(config.CONF), config_name="config", version_base="1.3")
@@ -49,7 +50,7 @@ def _job(cfg: DictConfig) -> float | None:
     folder = Path(settings.runtime.output_dir)
     try:
         _run(overrides, folder)
-        return results.objective(folder, cfg.objective)
+        return metrics.objective(folder, cfg.objective)
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
         if cfg.debug is True:  # a word is a mistake, and told like any other
             traceback.print_exc()

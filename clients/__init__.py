@@ -2,7 +2,8 @@
 
 from .app import Node, client_app
 from .control_variate import ControlVariate
-from .corrections import Correction, GradientVariance, Proximal
+from .correction import Correction, RoundStart
+from .corrections import GradientVariance, Proximal
 from .examples import Examples, Normalize
 from .schedules import Exponential, Schedule, StepDecay
 from .tasks import Classification, LeastSquares, Task
@@ -20,6 +21,7 @@ __all__ = [
     "Node",
     "Normalize",
     "Proximal",
+    "RoundStart",
     "Schedule",
     "StepDecay",
     "Task",

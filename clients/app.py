@@ -5,24 +5,22 @@ A node knows nothing of the strategy it serves: what a round asks of it stands i
 
 import time
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from torch import Tensor, nn
+from torch import nn
 
-from strategies import protocol
-from strategies.arrays import pack, view
-from strategies.seeding import Purpose, torch_seed
+from strategies.shared import protocol
+from strategies.shared.arrays import pack, view
+from strategies.shared.seeding import Purpose, torch_seed
 
-from .control_variate import ControlVariate, gradient_weight
-from .corrections import Correction, GradientVariance, Proximal
+from .correction import Correction, RoundStart
 from .evaluation import evaluate
 from .examples import Examples
-from .gradient import full_gradient
 from .tasks import Task
 from .training import LocalTraining
 
@@ -89,8 +87,25 @@ class Turn:
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         self.partition_id = _partition_id(context)
-        self.corrections = corrections(node, message.content, context.state, self.partition_id)
+        self.corrections = self._corrections(config)
         self.started = time.perf_counter()
+
+    def _corrections(self, config: ConfigRecord) -> list[Correction]:
+        """Return what the message asks for, then what ``client.corrections`` names."""
+        node = self.node
+        start = RoundStart(
+            node.model,
+            node.train,
+            node.task,
+            node.training.optimizer,
+            node.training.steps(len(node.train)),
+            node.training.batch_size,
+            self.message.content,
+            self.state,
+            self.partition_id,
+        )
+        asked = [kind.begin(start) for kind in Correction.asked(config)]
+        return asked + [begin(start) for begin in node.training.corrections.values()]
 
     @property
     def seed(self) -> int:
@@ -135,36 +150,10 @@ def record_of(kind: type[Kind], content: RecordDict, name: str) -> Kind:
     return record
 
 
-def corrections(node: Node, content: RecordDict, state: RecordDict, partition_id: int) -> list[Correction]:
-    """Return the corrections that a round's message asks for; call it after :func:`load`.
-
-    ``state`` is the node's own, in which SCAFFOLD's c_k lives.
-    """
-    config = record_of(ConfigRecord, content, protocol.CONFIG)
-    named = {name: p for name, p in node.model.named_parameters() if p.requires_grad}
-    asked: list[Correction] = []
-    if config.get(protocol.GRADIENT_VARIANCE):
-        asked.append(GradientVariance())
-    if mu := config.get(protocol.PROXIMAL_MU):
-        asked.append(Proximal(list(named.values()), float(mu)))  # type: ignore[arg-type]
-    if protocol.CONTROL in content:
-        renewal: list[Tensor] | float
-        if config.get(protocol.CONTROL_OPTION) == 1:
-            renewal = full_gradient(node.model, node.train, node.task, node.training.batch_size)
-        else:
-            renewal = gradient_weight(node.training, node.training.steps(len(node.train)))
-        sent = record_of(ArrayRecord, content, protocol.CONTROL)
-        rounds = int(config[protocol.SERVER_ROUND]), _counted(config, partition_id)  # type: ignore[arg-type]
-        asked.append(ControlVariate(named, sent, state, rounds, renewal))
-    return asked
-
-
-def _counted(config: ConfigRecord, partition_id: int) -> int | None:
-    """Return the round of the last c_k of this node that the server has counted; None for its last."""
-    lost: list[int] = config.get(protocol.CONTROL_LOST, [])  # type: ignore[assignment]
-    if partition_id not in lost:
-        return None
-    return config[protocol.CONTROL_COUNTED][lost.index(partition_id)]  # type: ignore[index,return-value]
+def check_training(training: LocalTraining, config: Mapping[str, object]) -> None:
+    """Raise ``ValueError`` where a node could not do what messages with this configuration ask for."""
+    for kind in Correction.asked(config):
+        kind.check(training.optimizer, config)
 
 
 @torch.no_grad()

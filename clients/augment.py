@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from strategies.checks import require
+from strategies.shared.checks import require
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 

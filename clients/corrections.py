@@ -1,59 +1,28 @@
-"""Corrections: what a method does on the node between the backward pass and the optimiser's step.
+"""The corrections that need nothing but parameters and gradients: FedProx' term, and the variance."""
 
-FedProx and its kin differ from FedAvg on the node by a term in the gradient, and by what they tell the
-server in the end. A correction is both.
-"""
-
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from flwr.app import ArrayRecord
 from torch import Tensor
 from torch.nn import Parameter
 
-from strategies import protocol
+from strategies.shared import protocol
 
-
-class Correction(ABC):
-    """An edit or an observation of the gradients of one round, made anew for each round."""
-
-    @abstractmethod
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
-        """Edit or observe ``p.grad`` of every parameter, once in each step."""
-
-    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
-        """Return what else the reply carries; may add to ``metrics``. Called after the last step."""
-        return {}
-
-
-class Proximal(Correction):
-    """g <- g + mu (w - w_t): the gradient of (mu/2) ||w - w_t||^2 (FedProx, Algorithm 2).
-
-    Parameters
-    ----------
-    parameters : at the values that the server sent, w_t
-    mu : strength; 0 is FedAvg
-    """
-
-    def __init__(self, parameters: Sequence[Parameter], mu: float) -> None:
-        self.anchor = [p.detach().clone() for p in parameters]
-        self.mu = mu
-
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
-        for p, start in zip(parameters, self.anchor, strict=True):
-            if p.grad is not None:
-                p.grad.add_(p.detach() - start, alpha=self.mu)
+from .correction import Correction, RoundStart
 
 
 class GradientVariance(Correction):
     """Reports how much the gradient varies from step to step: for ``InverseVariance`` weights.
 
     The variance over the round's steps (divided by steps - 1; 0, for unknown, after a single one), averaged
-    over all coordinates; Welford's algorithm.
+    over all coordinates; Welford's algorithm. It observes the gradient before any other correction.
     """
 
-    def __init__(self) -> None:
+    asked_by: ClassVar[str] = protocol.GRADIENT_VARIANCE
+
+    def __init__(self, start: RoundStart | None = None) -> None:
         self.steps = 0
         self.means: list[Tensor] = []
         self.squares: list[Tensor] = []
@@ -74,3 +43,29 @@ class GradientVariance(Correction):
         total = sum(float(square.double().sum()) for square in self.squares)
         metrics[protocol.GRADIENT_VARIANCE] = total / coordinates / max(self.steps - 1, 1)
         return {}
+
+
+class Proximal(Correction):
+    """g <- g + mu (w - w_t): the gradient of (mu/2) ||w - w_t||^2 (FedProx, Algorithm 2).
+
+    Parameters
+    ----------
+    start : the round's; its model is at w_t
+    mu : strength; 0 is FedAvg
+    """
+
+    asked_by: ClassVar[str] = protocol.PROXIMAL_MU
+
+    def __init__(self, start: RoundStart, mu: float) -> None:
+        self.anchor = [p.detach().clone() for p in start.named.values()]
+        self.mu = mu
+
+    @classmethod
+    def begin(cls, start: RoundStart) -> "Proximal":
+        """Return the term with the strength that the message states."""
+        return cls(start, float(start.config[protocol.PROXIMAL_MU]))  # type: ignore[arg-type]
+
+    def __call__(self, parameters: Sequence[Parameter]) -> None:
+        for p, start in zip(parameters, self.anchor, strict=True):
+            if p.grad is not None:
+                p.grad.add_(p.detach() - start, alpha=self.mu)

@@ -17,8 +17,8 @@ from torch._ops import OpOverload
 from torch.func import functional_call, grad, vmap
 
 from .examples import Examples
-from .pooling import pool_by_pixels
-from .replay import replay
+from .fast.pooling import pool_by_pixels
+from .fast.replay import replay
 from .tasks import Task
 
 logger = logging.getLogger("flwr.clients")

@@ -7,7 +7,7 @@ import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 from torch.optim import Optimizer
 
-from strategies.arrays import view
+from strategies.shared.arrays import view
 
 KEY = "optimizer"
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from strategies.checks import require, require_count
+from strategies.shared.checks import require, require_count
 
 
 class Schedule(ABC):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
-from strategies import protocol
+from strategies.shared import protocol
 
 
 class Task(ABC):

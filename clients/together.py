@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from strategies import protocol
+from strategies.shared import protocol
 
 from .app import Node, Turn
-from .bare_optimizer import bare_step
 from .examples import Examples
+from .fast.bare_optimizer import bare_step
 from .gradient import Gradients
 from .optimizer_state import prepare
-from .plan import Plan, Step
+from .together_plan import Plan, Step
 from .training import LocalTraining
 
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own

@@ -1,21 +1,20 @@
 """LocalTraining: the one local loop that every method shares."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 
 import torch
 from flwr.app import RecordDict
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from strategies import protocol
-from strategies.checks import require, require_count
+from strategies.shared import protocol
+from strategies.shared.checks import require, require_count
 
-from .bare_optimizer import bare_step, spare_compiler
-from .corrections import Correction
+from .correction import Correction, OptimizerOf, RoundStart
 from .examples import Examples
+from .fast.bare_optimizer import bare_step, spare_compiler
 from .gradient import gradient_of
 from .optimizer_state import keep, prepare
 from .schedules import Exponential, Schedule
@@ -35,15 +34,18 @@ class LocalTraining:
     max_grad_norm : clip the gradient's global norm to this before each step; None does not clip
     keep_optimizer : the optimiser's state (momentum, moments) stays at the node from round to round;
         False starts each round with a fresh one
+    corrections : by any name, what begins a :class:`~clients.Correction` of each round, besides those that
+        the message asks for; they act in this order
     """
 
-    optimizer: Callable[[list[nn.Parameter]], Optimizer]
+    optimizer: OptimizerOf
     local_epochs: int | None = 1
     local_steps: int | None = None
     batch_size: int | None = 32
     schedule: Schedule = Exponential()
     max_grad_norm: float | None = None
     keep_optimizer: bool = False
+    corrections: Mapping[str, Callable[[RoundStart], Correction]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse counts and rates out of range, in one line each."""

@@ -1,7 +1,5 @@
 """Flower strategies: the server side of federated-learning papers, as parts that compose."""
 
-from .adaptive import Adagrad, Adam, Yogi
-from .erosion import Erosion
 from .fedavg import FedAvg, FedAvgM
 from .feder import FedER
 from .fedexp import FedExP
@@ -9,18 +7,20 @@ from .fedgma import FedGMA
 from .fedopt import FedAdagrad, FedAdam, FedYogi
 from .fedprox import FedProx
 from .grouped import Grouped, LocalOnly
-from .grouping import Grouping, KMeans, Overlap
-from .mask import AgreementMask, AndMask, Mask, NoMask
-from .participation import TooManyFailedRounds
+from .parts.adaptive import Adagrad, Adam, Yogi
+from .parts.erosion import Erosion
+from .parts.grouping import Grouping, KMeans, Overlap
+from .parts.mask import AgreementMask, AndMask, Mask, NoMask
+from .parts.rank_weighting import EffectiveRank, StableRank
+from .parts.server_optimizer import Identity, Momentum, ServerOptimizer
+from .parts.step_size import Constant, Extrapolated, StepSize
+from .parts.updates import Updates
+from .parts.weighting import ByExamples, InverseVariance, Uniform, Weighting
 from .pseudo_gradient import PseudoGradientStrategy
-from .rank_weighting import EffectiveRank, StableRank
+from .round.participation import TooManyFailedRounds
 from .scaffold import Scaffold
 from .selective import SelectiveFedAvg
-from .server_optimizer import Identity, Momentum, ServerOptimizer
-from .step_size import Constant, Extrapolated, StepSize
-from .updates import Updates
 from .weight_erosion import WeightErosion, WeightErosionForAll
-from .weighting import ByExamples, InverseVariance, Uniform, Weighting
 
 __all__ = [
     "Adagrad",

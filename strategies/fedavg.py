@@ -7,8 +7,8 @@ Distribution for Federated Visual Classification*, 2019.
 
 from dataclasses import dataclass
 
+from .parts.server_optimizer import Momentum, ServerOptimizer
 from .pseudo_gradient import PseudoGradientStrategy
-from .server_optimizer import Momentum, ServerOptimizer
 
 
 @dataclass(kw_only=True, eq=False)

@@ -2,16 +2,16 @@
 
 A. Fu's thesis (University of Toronto, 2022), Algorithms 3 and 4: nodes are weighted layer by layer, by the
 effective rank of what their convolutions have learnt. The rule and its readings stand in
-:mod:`strategies.rank_weighting`. The thesis' two limitations, one process and consecutive loops, are gone:
-ranks are computed in parallel, from the smaller Gram matrix. Reduction: nodes of
+:mod:`strategies.parts.rank_weighting`. The thesis' two limitations, one process and consecutive loops, are
+gone: ranks are computed in parallel, from the smaller Gram matrix. Reduction: nodes of
 equal rank are FedAvg with uniform weights.
 """
 
 from dataclasses import dataclass
 
+from .parts.rank_weighting import EffectiveRank
+from .parts.weighting import Weighting
 from .pseudo_gradient import PseudoGradientStrategy
-from .rank_weighting import EffectiveRank
-from .weighting import Weighting
 
 
 @dataclass(kw_only=True, eq=False)

@@ -11,15 +11,15 @@ M is the number of nodes that replied. The model that is evaluated is the mean o
 (section 3 there), because the iterates oscillate; training goes on from the last iterate.
 
 Deviations: none from the paper. The authors' code weights nodes by examples (``weighting=ByExamples()``)
-and multiplies epsilon by the number of sampled nodes; see :class:`~strategies.step_size.Extrapolated`
+and multiplies epsilon by the number of sampled nodes; see :class:`~strategies.parts.step_size.Extrapolated`
 for its other options. Reduction: epsilon to infinity is FedAvg with uniform weights.
 """
 
 from dataclasses import dataclass
 
+from .parts.step_size import Extrapolated, StepSize
+from .parts.weighting import Uniform, Weighting
 from .pseudo_gradient import PseudoGradientStrategy
-from .step_size import Extrapolated, StepSize
-from .weighting import Uniform, Weighting
 
 
 @dataclass(kw_only=True, eq=False)

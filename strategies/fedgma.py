@@ -14,7 +14,7 @@ minus signs of Algorithms 2 and 3 belong to the opposite sign of Delta. Reductio
 
 from dataclasses import dataclass
 
-from .mask import AgreementMask, Mask
+from .parts.mask import AgreementMask, Mask
 from .pseudo_gradient import PseudoGradientStrategy
 
 

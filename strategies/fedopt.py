@@ -1,15 +1,15 @@
 """FedAdagrad, FedAdam, FedYogi: FedAvg with an adaptive server optimizer.
 
 Reddi et al.: *Adaptive Federated Optimization*, ICLR 2021, Algorithm 2; the rule and its options stand in
-:mod:`strategies.adaptive`. ``step_size=Constant(eta)`` is the paper's server learning rate.
+:mod:`strategies.parts.adaptive`. ``step_size=Constant(eta)`` is the paper's server learning rate.
 """
 
 from dataclasses import dataclass
 
-from .adaptive import Adagrad, Adam, Yogi
+from .parts.adaptive import Adagrad, Adam, Yogi
+from .parts.server_optimizer import ServerOptimizer
+from .parts.step_size import Constant, StepSize
 from .pseudo_gradient import PseudoGradientStrategy
-from .server_optimizer import ServerOptimizer
-from .step_size import Constant, StepSize
 
 
 @dataclass(kw_only=True, eq=False)

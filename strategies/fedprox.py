@@ -9,11 +9,11 @@ client that reads ``proximal-mu``. Reduction: mu = 0 is FedAvg.
 
 from dataclasses import dataclass
 
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ConfigScalar
 
-from . import protocol
-from .checks import require
 from .pseudo_gradient import PseudoGradientStrategy
+from .shared import protocol
+from .shared.checks import require
 
 
 @dataclass(kw_only=True, eq=False)
@@ -27,7 +27,5 @@ class FedProx(PseudoGradientStrategy):
         super().__post_init__()
         require(0 <= self.mu < float("inf"), "strategy.mu", self.mu, "0 or above")
 
-    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
-        return super()._content(
-            server_round, arrays, ConfigRecord({**config, protocol.PROXIMAL_MU: self.mu})
-        )
+    def asks(self) -> dict[str, ConfigScalar]:
+        return {**super().asks(), protocol.PROXIMAL_MU: self.mu}

@@ -6,28 +6,27 @@ which group it belongs to. A group whose nodes are lost keeps its model, and the
 one group of all nodes is the inner strategy, bit for bit.
 """
 
-import copy
 import logging
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from .judging import Judging, merged
-from .layout import Layout
-from .participation import TooManyFailedRounds
+from .parts.layout import Layout
 from .pseudo_gradient import PseudoGradientStrategy
+from .round.evaluation import SuiteStrategy, merged
+from .round.participation import TooManyFailedRounds
 
 logger = logging.getLogger("flwr.strategies")
 Groups = dict[str, tuple[int, ...]]
 
 
 @dataclass(kw_only=True, eq=False)
-class Grouped(Judging):
+class Grouped(SuiteStrategy):
     """One copy of ``inner`` per group, each with a model of its own.
 
     Parameters
@@ -42,7 +41,7 @@ class Grouped(Judging):
     _strategies: dict[str, PseudoGradientStrategy] = field(default_factory=dict, init=False, repr=False)
     _models: dict[str, ArrayRecord] = field(default_factory=dict, init=False, repr=False)
     _initial: ArrayRecord | None = field(default=None, init=False, repr=False)
-    _told: set[int] = field(default_factory=set, init=False, repr=False)  # who is in no group
+    _left_out: set[int] = field(default_factory=set, init=False, repr=False)  # in no group, and named so
 
     def initial_groups(self, partition_ids: list[int]) -> Groups:
         """Return the groups to start with, given the nodes that are connected."""
@@ -50,13 +49,14 @@ class Grouped(Judging):
 
     def strategy_of(self, name: str, members: tuple[int, ...]) -> PseudoGradientStrategy:
         """Return a fresh strategy for one group."""
-        # Nodes are asked for their partitions once, and groups take their steps one after another.
-        shared = (self.inner._roster, self.inner._memory)
-        strategy = copy.deepcopy(self.inner, {id(each): each for each in shared})
-        strategy.members = members
-        strategy.group = name
-        strategy.min_replies = min(strategy.min_replies, max(1, len(members)))  # more there cannot be
-        strategy.max_failed_rounds = sys.maxsize  # the run ends when all groups have failed too often
+        strategy = replace(
+            self.inner,
+            members=members,
+            group=name,
+            min_replies=min(self.inner.min_replies, max(1, len(members))),  # more there cannot be
+            max_failed_rounds=sys.maxsize,  # the run ends when all groups have failed too often
+        )
+        strategy.share(self.inner)
         return strategy
 
     def regroup(self, groups: Groups, models: dict[str, ArrayRecord]) -> None:
@@ -74,7 +74,7 @@ class Grouped(Judging):
             self._initial = arrays
             groups = self.initial_groups(list(self.inner.available(grid)))
             self.regroup(groups, dict.fromkeys(groups, arrays))
-        self._tell_who_is_left_out(grid)
+        self._name_who_is_left_out(grid)
         return [
             message
             for name, strategy in self._strategies.items()
@@ -137,6 +137,19 @@ class Grouped(Judging):
         """Return how many nodes are in a group."""
         return len(self._strategies[name].members or ()) if name in self._strategies else 1
 
+    def most_models(self, num_nodes: int) -> int:
+        return num_nodes
+
+    def asks(self) -> dict[str, ConfigScalar]:
+        return self.inner.asks()
+
+    @property
+    def nodes_remember(self) -> bool:
+        return self.inner.nodes_remember
+
+    def fail_within(self, rounds: int) -> None:
+        self.inner.fail_within(rounds)
+
     def check(self, arrays: ArrayRecord) -> Layout:
         """Raise ``ValueError`` for a model that the inner strategy cannot work with."""
         return self.inner.check(arrays)
@@ -161,12 +174,12 @@ class Grouped(Judging):
         """Log the inner strategy."""
         self.inner.summary()
 
-    def _tell_who_is_left_out(self, grid: Grid) -> None:
+    def _name_who_is_left_out(self, grid: Grid) -> None:
         """Log the nodes that are in no group, each once: those that came after the groups were made."""
-        known = self._told.union(*(strategy.members or () for strategy in self._strategies.values()))
+        known = self._left_out.union(*(strategy.members or () for strategy in self._strategies.values()))
         if left_out := sorted(self.inner.available(grid).keys() - known):
             logger.warning("partitions %s are in no group, and train nothing", left_out)
-            self._told.update(left_out)
+            self._left_out.update(left_out)
 
     def _end_if_lost(self) -> None:
         strategies = self._strategies.values()

@@ -12,27 +12,26 @@ optimised.
 """
 
 import logging
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from . import protocol
-from .checks import require_count
-from .layout import BUFFER_NAMES, Layout
-from .mask import Mask, NoMask
-from .memory import Memory
-from .participation import Participation
-from .replies import collect, mean_metrics
-from .server_optimizer import Identity, ServerOptimizer
-from .step_size import Constant, StepSize
-from .updates import Updates
-from .weighting import ByExamples, Weighting
+from .parts.layout import BUFFER_NAMES, Layout
+from .parts.mask import Mask, NoMask
+from .parts.server_optimizer import Identity, ServerOptimizer
+from .parts.step_size import Constant, StepSize
+from .parts.updates import Updates
+from .parts.weighting import ByExamples, Weighting
+from .round.buffers import Buffers
+from .round.participation import Participation
+from .round.replies import collect, mean_metrics
+from .shared import protocol
+from .shared.checks import require_count
 
 logger = logging.getLogger("flwr.strategies")
 
@@ -48,7 +47,7 @@ class PseudoGradientStrategy(Participation):
         from the last. 1 evaluates the last iterate itself
     buffer_names : names, or ends of names, of floating-point arrays that are buffers
 
-    The others say who takes part: see :class:`~strategies.participation.Participation`.
+    The others say who takes part: see :class:`~strategies.round.participation.Participation`.
     """
 
     weighting: Weighting = ByExamples()
@@ -61,11 +60,10 @@ class PseudoGradientStrategy(Participation):
     _layout: Layout | None = field(default=None, init=False, repr=False)
     _parameters: Tensor = field(init=False, repr=False)  # w[t], as sent to the nodes
     _buffers: Tensor = field(init=False, repr=False)
-    _iterates: deque[tuple[Tensor, Tensor]] = field(init=False, repr=False)  # to be averaged
+    _iterates: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False, repr=False)
     _weighting_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     _optimizer_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
-    _memory: Memory = field(default_factory=Memory, init=False, repr=False)  # for the stacked updates
-    _spare: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)  # for the mask
+    _scratch: Buffers = field(default_factory=Buffers, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse counts out of range, in one line each."""
@@ -77,7 +75,6 @@ class PseudoGradientStrategy(Participation):
                 f"mask={type(self.mask).__name__} needs at least {self.mask.min_nodes} nodes in a "
                 f"round, and nodes_per_round={asked}: a single node agrees with itself everywhere"
             )
-        self._iterates = deque(maxlen=self.average_last if self.average_last > 1 else 0)
 
     # ---- one round, in order -------------------------------------------------------------------
 
@@ -106,7 +103,7 @@ class PseudoGradientStrategy(Participation):
             self._asked,
             self._layout,
             self._parameters,
-            self._memory,
+            self._scratch,
             self.extra_record,
             self.weighting.asks_for,
         )
@@ -129,23 +126,19 @@ class PseudoGradientStrategy(Participation):
         metrics |= self.weighting.metrics(updates, weights, self._weighting_state)
         if collected.extra is not None:
             self._absorb(server_round, updates.partition_ids, collected.extra)
-        self._iterates.append((self._parameters, self._buffers))
+        self._remember_iterate()
         return self._layout.record(self._parameters, self._buffers), MetricRecord(dict(metrics))
 
     def _step(self, server_round: int, updates: Updates) -> tuple[float, Tensor]:
         """Apply the update rule; return eta[t] and the weights alpha[t]."""
         weights, self._weighting_state = self.weighting(updates, self._weighting_state)
-        mean, factors = self.mask.with_mean(updates, weights, self._spare)
+        mean, factors = self.mask.with_mean(updates, weights, self._scratch.pair)
         eta = self.step_size(server_round, updates, weights, mean)
         direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
-        kept = any(_shares(value, mean) for value in self._optimizer_state.values())
-        out = None if kept else mean  # memory at hand: touching fresh pages costs half a pass
-        if factors is None:
-            self._parameters = torch.sub(self._parameters, direction, alpha=eta, out=out)
-        else:
-            before = self._parameters
-            self._parameters = torch.addcmul(before, factors, direction, value=-eta, out=out)
-            self._spare = None if self._iterates else (before, factors)
+        self._scratch.free = None if self.server_optimizer.keeps_mean else mean
+        self._parameters = self._scratch.moved(
+            self._parameters, direction, factors, eta, last=self.average_last == 1
+        )
         self._buffers = updates.mean_buffers(weights)
         return eta, weights
 
@@ -181,9 +174,11 @@ class PseudoGradientStrategy(Participation):
         """Continue where the strategy that gave ``state`` stood, bit for bit."""
         self._weighting_state = state["weighting"]
         self._optimizer_state = _copied(state["server_optimizer"])
-        self._iterates.clear()
-        self._iterates.extend(state["iterates"])
+        self._iterates = list(state["iterates"])
         self._failed_rounds = state["failed_rounds"]
+
+    def asks(self) -> dict[str, ConfigScalar]:
+        return {self.weighting.asks_for: True} if self.weighting.asks_for else {}
 
     # ---- for subclasses ------------------------------------------------------------------------
 
@@ -191,13 +186,18 @@ class PseudoGradientStrategy(Participation):
 
     def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return what every node of the round is sent; a subclass adds its own."""
-        told = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
-        if self.weighting.asks_for:
-            told[self.weighting.asks_for] = True
-        return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: told})
+        asked = ConfigRecord({**config, **self.asks(), protocol.SERVER_ROUND: server_round})
+        return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: asked})
 
     def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Use the rows [K, P] of the ``extra_record``, one for each partition; the step has been taken."""
+
+    def share(self, other: "PseudoGradientStrategy") -> None:
+        """Use the roster and the scratch space of another strategy, whose rounds this one's never overlap.
+
+        So nodes are asked for their partitions once.
+        """
+        self._roster, self._scratch = other._roster, other._scratch
 
     # ---- private -------------------------------------------------------------------------------
 
@@ -208,12 +208,12 @@ class PseudoGradientStrategy(Participation):
         self._parameters = self._layout.flatten_parameters(arrays)
         self._buffers = self._layout.flatten_buffers(arrays)
         if not self._iterates:
-            self._iterates.append((self._parameters, self._buffers))
+            self._remember_iterate()
 
-
-def _shares(one: Tensor, other: Tensor) -> bool:
-    """Say whether two tensors lie in the same memory."""
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    def _remember_iterate(self) -> None:
+        """Keep the last iterates that are averaged."""
+        if self.average_last > 1:
+            self._iterates = [*self._iterates, (self._parameters, self._buffers)][-self.average_last :]
 
 
 def _copied(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, RecordDict
 from torch import Tensor
 
-from . import protocol
-from .checks import require
+from .parts.weighting import Uniform, Weighting
 from .pseudo_gradient import PseudoGradientStrategy
-from .weighting import Uniform, Weighting
+from .shared import protocol
+from .shared.checks import require
 
 
 @dataclass(kw_only=True, eq=False)
@@ -54,16 +54,23 @@ class Scaffold(PseudoGradientStrategy):
         super().__post_init__()
         require(self.option in (1, 2), "strategy.option", self.option, "1 or 2")
 
+    @property
+    def nodes_remember(self) -> bool:
+        return True
+
+    def asks(self) -> dict[str, ConfigScalar]:
+        return {**super().asks(), protocol.CONTROL_OPTION: self.option}
+
     def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         assert self._layout is not None
         if self._control is None:
             self._control = torch.zeros_like(self._parameters)
-        told = ConfigRecord({**config, protocol.CONTROL_OPTION: self.option})
+        extra = ConfigRecord(dict(config))
         if lost := [k for k in self._asked if k in self._awaited or k not in self._counted]:
-            told[protocol.CONTROL_LOST] = lost
-            told[protocol.CONTROL_COUNTED] = [self._counted.get(k, 0) for k in lost]
+            extra[protocol.CONTROL_LOST] = lost
+            extra[protocol.CONTROL_COUNTED] = [self._counted.get(k, 0) for k in lost]
         self._awaited |= self._asked.keys()
-        content = super()._content(server_round, arrays, told)
+        content = super()._content(server_round, arrays, extra)
         content[protocol.CONTROL] = self._layout.record(self._control, None)
         return content
 

@@ -5,7 +5,7 @@ Learning* (thesis), chapter 6, Algorithm 3.
 
     1. every node trains a model of its own                            rounds 1 ... local_rounds
     2. S_i = where node i's model is right, on a validation set        ``right_on``
-    3. groups from S (:mod:`strategies.grouping`)                      ``grouping``
+    3. groups from S (:mod:`strategies.parts.grouping`)                      ``grouping``
     4. one ``inner`` strategy per group, from the initial model        the rounds after
 
 Deviations: the server evaluates the nodes' models itself, where the thesis sends the validation set to the
@@ -14,18 +14,18 @@ the rounds after ``local_rounds`` are the inner strategy's.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from torch import Tensor
 
-from .checks import require
 from .grouped import LocalOnly
-from .grouping import Grouping, Overlap
+from .parts.grouping import Grouping, Overlap
+from .round.evaluation import Selections
+from .shared.checks import require
 
 logger = logging.getLogger("flwr.strategies")
 
@@ -44,10 +44,17 @@ class SelectiveFedAvg(LocalOnly):
 
     grouping: Grouping = Overlap()
     local_rounds: int = 1
-    right_on: Callable[[ArrayRecord], Tensor] | None = None
+    right_on: Selections | None = None
     seed: int = 0
 
     _grouped: bool = field(default=False, init=False, repr=False)
+
+    @property
+    def needs_validation(self) -> bool:
+        return self.right_on is None
+
+    def validate_with(self, right_on: Selections) -> None:
+        self.right_on = right_on
 
     def __post_init__(self) -> None:
         """Refuse less than one round of local training."""

@@ -2,19 +2,19 @@
 
 Grimberg et al. 2020; Gengler, Beaussart, Yuan (report, Algorithm 1): the other nodes' pseudo-gradients
 help the requester for as long as they point where its own does. The weights and their equations stand in
-:mod:`strategies.erosion`; the strategy adds that the requester is asked in every round, and that a node
-whose weight has reached 0 is not asked again. Reduction: ``distance_penalty=0`` is FedAvg with uniform
+:mod:`strategies.parts.erosion`; the strategy adds that the requester is asked in every round, and that a
+node whose weight has reached 0 is not asked again. Reduction: ``distance_penalty=0`` is FedAvg with uniform
 weights.
 """
 
 from dataclasses import dataclass, replace
 
-from .checks import require
-from .erosion import Erosion, alphas
 from .grouped import Grouped
+from .parts.erosion import Erosion, alphas
+from .parts.weighting import Weighting
 from .pseudo_gradient import PseudoGradientStrategy
-from .roster import sample
-from .weighting import Weighting
+from .round.roster import sample
+from .shared.checks import require
 
 
 @dataclass(kw_only=True, eq=False)

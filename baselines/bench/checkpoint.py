@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from baselines import checkpoint, experiment
 from baselines.apps import client_app_of
-from baselines.results import RunFolder
-from baselines.rounds import Rounds
-from baselines.runtimes import InlineGrid
+from baselines.engine import checkpoint
+from baselines.engine.rounds import Rounds
+from baselines.engine.run_folder import RunFolder
+from baselines.experiment import experiment
+from baselines.grids.inline import InlineGrid
 
 from . import runs
 from .report import Goals, Row, compared

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from baselines import experiment
+from baselines.experiment import experiment
 
 from . import runs
 from .peers import pfl_research, present

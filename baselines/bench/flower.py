@@ -19,10 +19,9 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from baselines import experiment
+from baselines.experiment import experiment
 
-from .peers import ClientOf
-from .plain import Client
+from .plain import Client, ClientOf
 
 
 def seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> float:

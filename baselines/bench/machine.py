@@ -4,12 +4,13 @@ import os
 import platform
 import time
 
-from baselines import experiment, results
+from baselines.engine import run_folder
+from baselines.experiment import experiment
 
 
 def describe() -> dict[str, object]:
     """Return what stands under the table."""
-    told = results._environment(experiment.load(""))
+    told = run_folder._environment(experiment.load(""))
     hardware = told["hardware"]
     return {
         "processor": f"{hardware['processor']}, {hardware['cores']} cores, {platform.system()}",

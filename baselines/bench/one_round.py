@@ -4,12 +4,13 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from baselines import experiment
-from baselines.runtimes import InlineGrid
+from baselines.experiment import experiment
+from baselines.grids.inline import InlineGrid
 from clients.app import load
-from strategies import PseudoGradientStrategy, Updates, protocol
-from strategies.memory import Memory
-from strategies.replies import collect
+from strategies import PseudoGradientStrategy, Updates
+from strategies.round.buffers import Buffers
+from strategies.round.replies import collect
+from strategies.shared import protocol
 
 
 def prepared(model: str, nodes: int, part: str) -> PseudoGradientStrategy:
@@ -34,7 +35,7 @@ def played(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message
 def collected(strategy: PseudoGradientStrategy, replies: list[Message]) -> Updates:
     """Return the replies checked and stacked, as ``aggregate_train`` does."""
     assert strategy._layout is not None
-    return collect(replies, strategy._asked, strategy._layout, strategy._parameters, Memory()).updates
+    return collect(replies, strategy._asked, strategy._layout, strategy._parameters, Buffers()).updates
 
 
 def _moved(model: str) -> ClientApp:

@@ -6,13 +6,10 @@ from importlib.util import find_spec
 
 from rich.console import Console
 
-from baselines import experiment
-from baselines.experiment import Experiment
+from baselines.experiment import experiment
 
-from .plain import Client
+from .plain import Client, ClientOf
 from .timing import Contenders
-
-ClientOf = Callable[[Experiment, int], Client]  # of the node that holds a partition
 
 
 @dataclass(frozen=True)

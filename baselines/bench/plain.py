@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from baselines.experiment import Experiment
+from baselines.experiment.experiment import Experiment
 
 State = dict[str, Tensor]
 
@@ -47,6 +47,9 @@ class Client:
             return [(self.inputs, self.targets)] * (self.steps or 1)
         batches = torch.split(torch.randperm(len(self.targets)), self.batch_size)
         return [(self.inputs[rows], self.targets[rows]) for rows in batches[: self.steps]]
+
+
+ClientOf = Callable[[Experiment, int], Client]  # of the node that holds a partition
 
 
 def train_round(model: nn.Module, start: State, clients: Sequence[Client]) -> State:

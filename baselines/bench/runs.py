@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from baselines import config, experiment
-from baselines.check import check
+from baselines.experiment import config, experiment
+from baselines.experiment.preflight import check
 
 
 @dataclass(frozen=True)

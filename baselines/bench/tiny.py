@@ -9,8 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from baselines import experiment
-from baselines.experiment import Experiment
+from baselines.experiment import experiment
+from baselines.experiment.experiment import Experiment
 
 from . import runs
 from .peers import flower, pfl_research, present

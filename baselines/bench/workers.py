@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from baselines import experiment
+from baselines.experiment import experiment
 
 from . import runs
 from .peers import flower, present

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from baselines.errors import UserError
 from clients import Classification, Normalize
-from strategies.checks import require
-from strategies.seeding import Purpose, generator
+from strategies.shared.checks import require
+from strategies.shared.seeding import Purpose, generator
 
 from .cache import Arrays
 from .dataset import Dataset, parts

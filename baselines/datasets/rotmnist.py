@@ -12,7 +12,7 @@ from torch import Tensor
 
 from baselines.errors import UserError
 from clients import Classification, Normalize
-from strategies.checks import require
+from strategies.shared.checks import require
 
 from .cache import Arrays
 from .dataset import Dataset, parts

@@ -4,7 +4,7 @@ from math import prod
 
 from torch import Tensor, nn
 
-from strategies.checks import require
+from strategies.shared.checks import require
 
 from .initial import kaiming
 

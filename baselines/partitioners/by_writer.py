@@ -3,7 +3,7 @@
 import numpy as np
 
 from baselines.errors import UserError
-from strategies.seeding import Purpose, generator
+from strategies.shared.seeding import Purpose, generator
 
 from .counts import rows_of
 from .partitioner import Partitioner

@@ -10,8 +10,8 @@ from bisect import bisect_right
 
 import numpy as np
 
-from strategies.checks import require
-from strategies.seeding import Purpose, generator
+from strategies.shared.checks import require
+from strategies.shared.seeding import Purpose, generator
 
 from .counts import equal_sizes, fill
 from .partitioner import Partitioner

@@ -9,8 +9,8 @@ noise is 1 % of the dominant count per class, 7 % of a node: ``share`` 0.93.)
 import numpy as np
 
 from baselines.errors import UserError
-from strategies.checks import require
-from strategies.seeding import Purpose, generator
+from strategies.shared.checks import require
+from strategies.shared.seeding import Purpose, generator
 
 from .counts import apportion, fill
 from .partitioner import Partitioner

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from baselines.errors import UserError
-from strategies.checks import require
-from strategies.seeding import Purpose, generator
+from strategies.shared.checks import require
+from strategies.shared.seeding import Purpose, generator
 
 from .partitioner import Partitioner
 

@@ -8,8 +8,8 @@ rest goes where its label belongs; a group's data are dealt equally to its nodes
 import numpy as np
 
 from baselines.errors import UserError
-from strategies.checks import require
-from strategies.seeding import Purpose, generator
+from strategies.shared.checks import require
+from strategies.shared.seeding import Purpose, generator
 
 from .partitioner import Partitioner
 

@@ -7,8 +7,8 @@ ShardPartitioner leaves out the rows that fill no whole shard, hence ours.
 import numpy as np
 
 from baselines.errors import UserError
-from strategies.checks import require
-from strategies.seeding import Purpose, generator
+from strategies.shared.checks import require
+from strategies.shared.seeding import Purpose, generator
 
 from .partitioner import Partitioner
 

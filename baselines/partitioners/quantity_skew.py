@@ -6,8 +6,8 @@ Li, Diao, Chen, He: *Federated Learning on Non-IID Data Silos*, 2021, section 4.
 
 import numpy as np
 
-from strategies.checks import require
-from strategies.seeding import Purpose, generator
+from strategies.shared.checks import require
+from strategies.shared.seeding import Purpose, generator
 
 from .counts import apportion
 from .partitioner import Partitioner

@@ -10,7 +10,7 @@ from math import ceil
 import numpy as np
 
 from baselines.errors import UserError
-from strategies.seeding import Purpose, generator
+from strategies.shared.seeding import Purpose, generator
 
 from .counts import equal_sizes, fill, fit
 from .partitioner import Partitioner

@@ -23,14 +23,13 @@ import pandas as pd
 from filelock import FileLock
 from rich.console import Console
 
-from baselines import cells
-from baselines.cells import PaperTable
+from baselines.engine.run_folder import LOCK
 from baselines.errors import UserError
-from baselines.results import LOCK
 
-from . import collect, numbers, overview, report, scoreboard
+from . import collect, numbers, overview, paper_tables, report, scoreboard
 from .display import Display
 from .estimate import Calibration, told
+from .paper_tables import PaperTable
 from .plan import SCALES, Trial, plan, select, table_of
 from .running import Running
 
@@ -56,14 +55,14 @@ def _reproduce(options: argparse.Namespace) -> int:
     if given := [override for override in options.overrides if override.startswith("seed=")]:
         raise UserError(f"{given[0]}: a table's seeds are chosen with --seeds")
     if options.table is None:
-        overview.show([options.paper] if options.paper else cells.papers(), out)
+        overview.show([options.paper] if options.paper else paper_tables.papers(), out)
         return 0
     table = table_of(options.paper, options.table)
     chosen = select(table, ",".join(options.where))
     seeds = _seeds(options.seeds) if options.seeds else range(table.seeds)
     output = Path(options.output)
     smoke = options.scale == "smoke"
-    folder = output / "smoke" / table.paper if smoke else cells.PAPERS / table.paper / "ours"
+    folder = output / "smoke" / table.paper if smoke else paper_tables.PAPERS / table.paper / "ours"
     there = collect.read(folder / f"{table.name}.csv")
     shown = plan(table, chosen, _with(seeds, there), options.scale, options.overrides, output)
     trials = [trial for trial in shown if trial.seed in seeds]
@@ -105,7 +104,7 @@ def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path,
         results = numbers.ours(found)
         page = report.write(table, found, folder)
         drawn = picture.draw(table, results, collect.read(folder / f"{table.name}_curves.csv"), folder)
-    if folder == cells.PAPERS / table.paper / "ours":
+    if folder == paper_tables.PAPERS / table.paper / "ours":
         scoreboard.write([table.paper])
     out.print(f"{len(results)} of {len(table.cells())} cells: {page}")
     if drawn:

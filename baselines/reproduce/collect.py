@@ -19,12 +19,12 @@ import numpy as np
 import pandas as pd
 from hydra.utils import get_method
 
-from baselines.cells import PaperTable
-from baselines.checkpoint import environment
+from baselines.engine.checkpoint import environment
 from baselines.errors import UserError
-from baselines.identity import PACKAGES, versions
-from baselines.summary import over_nodes
+from baselines.experiment.identity import PACKAGES, versions
+from baselines.reports.summary import over_nodes
 
+from .paper_tables import PaperTable
 from .plan import Trial
 
 POINTS = 50

@@ -6,10 +6,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from baselines.cells import PaperTable, agrees
-
 from .numbers import Results
 from .panels import COLUMNS, finish, panelled
+from .paper_tables import PaperTable, agrees
 
 
 def curves(table: PaperTable, results: Results, points: pd.DataFrame) -> Figure:

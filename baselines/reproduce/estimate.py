@@ -16,10 +16,9 @@ from statistics import fmean
 
 import torch
 
-from baselines import model_cost
-from baselines.experiment import Experiment
+from baselines.experiment.experiment import Experiment
+from baselines.reports import model_cost
 from clients.evaluation import evaluate
-from strategies import Grouped
 
 from .plan import Trial
 
@@ -52,7 +51,7 @@ class Calibration:
         sizes = [len(train) for train, _ in this.partitions]
         batches = fmean(-(-size // (training.batch_size or size)) for size in sizes)
         steps = training.local_steps or batches * (training.local_epochs or 0)
-        models = cfg.num_nodes if isinstance(this.strategy(), Grouped) else 1
+        models = this.prototype.most_models(cfg.num_nodes)
         tests = models * len(this.test_examples) / cfg.evaluate_every
         return _start_seconds() + cfg.rounds * (asked * steps * step + tests * example)
 
@@ -81,7 +80,7 @@ def _measured(this: Experiment) -> Speed:
 def _start_seconds() -> float:
     """Return how long a process takes to begin."""
     started = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import baselines.run, baselines.rounds"], check=True)
+    subprocess.run([sys.executable, "-c", "import baselines.run, baselines.engine.rounds"], check=True)
     return 2 * (time.perf_counter() - started)  # it also loads data, and draws a figure in the end
 
 

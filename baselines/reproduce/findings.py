@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from baselines.cells import Cell, PaperTable, agrees, texts
-
 from .collect import less_is_better
 from .numbers import Ours, Results
+from .paper_tables import Cell, PaperTable, agrees, texts
 
 VERDICTS = ("agrees", "disagrees", "cannot tell", "missing")
 

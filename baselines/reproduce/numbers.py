@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from baselines import config
-from baselines.cells import PaperTable
-from baselines.identity import config_hash
+from baselines.experiment import config
+from baselines.experiment.identity import config_hash
+
+from .paper_tables import PaperTable
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from baselines import cells
-from baselines.cells import PaperTable
-
-from . import collect, numbers, scoreboard
+from . import collect, numbers, paper_tables, scoreboard
+from .paper_tables import PaperTable
 
 
 def show(papers: Sequence[str], out: Console) -> None:
@@ -19,7 +17,9 @@ def show(papers: Sequence[str], out: Console) -> None:
     ------
     UserError : for a paper that is not there
     """
-    counts = {(paper, name): _counts(one) for paper in papers for name, one in cells.tables(paper).items()}
+    counts = {
+        (paper, name): _counts(one) for paper in papers for name, one in paper_tables.tables(paper).items()
+    }
     totals = [str(sum(column)) for column in zip(*counts.values(), strict=True)]
     view = Table(box=box.SIMPLE_HEAD, show_footer=True)
     view.add_column("paper", no_wrap=True)
@@ -37,6 +37,6 @@ def show(papers: Sequence[str], out: Console) -> None:
 
 def _counts(table: PaperTable) -> tuple[int, int, int]:
     """Return how many cells there are, have a number of ours, and have none in the paper's own setting."""
-    rows = collect.read(cells.PAPERS / table.paper / "ours" / f"{table.name}.csv")
+    rows = collect.read(paper_tables.PAPERS / table.paper / "ours" / f"{table.name}.csv")
     ours = numbers.ours(numbers.settings(table, rows, {})).values()
     return len(table.cells()), len(ours), sum(bool(one.changes) for one in ours)

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from baselines.cells import PaperTable
-
 from .curve_figure import curves
 from .numbers import Results
 from .panels import plt
+from .paper_tables import PaperTable
 from .point_figures import along, dots
 
 

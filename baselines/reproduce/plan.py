@@ -23,10 +23,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from baselines import cells, config
-from baselines.cells import Cell, PaperTable
 from baselines.errors import UserError
-from baselines.identity import BESIDE, config_hash, identity
+from baselines.experiment import config
+from baselines.experiment.identity import BESIDE, config_hash, identity
+
+from . import paper_tables
+from .paper_tables import Cell, PaperTable
 
 CHECKPOINTS = 20  # about so many in a run
 WHERE = ("device", "threads", "runtime", "data_root", *BESIDE)
@@ -106,7 +108,7 @@ class Trial:
 
 def table_of(paper: str, name: str) -> PaperTable:
     """Return a paper's table; ``UserError`` for one that is not there."""
-    tables = cells.tables(paper)
+    tables = paper_tables.tables(paper)
     if name not in tables:
         raise UserError(f"no table {name!r} of {paper}: expected one of {', '.join(tables)}")
     return tables[name]
@@ -126,7 +128,7 @@ def select(table: PaperTable, where: str) -> list[Cell]:
             known = "; ".join(f"{column}={'|'.join(values)}" for column, values in table.keys.items())
             raise UserError(f"--where {pair}: {table.name} has {known}")
         wanted.setdefault(key, []).append(value)
-    found = [cell for cell in table.cells() if cells.agrees(cell.keys, wanted)]
+    found = [cell for cell in table.cells() if paper_tables.agrees(cell.keys, wanted)]
     if not found:
         raise UserError(f"--where {where}: no cell of {table.name} is there")
     return found

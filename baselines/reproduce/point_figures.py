@@ -4,10 +4,9 @@ from math import nan
 
 from matplotlib.figure import Figure
 
-from baselines.cells import PaperTable
-
 from .numbers import Results
 from .panels import finish, panelled, plt
+from .paper_tables import PaperTable
 from .report import subject
 
 OURS, PAPER = "tab:blue", "black"

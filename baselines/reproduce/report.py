@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baselines.cells import Cell, PaperTable
-
 from .findings import VERDICTS, Comparison, comparisons
 from .numbers import Keys, Ours, Results, ours
+from .paper_tables import Cell, PaperTable
 
 EXPLAINED = """A finding is compared in each pair of cells that it speaks of. "Cannot tell": the difference
 of the means is within the spread, the root of the sum of both variances over seeds, or the spread is not

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from baselines.results import in_use
-from baselines.signals import interruptible
+from baselines.engine.run_folder import in_use
+from baselines.engine.signals import interruptible
 
 from .display import Display
 from .plan import Trial

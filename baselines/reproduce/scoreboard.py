@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from baselines import cells
-
-from . import collect, numbers
+from . import collect, numbers, paper_tables
 from .findings import Comparison, comparisons
 
 REDUCED = " (in a reduced setting)"
@@ -62,8 +60,8 @@ class Claim:
 def claims(paper: str) -> list[Claim]:
     """Return a paper's claims in the order of its tables; what was run in a reduced setting apart."""
     found: dict[str, tuple[list[str], list[Comparison]]] = {}
-    for name, table in cells.tables(paper).items():
-        rows = collect.read(cells.PAPERS / paper / "ours" / f"{name}.csv")
+    for name, table in paper_tables.tables(paper).items():
+        rows = collect.read(paper_tables.PAPERS / paper / "ours" / f"{name}.csv")
         results = numbers.ours(numbers.settings(table, rows, {}))
         for finding in table.findings:
             tables, pairs = found.setdefault(finding["text"], ([], []))
@@ -110,23 +108,25 @@ def page(paper: str) -> str:
 
 
 def _links(claim: Claim) -> str:
-    folder = cells.PAPERS / claim.paper / "ours"
+    folder = paper_tables.PAPERS / claim.paper / "ours"
     known = (f"[{name}](ours/{name}.md)" for name in claim.tables if (folder / f"{name}.md").exists())
     return ", ".join(known) or "no table yet"
 
 
 def _title(paper: str) -> str:
     """Return the first heading of a paper's page."""
-    return (cells.PAPERS / paper / "README.md").read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+    return (
+        (paper_tables.PAPERS / paper / "README.md").read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+    )
 
 
 def write(papers: Sequence[str]) -> None:
     """Renew the papers' pages and the front page, where there is one (a wheel has none)."""
     for paper in papers:
-        renew(cells.PAPERS / paper / "README.md", page(paper))
-    front_page = cells.PAPERS.parents[1] / "README.md"
+        renew(paper_tables.PAPERS / paper / "README.md", page(paper))
+    front_page = paper_tables.PAPERS.parents[1] / "README.md"
     if front_page.exists():
-        renew(front_page, front(cells.papers()))
+        renew(front_page, front(paper_tables.papers()))
 
 
 def renew(path: Path, content: str) -> None:

@@ -1,7 +1,7 @@
 """Runtimes: where the ServerApp and the ClientApps run. The same seed gives the same result on each."""
 
-from .inline import Inline, InlineGrid
+from .inline import Inline
 from .ray import Ray
 from .superlink import SuperLink
 
-__all__ = ["Inline", "InlineGrid", "Ray", "SuperLink"]
+__all__ = ["Inline", "Ray", "SuperLink"]

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from baselines import signals
+from baselines.engine import signals
 from baselines.errors import RunFailed
 
 from . import guardian

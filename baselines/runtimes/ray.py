@@ -3,23 +3,18 @@
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-from flwr.app import ArrayRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.common import EventType
-from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from strategies.checks import require
-
-from .prompt import PromptGrid
+from baselines.grids.ray import RayGrid
+from strategies.shared.checks import require
+from strategies.shared.flower_private import simulate
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class Ray:
         os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # which aborts at SIGTERM
         with ThreadPoolExecutor(1) as engine:  # signals reach this thread, and never the engine's locks
             simulation = engine.submit(
-                _simulate,
+                simulate,
                 whole,
                 client_app_of(overrides),
                 num_nodes,
@@ -76,90 +71,3 @@ class Ray:
             except KeyboardInterrupt:
                 interrupted.set()
                 raise
-
-
-class RayGrid(PromptGrid):
-    """The simulation's grid, on which a round's model goes to each worker once, not with every message.
-
-    Parameters
-    ----------
-    grid : the simulation's
-    interrupted : once it is set, nobody waits for replies any more: the ServerApp ends
-    """
-
-    def __init__(self, grid: Grid, interrupted: Event) -> None:
-        super().__init__(grid)
-        self._interrupted = interrupted
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that are there."""
-        if self._interrupted.is_set():
-            raise SystemExit("interrupted")
-        return super().pull_messages(message_ids)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send the messages; return their ids."""
-        messages = list(messages)
-        stored: dict[int, Stored] = {}
-        for content in (message.content for message in messages):
-            for name, record in list(content.array_records.items()):
-                if not isinstance(record, Stored):  # messages of a round have their content in common
-                    content[name] = stored.setdefault(id(record), Stored(record))
-        return super().push_messages(messages)
-
-
-class Stored(ArrayRecord):
-    """A record that is pickled as a reference to Ray's object store, and put there once.
-
-    Parameters
-    ----------
-    record : what it holds
-    """
-
-    def __init__(self, record: ArrayRecord) -> None:
-        super().__init__(dict(record))
-        self._reference: Any = None
-
-    def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
-        """Return how a worker gets the record."""
-        import ray
-
-        if self._reference is None:
-            self._reference = ray.put(ArrayRecord(dict(self)))
-        return _fetched, (self._reference,)
-
-
-def _fetched(reference: Any) -> ArrayRecord:
-    return ArrayRecord(dict(_received(reference)))
-
-
-@lru_cache(maxsize=2)  # a round's model, and SCAFFOLD's control variate
-def _received(reference: Any) -> ArrayRecord:
-    import ray
-
-    record: ArrayRecord = ray.get(reference)
-    return record
-
-
-def _simulate(
-    server_app: ServerApp,
-    client_app: ClientApp,
-    num_nodes: int,
-    backend: dict[str, Any],
-    run_config: dict[str, str],
-) -> None:
-    """Start the simulation engine from Python with a run configuration.
-
-    Flower's public ``run_simulation`` is deprecated and gives the ServerApp an empty run
-    configuration; its successor, ``flwr run``, needs an app bundle. Not public, hence alone here.
-    """
-    from flwr.simulation.run_simulation import _run_simulation
-
-    _run_simulation(
-        num_supernodes=num_nodes,
-        exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
-        server_app=server_app,
-        client_app=client_app,
-        backend_config=backend,
-        server_app_context=Context(1, SUPERLINK_NODE_ID, {}, RecordDict(), dict(run_config)),
-    )

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from baselines import results
-from baselines.config import ROOT
+from baselines.engine import run_folder
 from baselines.errors import RunFailed, UserError
-from strategies.checks import require
+from baselines.experiment.config import ROOT
+from strategies.shared.checks import require
 
 from .programs import HOST, Programs
 
@@ -54,8 +54,8 @@ class SuperLink:
             what = "runtime=superlink submits the project's folder, and this is a wheel, without one"
             raise UserError(f"{what}: install a clone with pip install -e ., or try runtime=ray")
         folder = folder.resolve()
-        if results.in_use(folder):  # before anything of its run is touched
-            raise UserError(results.taken(folder))
+        if run_folder.in_use(folder):  # before anything of its run is touched
+            raise UserError(run_folder.taken(folder))
         logs = folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         result = folder / "environment.json"

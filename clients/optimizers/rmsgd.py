@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from strategies.checks import require
-from strategies.rank import knowledge_gain, unfold
+from strategies.shared.checks import require
+from strategies.shared.rank import knowledge_gain, unfold
 
 
 class RMSGD(Optimizer):

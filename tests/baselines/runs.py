@@ -8,12 +8,13 @@ from pathlib import Path
 import pandas as pd
 from flwr.app import Context, Message
 
-from baselines import experiment, run
+from baselines import run
 from baselines.apps import client_app_of
-from baselines.check import check
-from baselines.results import RunFolder
-from baselines.rounds import run_rounds
-from baselines.runtimes.inline import InlineGrid
+from baselines.engine.rounds import run_rounds
+from baselines.engine.run_folder import RunFolder
+from baselines.experiment import experiment
+from baselines.experiment.preflight import check
+from baselines.grids.inline import InlineGrid
 
 App = Callable[[Message, Context], Message]
 METRICS = ["round", "split", "model", "metric", "value", "seed"]  # the columns of what compare reads

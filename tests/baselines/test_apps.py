@@ -8,10 +8,10 @@ import pytest
 from checkout import ROOT
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from baselines import config, experiment
 from baselines.apps import client_app_of
-from baselines.runtimes import InlineGrid
-from strategies import protocol
+from baselines.experiment import config, experiment
+from baselines.grids.inline import InlineGrid
+from strategies.shared import protocol
 
 pytestmark = pytest.mark.runtime
 

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 from runs import METRICS, curve, launch, metrics_in, write_run
 
-from baselines import compare, settings, summary
+from baselines import compare
+from baselines.reports import labels, summary
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_compare_prints_a_table_and_draws_a_figure(sweep: Path, capsys: pytest.C
 
 
 def test_compare_averages_over_seeds(sweep: Path) -> None:
-    curves = settings.read(compare.find_runs([sweep]))
+    curves = labels.read(compare.find_runs([sweep]))
     assert set(curves) == {"fedavg", "fedexp"}
     row = summary.summarise(curves).set_index("setting").loc["fedavg"]
     folders = [path.parent for path in sweep.rglob("metrics.csv") if "fedavg" in path.parent.name]

@@ -11,8 +11,10 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from baselines import config, inspect, model_cost
-from baselines.experiment import Experiment
+from baselines import inspect
+from baselines.experiment import config
+from baselines.experiment.experiment import Experiment
+from baselines.reports import model_cost
 from clients import Classification
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from baselines import experiment
-from baselines.check import check
+from baselines.experiment import experiment
+from baselines.experiment.preflight import check
 from baselines.runtimes import Inline
 
 PARTS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from runs import launch, metrics_in
 
-from baselines import config
+from baselines.experiment import config
 
 HALF = """from dataclasses import dataclass
 from strategies import Mask

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from runs import metrics_in
 
-from baselines import config, run
+from baselines import run
+from baselines.experiment import config
 
 
 def launch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:

@@ -10,11 +10,11 @@ from flwr.serverapp import strategy as stock
 from torch import nn
 from torch.optim import SGD
 
-from baselines.runtimes.inline import InlineGrid
+from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, client_app
 from clients.app import load
 from strategies import FedAvg, FedProx
-from strategies.arrays import view
+from strategies.shared.arrays import view
 
 NODES = 3
 

@@ -4,11 +4,17 @@ from functools import partial
 
 import pytest
 import torch
+from flwr.app import RecordDict
 from plain_loop import SEED, by_hand, examples, perceptron, seeded
 from torch import nn
 from torch.optim import SGD
 
-from clients import Classification, GradientVariance, LocalTraining, Proximal
+from clients import Classification, GradientVariance, LocalTraining, Proximal, RoundStart
+
+
+def start_of(model: nn.Module) -> RoundStart:
+    task, data = Classification(), examples()
+    return RoundStart(model, data, task, partial(SGD, lr=0.1), 1, None, RecordDict(), RecordDict(), 0)
 
 
 @pytest.mark.parametrize("clip", [None, 0.5], ids=["", "clipped"])
@@ -18,7 +24,7 @@ def test_the_proximal_term_by_hand(clip: float | None) -> None:
     training = LocalTraining(
         optimizer=partial(SGD, lr=0.1, momentum=0.9), local_epochs=2, batch_size=16, max_grad_norm=clip
     )
-    term = Proximal(list(ours.parameters()), mu=0.7)
+    term = Proximal(start_of(ours), mu=0.7)
     training(ours, data, Classification(), server_round=1, seed=SEED, corrections=[term])
     optimizer = SGD(plain.parameters(), lr=0.1, momentum=0.9)
     by_hand(plain, data, optimizer, epochs=2, batch_size=16, clip=clip, mu=0.7)
@@ -29,7 +35,7 @@ def test_the_proximal_term_by_hand(clip: float | None) -> None:
 def test_the_proximal_term_is_the_gradient_of_the_squared_distance() -> None:
     start = torch.randn(4, dtype=torch.float64)
     w = nn.Parameter(start.clone())
-    term = Proximal([w], mu=0.3)
+    term = Proximal(start_of(nn.ParameterList([w])), mu=0.3)
     with torch.no_grad():
         w += torch.arange(4.0, dtype=torch.float64)
     loss_gradient = torch.randn(4, dtype=torch.float64)

@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 
-from baselines.runtimes.inline import InlineGrid
+from baselines.grids.inline import InlineGrid
 from clients import (
     Classification,
     Examples,
@@ -26,7 +26,7 @@ from clients import (
 from clients import gradient as gradient_module
 from clients.optimizers import RMSGD
 from clients.together import Stack, Together
-from strategies.arrays import view
+from strategies.shared.arrays import view
 
 SIZES = (13, 4, 30, 1, 22)  # batches of 8: whole ones, short ones, one example; unequal numbers of steps
 FEATURES, CLASSES = 6, 3

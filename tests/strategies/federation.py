@@ -7,9 +7,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import Strategy
 
-from baselines.runtimes.inline import InlineGrid
-from strategies import protocol
-from strategies.arrays import view
+from baselines.grids.inline import InlineGrid
+from strategies.shared import protocol
+from strategies.shared.arrays import view
 
 Model = dict[str, np.ndarray]
 Node = Callable[[int, RecordDict], RecordDict]  # (partition id, what the node was sent) -> its answer

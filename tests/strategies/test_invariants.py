@@ -39,9 +39,9 @@ from strategies import (
     WeightErosionForAll,
     Weighting,
     Yogi,
-    protocol,
 )
-from strategies.adaptive import Adaptive
+from strategies.parts.adaptive import Adaptive
+from strategies.shared import protocol
 
 
 def right_on(arrays: ArrayRecord) -> Tensor:

@@ -24,8 +24,8 @@ from strategies import (
     Scaffold,
     Uniform,
     WeightErosion,
-    protocol,
 )
+from strategies.shared import protocol
 
 NODES, ROUNDS = 4, (1, 2, 3)
 SIZES = (10, 1, 5, 4)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from runs import curve, played
 
-from baselines import experiment
 from baselines.bench import tiny
 from baselines.bench.plain import Client, Loop, train_round
 from baselines.bench.workers import Processes
+from baselines.experiment import experiment
 from clients.evaluation import evaluate
 
 ROUNDS = 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baselines import experiment
+from baselines.experiment import experiment
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from runs import curve, played
 
-from baselines import config
+from baselines.experiment import config
 
 NO_SUMS = "dataset.load.images.sha256=null"
 OFFLINE = "dataset.load.images.download=false"

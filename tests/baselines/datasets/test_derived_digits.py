@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from baselines import experiment
 from baselines.datasets import Dataset
 from baselines.datasets.cmnist import Turned
 from baselines.datasets.rotmnist import turn
 from baselines.errors import UserError
+from baselines.experiment import experiment
 from clients import Normalize
 
 NO_SUMS = "dataset.load.images.sha256=null"
@@ -115,7 +115,7 @@ def test_training_digits_are_turned_and_test_digits_upright(
 
 
 def test_rotation_angles_are_the_thesis_s() -> None:
-    from baselines import config
+    from baselines.experiment import config
 
     angles = config.load("dataset=rotmnist").dataset.load.angles
     assert list(angles) == [10, -10, 20, -20, 30, -30, 40, -40, 50, -50]

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baselines import experiment
 from baselines.datasets import Dataset
 from baselines.errors import UserError
+from baselines.experiment import experiment
 
 Leaf = Callable[..., Path]
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from baselines import experiment
-from baselines.check import check
 from baselines.errors import UserError
+from baselines.experiment import experiment
+from baselines.experiment.preflight import check
 
 
 def save(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from baselines import config, experiment
 from baselines.datasets import Dataset
 from baselines.errors import UserError
+from baselines.experiment import config, experiment
 
 NO_SUMS = "dataset.load.images.sha256=null"
 

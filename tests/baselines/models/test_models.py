@@ -2,8 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from baselines import config, models
+from baselines import models
 from baselines.errors import UserError
+from baselines.experiment import config
 from baselines.models.resnet import ResNet18
 from clients import Classification, Examples
 from clients.evaluation import evaluate

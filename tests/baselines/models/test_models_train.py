@@ -8,8 +8,8 @@ import torch
 from omegaconf import OmegaConf
 from runs import curve, played
 
-from baselines import config, experiment
 from baselines.datasets import Dataset
+from baselines.experiment import config, experiment
 from clients import Classification, LeastSquares, Normalize
 
 OPTIONS = sorted(path.stem for path in (config.CONF / "model").glob("*.yaml"))

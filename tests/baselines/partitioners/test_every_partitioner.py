@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from baselines import config, experiment
 from baselines.errors import UserError
+from baselines.experiment import config, experiment
 from baselines.partitioners import Iid, Partitioner, split_node
-from strategies.seeding import Purpose, generator
+from strategies.shared.seeding import Purpose, generator
 
 OPTIONS = sorted(path.stem for path in (config.CONF / "partitioner").glob("*.yaml"))
 ONCE = [name for name in OPTIONS if name not in ("replicated", "centralized")]

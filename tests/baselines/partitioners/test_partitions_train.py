@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from runs import curve, played
 
-from baselines import config, experiment
 from baselines.datasets import Dataset
+from baselines.experiment import config, experiment
 
 OPTIONS = sorted(path.stem for path in (config.CONF / "partitioner").glob("*.yaml"))
 

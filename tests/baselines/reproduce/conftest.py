@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from baselines import cells
+from baselines.reproduce import paper_tables
 
 TABLES = """\
 table1:
@@ -43,9 +43,9 @@ def papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "tables").mkdir(parents=True)
     (folder / "tables.yaml").write_text(TABLES)
     (folder / "tables" / "table1.csv").write_text(PRINTED)
-    monkeypatch.setattr(cells, "PAPERS", tmp_path / "papers")
-    cells.tables.cache_clear()
-    cells._rows.cache_clear()
+    monkeypatch.setattr(paper_tables, "PAPERS", tmp_path / "papers")
+    paper_tables.tables.cache_clear()
+    paper_tables._rows.cache_clear()
     yield tmp_path / "papers"
-    cells.tables.cache_clear()
-    cells._rows.cache_clear()
+    paper_tables.tables.cache_clear()
+    paper_tables._rows.cache_clear()

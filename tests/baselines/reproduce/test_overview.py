@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from baselines import cells
+from baselines.reproduce import paper_tables
 from baselines.reproduce.__main__ import main
 
 ROWS = """\
@@ -40,4 +40,4 @@ def test_names_are_whole_on_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", "80")
     assert main([]) == 0
     words = capsys.readouterr().out.split()
-    assert all(name in words for paper in cells.papers() for name in cells.tables(paper))
+    assert all(name in words for paper in paper_tables.papers() for name in paper_tables.tables(paper))

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from baselines import cells, config
 from baselines.errors import UserError
-from baselines.identity import config_hash, identity
+from baselines.experiment import config
+from baselines.experiment.identity import config_hash, identity
+from baselines.reproduce import paper_tables
 from baselines.reproduce.plan import SCALES, Trial, plan, select, table_of
 
 
@@ -140,13 +141,15 @@ def test_an_unknown_table_is_named() -> None:
         table_of("feder", "table9")
 
 
-@pytest.mark.parametrize("paper", sorted(path.parent.name for path in cells.PAPERS.glob("*/tables.yaml")))
+@pytest.mark.parametrize(
+    "paper", sorted(path.parent.name for path in paper_tables.PAPERS.glob("*/tables.yaml"))
+)
 def test_findings_name_cells_that_are_there(paper: str) -> None:
-    for table in cells.tables(paper).values():
+    for table in paper_tables.tables(paper).values():
         assert table.x is None or table.x in table.keys
         for finding in table.findings:
             assert set(finding) <= {"text", "column", "better", "worse", "where"}
-            values = [finding["better"], *cells.texts(finding["worse"])]
+            values = [finding["better"], *paper_tables.texts(finding["worse"])]
             assert {str(value) for value in values} <= set(table.keys[finding["column"]])
             for column, wanted in finding.get("where", {}).items():
-                assert set(cells.texts(wanted)) <= set(table.keys[column])
+                assert set(paper_tables.texts(wanted)) <= set(table.keys[column])

@@ -6,11 +6,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from baselines.cells import PaperTable
 from baselines.errors import UserError
 from baselines.reproduce import collect, numbers, report
 from baselines.reproduce.findings import Comparison, comparisons
 from baselines.reproduce.numbers import Keys, Ours, Results
+from baselines.reproduce.paper_tables import PaperTable
 from baselines.reproduce.plan import plan, select, table_of
 
 pytestmark = pytest.mark.usefixtures("papers")

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from baselines import cells
-from baselines.config import ROOT
-from baselines.reproduce import scoreboard
+from baselines.experiment.config import ROOT
+from baselines.reproduce import paper_tables, scoreboard
 from baselines.reproduce.findings import Comparison
 from baselines.reproduce.scoreboard import Claim
 
@@ -51,14 +50,14 @@ def test_a_claim_of_several_tables_stands_there_once() -> None:
     assert {"table4_1", "table4_4"} <= set(masking.tables)
 
 
-@pytest.mark.parametrize("paper", cells.papers())
+@pytest.mark.parametrize("paper", paper_tables.papers())
 def test_the_pages_hold_what_the_tables_say(paper: str) -> None:
     """They are generated: `python -m baselines.reproduce PAPER TABLE --collect-only` renews them."""
-    assert between(cells.PAPERS / paper / "README.md") == scoreboard.page(paper)
+    assert between(paper_tables.PAPERS / paper / "README.md") == scoreboard.page(paper)
 
 
 def test_the_front_page_holds_what_the_tables_say() -> None:
-    assert between(ROOT / "README.md") == scoreboard.front(cells.papers())
+    assert between(ROOT / "README.md") == scoreboard.front(paper_tables.papers())
 
 
 def between(path: Path) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
-from baselines import config
+from baselines.experiment import config
 
 pytestmark = pytest.mark.runtime
 

@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from torch import nn
 
-from baselines.runtimes import InlineGrid
+from baselines.grids.inline import InlineGrid
 from strategies import FedAvg, FedExP
 
 pytestmark = pytest.mark.runtime

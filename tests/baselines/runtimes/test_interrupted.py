@@ -13,7 +13,7 @@ import pytest
 from checkout import ROOT
 from runs import curve, launch, metrics_in
 
-from baselines.progress import Progress
+from baselines.engine.progress import Progress
 
 pytestmark = pytest.mark.runtime
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
+from baselines.engine.signals import SIGNALS
 from baselines.errors import RunFailed
 from baselines.runtimes.programs import Programs
-from baselines.signals import SIGNALS
 
 pytestmark = pytest.mark.runtime
 

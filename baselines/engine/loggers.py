@@ -1,0 +1,118 @@
+"""Loggers: where else a run's metrics go, besides metrics.csv.
+
+A metric's name there is ``split/model/metric``, its step the round. A resumed run goes on in the same
+place, and what had been logged after the checkpoint is there once.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from omegaconf import OmegaConf
+
+from baselines.errors import UserError
+from baselines.experiment import config
+from baselines.experiment.experiment import Experiment
+
+
+class Logger(ABC):
+    """Somewhere that metrics go."""
+
+    @abstractmethod
+    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+        """Start; ``last_round`` is the checkpoint's in a resumed run, None in a new one."""
+
+    @abstractmethod
+    def write(self, server_round: int, metrics: dict[str, float]) -> None:
+        """Log the metrics of a round by name."""
+
+    @abstractmethod
+    def end(self, status: str) -> None:
+        """Stop; ``status`` is that of environment.json."""
+
+
+@dataclass
+class TensorBoard(Logger):
+    """Event files in the run's folder ``tensorboard``: ``tensorboard --logdir outputs``."""
+
+    _writer: Any = field(default=None, init=False, repr=False)
+
+    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+        module = _imported("torch.utils.tensorboard", "tensorboard")
+        first = 0 if last_round is None else last_round + 1  # an earlier process may have logged later ones
+        self._writer = module.SummaryWriter(str(folder / "tensorboard"), purge_step=first)
+
+    def write(self, server_round: int, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, server_round)
+
+    def end(self, status: str) -> None:
+        self._writer.close()
+
+
+@dataclass
+class MLflow(Logger):
+    """A run of an MLflow experiment, with the configuration as its parameters.
+
+    Parameters
+    ----------
+    uri : of the tracking server or store; None for ``mlflow.db`` beside the run's folder, one for a sweep
+    experiment : the experiment's name
+    """
+
+    uri: str | None = None
+    experiment: str = "florilegium"
+
+    _client: Any = field(default=None, init=False, repr=False)
+    _run_id: str = field(default="", init=False, repr=False)
+    _logged: dict[str, int] | None = field(default=None, init=False, repr=False)  # last round by name
+
+    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+        module = _imported("mlflow", "mlflow")
+        beside = folder.absolute().parent
+        with FileLock(beside / ".mlflow.lock"):  # another job of the sweep may lay out the store
+            self._client = module.MlflowClient(self.uri or f"sqlite:///{beside}/mlflow.db")
+            experiment_id = self._experiment_id()
+        known = folder / "mlflow_run_id.txt"
+        if last_round is not None and known.exists():
+            self._run_id = known.read_text()
+            self._logged = {}
+            return
+        self._run_id = self._client.create_run(experiment_id, run_name=this.overrides).info.run_id
+        known.write_text(self._run_id)
+        for name, value in config.flat(OmegaConf.to_container(this.cfg, resolve=True)).items():
+            self._client.log_param(self._run_id, name, value[:500])  # as long as MLflow takes them
+
+    def write(self, server_round: int, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
+            if server_round > self._last(name):
+                self._client.log_metric(self._run_id, name, value, step=server_round)
+
+    def end(self, status: str) -> None:
+        state = "FINISHED" if status == "finished" else "FAILED"
+        self._client.set_terminated(self._run_id, state)
+
+    def _experiment_id(self) -> str:
+        found = self._client.get_experiment_by_name(self.experiment)
+        return str(found.experiment_id if found else self._client.create_experiment(self.experiment))
+
+    def _last(self, name: str) -> int:
+        """Return the last round that an earlier process logged."""
+        if self._logged is None:
+            return -1
+        if name not in self._logged:
+            history = self._client.get_metric_history(self._run_id, name)
+            self._logged[name] = max((point.step for point in history), default=-1)
+        return self._logged[name]
+
+
+def _imported(module: str, package: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"logger={package} needs the package {package}: pip install 'florilegium[{package}]'"
+        ) from error

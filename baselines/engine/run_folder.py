@@ -1,0 +1,192 @@
+"""RunFolder: what a run leaves on disk, written as it goes.
+
+metrics.csv       tidy: round, split, model, metric, value; a row at round r is measured after r rounds
+config.yaml       the resolved configuration
+environment.json  overrides, seed, versions, hardware, git commit, wall time, how it ended
+figures/          test metrics and server step size by round
+checkpoint/       with ``checkpoint_every``: what ``resume=true`` continues from
+"""
+
+import contextlib
+import csv
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from omegaconf import OmegaConf
+
+from baselines.errors import UserError
+from baselines.experiment import config
+from baselines.experiment.experiment import Experiment
+from baselines.experiment.identity import identity, setting
+
+from . import checkpoint
+from .checkpoint import Checkpoint
+from .loggers import Logger
+from .metrics import COLUMNS
+
+LOCK = ".lock"
+PATIENCE = 2.0  # seconds to wait for the folder: who asks whether it is in use holds it for a moment
+PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "numpy", "hydra-core", "ray")
+
+
+class RunFolder:
+    """One run's folder.
+
+    Parameters
+    ----------
+    path : created when missing
+    this : the experiment that runs
+    """
+
+    def __init__(self, path: Path, this: Experiment) -> None:
+        self.path = path
+        self.this = this
+        self.begun = False  # whether a run of this process has written into it
+        self._loggers: list[Logger] = list(config.build(this.cfg.get("logger") or {}).values())
+
+    def write(self, server_round: int, split: str, model: str, metrics: dict[str, float]) -> None:
+        """Append one row per metric to metrics.csv."""
+        with open(self._metrics, "a", newline="") as file:
+            rows = [(server_round, split, model, name, value) for name, value in metrics.items()]
+            csv.writer(file).writerows(rows)
+        for logger in self._loggers:
+            named = {f"{split}/{model}/{name}": value for name, value in metrics.items()}
+            logger.write(server_round, named)
+
+    def position(self) -> dict[str, Any]:
+        """Return how far the run has come on disk, as a :class:`Checkpoint` has it."""
+        return {
+            "identity": identity(self.this.cfg),
+            "metrics_size": self._metrics.stat().st_size,
+            "wall_seconds": time.time() - self._started,
+            "resumed": self._resumed,
+        }
+
+    @contextlib.contextmanager
+    def running(self, saved: Checkpoint | None = None) -> Iterator[None]:
+        """Lay the folder out, from ``saved`` on; write down how the run ended, however it ends.
+
+        Raises
+        ------
+        UserError : when another process runs in this folder
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with _alone(self.path):
+            for logger in self._loggers:  # first: one that cannot leaves what is there
+                logger.begin(self.this, self.path, saved.server_round if saved else None)
+            self._started = time.time() - (saved.wall_seconds if saved else 0)
+            self._resumed = (*saved.resumed, saved.server_round) if saved else ()
+            environment = _environment(self.this) | {"resumed": list(self._resumed)}
+            status = "interrupted"
+            # Before anything is touched: an earlier run's "finished" would outlive a kill.
+            self._save(environment | {"status": "running"})
+            self.begun = True
+            try:
+                self._lay_out(saved)
+                yield
+                status = "finished"
+            except Exception as error:
+                status = f"failed: {error}"
+                raise
+            finally:
+                end = {"status": status, "wall_seconds": time.time() - self._started}
+                self._save(environment | end | {"metrics_size": checkpoint.size(self._metrics)})
+                for logger in self._loggers:
+                    logger.end(status)
+
+    def _lay_out(self, saved: Checkpoint | None) -> None:
+        """Take metrics.csv back to the checkpoint; without one, begin it."""
+        if saved:
+            os.truncate(self._metrics, saved.metrics_size)
+        else:
+            checkpoint.discard(self.path)
+            with open(self._metrics, "w", newline="") as file:
+                csv.writer(file).writerow(COLUMNS)
+        OmegaConf.save(self.this.cfg, self.path / "config.yaml", resolve=True)
+
+    @property
+    def _metrics(self) -> Path:
+        return self.path / "metrics.csv"
+
+    def _save(self, environment: dict[str, Any]) -> None:
+        target = self.path / "environment.json"
+        fresh = target.with_suffix(".tmp")
+        try:
+            fresh.write_text(json.dumps(environment, indent=2) + "\n")
+            os.replace(fresh, target)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+
+
+def in_use(folder: Path) -> bool:
+    """Say whether a process is running in a run's folder."""
+    if not (folder / LOCK).exists():
+        return False
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def taken(folder: Path) -> str:
+    """Say so to the user of another process."""
+    return f"another process is running in {folder}: wait for it, or end it"
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a run's folder; the lock ends with this process, however it ends."""
+    try:
+        with FileLock(folder / LOCK, timeout=PATIENCE):
+            yield
+    except Timeout as error:
+        raise UserError(taken(folder)) from error
+
+
+def _environment(this: Experiment) -> dict[str, Any]:
+    return {
+        "overrides": this.overrides,
+        "seed": this.cfg.seed,
+        "identity": identity(this.cfg),
+        "setting": setting(this.cfg),
+        "git_commit": _git_commit(),
+        "source_hash": config.source_hash(),
+        "versions": {"python": platform.python_version()}
+        | {package: version(package) for package in PACKAGES},
+        "hardware": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "device": str(this.device),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        },
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def _git_commit() -> str | None:
+    """Return the commit of the code, with ``-dirty`` after uncommitted changes; None outside git."""
+    command = ["git", "-C", str(config.ROOT), "describe", "--always", "--abbrev=40", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

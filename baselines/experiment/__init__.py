@@ -1,0 +1,1 @@
+"""What an experiment is: from an override string to objects."""

@@ -1,0 +1,103 @@
+"""Foreign: a strategy of Flower's, or of the user's own, with the promises of this suite's.
+
+It has one model to evaluate and no state to resume from. Where it takes no step, because too few nodes have
+answered, rounds are counted as this suite's strategies count them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from strategies import TooManyFailedRounds
+from strategies.round.evaluation import SuiteStrategy
+
+
+class Foreign(SuiteStrategy):
+    """Another strategy, wrapped.
+
+    Parameters
+    ----------
+    strategy : what it hands every call on to
+    num_nodes : how many nodes the experiment has
+    max_failed_rounds : so many rounds in a row without a step end the run
+    unread : settings of the experiment that the strategy does not read, though they were changed
+    """
+
+    resumable: ClassVar[bool] = False
+
+    def __init__(
+        self, strategy: Strategy, num_nodes: int, max_failed_rounds: int, unread: Sequence[str] = ()
+    ) -> None:
+        self.strategy = strategy
+        self.num_nodes = num_nodes
+        self.unread = unread
+        self.max_failed_rounds = max_failed_rounds
+        self._failed_rounds = 0
+
+    @property
+    def name(self) -> str:
+        """What the strategy is called."""
+        return type(self.strategy).__name__
+
+    def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+        return {"global": arrays}
+
+    def check(self, arrays: ArrayRecord) -> None:
+        """Raise ``ValueError`` for settings that would be ignored, or nodes that will never come."""
+        for key in self.unread:
+            raise ValueError(
+                f"{key} does not reach {self.name}, which is no strategy of this suite: "
+                f"leave it out, or let the strategy's file name it, as ${{{key}}}"
+            )
+        wanted = getattr(self.strategy, "min_available_nodes", 0)
+        if wanted > self.num_nodes:
+            raise ValueError(
+                f"{self.name} waits for {wanted} nodes, and num_nodes={self.num_nodes}: set "
+                "strategy.min_available_nodes, .min_train_nodes and .min_evaluate_nodes, or more nodes"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        raise NotImplementedError(f"{self.name} has no state_dict")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError(f"{self.name} has no load_state_dict")
+
+    def fail_within(self, rounds: int) -> None:
+        self.max_failed_rounds = min(self.max_failed_rounds, rounds)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        return self.strategy.configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Hand the replies on.
+
+        Raises
+        ------
+        TooManyFailedRounds : when there was no step so many times in a row
+        """
+        arrays, metrics = self.strategy.aggregate_train(server_round, replies)
+        self._failed_rounds = 0 if arrays is not None else self._failed_rounds + 1
+        if self._failed_rounds >= self.max_failed_rounds:
+            raise TooManyFailedRounds(
+                f"{self._failed_rounds} rounds in a row failed: {self.name} made no model of the replies; "
+                "look at the nodes"
+            )
+        return arrays, metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        return self.strategy.aggregate_evaluate(server_round, replies)
+
+    def summary(self) -> None:
+        self.strategy.summary()

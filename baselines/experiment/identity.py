@@ -1,0 +1,83 @@
+"""Identity: when are two runs the same run, with the same numbers?
+
+They are when they agree in
+
+* the resolved configuration, without what only decides how a run is shown, kept or found (``BESIDE``), or
+  what was not yet a choice and has stayed as it was (``LATER``);
+* ``RESULTS``, which whoever changes a metric raises by one (and says so in CHANGELOG.md);
+* the versions of the packages whose arithmetic it is (``PACKAGES``).
+
+The code's own hash is not part of it: most changes leave every metric as it was, byte for byte, and must
+not throw away hours of results. It is written down with each run instead, beside the commit.
+"""
+
+import copy
+import hashlib
+import json
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from baselines.errors import UserError
+
+RESULTS = 1
+PACKAGES = ("numpy", "timm", "torch")
+LATER = {"autocast": None, "channels_last": False}  # options younger than some results; so they were then
+BESIDE = ("resume", "checkpoint_every", "debug", "logger", "objective")
+
+
+def identity(cfg: DictConfig, rounds: int | None = None) -> str:
+    """Return a hash of what decides a run's numbers, 16 hexadecimal digits.
+
+    With ``rounds``, that of the run that is the same but for their number.
+    """
+    return _hash([config_hash(cfg, rounds), versions()])
+
+
+def config_hash(cfg: DictConfig, rounds: int | None = None, seed: int | None = None) -> str:
+    """Return the part of the identity that is the same on every machine.
+
+    ``data_root`` counts as nowhere: the same data may lie in another folder. With ``rounds``, of the
+    configuration with another number of them, whatever was computed from ``rounds`` left as it is; with
+    ``seed``, of the run with that seed.
+
+    Raises
+    ------
+    UserError : for a configuration that lacks a value
+    """
+    cfg = copy.deepcopy(cfg)
+    cfg.data_root = ""
+    if seed is not None:
+        cfg.seed = seed
+    try:
+        settings = OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:  # a value that has no default, or names another
+        raise UserError(str(error)) from error
+    assert isinstance(settings, dict)
+    told = {
+        key: value
+        for key, value in settings.items()
+        if key not in BESIDE and not (key in LATER and value == LATER[key])
+    }
+    if rounds is not None:
+        told["rounds"] = rounds
+    return _hash([RESULTS, told])
+
+
+def setting(cfg: DictConfig) -> str:
+    """Return a hash that is the same for all seeds of a setting, on every machine."""
+    return config_hash(cfg, seed=0)
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of the packages whose arithmetic decides a run's numbers."""
+    return {package: version(package) for package in PACKAGES}
+
+
+def _hash(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

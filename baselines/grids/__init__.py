@@ -1,0 +1,1 @@
+"""Flower Grids: how messages reach the nodes."""

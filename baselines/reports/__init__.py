@@ -1,0 +1,1 @@
+"""What people look at: tables and figures of runs, models and partitions."""

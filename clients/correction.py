@@ -1,0 +1,99 @@
+"""Correction: what a method does on the node between the backward pass and the optimiser's step.
+
+FedProx and its kin differ from FedAvg on the node by a term in the gradient, and by what they tell the
+server in the end. A correction is both. It is made anew for each round, and chosen in one of two ways:
+
+* by the message: the strategy sends a key, and the class names it as ``asked_by``;
+* by ``client.corrections``: a YAML file names the class and its settings (``_partial_: true``).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from torch import nn
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from strategies.shared import protocol
+
+from .examples import Examples
+from .tasks import Task
+
+OptimizerOf = Callable[[list[Parameter]], Optimizer]
+
+
+@dataclass(frozen=True)
+class RoundStart:
+    """What a node has when its round begins.
+
+    Parameters
+    ----------
+    model : at the values that the server sent, w_t
+    examples, task : the node's training examples, and what is learnt from them
+    optimizer : builds the client optimiser from parameters
+    steps : how many steps the node will take
+    batch_size : examples per step; None for all of them
+    content : the server's message: its configuration and further records
+    state : what the node keeps from round to round; may be changed
+    partition_id : the node's
+    """
+
+    model: nn.Module
+    examples: Examples
+    task: Task
+    optimizer: OptimizerOf
+    steps: int
+    batch_size: int | None
+    content: RecordDict
+    state: RecordDict
+    partition_id: int
+
+    @property
+    def named(self) -> dict[str, Parameter]:
+        """The trained parameters by name."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    @property
+    def config(self) -> ConfigRecord:
+        """The message's configuration."""
+        record = self.content[protocol.CONFIG]
+        assert isinstance(record, ConfigRecord)
+        return record
+
+
+class Correction(ABC):
+    """An edit or an observation of one round's gradients; its constructor takes a :class:`RoundStart`."""
+
+    asked_by: ClassVar[str] = ""  # the key of the message's configuration that asks for it; empty for none
+    _asked: ClassVar[list[type["Correction"]]] = []  # in the order in which they act
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Let messages ask for the class."""
+        super().__init_subclass__(**settings)
+        if "asked_by" in vars(cls):
+            Correction._asked.append(cls)
+
+    @staticmethod
+    def asked(config: Mapping[str, object]) -> Iterator[type["Correction"]]:
+        """Yield the corrections that a message with this configuration asks for."""
+        return (kind for kind in Correction._asked if config.get(kind.asked_by))
+
+    @classmethod
+    def begin(cls, start: RoundStart) -> "Correction":
+        """Return the correction of a round whose message asks for it."""
+        return cls(start)  # type: ignore[call-arg]
+
+    @classmethod  # noqa: B027
+    def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
+        """Raise ``ValueError`` for a client optimiser that the correction cannot work with."""
+
+    @abstractmethod
+    def __call__(self, parameters: Sequence[Parameter]) -> None:
+        """Edit or observe ``p.grad`` of every trained parameter, once in each step."""
+
+    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+        """Return what else the reply carries; may add to ``metrics``. Called after the last step."""
+        return {}

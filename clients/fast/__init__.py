@@ -1,0 +1,1 @@
+"""The same bits for less time."""

@@ -1,0 +1,1 @@
+"""The letters of the update rule, a small class each, and the flat tensors that they work on."""

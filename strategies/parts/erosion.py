@@ -1,0 +1,99 @@
+"""Erosion: the weights of Weight Erosion, for one requesting node.
+
+Grimberg, Hartley, Jaggi, Karimireddy: *Weight Erosion: An Update Aggregation Scheme for Personalized
+Collaborative Machine Learning*, 2020; adapted to neural networks by Gengler, Beaussart, Yuan (report,
+eqs. 1-4, Algorithm 1). With node 0 the requester and r = 1, 2, ... the round:
+
+    d_i     = ||Delta_i - Delta_0|| / ||Delta_0||                                          (1)
+    alpha_i = max{0, alpha_i - (1 + p_s floor((r - 1) b / |S_i|)) p_d d_i},  from 1        (2)
+    D       = sum alpha_i Delta_i / sum alpha_i                                            (3), (4)
+
+The norms are over all parameters, concatenated. The requester's own alpha stays 1. The report sums the
+minibatch gradients, which is Delta_i divided by the client learning rate: the same d_i, and with
+``step_size=Constant(1)`` the same step. Two readings of |S_i|: the report prints the number of examples,
+the authors' code counts batches, which erodes far more; see ``batch_size``.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from strategies.shared.checks import require
+
+from .norms import squared_distances, squared_norms
+from .updates import Updates
+from .weighting import State, Weighting
+
+
+@dataclass(frozen=True)
+class Erosion(Weighting):
+    """alpha_i / sum alpha over the nodes that replied; never rising.
+
+    Parameters
+    ----------
+    requester : partition id of the requesting node
+    distance_penalty : p_d >= 0; 0 keeps all weights equal: FedAvg with :class:`~strategies.Uniform`
+    size_penalty : p_s >= 0
+    samples_per_round : b, samples drawn in a round
+    batch_size : measure |S_i| in batches of so many, as the authors' code does; None in samples, as printed
+    """
+
+    requester: int | None = None
+    distance_penalty: float = 0.01
+    size_penalty: float = 2.0
+    samples_per_round: int = 32
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range, and a missing requester."""
+        if self.requester is None:
+            raise ValueError(
+                "weighting=erosion needs a requester: set weighting.requester to the partition id of the "
+                "node that the model is for"
+            )
+        require(self.requester >= 0, "weighting.requester", self.requester, "a partition id")
+        for name in ("distance_penalty", "size_penalty"):
+            value = getattr(self, name)
+            require(0 <= value < float("inf"), f"weighting.{name}", value, "0 or above")
+        require(self.samples_per_round >= 1, "weighting.samples_per_round", self.samples_per_round, ">= 1")
+        valid = self.batch_size is None or self.batch_size >= 1
+        require(valid, "weighting.batch_size", self.batch_size, "1 or more, or null")
+
+    def lacks(self, updates: Updates) -> str | None:
+        if self.requester not in updates.partition_ids:
+            return f"the requester, partition {self.requester}, sent no sound reply"
+        return None
+
+    def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
+        """Return the weights of the nodes that replied; ``state`` holds everyone's alpha."""
+        ids = torch.tensor(updates.partition_ids)
+        alpha = alphas(state, int(ids.max()) + 1)
+        rounds = int(state["rounds"]) if state else 0  # r - 1
+        sizes = updates.num_examples
+        if self.batch_size is not None:
+            sizes = torch.ceil(sizes / self.batch_size)
+        wear = 1 + self.size_penalty * torch.floor(rounds * self.samples_per_round / sizes)
+        loss = wear * self.distance_penalty * self._distances(updates)
+        alpha[ids] = (alpha[ids] - loss).clamp_min(0)
+        new_state = {"alpha": alpha, "rounds": torch.tensor(rounds + 1)}
+        return alpha[ids] / alpha[ids].sum(), new_state
+
+    def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
+        """Return everyone's alpha as ``weight-<partition id>``."""
+        return {f"weight-{k}": float(alpha) for k, alpha in enumerate(state["alpha"])}
+
+    def _distances(self, updates: Updates) -> Tensor:
+        """Return d_i of eq. 1, [K] in float64; 0 for all while the requester does not move."""
+        assert self.requester is not None
+        own = updates.deltas[updates.partition_ids.index(self.requester)]
+        norm = squared_norms(own).sqrt()
+        if norm == 0:
+            return torch.zeros(len(updates.deltas), dtype=torch.float64)
+        return squared_distances(updates.deltas, own).sqrt() / norm
+
+
+def alphas(state: State, count: int) -> Tensor:
+    """Return a copy of everyone's alpha by partition id, at least ``count`` long, 1 at the start."""
+    known = state.get("alpha", torch.ones(0, dtype=torch.float64))
+    return torch.cat([known, torch.ones(max(0, count - len(known)), dtype=torch.float64)])

@@ -1,0 +1,139 @@
+"""Layout: which array of a model lies where in one flat vector.
+
+The four parts work on flat vectors; clients send named arrays. The layout translates, in the order
+of the model's ``state_dict``, and keeps *parameters* (optimised) apart from *buffers* (carried along:
+integer arrays and running statistics).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord
+from torch import Tensor
+
+from strategies.shared import arrays
+
+BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One named array.
+
+    Parameters
+    ----------
+    name : its key in the model's ``state_dict``
+    shape : its shape
+    dtype : its NumPy dtype, by name
+    buffer : whether it is a buffer; then ``columns`` counts among the buffers
+    columns : where it lies in the flat vector of parameters (or of buffers)
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    buffer: bool
+    columns: slice
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layers of a model in ``state_dict`` order."""
+
+    layers: tuple[Layer, ...]
+
+    @classmethod
+    def of(cls, record: ArrayRecord, buffer_names: Sequence[str] = BUFFER_NAMES) -> Layout:
+        """Read the layout of ``record``.
+
+        An array is a buffer when its dtype is not floating point or when its name ends in one of
+        ``buffer_names``.
+        """
+        layers: list[Layer] = []
+        ends = {False: 0, True: 0}
+        for name, array in record.items():
+            is_float = np.issubdtype(np.dtype(array.dtype), np.floating)
+            buffer = not is_float or name.endswith(tuple(buffer_names))
+            start = ends[buffer]
+            ends[buffer] = start + int(np.prod(array.shape, dtype=np.int64))
+            columns = slice(start, ends[buffer])
+            layers.append(Layer(name, tuple(array.shape), array.dtype, buffer, columns))
+        if ends[False] == 0:
+            raise ValueError("the model has no floating-point parameter to train")
+        return cls(tuple(layers))
+
+    @cached_property
+    def parameters(self) -> tuple[Layer, ...]:
+        """The layers that are optimised."""
+        return tuple(layer for layer in self.layers if not layer.buffer)
+
+    @cached_property
+    def buffers(self) -> tuple[Layer, ...]:
+        """The layers that are carried along."""
+        return tuple(layer for layer in self.layers if layer.buffer)
+
+    @cached_property
+    def num_parameters(self) -> int:
+        """P, the length of the flat parameter vector."""
+        return int(self.parameters[-1].columns.stop)
+
+    @cached_property
+    def num_buffers(self) -> int:
+        """B, the length of the flat buffer vector."""
+        return int(self.buffers[-1].columns.stop) if self.buffers else 0
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the flat parameter vector: wide enough for every parameter."""
+        widest = np.result_type(*(np.dtype(layer.dtype) for layer in self.parameters))
+        return torch.from_numpy(np.empty(0, widest)).dtype
+
+    def flatten_parameters(self, record: ArrayRecord, out: Tensor | None = None) -> Tensor:
+        """Return the record's parameters [P] in :attr:`dtype`, in ``out`` if given."""
+        if out is None:
+            out = torch.empty(self.num_parameters, dtype=self.dtype)
+        return _flatten(record, self.parameters, out)
+
+    def flatten_buffers(self, record: ArrayRecord) -> Tensor:
+        """Return the record's buffers [B] in float64."""
+        return _flatten(record, self.buffers, torch.empty(self.num_buffers, dtype=torch.float64))
+
+    def record(self, parameters: Tensor, buffers: Tensor | None) -> ArrayRecord:
+        """Return named arrays in their own shapes and dtypes; without buffers where they are None."""
+        named: OrderedDict[str, Array] = OrderedDict()
+        for layer in self.parameters if buffers is None else self.layers:
+            source = buffers if layer.buffer and buffers is not None else parameters
+            values = source[layer.columns].numpy()
+            if not np.issubdtype(np.dtype(layer.dtype), np.floating):
+                values = values.round()
+            named[layer.name] = arrays.pack(values.reshape(layer.shape).astype(layer.dtype, copy=False))
+        return ArrayRecord(named)
+
+    def mismatch(self, record: ArrayRecord, *, parameters_only: bool = False) -> str | None:
+        """Say in words how ``record`` differs from this layout; None when it fits."""
+        layers = self.parameters if parameters_only else self.layers
+        expected = {layer.name: layer for layer in layers}
+        if missing := [name for name in expected if name not in record]:
+            return f"lacks {', '.join(map(repr, missing[:3]))} of the model's arrays"
+        if extra := [name for name in record if name not in expected]:
+            return f"has {', '.join(map(repr, extra[:3]))}, which the model has not"
+        for name, array in record.items():
+            if tuple(array.shape) != expected[name].shape:
+                return f"{name!r} has shape {tuple(array.shape)}, the model's {expected[name].shape}"
+        return None
+
+
+def _flatten(record: ArrayRecord, layers: Sequence[Layer], out: Tensor) -> Tensor:
+    values = out.numpy()
+    for layer in layers:
+        array = arrays.view(record[layer.name])
+        if array.dtype.kind not in ("biuf" if layer.buffer else "f"):  # would be cast without a word
+            raise ValueError(f"{layer.name!r} holds {array.dtype}, the model's {layer.dtype}")
+        values[layer.columns] = array.reshape(layer.shape).reshape(-1)  # bytes of another size: ValueError
+    return out

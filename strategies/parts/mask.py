@@ -1,0 +1,120 @@
+"""Mask (m): on which coordinates do the nodes agree?
+
+A mask maps one round's updates to a factor in [0, 1] per coordinate, which multiplies the final direction.
+Both masks below start from the *agreement*
+
+    A_j = | (1/K) sum_k sign(Delta_k,j) |        sign(0) = 0; unweighted, over the nodes that replied
+
+of Tenison et al.: *Gradient Masked Averaging for Federated Learning*, TMLR 2023 (I. Tenison's thesis,
+eq. 3.1.1). A lies in [0, 1]; the printed (0, 1] does not hold for an even number of nodes.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from strategies.shared.checks import require
+
+from .blocks import SIZE
+from .updates import Updates
+
+
+class Mask(ABC):
+    """The letter m of the update rule."""
+
+    min_nodes: ClassVar[int] = 1
+
+    @property
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether every factor is 1; then a round is, bit for bit, one without a mask."""
+
+    @abstractmethod
+    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        """Write to ``out`` the factor per coordinate [B] of the pseudo-gradients [K, B] there.
+
+        ``scratch``, of the deltas' shape, may be overwritten: a fresh one would cost more than the rest.
+        """
+
+    def with_mean(
+        self, updates: Updates, weights: Tensor, spare: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the mean pseudo-gradient [P] and the factors [P], in one pass over the updates.
+
+        The factors are None where all of them are 1. ``spare``, two such vectors of no more use, is
+        written over: fresh pages would cost a seventh of the time.
+        """
+        if self.idle:
+            return updates.mean(weights), None
+        deltas = updates.deltas
+        mean, factors = spare or (torch.empty_like(deltas[0]), torch.empty_like(deltas[0]))
+        scratch = torch.empty_like(deltas[:, :SIZE])
+        for columns, alpha in updates.pieces(weights):
+            piece = deltas[:, columns]
+            torch.mv(piece.T, alpha, out=mean[columns])
+            self.factor(piece, scratch[:, : piece.shape[1]], factors[columns])
+        return mean, factors
+
+
+@dataclass(frozen=True)
+class NoMask(Mask):
+    """m = 1 everywhere."""
+
+    idle = True
+
+    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        """Write ones."""
+        out.fill_(1)
+
+
+@dataclass(frozen=True)
+class AndMask(Mask):
+    """m_j = 1 where A_j >= tau, else 0 (Parascandolo et al., ICLR 2021; thesis, section 2.2).
+
+    Parameters
+    ----------
+    tau : agreement threshold in [0, 1]; 0 masks nothing
+    """
+
+    tau: float = 0.4
+    min_nodes: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        """Refuse a threshold outside [0, 1]."""
+        require(0 <= self.tau <= 1, "mask.tau", self.tau, "in [0, 1]")
+
+    @property
+    def idle(self) -> bool:
+        """Whether tau is 0."""
+        return self.tau == 0
+
+    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        """Write 1 where the nodes agree, else 0."""
+        out.ge_(self._count(deltas, scratch, out))
+
+    def _count(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> float:
+        """Write K A_j to ``out``; return the least of it that counts as agreement.
+
+        Both are whole numbers in effect, and compare exactly: 7 of 10 nodes reach tau = 0.7.
+        """
+        signs = torch.sign(deltas, out=scratch)
+        torch.sum(signs, 0, out=out).abs_()
+        return self.tau * len(deltas) - 1e-9
+
+
+@dataclass(frozen=True)
+class AgreementMask(AndMask):
+    """m_j = 1 where A_j >= tau, else A_j: gradient masked averaging (thesis, eq. 3.1.1).
+
+    It equals :class:`AndMask` where all nodes agree, and does not change when a node's
+    pseudo-gradient is multiplied by a positive number.
+    """
+
+    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        """Write 1 where the nodes agree, else how far they do."""
+        least, nodes = self._count(deltas, scratch, out), float(len(deltas))
+        # -K A_j <= -least becomes -K: one pass where a comparison and a choice would be three
+        torch.threshold_(out.neg_(), -least, -nodes).div_(-nodes)

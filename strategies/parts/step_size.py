@@ -1,0 +1,83 @@
+"""StepSize (eta): how far does the server move along the direction?"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from strategies.shared.checks import require
+
+from .norms import squared_norms
+from .updates import Updates
+
+
+class StepSize(ABC):
+    """The letter eta of the update rule."""
+
+    @abstractmethod
+    def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
+        """Return eta_t for the round's updates, their weights and their mean [P]."""
+
+
+@dataclass(frozen=True)
+class Constant(StepSize):
+    """eta_t = eta, the server learning rate; eta = 1 is FedAvg."""
+
+    eta: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a server learning rate that is not positive."""
+        require(0 < self.eta < float("inf"), "step_size.eta", self.eta, "a number above 0")
+
+    def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
+        """Return eta."""
+        return self.eta
+
+
+@dataclass(frozen=True)
+class Extrapolated(StepSize):
+    """FedExP's step size (Jhunjhunwala et al., ICLR 2023, Algorithm 1).
+
+        eta_t = max{1, sum_k alpha_k ||Delta_k||^2 / (2 (||D||^2 + epsilon_t))},  D = sum_k alpha_k Delta_k
+
+    With uniform weights alpha_k = 1/M this is the paper's
+    max{1, sum_k ||Delta_k||^2 / (2 M (||D||^2 + epsilon))}. Where weights differ from layer to layer,
+    each layer's squared norm counts with its own weight.
+
+    Parameters
+    ----------
+    epsilon : keeps eta small when the mean nearly vanishes; epsilon to infinity is FedAvg
+    epsilon_decay : epsilon_t = epsilon * epsilon_decay ** t in round t = 1, 2, ...; the authors' code
+        decays by 0.998 ** 2 before every round, the paper's epsilon is constant (1)
+    clamp : False leaves out the maximum with 1, as the authors' synthetic notebook does
+    """
+
+    epsilon: float = 1e-3
+    epsilon_decay: float = 1.0
+    clamp: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse a negative epsilon and a decay outside (0, 1]."""
+        require(self.epsilon >= 0, "step_size.epsilon", self.epsilon, "0 or above")
+        decay = self.epsilon_decay
+        require(0 < decay <= 1, "step_size.epsilon_decay", decay, "in (0, 1]")
+
+    def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
+        """Return eta_t; 1 where every update is zero and epsilon is 0."""
+        epsilon = self.epsilon * self.epsilon_decay**server_round
+        denominator = 2 * (float(squared_norms(mean)) + epsilon)
+        if denominator == 0:
+            return 1.0
+        eta = _mean_squared_norm(updates, weights) / denominator
+        return max(1.0, eta) if self.clamp else eta
+
+
+def _mean_squared_norm(updates: Updates, weights: Tensor) -> float:
+    """Return sum_k alpha_k ||Delta_k||^2, layer by layer where the weights are [K, L]."""
+    if weights.ndim == 1:
+        return float(weights @ squared_norms(updates.deltas))
+    total = 0.0
+    for column, layer in enumerate(updates.layout.layers):
+        if not layer.buffer:
+            total += float(weights[:, column] @ squared_norms(updates.deltas[:, layer.columns]))
+    return total

@@ -1,0 +1,123 @@
+"""What every strategy of this package promises beyond Flower's hooks.
+
+It says which models are to be evaluated, what a run resumes from, and what it needs of whoever runs it. A
+new strategy that keeps these promises needs no change anywhere else. Flower's ``start`` hands
+``evaluate_fn`` the arrays that were aggregated last; a mean of iterates, or the models of several groups,
+are something else.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from torch import Tensor
+
+from strategies.shared import protocol
+
+Selections = Callable[[ArrayRecord], Tensor]
+
+
+class SuiteStrategy(Strategy):
+    """A Flower strategy that can be evaluated, checked, saved and resumed."""
+
+    resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
+
+    @property
+    def name(self) -> str:
+        """What the strategy is called."""
+        return type(self).__name__
+
+    @abstractmethod
+    def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+        """Return the models to evaluate, by name; ``arrays`` are the last that were aggregated."""
+
+    @abstractmethod
+    def check(self, arrays: ArrayRecord) -> object:
+        """Raise ``ValueError`` for a model that the strategy cannot work with."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next round depends on, the current arrays aside."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the strategy that gave ``state`` stood, bit for bit."""
+
+    @abstractmethod
+    def fail_within(self, rounds: int) -> None:
+        """Let a run of so few rounds fail when none of them takes a step."""
+
+    def asks(self) -> dict[str, ConfigScalar]:
+        """Return what the messages' configuration asks of each node besides its training."""
+        return {}
+
+    def weight(self, name: str) -> int:
+        """Return how many nodes a model is for, relative to the others: what it counts in their mean."""
+        return 1
+
+    def most_models(self, num_nodes: int) -> int:
+        """Return how many models there can be to evaluate, with so many nodes."""
+        return 1
+
+    @property
+    def nodes_remember(self) -> bool:
+        """Whether the nodes keep a state of their own from round to round."""
+        return False
+
+    @property
+    def needs_validation(self) -> bool:
+        """Whether :meth:`validate_with` has to be called before the first round."""
+        return False
+
+    def validate_with(self, right_on: Selections) -> None:
+        """Take a function that tells for each validation example whether a model is right, [V] of bools."""
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run all rounds as Flower does; of several models ``evaluate_fn``'s mean is over their nodes.
+
+        Started again, a strategy goes on from what it remembers (momentum, control variates, groups and
+        their models): a run of its own takes a new one.
+        """
+
+        def evaluate_all(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            assert evaluate_fn is not None
+            found = {name: evaluate_fn(server_round, model) for name, model in self.models(arrays).items()}
+            measured = {name: metrics for name, metrics in found.items() if metrics is not None}
+            if len(measured) > 1:
+                return merged(list(measured.values()), [self.weight(name) for name in measured])
+            return next(iter(measured.values()), None)
+
+        return super().start(
+            grid,
+            initial_arrays,
+            num_rounds,
+            timeout,
+            train_config,
+            evaluate_config,
+            evaluate_all if evaluate_fn else None,
+        )
+
+
+def merged(records: Sequence[MetricRecord], weights: Sequence[int]) -> MetricRecord:
+    """Sum what counts nodes, average everything else, so weighted, over the records that have it."""
+    result = MetricRecord()
+    for key in dict.fromkeys(key for record in records for key in record):
+        having = [(float(r[key]), w) for r, w in zip(records, weights, strict=True) if key in r]  # type: ignore[arg-type]
+        if key in (protocol.REPLIES, protocol.FAILED):
+            result[key] = int(sum(value for value, _ in having))
+        else:
+            total = sum(w for _, w in having)
+            result[key] = sum(value * (w / total) for value, w in having)  # of one record: as it was
+    return result

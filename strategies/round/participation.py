@@ -1,0 +1,146 @@
+"""Participation: which nodes a strategy asks, what it lets them judge, and when too few have answered.
+
+Nodes are known by the partitions that they hold, so that a result depends on the seed and not on the
+ids that a runtime gives its nodes. What is done with the answers is the subclass's.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from strategies.shared import protocol
+from strategies.shared.checks import require, require_count
+
+from .evaluation import SuiteStrategy
+from .replies import Fault, checked, mean_metrics, num_examples_of, scalar_metrics
+from .roster import Roster, sample
+
+logger = logging.getLogger("flwr.strategies")
+
+
+class TooManyFailedRounds(RuntimeError):
+    """Too few nodes replied, too many rounds in a row."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Participation(SuiteStrategy):
+    """A Flower strategy that knows whom to ask, and not yet what for.
+
+    Parameters
+    ----------
+    nodes_per_round : K, how many nodes train in a round; None asks all
+    num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round
+    min_replies : with fewer sound replies the model stays as it was in that round
+    max_failed_rounds : so many such rounds in a row end the run with :class:`TooManyFailedRounds`
+    federated_evaluation : whether the nodes evaluate the model on their own test data each round
+    query_partitions : ask each node once for its partition id; False for a ClientApp without a query
+        function, whose nodes are then ordered by node id
+    node_timeout : how many seconds to wait for nodes to connect
+    members : the partitions that take part; None for all
+    judges : those of them that evaluate; None for all
+    group : labels the messages, where several strategies share a round (:class:`~strategies.Grouped`)
+    seed : decides which partitions train in which round
+    """
+
+    nodes_per_round: int | None = None
+    num_nodes: int | None = None
+    min_replies: int = 1
+    max_failed_rounds: int = 3
+    federated_evaluation: bool = True
+    query_partitions: bool = True
+    node_timeout: float = 120.0
+    members: tuple[int, ...] | None = None
+    judges: tuple[int, ...] | None = None
+    group: str = ""
+    seed: int = 0
+
+    _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
+    _failed_rounds: int = field(default=0, init=False, repr=False)
+    _last_failure: str = field(default="", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse counts out of range, in one line each."""
+        for name in ("nodes_per_round", "num_nodes"):
+            require_count(name, getattr(self, name), optional=True)
+        for name in ("min_replies", "max_failed_rounds"):
+            require_count(name, getattr(self, name))
+        require(self.seed >= 0, "seed", self.seed, "a whole number, 0 or above")
+        require(self.node_timeout >= 0, "node_timeout", self.node_timeout, "seconds, 0 or above")
+        asked, population = self.nodes_per_round or self.num_nodes, self.num_nodes
+        if asked is not None:
+            valid = population is None or asked <= population
+            require(valid, "nodes_per_round", asked, f"at most num_nodes={population}")
+            require(self.min_replies <= asked, "min_replies", self.min_replies, f"at most {asked}")
+        self._roster = Roster(self.query_partitions, self.node_timeout)
+
+    def available(self, grid: Grid) -> dict[int, int]:
+        """Return the node ids of the partitions that are connected and take part, by partition id."""
+        first = not self._roster.partition_of
+        wanted = (self.num_nodes or self.nodes_per_round or self.min_replies) if first else 1
+        nodes = self._roster.available(grid, wanted)
+        if self.members is None:
+            return nodes
+        return {k: nodes[k] for k in self.members if k in nodes}
+
+    def fail_within(self, rounds: int) -> None:
+        self.max_failed_rounds = min(self.max_failed_rounds, rounds)
+
+    def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
+        """Return the partitions to ask in this round, out of those that are connected."""
+        count = self.nodes_per_round or len(partition_ids)
+        return sample(partition_ids, count, self.seed, server_round)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send every node the model to be judged (see :meth:`models`)."""
+        if not self.federated_evaluation:
+            self._asked = {}
+            return []
+        nodes = self.available(grid)
+        self._asked = {k: node for k, node in nodes.items() if self.judges is None or k in self.judges}
+        (judged,) = self.models(arrays).values()
+        told = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
+        content = RecordDict({protocol.ARRAYS: judged, protocol.CONFIG: told})
+        return self._messages(content, MessageType.EVALUATE)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Average the nodes' metrics, weighted by their numbers of test examples."""
+        by_node = {reply.metadata.src_node_id: reply for reply in replies}
+        sound: list[Message] = []
+        for partition_id, node_id in self._asked.items():
+            try:
+                sound.append(checked(by_node.get(node_id)))
+            except Fault as fault:
+                logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, fault)
+        sound = [reply for reply in sound if num_examples_of(reply) > 0]
+        if not sound:
+            return None
+        metrics = scalar_metrics(sound)
+        return MetricRecord(dict(mean_metrics(metrics, metrics.pop(protocol.NUM_EXAMPLES))))
+
+    def summary(self) -> None:
+        """Log the strategy and its parts."""
+        logger.info("\t%r", self)
+
+    # ---- for subclasses ------------------------------------------------------------------------
+
+    def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
+        """Return a message to each of the nodes that are asked."""
+        nodes = self._asked.values()
+        return [Message(content, node, message_type, group_id=self.group) for node in nodes]
+
+    def _fail(self, server_round: int, lack: str, faults: dict[int, str]) -> None:
+        """Count a round without a step; end the run after too many in a row."""
+        self._failed_rounds += 1
+        logger.warning("round %d: %s: the model stays as it was", server_round, lack)
+        reasons = "; ".join(f"partition {p} {r}" for p, r in list(faults.items())[:3])
+        self._last_failure = f"{lack} (left out in the last: {reasons or 'none'})"
+        if self._failed_rounds >= self.max_failed_rounds:
+            raise TooManyFailedRounds(
+                f"{self._failed_rounds} rounds in a row failed: {self._last_failure}; "
+                "look at the nodes, or lower min_replies"
+            )

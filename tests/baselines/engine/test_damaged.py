@@ -1,0 +1,129 @@
+"""A run whose files are damaged says so, or begins again; it never goes on from what is not there."""
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from runs import launch, lines_in, played
+
+from baselines.engine import checkpoint, run_folder
+from baselines.errors import UserError
+from baselines.experiment.experiment import Experiment
+
+Damage = Callable[[Path], object]
+SETTING = "num_nodes=2 rounds=4 model=softmax checkpoint_every=2"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a finished run."""
+    folder = tmp_path_factory.mktemp("whole")
+    played(SETTING, folder)
+    return folder
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    """Return a copy of it, to damage."""
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+def unfinished(folder: Path) -> None:
+    """Let a run look like one that was killed after its last checkpoint."""
+    path = folder / "environment.json"
+    path.write_text(path.read_text().replace('"finished"', '"running"'))
+
+
+def flip_a_byte(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        largest = max(archive.infolist(), key=lambda entry: entry.file_size)
+        data = bytearray(path.read_bytes())
+        place = data.index(archive.read(largest)) + largest.file_size // 2
+    data[place] ^= 0x41
+    path.write_bytes(data)
+
+
+DAMAGE = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:1000]),
+    "a flipped byte": flip_a_byte,
+    "other fields": lambda path: torch.save({"a": 1}, path),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_checkpoint_is_told_in_one_line(damage: Damage, folder: Path) -> None:
+    unfinished(folder)
+    damage(folder / checkpoint.LATEST)
+    with pytest.raises(UserError, match=r"latest\.pt is damaged: start again with resume=false"):
+        played(f"{SETTING} resume=true", folder)
+
+
+@pytest.mark.parametrize("text", ['{"status": "fini', "null", "[1]", ""])
+def test_a_run_whose_account_is_damaged_is_not_finished(text: str, folder: Path) -> None:
+    assert checkpoint.finished(Experiment(SETTING), folder)
+    (folder / "environment.json").write_text(text)
+    assert not checkpoint.finished(Experiment(SETTING), folder)
+
+
+def without_rows(path: Path) -> None:
+    path.write_text("round,split,model,metric,value\n")
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(b"\0" * path.stat().st_size)
+
+
+@pytest.mark.parametrize("damage", [without_rows, zeroed, os.remove])
+def test_lost_rows_are_noticed(damage: Damage, folder: Path) -> None:
+    unfinished(folder)
+    damage(folder / "metrics.csv")
+    with pytest.raises(UserError, match="lost rows since the checkpoint"):
+        played(f"{SETTING} resume=true", folder)
+
+
+@pytest.mark.parametrize("damage", [without_rows, os.remove])
+def test_a_finished_run_without_its_rows_is_none(damage: Damage, whole: Path, folder: Path) -> None:
+    damage(folder / "metrics.csv")
+    assert not checkpoint.finished(Experiment(SETTING), folder)
+    (folder / checkpoint.LATEST).unlink()
+    assert launch(*SETTING.split(), "resume=true", f"hydra.run.dir={folder}") == 0
+    assert lines_in(folder) == lines_in(whole)
+
+
+class Killed(BaseException):
+    """What SIGKILL would do at this point."""
+
+
+def test_a_new_start_that_is_killed_at_once_is_not_the_finished_run_before_it(
+    whole: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = folder / "environment.json"
+
+    def laid_out(self: run_folder.RunFolder, saved: object) -> None:
+        seen.append(json.loads(account.read_text())["status"])
+        (folder / "metrics.csv").write_text("")
+        monkeypatch.setattr(run_folder.RunFolder, "_save", lambda self, environment: None)  # it is dead
+        raise Killed
+
+    seen: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder.RunFolder, "_lay_out", laid_out)
+        with pytest.raises(Killed):
+            played(SETTING, folder)
+    monkeypatch.undo()
+    assert seen == ["running"]
+    assert not checkpoint.finished(Experiment(SETTING), folder)
+
+
+def test_a_figure_that_cannot_be_written_is_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "figures").write_text("in the way")
+    played(SETTING, tmp_path)
+    assert json.loads((tmp_path / "environment.json").read_text())["status"] == "finished"
+    assert "no figure: " in caplog.text

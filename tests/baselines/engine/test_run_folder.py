@@ -1,0 +1,134 @@
+"""What a run leaves on disk."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from runs import curve, launch, metrics_in, played
+
+from baselines.engine.metrics import objective
+from baselines.engine.progress import Progress
+from baselines.reports.summary import measured
+
+SETTING = "num_nodes=4 rounds=3 nodes_per_round=3 node_test_fraction=0.2 strategy=fedexp"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a finished run."""
+    path = tmp_path_factory.mktemp("run") / "made" / "here"
+    assert launch(*SETTING.split(), f"hydra.run.dir={path}") == 0
+    return path
+
+
+def test_metrics_are_tidy_and_complete(folder: Path) -> None:
+    rows = pd.read_csv(folder / "metrics.csv")
+    assert list(rows) == ["round", "split", "model", "metric", "value"]
+    assert not rows.isna().any(axis=None)
+    assert not rows.duplicated(["round", "split", "model", "metric"]).any()
+    splits = {t: set(own.split) for t, own in rows.groupby("round")}
+    assert splits == {0: {"test"}} | {t: {"train", "test", "node-test"} for t in (1, 2, 3)}
+    found = {key: set(own.metric) for key, own in rows.groupby(["split", "model"])}
+    assert found == {
+        ("test", "average"): {"loss", "accuracy"},
+        ("node-test", "average"): {"loss", "accuracy"},
+        ("train", "global"): {
+            "replies",
+            "failed",
+            "step_size",
+            "loss",
+            "accuracy",
+            "local_steps",
+            "learning_rate",
+            "client_seconds",
+            "seconds",
+        },
+    }
+    assert curve(rows, "train", "replies") == [3.0] * 3
+    assert curve(rows, "train", "failed") == [0.0] * 3
+    assert min(curve(rows, "train", "step_size")) >= 1
+
+
+def test_a_row_at_round_r_is_measured_after_r_rounds(folder: Path, tmp_path: Path) -> None:
+    rows, shorter = metrics_in(folder), played(f"{SETTING} rounds=1", tmp_path)
+    pd.testing.assert_frame_equal(rows[rows["round"] <= 1], shorter, check_exact=True)
+    loss = curve(rows, "test", "loss")
+    assert loss == sorted(loss, reverse=True)
+    assert loss[0] == pytest.approx(2.303, abs=0.1)  # ln 10 before training
+
+
+def test_everything_else_is_there(folder: Path) -> None:
+    cfg = yaml.safe_load((folder / "config.yaml").read_text())
+    assert (cfg["num_nodes"], cfg["strategy"]["_target_"]) == (4, "strategies.FedExP")
+    assert cfg["strategy"]["step_size"] == cfg["step_size"]
+    assert "${" not in (folder / "config.yaml").read_text()
+    environment = json.loads((folder / "environment.json").read_text())
+    assert (environment["overrides"], environment["seed"]) == (SETTING, 0)
+    assert environment["status"] == "finished"
+    assert environment["wall_seconds"] > 0
+    assert set(environment["versions"]) >= {"python", "flwr", "torch", "numpy"}
+    assert set(environment["hardware"]) == {"processor", "cores", "device", "gpu"}
+    assert {"git_commit", "source_hash", "started"} <= set(environment)
+    assert (folder / "figures" / "metrics.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_seed_gives_the_same_numbers(folder: Path, tmp_path: Path) -> None:
+    again = played(SETTING, tmp_path / "again")
+    other = played(f"{SETTING} seed=1", tmp_path / "other")
+    pd.testing.assert_frame_equal(metrics_in(folder), again, check_exact=True)
+    assert curve(again, "test", "loss") != curve(other, "test", "loss")
+
+
+def test_evaluates_every_so_often_and_in_the_end(tmp_path: Path) -> None:
+    rows = played(f"{SETTING} rounds=5 evaluate_every=2", tmp_path)
+    assert rows[rows.split == "test"]["round"].unique().tolist() == [0, 2, 4, 5]
+    assert rows[rows.split == "node-test"]["round"].unique().tolist() == [2, 4, 5]
+    assert rows[rows.split == "train"]["round"].unique().tolist() == [1, 2, 3, 4, 5]
+
+
+def test_fedprox_with_mu_zero_is_fedavg_and_with_another_is_not(tmp_path: Path) -> None:
+    setting = "num_nodes=4 rounds=2 client.local_epochs=2"
+    fedavg, zero, one = (
+        played(f"{setting} strategy={strategy}", tmp_path / f"run{i}")
+        for i, strategy in enumerate(("fedavg", "fedprox strategy.mu=0", "fedprox strategy.mu=1"))
+    )
+    pd.testing.assert_frame_equal(fedavg, zero, check_exact=True)
+    assert curve(fedavg, "test", "loss") != curve(one, "test", "loss")
+
+
+def test_a_model_for_every_group_has_its_own_rows(tmp_path: Path) -> None:
+    rows = played("num_nodes=3 rounds=1 strategy=local node_test_fraction=0.2", tmp_path)
+    after = rows[(rows["round"] == 1) & (rows.split == "test")]
+    assert set(after.model) == {"node0", "node1", "node2", "own group"}
+    assert set(rows[rows.split == "node-test"].model) == {"own group"}
+
+
+def test_a_group_counts_as_its_nodes_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What every reader takes for the run's accuracy is what a node gets, on average."""
+    monkeypatch.setattr(Progress, "show", lambda self, r, metrics: shown.append(metrics["accuracy"]))
+    shown: list[float] = []
+    grouped = (
+        "strategy=local strategy._target_=strategies.Grouped +strategy.groups={large:[0,1,2],small:[3]}"
+    )
+    rows = played(f"num_nodes=4 rounds=2 partitioner=pathological {grouped}", tmp_path)
+    last = rows[(rows["round"] == 2) & (rows.split == "test") & (rows.metric == "accuracy")]
+    accuracy = dict(zip(last.model, last.value, strict=True))
+    expected = (3 * accuracy["large"] + accuracy["small"]) / 4
+    assert abs(accuracy["large"] - accuracy["small"]) > 0.01, "or the two means are one"
+    assert accuracy["own group"] == pytest.approx(expected, rel=1e-12)
+    assert shown[-1] == accuracy["own group"]
+    assert objective(tmp_path, "test/accuracy") == accuracy["own group"]
+    assert measured(rows.assign(seed=0), "accuracy").iloc[-1] == accuracy["own group"]
+
+
+def test_runs_without_any_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shortest command there is; thirty rounds also reach the traced gradient."""
+    monkeypatch.chdir(tmp_path)
+    assert launch() == 0
+    (metrics,) = tmp_path.glob("outputs/*/*/metrics.csv")
+    rows = metrics_in(metrics.parent)
+    assert max(rows["round"]) == 30
+    assert sum(curve(rows, "train", "failed")) == 0
+    assert curve(rows, "test", "accuracy")[-1] > 0.9

@@ -1,0 +1,76 @@
+"""Replies are fetched as they come, each once, and not beyond the time limit."""
+
+import time
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from baselines.grids.inline import InlineGrid
+from baselines.grids.polling import PollingGrid
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    return Message(RecordDict({"numbers": MetricRecord({"x": 1.0})}), reply_to=message)
+
+
+class Slow(InlineGrid):
+    """A grid whose k-th reply appears ``delays[k]`` s after it was asked for."""
+
+    def __init__(self, delays: list[float]) -> None:
+        super().__init__(app, len(delays))
+        self.delays = delays
+        self.looks = 0
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        ids = super().push_messages(messages)
+        self.due = {key: time.monotonic() + delay for key, delay in zip(ids, self.delays, strict=True)}
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        self.looks += 1
+        now = time.monotonic()
+        return super().pull_messages([key for key in message_ids if self.due[key] <= now])
+
+
+def ask(grid: Slow, timeout: float | None) -> list[int]:
+    messages = [Message(RecordDict(), node, MessageType.TRAIN) for node in grid.get_node_ids()]
+    return [
+        reply.metadata.src_node_id
+        for reply in PollingGrid(grid).send_and_receive(messages, timeout=timeout)
+    ]
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_all_replies_come_in_the_order_of_their_arrival(timeout: float | None) -> None:
+    grid = Slow([0.2, 0.0, 0.1])
+    first, second, third = grid.get_node_ids()
+    assert ask(grid, timeout) == [second, third, first]
+    assert 3 <= grid.looks < 45  # no look within 5 ms of the last
+
+
+def test_pauses_grow_with_the_time_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    for due in (0.1, 3.0, 600.0):
+        clock[0], grid = 0.0, Slow([due])
+        assert len(ask(grid, None)) == 1
+        assert due <= clock[0] <= due + max(0.005, min(due / 40, 0.5)) + 1e-9
+        assert grid.looks <= 40 + 40 * np.log(max(1, due / 0.2)) + due / 0.5
+
+
+def test_what_is_not_there_in_time_is_left_out() -> None:
+    grid = Slow([0.0, 3600.0])
+    started = time.monotonic()
+    assert ask(grid, 0.3) == grid.get_node_ids()[:1]
+    assert 0.3 <= time.monotonic() - started < 30
+
+
+def test_no_message_no_wait() -> None:
+    assert PollingGrid(InlineGrid(app, 0)).send_and_receive([]) == []

@@ -1,0 +1,145 @@
+"""Weight Erosion: weights by vectors computed by independent code, and whom the strategy asks."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from federation import Federation, answer, play, record, round_of, sent_model
+from flwr.app import ConfigRecord, RecordDict
+
+from strategies import Erosion, FedAvg, Uniform, WeightErosion, WeightErosionForAll
+
+VECTORS = np.load(Path(__file__).parents[2] / "golden" / "weight_erosion.npz")
+PENALTIES = {
+    "distance_penalty": float(VECTORS["distance_penalty"]),
+    "size_penalty": float(VECTORS["size_penalty"]),
+    "samples_per_round": int(VECTORS["samples_per_round"]),
+}
+
+
+def displaced(partition_id: int, content: RecordDict) -> RecordDict:
+    moved = VECTORS["displacements"][round_of(content) - 1, partition_id]
+    return answer({"w": sent_model(content)["w"] + moved}, int(VECTORS["num_examples"][partition_id]))
+
+
+def test_six_rounds_equal_the_vectors() -> None:
+    strategy = WeightErosion(weighting=Erosion(requester=0, **PENALTIES))
+    grid = Federation(displaced, 5)
+    history = play(strategy, grid, record({"w": VECTORS["w0"]}), rounds=range(1, 7))
+    for now, (arrays, metrics) in enumerate(history):
+        np.testing.assert_allclose(arrays["w"].numpy(), VECTORS["w"][now], rtol=1e-12, atol=1e-13)
+        alphas = [metrics[f"weight-{k}"] for k in range(5)]
+        np.testing.assert_allclose(alphas, VECTORS["alphas"][now], rtol=1e-12, atol=1e-13)
+
+
+def test_weights_never_rise_and_the_requester_keeps_its_own() -> None:
+    alphas = VECTORS["alphas"]
+    strategy = WeightErosion(weighting=Erosion(requester=0, **PENALTIES))
+    history = play(strategy, Federation(displaced, 5), record({"w": VECTORS["w0"]}), rounds=range(1, 7))
+    weights = np.array([[metrics[f"weight-{k}"] for k in range(5)] for _, metrics in history])
+    assert (np.diff(weights, axis=0) <= 0).all()
+    assert (weights[:, 0] == 1).all()
+    assert weights.shape == alphas.shape
+
+
+def test_size_in_batches_erodes_more() -> None:
+    """320 samples are 10 batches of 32: the same node, measured in the one or the other."""
+
+    def still(partition_id: int, content: RecordDict) -> RecordDict:
+        return answer({"w": sent_model(content)["w"] + np.array([1.0, float(partition_id)])}, 320)
+
+    weights = {}
+    for batch_size in (None, 32):
+        erosion = Erosion(requester=0, distance_penalty=0.01, size_penalty=2.0, batch_size=batch_size)
+        strategy = WeightErosion(weighting=erosion)
+        history = play(strategy, Federation(still, 2), record({"w": np.zeros(2)}), rounds=range(1, 4))
+        weights[batch_size] = [metrics["weight-1"] for _, metrics in history]
+    # d = 1 in every round; floor((r - 1) b / |S|) is 0, 0, 0 in samples and 0, 3, 6 in batches.
+    assert weights[None] == pytest.approx([0.99, 0.98, 0.97])
+    assert weights[32] == pytest.approx([0.99, 0.99 - 0.07, 0.99 - 0.07 - 0.13])
+
+
+def test_nodes_without_weight_are_not_asked_again() -> None:
+    def opposed(partition_id: int, content: RecordDict) -> RecordDict:
+        direction = -1.0 if partition_id == 2 else 1.0
+        return answer({"w": sent_model(content)["w"] + direction}, 10)
+
+    strategy = WeightErosion(weighting=Erosion(requester=1, distance_penalty=0.5))
+    grid = Federation(opposed, 4)
+    play(strategy, grid, record({"w": np.zeros(3)}), rounds=(1,))
+    assert grid.trained() == [0, 1, 2, 3]
+    play(strategy, grid, record({"w": np.zeros(3)}), rounds=(2,))  # d = 2, 1 - 0.5 * 2 = 0
+    assert grid.trained() == [0, 1, 3]
+
+
+def test_the_requester_trains_in_every_round() -> None:
+    def moved(partition_id: int, content: RecordDict) -> RecordDict:
+        return answer({"w": sent_model(content)["w"] + 1.0}, 10)
+
+    strategy = WeightErosion(weighting=Erosion(requester=3), nodes_per_round=2, num_nodes=6)
+    grid = Federation(moved, 6)
+    asked = []
+    for server_round in range(1, 9):
+        play(strategy, grid, record({"w": np.zeros(3)}), rounds=(server_round,))
+        asked.append(grid.trained())
+    assert all(len(nodes) == 2 and 3 in nodes for nodes in asked)
+    assert len({tuple(nodes) for nodes in asked}) > 1
+
+
+def test_without_the_requesters_reply_the_model_stays() -> None:
+    def silent_requester(partition_id: int, content: RecordDict) -> RecordDict:
+        if partition_id == 0:
+            raise RuntimeError("away")
+        return answer({"w": sent_model(content)["w"] + 1.0}, 10)
+
+    strategy = WeightErosion(weighting=Erosion(requester=0))
+    ((arrays, metrics),) = play(strategy, Federation(silent_requester, 3), record({"w": np.zeros(2)}))
+    assert arrays["w"].numpy().tolist() == [0, 0]
+    assert metrics["failed"] == 1
+
+
+def test_every_node_has_a_model_of_its_own() -> None:
+    strategy = WeightErosionForAll(inner=WeightErosion(weighting=Erosion(requester=0, **PENALTIES)))
+    play(strategy, Federation(displaced, 5), record({"w": VECTORS["w0"]}), rounds=range(1, 7))
+    models = strategy.models(record({"w": VECTORS["w0"]}))
+    assert list(models) == [f"node{k}" for k in range(5)]
+    np.testing.assert_allclose(models["node0"]["w"].numpy(), VECTORS["w"][5], rtol=1e-12, atol=1e-13)
+    alone = WeightErosion(weighting=Erosion(requester=2, **PENALTIES))
+    history = play(alone, Federation(displaced, 5), record({"w": VECTORS["w0"]}), rounds=range(1, 7))
+    assert models["node2"]["w"].data == history[-1][0]["w"].data
+
+
+def test_every_node_evaluates_the_model_of_its_own() -> None:
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        w = sent_model(content)["w"]
+        return answer({"w": w + partition_id}, 10, mine=float(w[0] == 10 * partition_id))
+
+    strategy = WeightErosionForAll(inner=WeightErosion(weighting=Erosion(requester=0)))
+    grid, start = Federation(node, 3), record({"w": np.zeros(2)})
+    play(strategy, grid, start)
+    strategy._models = {f"node{k}": record({"w": np.full(2, 10.0 * k)}) for k in range(3)}
+    replies = grid.send_and_receive(strategy.configure_evaluate(1, start, ConfigRecord(), grid))
+    found = strategy.aggregate_evaluate(1, replies)
+    assert found is not None
+    assert (len(replies), found["mine"]) == (3, 1.0)
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="weighting=erosion needs a requester"):
+        Erosion()
+    with pytest.raises(ValueError, match="distance_penalty=-1"):
+        Erosion(requester=0, distance_penalty=-1)
+    with pytest.raises(ValueError, match="strategy=weight_erosion needs weighting=erosion, not Uniform"):
+        WeightErosion(weighting=Uniform())
+    assert isinstance(FedAvg(weighting=Erosion(requester=0)).weighting, Erosion)
+
+
+def test_identical_nodes_do_not_erode() -> None:
+    def same(partition_id: int, content: RecordDict) -> RecordDict:
+        return answer({"w": sent_model(content)["w"] + 0.5}, 10)
+
+    strategy = WeightErosion(weighting=Erosion(requester=0, distance_penalty=1.0))
+    history = play(strategy, Federation(same, 3), record({"w": np.zeros(4)}), rounds=(1, 2, 3))
+    assert [history[-1][1][f"weight-{k}"] for k in range(3)] == [1, 1, 1]
+    assert torch.equal(torch.from_numpy(history[-1][0]["w"].numpy()), torch.full((4,), 1.5).double())

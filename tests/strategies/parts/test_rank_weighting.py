@@ -1,0 +1,171 @@
+"""Weights by rank: by layer, by model, and what other layers take."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from flwr.app import ArrayRecord
+from torch import Tensor, nn
+
+from baselines.models import LeNet
+from strategies import EffectiveRank, StableRank, Updates
+from strategies.parts.layout import Layout
+from strategies.parts.rank_weighting import RankWeighting
+from strategies.shared.rank import effective_rank, unfold
+
+NODES = 3
+
+
+class Net(nn.Module):
+    """Parameters in the order: dense, convolution, bias, statistics, convolution, dense."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.Linear(4, 3, bias=False)
+        self.conv1 = nn.Conv2d(4, 8, 3)
+        self.norm = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 12, 3, bias=False)
+        self.after = nn.Linear(5, 2)
+
+
+def learnt(weight: Tensor, rank: int, seed: int) -> Tensor:
+    """Return a weight whose unfolding has so many strong directions above small noise."""
+    generator = torch.Generator().manual_seed(seed)
+    rows, columns = weight.shape[0], weight[0].numel()
+    low = torch.randn(rows, rank, generator=generator) @ torch.randn(rank, columns, generator=generator)
+    return (low + 0.01 * torch.randn(rows, columns, generator=generator)).view_as(weight)
+
+
+def updates(ranks: list[int]) -> Updates:
+    """Nodes whose two convolutions have the given ranks."""
+    torch.manual_seed(0)
+    start = ArrayRecord(Net().state_dict())
+    layout = Layout.of(start)
+    rows = []
+    for k, rank in enumerate(ranks):
+        net = Net()
+        for conv in (net.conv1, net.conv2):
+            conv.weight.data = learnt(conv.weight.data, rank, k)
+        rows.append(layout.flatten_parameters(ArrayRecord(net.state_dict())))
+    w = layout.flatten_parameters(start)
+    buffers = torch.zeros(len(ranks), layout.num_buffers, dtype=torch.float64)
+    counts = torch.ones(len(ranks), dtype=torch.float64)
+    return Updates(w - torch.stack(rows), buffers, counts, tuple(range(len(ranks))), layout, w)
+
+
+def column(found: Updates, name: str) -> int:
+    return [layer.name for layer in found.layout.layers].index(name)
+
+
+def test_convolutions_are_weighted_by_their_own_rank() -> None:
+    found = updates([1, 3, 6])
+    alpha, _ = EffectiveRank()(found, {})
+    for name in ("conv1.weight", "conv2.weight"):
+        layer = found.layout.layers[column(found, name)]
+        ranks = []
+        for delta in found.deltas:
+            weight = (found.start - delta)[layer.columns].view(layer.shape)
+            both = [effective_rank(unfold(weight, mode)) for mode in ("in", "out")]
+            ranks.append(max(1e-3, sum(both) / 2))
+        expected = torch.tensor(ranks, dtype=torch.float64) / sum(ranks)
+        torch.testing.assert_close(alpha[:, column(found, name)], expected)
+        assert len(set(expected.tolist())) == NODES
+
+
+@pytest.mark.parametrize("weighting", [EffectiveRank(), StableRank(), EffectiveRank(variant="initial")])
+def test_weights_of_each_layer_sum_to_one(weighting: RankWeighting) -> None:
+    alpha, _ = weighting(updates([1, 2, 5]), {})
+    torch.testing.assert_close(alpha.sum(0), torch.ones(alpha.shape[1], dtype=torch.float64))
+
+
+def test_other_layers_take_the_last_convolutions_weights() -> None:
+    found = updates([2, 3, 6])
+    alpha, _ = EffectiveRank()(found, {})
+    uniform = torch.full((NODES,), 1 / NODES, dtype=torch.float64)
+    assert torch.equal(alpha[:, column(found, "before.weight")], uniform)
+    first, second = (alpha[:, column(found, f"conv{i}.weight")] for i in (1, 2))
+    for name in ("conv1.bias", "norm.weight", "norm.running_var", "norm.num_batches_tracked"):
+        assert torch.equal(alpha[:, column(found, name)], first), name
+    assert torch.equal(alpha[:, column(found, "after.bias")], second)
+    assert not torch.equal(first, second)
+
+
+def test_initial_variant_leaves_other_layers_uniform() -> None:
+    found = updates([2, 3, 6])
+    alpha, _ = EffectiveRank(variant="initial")(found, {})
+    for name in ("before.weight", "conv1.bias", "norm.weight", "after.weight"):
+        assert torch.equal(
+            alpha[:, column(found, name)], torch.full((NODES,), 1 / NODES, dtype=torch.float64)
+        )
+
+
+def test_nodes_that_have_learnt_nothing_have_equal_weights() -> None:
+    torch.manual_seed(0)
+    record = ArrayRecord(Net().state_dict())  # as initialised: noise only
+    layout = Layout.of(record)
+    w = layout.flatten_parameters(record)
+    buffers = torch.zeros(NODES, layout.num_buffers, dtype=torch.float64)
+    still = Updates(torch.zeros(NODES, len(w)), buffers, torch.ones(NODES).double(), (0, 1, 2), layout, w)
+    for weighting in (
+        EffectiveRank(),
+        EffectiveRank(variant="initial"),
+        EffectiveRank(granularity="model"),
+    ):
+        alpha, _ = weighting(still, {})
+        torch.testing.assert_close(alpha, torch.full_like(alpha, 1 / NODES))
+
+
+def test_a_model_has_one_weight_for_each_node() -> None:
+    found = updates([2, 3, 6])
+    alpha, _ = EffectiveRank(granularity="model")(found, {})
+    convolutions = [layer for layer in found.layout.layers if len(layer.shape) == 4]
+    quality = []
+    for delta in found.deltas:
+        weights = [(found.start - delta)[layer.columns].view(layer.shape) for layer in convolutions]
+        ranks = [effective_rank(unfold(weight, mode)) for weight in weights for mode in ("in", "out")]
+        quality.append((sum(rank**2 for rank in ranks) / len(ranks)) ** 0.5)
+    expected = torch.tensor(quality, dtype=torch.float64) / sum(quality)
+    torch.testing.assert_close(alpha, expected)
+    assert len(set(alpha.tolist())) == NODES
+
+
+def test_the_unfolding_matters() -> None:
+    found = updates([2, 3, 6])
+    by_mode = {mode: EffectiveRank(unfolding=mode)(found, {})[0] for mode in ("in", "out", "mean")}
+    assert not torch.allclose(by_mode["in"], by_mode["out"])
+    assert not torch.allclose(by_mode["in"], by_mode["mean"])
+
+
+def test_a_model_without_convolutions_is_refused() -> None:
+    layout = Layout.of(ArrayRecord(nn.Linear(3, 2).state_dict()))
+    with pytest.raises(ValueError, match="EffectiveRank needs a model with a convolutional layer"):
+        EffectiveRank().check(layout)
+    EffectiveRank().check(Layout.of(ArrayRecord(LeNet([1, 28, 28], 10).state_dict())))
+
+
+@pytest.mark.parametrize(
+    "choice", [{"variant": "x"}, {"granularity": "x"}, {"unfolding": "x"}, {"floor": 0.0}]
+)
+def test_unknown_choices_are_refused(choice: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=f"weighting.{next(iter(choice))}="):
+        EffectiveRank(**choice)  # type: ignore[arg-type]
+
+
+def test_a_round_s_metrics_show_the_weights_of_each_convolution() -> None:
+    found = replace(updates([2, 3, 6]), partition_ids=(1, 4, 7))
+    alpha, state = EffectiveRank()(found, {})
+    shown = EffectiveRank().metrics(found, alpha, state)
+    expected = {
+        f"weight-{k}-{name}": float(alpha[row, column(found, f"{name}.weight")])
+        for name in ("conv1", "conv2")
+        for row, k in enumerate((1, 4, 7))
+    }
+    assert shown == expected
+    assert len(set(shown.values())) == 6
+
+
+def test_a_round_s_metrics_show_the_weights_of_whole_models() -> None:
+    found = updates([2, 3, 6])
+    alpha, state = EffectiveRank(granularity="model")(found, {})
+    shown = EffectiveRank(granularity="model").metrics(found, alpha, state)
+    assert shown == {f"weight-{k}": float(alpha[k]) for k in range(3)}
