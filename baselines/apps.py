@@ -16,7 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from clients import Node
 from clients import client_app as make_client_app
 from clients.app import record_of
-from clients.together import Together
+from clients.batched.together import Together
 from strategies.shared import protocol
 
 from .engine.rounds import run_rounds

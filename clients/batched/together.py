@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
+from clients.app import Node, Turn
+from clients.examples import Examples
+from clients.fast.bare_optimizer import bare_step
+from clients.gradient import Gradients
+from clients.optimizer_state import prepare
+from clients.training import LocalTraining
 from strategies.shared import protocol
 
-from .app import Node, Turn
-from .examples import Examples
-from .fast.bare_optimizer import bare_step
-from .gradient import Gradients
-from .optimizer_state import prepare
-from .together_plan import Plan, Step
-from .training import LocalTraining
+from .plan import Plan, Step
 
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
 MOST_PARAMETERS = 1 << 27  # in one stack

@@ -24,8 +24,8 @@ from clients import (
     client_app,
 )
 from clients import gradient as gradient_module
+from clients.batched.together import Stack, Together
 from clients.optimizers import RMSGD
-from clients.together import Stack, Together
 from strategies.shared.arrays import view
 
 SIZES = (13, 4, 30, 1, 22)  # batches of 8: whole ones, short ones, one example; unequal numbers of steps
@@ -163,7 +163,7 @@ def test_examples_that_are_seen_differently_are_gathered_anew() -> None:
 
 
 def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.together.MOST_PARAMETERS", 2 * 83)  # two perceptrons
+    monkeypatch.setattr("clients.batched.together.MOST_PARAMETERS", 2 * 83)  # two perceptrons
     alone, together = grids()
     for one, other in zip(ask(alone, perceptron, 1), ask(together, perceptron, 1), strict=True):
         same(one, other)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from .app import Turn
-from .training import LocalTraining
+from clients.app import Turn
+from clients.training import LocalTraining
 
 
 @dataclass(frozen=True)

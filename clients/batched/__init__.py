@@ -1,0 +1,1 @@
+"""Nodes that train as one program: their parameters lie in one stack."""
