@@ -21,7 +21,8 @@ from strategies.shared import protocol
 
 from .engine.rounds import run_rounds
 from .engine.run_folder import RunFolder
-from .experiment import config, experiment
+from .experiment import config, experiment, precision
+from .experiment.experiment import Experiment
 from .experiment.preflight import check
 from .grids.inline import InlineGrid
 from .grids.polling import PollingGrid
@@ -37,6 +38,11 @@ def main(grid: Grid, context: Context) -> None:
     this = experiment.load(str(context.run_config["overrides"]))
     check(this)
     torch.set_num_threads(this.threads)
+    with precision.deterministic(this.deterministic):
+        _run(this, grid, context)
+
+
+def _run(this: Experiment, grid: Grid, context: Context) -> None:
     output = context.run_config.get("output") or f"outputs/{context.run_id}"
     grid = grid if isinstance(grid, InlineGrid | PollingGrid) else PollingGrid(grid)
     folder = RunFolder(Path(str(output)), this)
@@ -86,6 +92,7 @@ def _node(overrides: str | None, message: Message, context: Context) -> Node:
         overrides = str(context.run_config["overrides"])
     this = experiment.load(overrides)
     torch.set_num_threads(this.threads)
+    precision.use_deterministic(this.deterministic)
     return this.node(int(context.node_config[protocol.PARTITION_ID]))
 
 

@@ -2,7 +2,8 @@
 
 On a small model, autograd's bookkeeping costs several times the arithmetic. A step that is repeated
 often enough is therefore traced once, into the plain operations that autograd itself would run, and
-replayed without autograd: the same operations in the same order, hence the same bits.
+replayed without autograd: the same operations in the same order, hence the same bits. So it is only where a
+step leaves everything but its results as it was, and for as long as nobody changes the model's attributes.
 """
 
 import logging
@@ -17,12 +18,13 @@ from torch._ops import OpOverload
 from torch.func import functional_call, grad, vmap
 
 from .examples import Examples
+from .fast.closeness import Coarsest, close
 from .fast.pooling import pool_by_pixels
-from .fast.replay import replay
+from .fast.replay import Step, record
+from .fast.steady import Kept, Watch
 from .tasks import Task
 
 logger = logging.getLogger("flwr.clients")
-Step = Callable[..., tuple[Sequence[Tensor], dict[str, Tensor]]]  # (parameters, inputs, targets, ...)
 TRACE_AFTER = 200  # eager steps of one shape; tracing costs about a second, mostly imports
 
 
@@ -44,6 +46,18 @@ class Gradient:
         self.names = self._trained()
         self._steps: dict[object, Step] = {}
         self._seen: Counter[object] = Counter()
+        self._kept = Kept(model, task)
+
+    def of_round(self, trace: bool) -> Step:
+        """Return what computes the steps of one round, for the parameters that are trained in it.
+
+        What has become of the model since the last round is noticed here. Not ``trace``: by autograd.
+        """
+        self.names = self._trained()
+        if not trace:
+            return self._eager
+        self._renewed()
+        return self
 
     def __call__(
         self, parameters: Sequence[Tensor], *batch: Tensor
@@ -54,26 +68,52 @@ class Gradient:
         ``torch.no_grad``.
         """
         inputs = batch[0]
-        if len(parameters) != len(self.names):  # one was frozen, or set free, since the last step
+        if len(parameters) != len(self.names):
             self.names = self._trained()
-        key = (len(batch), len(parameters), parameters[0].shape, inputs.shape, inputs.dtype, inputs.device)
+        key = (self.names, len(batch), parameters[0].shape, inputs.shape, inputs.dtype, inputs.device)
         step = self._steps.get(key)
-        if step is None:
-            self._seen[key] += 1
-            if self._seen[key] <= TRACE_AFTER:
-                return self._eager(parameters, *batch)
-            step = self._steps[key] = self._trace(parameters, *batch)
+        if step is None or (not self._kept.unmoved() and self._renewed()):
+            return self._first(key, parameters, *batch)
         return step(parameters, *batch)
 
-    def _trained(self) -> list[str]:
-        return [name for name, p in self.model.named_parameters() if p.requires_grad]
+    def _first(
+        self, key: object, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Take a step that is not recorded yet; record it when it is time."""
+        self._seen[key] += 1
+        if self._seen[key] <= TRACE_AFTER or self._renewed():
+            return self._eager(parameters, *batch)
+        watch = Watch(self.model, self.task)
+        with Coarsest() as precision:
+            gradients, sums = self._eager(parameters, *batch)
+        step: Step = self._eager
+        if reason := watch.changed():
+            logger.debug("not traced: %s", reason)
+        else:
+            step = self._trace(parameters, *batch)
+            if step != self._eager and not close(step(parameters, *batch)[0], gradients, precision.eps):
+                logger.debug("not traced: the recorded step computes something else")
+                step = self._eager
+        self._steps[key] = step
+        return gradients, sums
+
+    def _renewed(self) -> bool:
+        """Forget what was recorded, and count anew, if somebody has changed an attribute since."""
+        if self._kept.holds():
+            return False
+        self._kept = Kept(self.model, self.task)
+        self._steps.clear()
+        self._seen.clear()
+        return True
+
+    def _trained(self) -> tuple[str, ...]:
+        return tuple(name for name, p in self.model.named_parameters() if p.requires_grad)
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]
     def _eager(
         self, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-        inputs, *rest = batch
-        loss, sums = self.task(self.model(inputs), *rest)
+        loss, sums = self.task(self.model(batch[0]), *batch[1:])
         return torch.autograd.grad(loss, parameters, materialize_grads=True), sums
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]
@@ -86,47 +126,18 @@ class Gradient:
         return torch.autograd.grad(loss, leaves, materialize_grads=True), sums
 
     def _loss(self, parameters: Sequence[Tensor], *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        inputs, *rest = batch
-        outputs = functional_call(self.model, dict(zip(self.names, parameters, strict=True)), (inputs,))
-        return self.task(outputs, *rest)
+        outputs = functional_call(self.model, dict(zip(self.names, parameters, strict=True)), (batch[0],))
+        return self.task(outputs, *batch[1:])
 
     def _trace(self, parameters: Sequence[Tensor], *batch: Tensor) -> Step:
         """Record the step; keep to autograd where a replay would not be the same.
 
-        That is where the model has buffers, draws random numbers, changes tensors in place, or
-        decides by their values. What it takes from anything but its tensors, such as a number that is one
-        of its attributes or Python's own random numbers, stays as it is in this step.
+        That is where the model has buffers, draws random numbers, changes tensors in place, or decides by
+        their values. What it takes from anything but its tensors stays as it is in this step.
         """
         if next(self.model.buffers(), None) is not None:
             return self._eager
-        from torch.fx.experimental.proxy_tensor import make_fx
-
-        count, names = len(parameters), list[str]()
-
-        def flat(*tensors: Tensor) -> list[Tensor]:
-            gradients, sums = self._pure(tensors[:count], *tensors[count:])
-            names[:] = list(sums)
-            return [*gradients, *sums.values()]
-
-        random_state = torch.get_rng_state()
-        tensors = [*(p.detach() for p in parameters), *batch]
-        try:
-            forward = replay(make_fx(flat, self.decompositions)(*tensors), tensors)
-        except RuntimeError as error:  # e.g. the value of a tensor decides what is computed
-            logger.debug("not traced: %s", error)
-            return self._eager
-        finally:
-            torch.set_rng_state(random_state)
-        if forward is None:
-            return self._eager
-
-        def step(
-            parameters: Sequence[Tensor], *batch: Tensor
-        ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-            results = forward(*parameters, *batch)
-            return results[:count], dict(zip(names, results[count:], strict=True))
-
-        return step
+        return record(self._pure, self.decompositions, parameters, batch) or self._eager
 
 
 def _by_rows(left: Tensor, right: Tensor) -> Tensor:

@@ -36,6 +36,8 @@ class LocalTraining:
         False starts each round with a fresh one
     corrections : by any name, what begins a :class:`~clients.Correction` of each round, besides those that
         the message asks for; they act in this order
+    trace : record a step that is repeated often, for the same bits in less time; False keeps to autograd,
+        for a model that reads what changes outside of its attributes
     """
 
     optimizer: OptimizerOf
@@ -46,6 +48,7 @@ class LocalTraining:
     max_grad_norm: float | None = None
     keep_optimizer: bool = False
     corrections: Mapping[str, Callable[[RoundStart], Correction]] = field(default_factory=dict)
+    trace: bool = True
 
     def __post_init__(self) -> None:
         """Refuse counts and rates out of range, in one line each."""
@@ -97,10 +100,10 @@ class LocalTraining:
         step = bare_step(optimizer)
         end_epoch = getattr(optimizer, "epoch_step", None)
         per_epoch = self._steps_per_epoch(len(examples))
-        gradient = gradient_of(model, task)
         draws = torch.Generator().manual_seed(seed)
         _seed_model(seed, device)
         model.train()
+        gradient = gradient_of(model, task).of_round(self.trace)
         totals: dict[str, Tensor] = {}
         seen = steps = 0
         for inputs, targets in self._batches(examples, device, draws):

@@ -193,6 +193,11 @@ class Experiment:
         """How many threads torch uses in each process."""
         return int(self.cfg.threads)
 
+    @property
+    def deterministic(self) -> bool:
+        """Whether torch may use algorithms alone that give the same bytes every time."""
+        return precision.yes_or_no("deterministic", self.cfg.deterministic)
+
     @cached_property
     def _nodes(self) -> dict[int, Node]:
         return {}

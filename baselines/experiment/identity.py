@@ -25,7 +25,13 @@ from baselines.errors import UserError
 
 RESULTS = 1
 PACKAGES = ("numpy", "timm", "torch")
-LATER = {"autocast": None, "channels_last": False}  # options younger than some results; so they were then
+LATER = {  # options younger than some results, by their dotted names; so they were then
+    "autocast": None,
+    "channels_last": False,
+    "client.corrections": {},
+    "client.trace": True,
+    "deterministic": False,
+}
 BESIDE = ("resume", "checkpoint_every", "debug", "logger", "objective")
 
 
@@ -57,14 +63,20 @@ def config_hash(cfg: DictConfig, rounds: int | None = None, seed: int | None = N
     except OmegaConfBaseException as error:  # a value that has no default, or names another
         raise UserError(str(error)) from error
     assert isinstance(settings, dict)
-    told = {
-        key: value
-        for key, value in settings.items()
-        if key not in BESIDE and not (key in LATER and value == LATER[key])
-    }
+    told = {key: value for key, value in settings.items() if key not in BESIDE}
+    for name, then in LATER.items():
+        _leave_out(told, name.split("."), then)
     if rounds is not None:
         told["rounds"] = rounds
     return _hash([RESULTS, told])
+
+
+def _leave_out(settings: Any, path: list[str], then: object) -> None:
+    """Remove a setting that has stayed as it was; one of another name, or kind, is left alone."""
+    for key in path[:-1]:
+        settings = settings.get(key) if isinstance(settings, dict) else None
+    if isinstance(settings, dict) and settings.get(path[-1], ...) == then:
+        del settings[path[-1]]
 
 
 def setting(cfg: DictConfig) -> str:

@@ -6,6 +6,7 @@ from baselines.errors import UserError
 from clients import Classification
 from clients.app import check_training
 
+from . import precision
 from .experiment import Experiment
 
 
@@ -16,6 +17,11 @@ def check(this: Experiment) -> None:
     ------
     UserError : for parts that cannot go together, in one line
     """
+    with precision.deterministic(this.deterministic):
+        _check(this)
+
+
+def _check(this: Experiment) -> None:
     strategy = this.prototype
     try:
         strategy.check(this.initial_arrays())
@@ -23,7 +29,27 @@ def check(this: Experiment) -> None:
     except ValueError as error:
         raise UserError(str(error)) from error
     _ = this.training, this.partitions
+    if this.deterministic:
+        _check_deterministic(this)
     _check_model(this)
+
+
+def _check_deterministic(this: Experiment) -> None:
+    """Refuse a model of which one training step has no deterministic algorithm."""
+    try:
+        inputs, targets = this.test_examples.batch(slice(0, 2), this.device)
+        with torch.random.fork_rng():
+            model = this.model().train()
+            loss, _ = this.dataset.task(model(inputs), targets)
+            torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad], allow_unused=True)
+    except Exception as error:  # whatever else is wrong is found without it, and told below
+        if "deterministic" not in str(error):
+            return
+        first = " ".join(str(error).split()).partition(". ")[0]
+        raise UserError(
+            f"deterministic=true, but the model has no deterministic algorithm ({first}): choose another "
+            "model, device=cpu, or deterministic=false"
+        ) from error
 
 
 def _check_model(this: Experiment) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from torch.optim import Optimizer
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 
 def spare_compiler() -> None:
@@ -18,12 +19,26 @@ def spare_compiler() -> None:
 
 
 def bare_step(optimizer: Optimizer) -> Callable[[], None]:
-    """Return the optimiser's step without the hooks that torch wraps around it for its profiler.
+    """Return the optimiser's step without what torch wraps around it for its profiler.
 
-    They cost more than the step itself on small models, and so does asking, step by step, whether the
-    parameters are on an accelerator.
+    That costs more than the step itself on small models, and so does asking, step by step, whether the
+    parameters are on an accelerator. What others have wrapped around it stays.
     """
     for group in optimizer.param_groups:
         if group.get("foreach", False) is None and group["params"][0].device.type == "cpu":
             group["foreach"] = False  # what None comes to
-    return partial(inspect.unwrap(type(optimizer).step), optimizer)
+    if hooked(optimizer):
+        return optimizer.step  # type: ignore[return-value]
+    return partial(inspect.unwrap(type(optimizer).step, stop=_not_torchs), optimizer)
+
+
+def hooked(optimizer: Optimizer) -> bool:
+    """Say whether this optimiser's step is more than its class's: it has hooks, or was replaced."""
+    before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+    everyones = _global_optimizer_pre_hooks or _global_optimizer_post_hooks
+    return bool(before or after or everyones or "step" in vars(optimizer))
+
+
+def _not_torchs(step: Callable[..., object]) -> bool:
+    """Say whether a function was written outside of torch; a wrapper bears the name of what it wraps."""
+    return not str(getattr(step, "__globals__", {}).get("__name__")).startswith("torch.")

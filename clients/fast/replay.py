@@ -5,8 +5,9 @@ calls cost more than the arithmetic, so that what can be left out of them is lef
 that remains is the recorded one, on the same arguments: the same bits.
 """
 
+import logging
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,49 @@ from torch.fx.graph import CodeGen
 from torch.fx.node import map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 
+logger = logging.getLogger("flwr.clients")
+Step = Callable[..., tuple[Sequence[Tensor], dict[str, Tensor]]]  # (parameters, inputs, targets, ...)
 Values = dict[Node, Any]
 FILLED = ("ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full")  # by shape alone
 IDLE = ("expand", "view", "_unsafe_view")  # where the shape is as before
+
+
+def record(
+    pure: Step,
+    decompositions: Mapping[torch._ops.OpOverload, Callable[..., object]],
+    parameters: Sequence[Tensor],
+    batch: Sequence[Tensor],
+) -> Step | None:
+    """Return ``pure``, which computes from its arguments alone, as a replay; None where it cannot be one.
+
+    ``decompositions`` say which operations are recorded as others.
+    """
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    count, names = len(parameters), list[str]()
+
+    def flat(*tensors: Tensor) -> list[Tensor]:
+        gradients, sums = pure(tensors[:count], *tensors[count:])
+        names[:] = list(sums)
+        return [*gradients, *sums.values()]
+
+    random_state = torch.get_rng_state()
+    tensors = [*(p.detach() for p in parameters), *batch]
+    try:
+        forward = replay(make_fx(flat, dict(decompositions))(*tensors), tensors)
+    except RuntimeError as error:  # e.g. the value of a tensor decides what is computed
+        logger.debug("not traced: %s", error)
+        return None
+    finally:
+        torch.set_rng_state(random_state)
+    if forward is None:
+        return None
+
+    def step(parameters: Sequence[Tensor], *batch: Tensor) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        results = forward(*parameters, *batch)
+        return results[:count], dict(zip(names, results[count:], strict=True))
+
+    return step
 
 
 def replay(recorded: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., list[Tensor]] | None:

@@ -1,11 +1,16 @@
 """When two runs are the same run."""
 
+import csv
+from pathlib import Path
+
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, open_dict
 
 from baselines.errors import UserError
 from baselines.experiment import config
-from baselines.experiment.identity import identity
+from baselines.experiment.identity import LATER, config_hash, identity
+from baselines.reproduce import paper_tables
+from baselines.reproduce.plan import plan, select, table_of
 
 
 def test_what_does_not_decide_the_numbers_is_no_part_of_the_identity() -> None:
@@ -19,3 +24,46 @@ def test_what_does_not_decide_the_numbers_is_no_part_of_the_identity() -> None:
 def test_an_identity_needs_all_values() -> None:
     with pytest.raises(UserError):
         identity(OmegaConf.create({"data_root": "", "a": "${missing}"}))
+
+
+@pytest.mark.parametrize(
+    ("paper", "table"),
+    [
+        ("fedexp", "figure_200_rounds"),
+        ("gma", "table4_4"),
+        ("feder", "table4_2"),
+        ("selective", "table7_1"),
+        ("weight_erosion", "table2"),
+    ],
+)
+def test_published_results_are_of_the_configuration_that_they_were_of(paper: str, table: str) -> None:
+    """Options that came later, in a group's file too, leave the stored hashes as they are."""
+    found = table_of(paper, table)
+    with (paper_tables.PAPERS / paper / "ours" / f"{table}.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))[:3]
+    assert rows
+    for row in rows:
+        chosen = select(found, ",".join(f"{key}={row[key]}" for key in found.keys))
+        changes = tuple(row["changes"].split())
+        (trial,) = plan(found, chosen, (int(row["seed"]),), row["scale"], changes, Path("out"))
+        assert trial.config == row["config"]
+
+
+@pytest.mark.parametrize("changed", ["client.trace=false", "deterministic=true"])
+def test_a_later_option_counts_where_it_is_not_as_it_was(changed: str) -> None:
+    now, key = config.load(""), changed.partition("=")[0]
+    assert key in LATER
+    before = now.copy()
+    with open_dict(before):
+        parent, _, name = key.rpartition(".")
+        del (before[parent] if parent else before)[name]
+    assert config_hash(now) == config_hash(before)
+    assert config_hash(config.load(changed)) != config_hash(before)
+
+
+def test_a_later_option_is_not_missed() -> None:
+    """A client of the user's own may have none of ours."""
+    bare = config.load("").copy()
+    with open_dict(bare):
+        bare.client = None
+    assert config_hash(bare) != config_hash(config.load(""))

@@ -1,5 +1,10 @@
 """Arithmetic: fewer bits or another layout in memory, and everything else as before."""
 
+import copy
+from collections.abc import Callable
+from functools import partial
+from types import MethodType
+
 import pytest
 import torch
 from omegaconf import open_dict
@@ -76,6 +81,32 @@ def test_a_recorded_step_in_bfloat16_is_the_same_and_follows_the_parameters() ->
         found, _ = traced(list(model.parameters()), inputs, targets)
     expected, _ = gradients(model)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+class OwnForward(nn.Module):
+    """A model that binds another forward pass to itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+        self.forward = MethodType(OwnForward.doubled, self)  # type: ignore[method-assign]
+
+    def doubled(self, inputs: Tensor) -> Tensor:
+        return 2 * self.fc(inputs)
+
+
+@pytest.mark.parametrize("make", [partial(nn.Linear, 3, 2), OwnForward])
+def test_a_copy_in_bfloat16_computes_with_its_own_parameters(make: Callable[[], nn.Module]) -> None:
+    model = prepared(make(), CPU, "bfloat16", False)
+    copied = copy.deepcopy(model)
+    with torch.no_grad():
+        for p in copied.parameters():
+            p.zero_()
+    inputs = torch.ones(1, 3)
+    assert copied(inputs).tolist() == [[0, 0]]
+    assert model(inputs).abs().min() > 0
+    grads = torch.autograd.grad(copied(inputs).sum(), list(copied.parameters()), allow_unused=True)
+    assert all(g is not None and g.abs().min() > 0 for g in grads)
 
 
 def test_channels_last_is_the_same_model() -> None:

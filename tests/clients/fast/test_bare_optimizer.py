@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial, wraps
 
 import pytest
 import torch
@@ -51,3 +52,47 @@ def test_a_bare_step_is_the_optimisers_own(build: Callable[[list[nn.Parameter]],
             step()
         plain.step()
     assert all(torch.equal(p, q) for p, q in zip(ours, theirs, strict=True))
+
+
+class Shouting(SGD):
+    """A user's optimiser, whose step somebody has wrapped."""
+
+    @staticmethod
+    def wrapped(step: Callable[..., None]) -> Callable[..., None]:
+        @wraps(step)
+        def louder(self: Optimizer) -> None:
+            step(self)
+            self.param_groups[0]["params"][0].data.mul_(2)
+
+        return louder
+
+    @wrapped  # type: ignore[arg-type]
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        super().step()
+
+
+def with_a_hook(parameters: list[nn.Parameter]) -> Optimizer:
+    optimizer = SGD(parameters, lr=0.1)
+
+    def louder(*_: object) -> None:
+        parameters[0].data.mul_(2)
+
+    optimizer.register_step_post_hook(louder)
+    return optimizer
+
+
+def with_a_step_of_its_own(parameters: list[nn.Parameter]) -> Optimizer:
+    optimizer = SGD(parameters, lr=0.1)
+    step = optimizer.step
+    optimizer.step = lambda: (step(), parameters[0].data.mul_(2))  # type: ignore[assignment,method-assign]
+    return optimizer
+
+
+@pytest.mark.parametrize("build", [partial(Shouting, lr=0.1), with_a_hook, with_a_step_of_its_own])
+def test_what_others_have_put_around_a_step_stays(build: Callable[[list[nn.Parameter]], Optimizer]) -> None:
+    p = nn.Parameter(torch.ones(2))
+    step = bare_step(build([p]))
+    p.grad = torch.full((2,), 5.0)
+    with torch.no_grad():
+        step()
+    assert p.tolist() == [1.0, 1.0]  # 2 (1 - 0.1 x 5)

@@ -1,0 +1,110 @@
+"""Batchable: can these nodes be trained as one program, with the results of one after another?
+
+What the program would pass over is asked before; whether it computes the right gradient is measured, once
+for each shape of a batch.
+"""
+
+from collections.abc import Sequence
+from inspect import isfunction
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
+
+from clients.app import Node
+from clients.examples import Examples
+from clients.fast.bare_optimizer import hooked
+from clients.fast.closeness import Coarsest, close, tells
+from clients.fast.steady import Watch
+from clients.gradient import Gradients, gradient_of
+from clients.training import LocalTraining
+
+DIFFERS = "the gradient of many nodes is not that of each: does the model set its own forward?"
+BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
+
+
+class NotTogether(Exception):
+    """These nodes cannot be trained as one program."""
+
+
+def check(nodes: Sequence[Node]) -> None:
+    """Raise :class:`NotTogether` with the reason, where there is one."""
+    first, training = nodes[0], nodes[0].training
+    optimizer = training.optimizer([Parameter(torch.zeros(1))])
+    name = type(optimizer).__name__
+    passed_over = _overridden(training, LocalTraining), _overridden(first.train, Examples)
+    reasons = {
+        f"{type(training).__name__} has its own {passed_over[0]}": passed_over[0] is not None,
+        f"{type(first.train).__name__} has its own {passed_over[1]}": passed_over[1] is not None,
+        "nodes have models of their own": any(n.model is not first.model for n in nodes),
+        "nodes have tasks of their own": any(n.task != first.task for n in nodes),
+        "nodes train differently": any(n.training != training for n in nodes),
+        f"{name} looks at whole layers": type(optimizer) not in BY_COORDINATE,
+        f"{name} has hooks, or another step": hooked(optimizer),
+        "client.keep_optimizer=true": training.keep_optimizer,
+        "the model has buffers": next(first.model.buffers(), None) is not None,
+        "the model has frozen parameters": not all(p.requires_grad for p in first.model.parameters()),
+        "nodes hold data of their own": any(not _shared(n.train, first.train) for n in nodes),
+        "nodes see their data differently": any(_seen(n.train) != _seen(first.train) for n in nodes),
+        "the data are augmented": any(n.train.augment is not None for n in nodes),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise NotTogether(reason)
+
+
+def _overridden(part: object, base: type) -> str | None:
+    """Return the first method of ``base`` that a class of the user's own replaces; None for none."""
+    for name, method in vars(base).items():
+        called = not name.startswith("__") or name in ("__call__", "__len__")
+        if called and isfunction(method) and getattr(type(part), name) is not method:
+            return name
+    return None
+
+
+def measured(
+    batched: Gradients, model: nn.Module, values: Sequence[Tensor], batch: Sequence[Tensor]
+) -> tuple[tuple[Sequence[Tensor], dict[str, Tensor]], bool]:
+    """Return the gradients and metrics of many nodes, and whether one node's own could be held beside.
+
+    It cannot where it is 0 or not finite. Call it under ``torch.no_grad``.
+
+    Parameters
+    ----------
+    batched : of a copy of the model
+    model : the nodes' own; its parameters are overwritten
+    values : the nodes' parameters [nodes, ...]
+    batch : inputs, targets and, if some rows are none, which are present, [nodes, rows, ...] each
+
+    Raises
+    ------
+    NotTogether : where the node's gradient, or what else its step does, differs
+    """
+    watch = Watch(batched.model, batched.task)
+    with Coarsest() as precision:
+        gradients, sums = batched.of_round(trace=False)(values, *batch)
+    if reason := watch.changed():
+        watch.put_back()
+        raise NotTogether(reason)
+    node = int(batch[2].sum(1).argmin()) if len(batch) > 2 else 0
+    there = batch[2][node] > 0 if len(batch) > 2 else slice(None)
+    parameters = list(model.parameters())
+    for p, value in zip(parameters, values, strict=True):
+        p.copy_(value[node])
+    plain = gradient_of(model, batched.task).of_round(trace=False)
+    expected, own = plain(parameters, *(part[node][there] for part in batch[:2]))
+    pairs = [(g[node], e) for g, e in zip(gradients, expected, strict=True)]
+    metrics = [(sums[name][node], own[name]) for name in own if own[name].is_floating_point()]
+    for found, right in (zip(*pairs, strict=True), zip(*metrics, strict=True) if metrics else ((), ())):
+        if not close(found, right, precision.eps):
+            raise NotTogether(DIFFERS)
+    return (gradients, sums), tells(expected)
+
+
+def _shared(one: Examples, other: Examples) -> bool:
+    return one.inputs is other.inputs and one.targets is other.targets
+
+
+def _seen(examples: Examples) -> tuple[object, ...]:
+    return type(examples), examples.transform

@@ -1,0 +1,171 @@
+"""Stack: the parameters of many nodes in one tensor [nodes, ...], and the steps of all of them at once.
+
+One call (``torch.func.vmap``) computes all nodes' gradients. Unequal data sizes are filled up with rows
+that do not count; who has fewer steps stops earlier.
+"""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from clients.app import Node, Turn
+from clients.examples import Examples
+from clients.fast.bare_optimizer import bare_step
+from clients.fast.replay import Step as GradientStep
+from clients.fast.steady import Kept
+from clients.gradient import Gradients
+from clients.optimizer_state import prepare
+from clients.training import LocalTraining
+from strategies.shared import protocol
+
+from .batchable import NotTogether, measured
+from .plan import Plan, Step
+
+
+class Stack:
+    """The parameters of many copies of a model, one tensor [places, ...] for each parameter.
+
+    Parameters
+    ----------
+    node : its model is copied; its task and training are everyone's
+    size : how many places
+
+    Raises
+    ------
+    NotTogether : when it trains, where the results would not be those of one node after another
+    """
+
+    def __init__(self, node: Node, size: int) -> None:
+        self.model = node.model.train()
+        self.training: LocalTraining = node.training
+        self.gradients = Gradients(copy.deepcopy(node.model), node.task)
+        self._kept = Kept(node.model, node.task), Kept(self.gradients.model, node.task)
+        self._measured: set[object] = set()  # shapes of a node's batch
+        self.values = [p.detach().expand(size, *p.shape).clone() for p in node.model.parameters()]
+        self.slopes = [torch.zeros_like(value) for value in self.values]
+        self.places = [self._place(node.model, place) for place in range(size)]
+        self.owns = [list(place.parameters()) for place in self.places]
+        self._views = [[p.grad for p in own] for own in self.owns]
+        self._last: tuple[Examples, Step, list[Tensor]] | None = None  # the last batch, and of what it is
+
+    def serves(self, node: Node) -> bool:
+        """Say whether nobody has changed the model, the task or the training since it was copied."""
+        alike = self.training == node.training and self.gradients.task == node.task
+        return self.model is node.model.train() and alike and self._unchanged()
+
+    def _unchanged(self) -> bool:
+        return all(kept.holds() for kept in self._kept)
+
+    def _place(self, model: nn.Module, place: int) -> nn.Module:
+        """Return a copy of the model whose parameters and gradients lie in the stack."""
+        own = copy.deepcopy(model)
+        for p, value, slope in zip(own.parameters(), self.values, self.slopes, strict=True):
+            p.data, p.grad = value[place], slope[place]
+        return own
+
+    @torch.no_grad()
+    def train(self, turns: Sequence[Turn]) -> list[dict[str, float]]:
+        """Take all steps of nodes that sit in the first places, most steps first; return their metrics."""
+        training = self.training
+        if len({turn.server_round for turn in turns}) > 1:
+            raise NotTogether("nodes are in different rounds")
+        gradients_of = self.gradients.of_round(training.trace)
+        data, device = turns[0].node.train, self.values[0].device
+        plan = Plan.of(training, turns)
+        parameters = [Parameter(value[: len(turns)]) for value in self.values]
+        optimizer = training.optimizer(parameters)
+        rate = prepare(optimizer, training.schedule(turns[0].server_round), None)
+        step = bare_step(optimizer)
+        totals: dict[str, Tensor] = {}
+        for now in plan:
+            active = len(now.rows)
+            _keep_first(optimizer, active)
+            gradients, sums = self._gradients(gradients_of, parameters, self._batch(data, now))
+            corrected = self._corrected(gradients, turns[:active])
+            for p, gradient in zip(parameters, corrected, strict=True):
+                p.grad = gradient
+            step()
+            for name, value in sums.items():
+                if name not in totals:
+                    totals[name] = torch.zeros(len(turns), dtype=value.dtype, device=device)
+                totals[name][:active] += value
+        if not self._unchanged():
+            raise NotTogether("the model changes its own attributes")
+        seen, steps = plan.lengths.sum(0), (plan.lengths > 0).sum(0)
+        means = {name: (total.double().cpu() / seen).tolist() for name, total in totals.items()}
+        return [
+            {name: values[k] for name, values in means.items()}
+            | {protocol.LOCAL_STEPS: int(steps[k]), protocol.LEARNING_RATE: rate}
+            for k in range(len(turns))
+        ]
+
+    def _batch(self, data: Examples, step: Step) -> list[Tensor]:
+        """Return what the task takes: the last batch again where nodes take all of their examples."""
+        if self._last is None or not (_alike(data, self._last[0]) and step.same(self._last[1])):
+            gathered = data.rows(step.rows.flatten(), self.values[0].device)
+            batch = [values.view(*step.rows.shape, *values.shape[1:]) for values in gathered]
+            if step.present is not None:
+                batch.append(step.present.to(self.values[0]))
+            self._last = data, step, batch
+        return self._last[2]
+
+    def _gradients(
+        self, gradients_of: GradientStep, parameters: list[Parameter], batch: list[Tensor]
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        values = [p.detach() for p in parameters]
+        shape = len(batch), batch[0].shape[1:]
+        try:
+            if shape in self._measured:
+                return gradients_of(values, *batch)
+            result, told = measured(self.gradients, self.model, values, batch)
+        except RuntimeError as error:
+            raise NotTogether(" ".join(str(error).split())) from error
+        if told:
+            self._measured.add(shape)
+        return result
+
+    def _corrected(self, gradients: Sequence[Tensor], turns: Sequence[Turn]) -> Sequence[Tensor]:
+        """Let each node's corrections, and clipping, change its gradients."""
+        if any(turn.corrections for turn in turns):  # they look for the gradients at the node's own model
+            for slope, gradient in zip(self.slopes, gradients, strict=True):
+                slope[: len(turns)] = gradient
+            for place, turn in enumerate(turns):
+                for correction in turn.corrections:
+                    correction(self.owns[place])
+                self._take_back(place)
+            gradients = [slope[: len(turns)] for slope in self.slopes]
+        if self.training.max_grad_norm is not None:  # as nn.utils.clip_grad_norm_ does for one model
+            squares = [g.flatten(1).square().sum(1) for g in gradients]
+            factors = self.training.max_grad_norm / (torch.stack(squares).sum(0).sqrt() + 1e-6)
+            factors.clamp_(max=1)
+            gradients = [g * factors.view(-1, *[1] * (g.ndim - 1)) for g in gradients]
+        return gradients
+
+    def _take_back(self, place: int) -> None:
+        """Copy a node's gradients into the stack where a correction has put others in their place."""
+        for p, view in zip(self.owns[place], self._views[place], strict=True):
+            if p.grad is not view:
+                if p.grad is None or view is None:
+                    raise NotTogether("a correction takes a gradient away")
+                view.copy_(p.grad)
+                p.grad = view
+
+
+def _alike(one: Examples, other: Examples) -> bool:
+    return one.inputs is other.inputs and one.transform == other.transform
+
+
+def _keep_first(optimizer: Optimizer, active: int) -> None:
+    """Let the optimiser go on with the first ``active`` nodes of its stack."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if len(p) > active:
+                state = optimizer.state[p]
+                for name, value in state.items():
+                    if isinstance(value, Tensor) and value.shape == p.shape:
+                        state[name] = value[:active]
+                p.data = p.data[:active]
