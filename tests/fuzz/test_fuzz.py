@@ -1,0 +1,37 @@
+"""Random input to the commands: right results, or one line that helps (scripts/fuzz: thousands)."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import configurations
+import pytest
+from campaign import attempt
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = 20  # tries in one test
+BLOCKS = {"configurations": 4, "damaged": 3, "arguments": 3}
+PARTS = [
+    pytest.param(kind, part, marks=[pytest.mark.slow] * (part == count - 1))
+    for kind, count in BLOCKS.items()
+    for part in range(count)
+]
+
+
+@pytest.mark.parametrize(("kind", "part"), PARTS)
+def test_every_try_ends_as_promised(kind: str, part: int) -> None:
+    tries = [attempt(kind, 0, place) for place in range(part * BLOCK, (part + 1) * BLOCK)]
+    faults = [f"{this.command}\n    {this.fault}" for this in tries if this.fault]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", [3, 5, 14])
+def test_a_process_of_its_own_ends_as_this_one(place: int, tmp_path: Path) -> None:
+    here = attempt("configurations", 0, place)
+    assert here.outcome != configurations.CHECKED, "choose another place: this one is not run here"
+    words = [sys.executable, *shlex.split(here.command)[1:], f"hydra.run.dir={tmp_path}"]
+    there = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert str(there.returncode) == here.outcome[0], there.stderr
+    assert there.stderr.count("\n") == (there.returncode == 2)
