@@ -28,7 +28,8 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from strategies import TooManyFailedRounds
 
-from .engine import checkpoint, metrics
+from .engine import checkpoint
+from .engine.objective import objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
 from .experiment import config, experiment
@@ -50,7 +51,7 @@ def _job(cfg: DictConfig) -> float | None:
     folder = Path(settings.runtime.output_dir)
     try:
         _run(overrides, folder)
-        return metrics.objective(folder, cfg.objective)
+        return objective(folder, cfg.objective)
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
         if cfg.debug is True:  # a word is a mistake, and told like any other
             traceback.print_exc()

@@ -11,7 +11,7 @@ from checkout import ROOT
 from runs import METRICS
 
 from baselines import compare
-from baselines.engine import metrics
+from baselines.engine.objective import objective
 from baselines.errors import UserError
 
 CHOICES = ["seed=0,1", "nodes_per_round=2,9", "num_nodes=3", "rounds=2", "model=softmax", "resume=true"]
@@ -59,7 +59,7 @@ def test_random_search_lists_the_best_and_draws_the_same_trials_again(tmp_path: 
     done = sweep(tmp_path, *arguments, "resume=true")
     assert done.returncode == 0, done.stderr
     found = yaml.safe_load((tmp_path / "optimization_results.yaml").read_text())
-    values = {path.parent.name: metrics.objective(path.parent, "test/accuracy") for path in runs(tmp_path)}
+    values = {path.parent.name: objective(path.parent, "test/accuracy") for path in runs(tmp_path)}
     assert len(values) == 3
     assert found["best_value"] == max(value for value in values.values() if value is not None)
     (winner,) = (name for name, value in values.items() if value == found["best_value"])
@@ -77,9 +77,9 @@ def test_an_objective_is_the_last_round_s_mean_over_the_models(tmp_path: Path) -
     lines = ["round,split,model,metric,value", "1,test,a,accuracy,0.1", "2,test,a,accuracy,0.4"]
     lines += ["2,test,b,accuracy,0.6", "2,test,b,loss,3", "2,node-test,b,accuracy,0.9", "3,train,g,loss,1"]
     (tmp_path / "metrics.csv").write_text("\n".join(lines) + "\n")
-    assert metrics.objective(tmp_path, "test/accuracy") == 0.5
-    assert metrics.objective(tmp_path, "node-test/accuracy") == 0.9
-    assert metrics.objective(tmp_path, "node-test/loss") is None
+    assert objective(tmp_path, "test/accuracy") == 0.5
+    assert objective(tmp_path, "node-test/accuracy") == 0.9
+    assert objective(tmp_path, "node-test/loss") is None
 
 
 def test_the_best_of_a_sweep_come_first() -> None:

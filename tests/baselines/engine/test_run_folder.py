@@ -8,7 +8,7 @@ import pytest
 import yaml
 from runs import curve, launch, metrics_in, played
 
-from baselines.engine.metrics import objective
+from baselines.engine.objective import objective
 from baselines.engine.progress import Progress
 from baselines.reports.summary import measured
 
