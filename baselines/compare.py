@@ -12,10 +12,11 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from .engine import checkpoint
+from .engine.environment import environment
 from .errors import UserError
 from .reports import curves, summary
 from .reports.labels import read
+from .reports.measurements import examined
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -47,26 +48,26 @@ def _compare(options: argparse.Namespace) -> None:
     curves.draw(settings, target)
     target.with_suffix(".md").write_text(summary.markdown(table))
     for run in map(Path, pd.concat(settings.values()).run.unique()):
-        if (status := checkpoint.environment(run)["status"]) != "finished":
+        if (status := environment(run)["status"]) != "finished":
             console.print(f"counted as far as it came ({status}): {run}", soft_wrap=True)
+    for run, reason in examined(options.folders)[1].items():
+        console.print(f"left out ({reason}): {run}", soft_wrap=True)
     console.print(f"figure: {target}", soft_wrap=True)
 
 
 def find_runs(folders: list[Path]) -> list[Path]:
-    """Return every run folder with a measurement at or below ``folders``, sorted."""
-    files = (path for folder in folders for path in folder.rglob("metrics.csv"))
-    found = {path.parent for path in files if _measured(path)}
-    if not found:
-        named = ", ".join(map(str, folders))
-        raise UserError(f"no run with results in {named}: give the folder of a run or of a sweep")
-    return sorted(found)
+    """Return every whole run at or below ``folders`` that has measured anything, sorted.
 
-
-def _measured(metrics: Path) -> bool:
-    """Say whether a run wrote this file, and at least one row into it."""
-    with open(metrics) as file:
-        lines = sum(1 for _, _ in zip(file, range(2), strict=False))
-    return lines == 2 and (metrics.parent / "environment.json").is_file()
+    Raises
+    ------
+    UserError : when there is none
+    """
+    runs, left_out = examined(folders)
+    if not runs:
+        for run, reason in left_out.items():
+            raise UserError(f"{run}/{reason}: run it again, or move the folder away")
+        raise UserError(f"no run in {', '.join(map(str, folders))}: give the folder of a run or of a sweep")
+    return runs
 
 
 def best(curves: dict[str, pd.DataFrame], count: int) -> dict[str, pd.DataFrame]:

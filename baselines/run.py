@@ -13,7 +13,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import hydra
@@ -23,6 +23,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from hydra.utils import to_absolute_path
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError  # type: ignore[import-untyped]
 
@@ -33,6 +34,8 @@ from .engine.objective import objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
 from .experiment import config, experiment
+from .experiment.hydra_errors import without_hydras_lines
+from .experiment.overrides import carried, quoted
 from .experiment.preflight import check
 from .runtimes import Inline
 
@@ -47,13 +50,13 @@ def _job(cfg: DictConfig) -> float | None:
     SystemExit : the same when it is the only one
     """
     settings = HydraConfig.get()
-    overrides = shlex.join([*_searchpath(settings), *_overrides(settings, cfg)])
     folder = Path(settings.runtime.output_dir)
     try:
+        overrides = shlex.join([*_searchpath(settings), *carried(settings, cfg)])
         _run(overrides, folder)
         return objective(folder, cfg.objective)
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
-        if cfg.debug is True:  # a word is a mistake, and told like any other
+        if _debugs(cfg):
             traceback.print_exc()
         _say_error(error)
         status = 2 if isinstance(error, UserError) else 1
@@ -89,30 +92,28 @@ def _searchpath(settings: HydraConf) -> list[str]:
     for source in settings.runtime.config_sources:
         if source.provider.endswith("command-line"):
             path = to_absolute_path(source.path) if source.schema == "file" else source.path
-            paths.append(config.quoted(f"{source.schema}://{path}"))
+            paths.append(quoted(f"{source.schema}://{path}"))
     return [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
 
 
-def _overrides(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
-    """Yield the job's overrides, the data folder independent of the directory another process starts in."""
-    for override in settings.overrides.task:
-        if override.lstrip("+").startswith("data_root="):
-            yield f"data_root={config.quoted(to_absolute_path(os.path.expanduser(str(cfg.data_root))))}"
-        else:
-            yield override
+def _debugs(cfg: DictConfig) -> bool:
+    """Say whether tracebacks are asked for; a word, or what names nothing, is a mistake like any other."""
+    with suppress(OmegaConfBaseException):
+        return cfg.debug is True
+    return False
 
 
 def main() -> int:
     """Run what the command line names; return the exit status."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here, and not as Hydra prints them
     try:
-        with interruptible():
+        with interruptible(), without_hydras_lines():
             _job()
     except SystemExit as stop:  # Hydra ends so too, after --help
         return int(stop.code or 0)
     except JobFailed as failed:
         return failed.status
-    except HydraException as error:
+    except (HydraException, OmegaConfBaseException) as error:
         _say_error(config.mistake(error))
         return 2
     except YAMLError as error:
@@ -121,7 +122,7 @@ def main() -> int:
     except OSError as error:
         _say_error(UserError(f"{error}: set hydra.run.dir, or of a sweep hydra.sweep.dir and .subdir"))
         return 2
-    except ValueError as error:  # Hydra's for strategy=null or dataset=3; what a run raises stays in _job
+    except (ValueError, TypeError) as error:  # Hydra's for dataset=3; what a run raises stays in _job
         _say_error(ValueError(f"{error}, in: {shlex.join(sys.argv[1:])}"))
         return 2
     except KeyboardInterrupt as signal:

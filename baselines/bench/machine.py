@@ -4,13 +4,13 @@ import os
 import platform
 import time
 
-from baselines.engine import run_folder
+from baselines.engine.provenance import provenance
 from baselines.experiment import experiment
 
 
 def describe() -> dict[str, object]:
     """Return what stands under the table."""
-    told = run_folder._environment(experiment.load(""))
+    told = provenance(experiment.load(""))
     hardware = told["hardware"]
     return {
         "processor": f"{hardware['processor']}, {hardware['cores']} cores, {platform.system()}",

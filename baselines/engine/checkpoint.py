@@ -7,9 +7,8 @@ A checkpoint is written as a new file that then takes the old one's name, so one
 """
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
-from json import loads
+from logging import getLogger
 from pathlib import Path
 from typing import IO, Any, Protocol, runtime_checkable
 from zipfile import BadZipFile, ZipFile
@@ -22,9 +21,11 @@ from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import identity
 
+from . import environment
 from .records import packed, unpacked
 
 LATEST = Path("checkpoint") / "latest.pt"
+logger = getLogger("flwr")
 
 
 @runtime_checkable
@@ -52,6 +53,7 @@ class Checkpoint:
     metrics_size : bytes of metrics.csv
     wall_seconds : time that the run has taken
     resumed : the rounds after which a process took it up again
+    metrics_sum : checksum of those bytes; empty in a checkpoint of an earlier version
     """
 
     identity: str
@@ -62,6 +64,7 @@ class Checkpoint:
     metrics_size: int
     wall_seconds: float
     resumed: tuple[int, ...] = ()
+    metrics_sum: str = ""
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint of the run in ``folder``, in the place of its last.
@@ -75,7 +78,7 @@ class Checkpoint:
         fresh = target.with_suffix(".tmp")
         fields = {name: packed(getattr(self, name)) for name in self.__dataclass_fields__}
         try:
-            with open(fresh, "wb") as file:
+            with environment.naming(target), open(fresh, "wb") as file:
                 _write(fields, file)
             os.replace(fresh, target)
         except OSError:
@@ -159,6 +162,8 @@ def to_resume(this: Experiment, folder: Path, grid: Grid) -> Checkpoint | None:
     metrics = folder / "metrics.csv"
     if not _has_rows(metrics, saved.metrics_size):
         raise UserError(f"{metrics} has lost rows since the checkpoint: start again with resume=false")
+    if saved.metrics_sum and saved.metrics_sum != environment.checksum(metrics, saved.metrics_size):
+        raise UserError(f"{metrics} has changed since the checkpoint: start again with resume=false")
     return saved
 
 
@@ -169,34 +174,22 @@ def finished(this: Experiment, folder: Path) -> bool:
     ------
     UserError : when it holds another finished run, or left no checkpoint to go on from
     """
-    told = environment(folder)
+    told = environment.environment(folder)
     if told.get("status") != "finished":
         return False
     if told.get("identity") == identity(this.cfg):
-        there = size(folder / "metrics.csv")
-        return there > 0 and there == told.get("metrics_size", there)
+        if reason := environment.damage(folder):
+            logger.warning("%s: %s; it runs again, from its checkpoint if it left one", folder, reason)
+        return reason is None
     saved = load(folder)
     if saved is None or not _is_begun_by(this, saved):
         raise UserError(_another(folder / "environment.json"))
     return False
 
 
-def environment(folder: Path) -> dict[str, Any]:
-    """Return what a run has written of itself; nothing where it has not, or where that is damaged."""
-    with suppress(FileNotFoundError, ValueError):
-        told = loads((folder / "environment.json").read_text())
-        return told if isinstance(told, dict) else {}
-    return {}
-
-
-def size(path: Path) -> int:
-    """Return a file's size in bytes; 0 where there is none."""
-    return path.stat().st_size if path.exists() else 0
-
-
 def _has_rows(metrics: Path, count: int) -> bool:
     """Say whether metrics.csv has its first ``count`` bytes, and none of them lost to a fallen machine."""
-    if size(metrics) < count:
+    if environment.size(metrics) < count:
         return False
     with open(metrics, "rb") as file:
         return b"\0" not in file.read(count)

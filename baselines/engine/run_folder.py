@@ -11,31 +11,28 @@ import contextlib
 import csv
 import json
 import os
-import platform
-import subprocess
 import time
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.identity import identity, setting
+from baselines.experiment.identity import identity
 
 from . import checkpoint
 from .checkpoint import Checkpoint
+from .environment import checksum, checksums, naming, size
 from .loggers import Logger
 from .metrics import COLUMNS
+from .provenance import provenance
 
 LOCK = ".lock"
 PATIENCE = 2.0  # seconds to wait for the folder: who asks whether it is in use holds it for a moment
-PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "numpy", "hydra-core", "ray")
 
 
 class RunFolder:
@@ -55,7 +52,7 @@ class RunFolder:
 
     def write(self, server_round: int, split: str, model: str, metrics: dict[str, float]) -> None:
         """Append one row per metric to metrics.csv."""
-        with open(self._metrics, "a", newline="") as file:
+        with naming(self._metrics), open(self._metrics, "a", newline="") as file:
             rows = [(server_round, split, model, name, value) for name, value in metrics.items()]
             csv.writer(file).writerows(rows)
         for logger in self._loggers:
@@ -66,7 +63,8 @@ class RunFolder:
         """Return how far the run has come on disk, as a :class:`Checkpoint` has it."""
         return {
             "identity": identity(self.this.cfg),
-            "metrics_size": self._metrics.stat().st_size,
+            "metrics_size": size(self._metrics),
+            "metrics_sum": checksum(self._metrics),
             "wall_seconds": time.time() - self._started,
             "resumed": self._resumed,
         }
@@ -85,7 +83,7 @@ class RunFolder:
                 logger.begin(self.this, self.path, saved.server_round if saved else None)
             self._started = time.time() - (saved.wall_seconds if saved else 0)
             self._resumed = (*saved.resumed, saved.server_round) if saved else ()
-            environment = _environment(self.this) | {"resumed": list(self._resumed)}
+            environment = provenance(self.this) | {"resumed": list(self._resumed)}
             status = "interrupted"
             # Before anything is touched: an earlier run's "finished" would outlive a kill.
             self._save(environment | {"status": "running"})
@@ -99,7 +97,8 @@ class RunFolder:
                 raise
             finally:
                 end = {"status": status, "wall_seconds": time.time() - self._started}
-                self._save(environment | end | {"metrics_size": checkpoint.size(self._metrics)})
+                left = {"metrics_size": size(self._metrics), "checksums": checksums(self.path)}
+                self._save(environment | end | left)
                 for logger in self._loggers:
                     logger.end(status)
 
@@ -109,9 +108,10 @@ class RunFolder:
             os.truncate(self._metrics, saved.metrics_size)
         else:
             checkpoint.discard(self.path)
-            with open(self._metrics, "w", newline="") as file:
+            with naming(self._metrics), open(self._metrics, "w", newline="") as file:
                 csv.writer(file).writerow(COLUMNS)
-        OmegaConf.save(self.this.cfg, self.path / "config.yaml", resolve=True)
+        with naming(self.path / "config.yaml"):
+            OmegaConf.save(self.this.cfg, self.path / "config.yaml", resolve=True)
 
     @property
     def _metrics(self) -> Path:
@@ -121,7 +121,8 @@ class RunFolder:
         target = self.path / "environment.json"
         fresh = target.with_suffix(".tmp")
         try:
-            fresh.write_text(json.dumps(environment, indent=2) + "\n")
+            with naming(target):
+                fresh.write_text(json.dumps(environment, indent=2) + "\n")
             os.replace(fresh, target)
         except OSError:
             fresh.unlink(missing_ok=True)
@@ -152,41 +153,3 @@ def _alone(folder: Path) -> Iterator[None]:
             yield
     except Timeout as error:
         raise UserError(taken(folder)) from error
-
-
-def _environment(this: Experiment) -> dict[str, Any]:
-    return {
-        "overrides": this.overrides,
-        "seed": this.cfg.seed,
-        "identity": identity(this.cfg),
-        "setting": setting(this.cfg),
-        "git_commit": _git_commit(),
-        "source_hash": config.source_hash(),
-        "versions": {"python": platform.python_version()}
-        | {package: version(package) for package in PACKAGES},
-        "hardware": {
-            "processor": _processor(),
-            "cores": os.cpu_count(),
-            "device": str(this.device),
-            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        },
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
-
-
-def _git_commit() -> str | None:
-    """Return the commit of the code, with ``-dirty`` after uncommitted changes; None outside git."""
-    command = ["git", "-C", str(config.ROOT), "describe", "--always", "--abbrev=40", "--dirty"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

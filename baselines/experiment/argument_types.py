@@ -1,4 +1,4 @@
-"""Kinds: a setting of a part is what the part's signature says: true or false, a number, another part.
+"""Kinds: a setting of a part is what the part's signature says: a number, a list, another part.
 
 Python takes ``flase`` for true, and compares a word with a number in an error that names neither.
 """
@@ -6,14 +6,22 @@ Python takes ``flase`` for true, and compares a word with a number in an error t
 from collections.abc import Collection, Iterator
 from functools import cache
 from importlib import import_module
-from inspect import signature
-from types import NoneType, UnionType
-from typing import Any, get_args
+from inspect import Parameter, signature
+from typing import Any, Literal, Union
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-NUMBERS = {bool: "true or false", int: "a whole number", float: "a number"}
-OURS = ("strategies.", "clients.", "baselines.")
+from .annotations import fits, words
+
+# What Hydra reads of a part besides its arguments.
+OF_HYDRA: dict[str, Any] = {
+    "_target_": str,
+    "_partial_": bool,
+    "_recursive_": bool,
+    "_args_": list[Any],
+    "_convert_": Literal["none", "partial", "object", "all"],
+}
+LONGEST = 80  # signs of a value in a line
 
 
 def wrong(node: Any, given: Collection[str] = ()) -> Iterator[str]:
@@ -24,48 +32,46 @@ def wrong(node: Any, given: Collection[str] = ()) -> Iterator[str]:
     if isinstance(node, ListConfig):
         for item in node:
             yield from wrong(item)
-    if not isinstance(node, DictConfig):
+    if not isinstance(node, DictConfig) or node._is_none():
         return
-    expected = _kinds(str(node.get("_target_")))
+    expected = OF_HYDRA | _annotations(str(node.get("_target_"))) if "_target_" in node else {}
     for key in node:
         if OmegaConf.is_missing(node, key) or key in given:
             continue
         value = node[key]
-        if isinstance(value, DictConfig | ListConfig):
+        if key in expected and not fits(value, expected[key]):
+            yield out_of_range(node._get_full_key(key), value, words(expected[key], str(key)))
+        else:
             yield from wrong(value)
-        elif key in expected and not _fits(value, expected[key]):
-            name, words = node._get_full_key(key), _words(expected[key], key)
-            yield f"{name}={'null' if value is None else value} is out of range: expected {words}"
+
+
+def out_of_range(name: str, value: object, expected: str) -> str:
+    """Return the line that refuses a value."""
+    text = "null" if value is None else str(value)
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}..."
+    return f"{name}={text} is out of range: expected {expected}"
 
 
 @cache
-def _kinds(target: str) -> dict[str, tuple[type, ...]]:
-    """Return the kinds of those arguments of a class that can be told: numbers, and parts of ours."""
+def _annotations(target: str) -> dict[str, Any]:
+    """Return what a class' arguments may be; without an annotation: of the default's kind, or null."""
     try:
         module, _, name = target.rpartition(".")
         arguments = signature(getattr(import_module(module), name), eval_str=True).parameters
     except Exception:  # no such class, or one without a signature: who builds it says so
         return {}
-    found = {name: _alternatives(argument.annotation) for name, argument in arguments.items()}
-    return {name: kinds for name, kinds in found.items() if all(map(_is_known, kinds))}
+    plain = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return {name: _annotation(argument) for name, argument in arguments.items() if argument.kind in plain}
 
 
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
-
-
-def _is_known(kind: Any) -> bool:
-    if not isinstance(kind, type):
-        return False
-    return kind in NUMBERS or kind is NoneType or kind.__module__.startswith(OURS)
-
-
-def _fits(value: object, kinds: tuple[type, ...]) -> bool:
-    """Say whether a value is of one of the kinds; a whole number is a number, true is none."""
-    return type(value) in kinds or (type(value) is int and float in kinds)
-
-
-def _words(kinds: tuple[type, ...], key: object) -> str:
-    """Return what to give instead."""
-    words = [NUMBERS.get(kind, f"a part, chosen with {key}=...") for kind in kinds if kind is not NoneType]
-    return " or ".join([*words, *["null"] * (NoneType in kinds)])
+def _annotation(argument: Parameter) -> Any:
+    if argument.annotation is not Parameter.empty:
+        kinds = (argument.annotation, None) if argument.default is None else (argument.annotation,)
+        return Union[kinds]  # noqa: UP007 (an annotation may be of any type)
+    default = type(argument.default)
+    if default in (bool, int, float):
+        return (bool if default is bool else float) | None
+    if default is tuple and all(type(item) in (int, float) for item in argument.default):
+        return list[float] | None
+    return Any

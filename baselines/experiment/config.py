@@ -29,11 +29,11 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.errors import UserError
 
-from . import argument_types
+from . import argument_types, ranges
+from .build_errors import why
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
-SPLITS = ("test", "node-test", "train")  # whose metrics a run writes
 SHARED = ("base", "common")  # what options are made of, and no options themselves
 EXTRAS = ", or install Hydra's plugins: pip install 'florilegium[joblib,submitit,optuna]'"
 
@@ -60,11 +60,11 @@ def load(overrides: str) -> DictConfig:
         raise mistake(error) from error
     except YAMLError as error:
         raise unreadable(error) from error
-    except ValueError as error:  # strategy=null, or a quote that is not closed
+    except (ValueError, TypeError) as error:  # strategy=null, strategy=[1], or a quote that is not closed
         raise UserError(f"{error}, in: {overrides}") from error
     finally:
         hydra.hydra = outer
-    _check_ranges(cfg)
+    ranges.check(cfg)
     return cfg
 
 
@@ -105,12 +105,6 @@ def _must_exist(override: str, cfg: DictConfig) -> str:
     return override if argument or group or path[0] == "hydra" else plain
 
 
-def quoted(text: str) -> str:
-    """Return what Hydra reads as this text, spaces and other signs included."""
-    plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text)
-    return text if plain else "'" + text.replace("'", r"\'") + "'"
-
-
 def mistake(error: Exception) -> UserError:
     """Return in one line what Hydra says in many of what it cannot read or does not know."""
     if isinstance(error, OverrideParseException):
@@ -121,10 +115,14 @@ def mistake(error: Exception) -> UserError:
         names = [name for name in error.options or _options(missing) if Path(name).name not in SHARED]
         more = EXTRAS if missing.startswith("hydra/") else ""
         return UserError(f"{missing} does not exist: expected one of {', '.join(names)}{more}")
-    if unknown := re.match(r"Could not override '(.+?)'", str(error)):
+    if unknown := re.match(r"Could not override '(.*?)'", str(error)):
+        if not unknown[1]:
+            return UserError("cannot read an override without a key: expected key=value")
         near = get_close_matches(unknown[1], list(_keys(OmegaConf.to_container(load("")))), n=1, cutoff=0.8)
         hint = f"did you mean {near[0]}?" if near else "python -m baselines.run --help shows all"
         return UserError(f"there is no setting {unknown[1]}: {hint}")
+    if isinstance(error, OmegaConfBaseException):
+        return ranges.unresolved(error)
     return UserError(str(error))
 
 
@@ -157,26 +155,6 @@ def flat(value: Any, prefix: str = "") -> dict[str, str]:
     return {key: text for part in parts for key, text in part.items()}
 
 
-def _check_ranges(cfg: DictConfig) -> None:
-    """Refuse what no part of the experiment would refuse."""
-    for key in ("rounds", "num_nodes", "threads", "evaluate_every"):
-        if type(cfg[key]) is not int or cfg[key] < 1:
-            raise UserError(f"{key}={cfg[key]} is out of range: expected a whole number above 0")
-    for key in ("resume", "debug"):
-        if type(cfg[key]) is not bool:
-            raise UserError(f"{key}={cfg[key]} is out of range: expected true or false")
-    fraction, timeout = cfg.node_test_fraction, cfg.timeout
-    if type(fraction) not in (int, float) or not 0 <= fraction < 1:
-        raise UserError(f"node_test_fraction={fraction} is out of range: expected in [0, 1)")
-    if type(cfg.seed) is not int or cfg.seed < 0:
-        raise UserError(f"seed={cfg.seed} is out of range: expected a whole number, 0 or above")
-    if type(timeout) not in (int, float) or not timeout > 0:
-        raise UserError(f"timeout={timeout} is out of range: expected seconds, above 0")
-    split, _, metric = str(cfg.objective).partition("/")
-    if split not in SPLITS or not metric:
-        raise UserError(f"objective={cfg.objective} is unknown: expected split/metric, e.g. test/accuracy")
-
-
 def build(node: Any, **arguments: Any) -> Any:
     """Instantiate a configuration node; a value out of range, or no class, is a one-line ``UserError``."""
     for mistaken in argument_types.wrong(node, given=set(arguments)):
@@ -184,20 +162,7 @@ def build(node: Any, **arguments: Any) -> Any:
     try:
         return instantiate(node, **arguments, _convert_="all")
     except InstantiationException as error:
-        cause: BaseException | None = error.__cause__
-        while cause is not None:
-            if isinstance(cause, ValueError | UserError):
-                raise UserError(str(cause)) from error
-            cause = cause.__cause__
-        first = " ".join(str(error).partition(", set env var")[0].split())
-        raise UserError(f"{first}{_cause(error)}") from error
-
-
-def _cause(error: BaseException) -> str:
-    """Return why, where a class could not be imported."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return f": {error} (is its folder on PYTHONPATH?)" if isinstance(error, ImportError) else ""
+        raise UserError(why(error, node, arguments)) from error
 
 
 @cache

@@ -243,7 +243,6 @@ def load(overrides: str) -> Experiment:
 
 @cache
 def _dataset(yaml: str) -> Dataset:
-    node = OmegaConf.create(yaml)
-    assert isinstance(node, DictConfig)
-    dataset: Dataset = config.build(node.load)
+    node = OmegaConf.create({"dataset": OmegaConf.create(yaml)})  # so that a setting has its name in errors
+    dataset: Dataset = config.build(node.dataset.load)
     return dataset

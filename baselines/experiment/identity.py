@@ -25,7 +25,7 @@ from baselines.errors import UserError
 
 RESULTS = 1
 PACKAGES = ("numpy", "timm", "torch")
-LATER = {  # options younger than some results, by their dotted names; so they were then
+LATER: dict[str, object] = {  # options younger than some results, by their dotted names; so they were then
     "autocast": None,
     "channels_last": False,
     "client.corrections": {},

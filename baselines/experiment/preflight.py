@@ -58,14 +58,15 @@ def _check_model(this: Experiment) -> None:
     try:
         inputs, targets = this.test_examples.batch(slice(0, 2), this.device)
     except RuntimeError as error:  # a mean for two channels where there is one
-        raise UserError(f"the data set's transform does not take its inputs: {error}") from error
+        said = f"the data set's transform does not take its inputs: {error}"
+        raise UserError(f"{said}; correct dataset.load, its mean and std, say") from error
     try:
         with torch.no_grad():
             outputs = model(inputs)
     except RuntimeError as error:
         raise UserError(
             f"the model does not take the data set's inputs of shape {tuple(inputs.shape[1:])} and "
-            f"dtype {inputs.dtype} ({error}): choose another model or dataset"
+            f"dtype {inputs.dtype} ({error}): choose another model or dataset, or leave model.input_shape"
         ) from error
     if isinstance(this.dataset.task, Classification):
         _check_labels(this, outputs.shape[1])

@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 from omegaconf import OmegaConf
 
-from baselines.engine import checkpoint
-from baselines.errors import UserError
+from baselines.engine.environment import environment
 from baselines.experiment import config
 from baselines.experiment.identity import BESIDE
+
+from .measurements import measured
 
 ASIDE = ("seed", "data_root", "hydra", *BESIDE)  # what makes no other setting
 
@@ -21,29 +22,18 @@ def read(runs: list[Path]) -> dict[str, pd.DataFrame]:
     The label is made of the overrides in which the settings differ. Where those are the same, for an
     option's file was another when a run began, what differs in the configurations follows in brackets.
 
-    Raises
-    ------
-    UserError : when a run's environment.json is damaged
+    ``runs`` are whole, as :func:`baselines.compare.find_runs` has them.
     """
-    told = {run: _environment(run) for run in runs}
+    told = {run: environment(run) for run in runs}
     members: dict[str, list[Path]] = {}
-    for run, environment in told.items():
-        setting = environment.get("setting") or str(_overrides(environment))  # it is younger than some runs
+    for run, one in told.items():
+        setting = one.get("setting") or str(_overrides(one))  # it is younger than some runs
         members.setdefault(setting, []).append(run)
     labels = _labels({setting: own[0] for setting, own in members.items()}, told)
     return {
-        label: pd.concat(
-            pd.read_csv(run / "metrics.csv").assign(seed=told[run]["seed"], run=str(run)) for run in own
-        )
+        label: pd.concat(measured(run).assign(seed=told[run]["seed"], run=str(run)) for run in own)
         for label, own in zip(labels, members.values(), strict=True)
     }
-
-
-def _environment(run: Path) -> dict[str, Any]:
-    told = checkpoint.environment(run)
-    if not {"overrides", "seed", "status"} <= told.keys():
-        raise UserError(f"{run}/environment.json is damaged: run it again, or move the folder away")
-    return told
 
 
 def _labels(first: dict[str, Path], told: dict[Path, dict[str, Any]]) -> list[str]:

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from hydra.utils import get_method
 
-from baselines.engine.checkpoint import environment
+from baselines.engine.environment import environment
 from baselines.errors import UserError
 from baselines.experiment.identity import PACKAGES, versions
 from baselines.reports.summary import over_nodes

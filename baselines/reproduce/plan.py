@@ -26,6 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.identity import BESIDE, config_hash, identity
+from baselines.experiment.overrides import quoted
 
 from . import paper_tables
 from .paper_tables import Cell, PaperTable
@@ -89,7 +90,7 @@ class Trial:
         """What follows ``python -m baselines.run``."""
         every = max(1, self.rounds // CHECKPOINTS)
         keeping = [
-            f"hydra.run.dir={config.quoted(str(self.folder))}",
+            f"hydra.run.dir={quoted(str(self.folder))}",
             "resume=true",
             f"checkpoint_every={every}",
         ]

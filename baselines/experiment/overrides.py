@@ -1,0 +1,108 @@
+"""Overrides: a command line's choices as other processes, and the names of folders, need them."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from hydra.conf import HydraConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.utils import to_absolute_path
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+LONGEST_NAME = 255  # bytes that a file system allows
+WORDS = ("null", "true", "false", "nan", "inf")  # which Hydra takes for something else than a text
+
+
+def quoted(text: str) -> str:
+    """Return what Hydra reads as this text, spaces and other signs included."""
+    plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text.lower() not in WORDS
+    return text if plain else "'" + text.replace("'", r"\'") + "'"
+
+
+def carried(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
+    """Yield a job's overrides: relative to nothing that another process does not have.
+
+    The data folder does not depend on a working directory, a value that names another is that value.
+    """
+    for override in _written(settings.overrides, "task"):
+        if override.lstrip("+").startswith("data_root=") and type(_value("data_root", cfg)) is str:
+            folder = to_absolute_path(os.path.expanduser(cfg.data_root))
+            yield f"data_root={quoted(folder)}"
+        else:
+            yield resolved(override, cfg)
+
+
+def _written(node: Any, key: str) -> Any:
+    """Return a setting as it was written: what it names is not where Hydra keeps it."""
+    return OmegaConf.to_container(node, resolve=False)[key]  # type: ignore[call-overload,index]
+
+
+def resolved(override: str, cfg: DictConfig) -> str:
+    """Return an override whose text names another value (``key=${..other}``) with that value instead.
+
+    One that has none, or a whole part, stays as it is: who composes it says what is wrong.
+    """
+    name, _, text = override.partition("=")
+    value = _value(name.lstrip("+"), cfg) if _refers(text) else None
+    if type(value) is str:
+        return f"{name}={quoted(value)}"
+    return f"{name}={str(value).lower()}" if type(value) in (bool, int, float) else override
+
+
+def _refers(text: str) -> bool:
+    r"""Say whether a text names another value; a sweeper writes ``$\{..other\}``."""
+    return "${" in text.replace("\\", "")
+
+
+def _value(key: str, cfg: DictConfig) -> Any:
+    with suppress(OmegaConfBaseException):
+        return OmegaConf.select(cfg, key)
+    return None
+
+
+def run_folder(*, _root_: DictConfig) -> str:
+    """Return the name of a run's folder within its sweep's: its overrides, as Hydra joins them.
+
+    Where that is too long for a folder's name: what the sweep varies, and a hash of all; where that is too
+    long as well, the hash. A folder of the same hash that is there keeps its name, whatever varies now.
+    """
+    named = _named(_root_)
+    name = str(_written(_root_.hydra.job, "override_dirname"))
+    if _refers(name):
+        name = ",".join(text for _, text in named).replace("$", "")  # or Hydra resolves it
+    if all(len(part.encode()) <= LONGEST_NAME for part in name.split("/")):
+        return name
+    digest = sha256(name.encode()).hexdigest()[:16]
+    sweep = Path(_root_.hydra.sweep.dir)
+    if there := sorted(path.name for path in sweep.glob(f"*{digest}")):
+        return there[0]
+    swept = _swept(sweep / "multirun.yaml")
+    short = ",".join([*(text for key, text in named if key in swept), digest]).replace("/", "-")
+    return short if len(short.encode()) <= LONGEST_NAME else digest
+
+
+def _named(root: DictConfig) -> list[tuple[str, str]]:
+    """Return the overrides that Hydra names a folder by, as (key, text) in its order."""
+    excluded = root.hydra.job.config.override_dirname.exclude_keys
+    texts = sorted(_written(root.hydra.overrides, "task"))
+    pairs = [(text.lstrip("+~").partition("=")[0], resolved(text, root)) for text in texts]
+    return [(key, text) for key, text in pairs if key not in excluded]
+
+
+def _swept(multirun: Path) -> set[str]:
+    """Return the keys of what a sweep varies, as Hydra wrote it down; none where it has not."""
+    try:
+        texts = OmegaConf.to_container(OmegaConf.load(multirun).hydra.overrides.task, resolve=False)
+        parsed = OverridesParser.create().parse_overrides(texts)  # type: ignore[arg-type]
+    except (OSError, AttributeError, OmegaConfBaseException, HydraException):
+        return set()
+    return {override.get_key_element().lstrip("+~") for override in parsed if override.is_sweep_override()}
+
+
+OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)

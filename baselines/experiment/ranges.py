@@ -1,0 +1,112 @@
+"""Ranges of the settings that belong to no part: what nothing else would refuse."""
+
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from baselines.errors import UserError
+
+from .annotations import found, is_part
+from .argument_types import out_of_range
+
+SPLITS = ("test", "node-test", "train")  # whose metrics a run writes
+GROUPS = {  # what every run builds, and of which kind it must be
+    "strategy": "flwr.serverapp.strategy.Strategy",
+    "client": "clients.LocalTraining",
+    "model": "torch.nn.Module",
+    "partitioner": "baselines.partitioners.Partitioner",
+    "runtime": "baselines.experiment.ranges.Runtime",
+    "dataset.load": "baselines.datasets.Dataset",
+}
+MOST_THREADS = 1024
+ABOVE_0 = "a whole number above 0"
+
+
+@runtime_checkable
+class Runtime(Protocol):
+    """What launches the nodes of a run."""
+
+    def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
+        """Run one experiment and write its results into ``folder``."""
+
+
+def check(cfg: DictConfig) -> None:
+    """Refuse a setting without a value, a group that is no part, and a value out of range.
+
+    Raises
+    ------
+    UserError : in one line that names the setting
+    """
+    _check_complete(cfg)
+    _check_groups(cfg)
+    for key in ("rounds", "num_nodes", "threads", "evaluate_every"):
+        _require(_is_whole(cfg[key]) and cfg[key] >= 1, cfg, key, ABOVE_0)
+    _require(cfg.threads <= MOST_THREADS, cfg, "threads", f"at most {MOST_THREADS}")
+    for key in ("resume", "debug"):
+        _require(type(cfg[key]) is bool, cfg, key, "true or false")
+    fraction, timeout = cfg.node_test_fraction, cfg.timeout
+    _require(_is_number(fraction) and 0 <= fraction < 1, cfg, "node_test_fraction", "in [0, 1)")
+    for key in ("seed", "checkpoint_every"):
+        _require(_is_whole(cfg[key]) and cfg[key] >= 0, cfg, key, "a whole number, 0 or above")
+    _require(_is_number(timeout) and timeout > 0, cfg, "timeout", "seconds, above 0")
+    for key in ("device", "data_root"):
+        _require(type(cfg[key]) is str, cfg, key, "a text")
+    _check_data(cfg.dataset)
+    split, _, metric = str(cfg.objective).partition("/")
+    if split not in SPLITS or not metric:
+        raise UserError(f"objective={cfg.objective} is unknown: expected split/metric, e.g. test/accuracy")
+
+
+def _require(valid: bool, cfg: DictConfig, key: str, expected: str) -> None:
+    if not valid:
+        raise UserError(out_of_range(cfg._get_full_key(key), cfg[key], expected))
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _check_complete(cfg: DictConfig) -> None:
+    """Refuse what has no value, or names another that is not there."""
+    try:
+        missing = OmegaConf.missing_keys(cfg)
+        OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        raise unresolved(error) from error
+    for key in sorted(missing):
+        raise UserError(f"{key}=??? has no value: set {key}=...")
+
+
+def unresolved(error: OmegaConfBaseException) -> UserError:
+    """Return in one line what OmegaConf says in three of a value that names another."""
+    first = str(error).splitlines()[0]
+    return UserError(f"{error.full_key} cannot be read: {first}" if error.full_key else first)
+
+
+def _check_groups(cfg: DictConfig) -> None:
+    """Refuse a group that names nothing to build, or something of another kind."""
+    for key, kind in GROUPS.items():
+        group, name = OmegaConf.select(cfg, key), key.partition(".")[0]
+        if not is_part(group, None):
+            raise UserError(f"{key} has no _target_, the class to build: choose an option, {name}=...")
+        if not is_part(group, found(kind)):
+            what = kind.rpartition(".")[2]
+            raise UserError(f"{key}._target_={group._target_} is no {what}: choose an option, {name}=...")
+    for name, logger in (cfg.get("logger") or {}).items():
+        if not is_part(logger, None):
+            raise UserError(f"logger.{name} has no _target_, the class to build: choose logger=...")
+
+
+def _check_data(dataset: DictConfig) -> None:
+    """Refuse a shape and a number of classes that no data have; null is measured."""
+    classes, shape = dataset.get("num_classes"), dataset.get("shape")
+    known = classes is None or (_is_whole(classes) and classes >= 1)
+    _require(known, dataset, "num_classes", f"{ABOVE_0}, or null")
+    whole = OmegaConf.is_list(shape) and len(shape) > 0 and all(_is_whole(n) and n >= 1 for n in shape)
+    _require(shape is None or whole, dataset, "shape", "a list of whole numbers above 0, or null")

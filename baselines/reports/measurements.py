@@ -1,0 +1,44 @@
+"""Measurements: the rows of metrics.csv of those runs whose files are whole."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from baselines.engine.environment import damage
+from baselines.errors import UserError
+
+COLUMNS = ["round", "split", "model", "metric", "value"]
+
+
+def examined(folders: list[Path]) -> tuple[list[Path], dict[Path, str]]:
+    """Return the runs at or below ``folders`` that can be read, sorted, and why the others cannot."""
+    marks = ("metrics.csv", "environment.json")
+    found = sorted({path.parent for folder in folders for mark in marks for path in folder.rglob(mark)})
+    reasons = {run: damage(run) or _unreadable(run) for run in found}
+    return (
+        [run for run, reason in reasons.items() if reason is None],
+        {run: reason for run, reason in reasons.items() if reason is not None},
+    )
+
+
+def _unreadable(run: Path) -> str | None:
+    try:
+        return None if len(measured(run)) else "metrics.csv has no measurement yet"
+    except UserError as error:
+        return str(error)
+
+
+def measured(run: Path) -> pd.DataFrame:
+    """Return the rows of a run's metrics.csv.
+
+    Raises
+    ------
+    UserError : in words that name the file, when a row is cut or has a word for a number
+    """
+    try:
+        rows = pd.read_csv(run / "metrics.csv", dtype=str, keep_default_na=False, index_col=False)
+        if list(rows) != COLUMNS or rows.isna().any(axis=None):
+            raise ValueError("a row or its heading is cut")
+        return rows.astype({"round": int, "value": float})
+    except (OSError, ValueError) as error:  # pandas' own are ValueErrors, and so is what is no UTF-8
+        raise UserError(f"metrics.csv is damaged ({error})") from error
