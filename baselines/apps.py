@@ -24,8 +24,8 @@ from .engine.run_folder import RunFolder
 from .experiment import config, experiment, precision
 from .experiment.experiment import Experiment
 from .experiment.preflight import check
-from .grids.inline import InlineGrid
 from .grids.polling import PollingGrid
+from .grids.suite_grid import SuiteGrid
 
 SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
 
@@ -37,14 +37,14 @@ def main(grid: Grid, context: Context) -> None:
     """Run all rounds of the experiment that the run configuration names."""
     this = experiment.load(str(context.run_config["overrides"]))
     check(this)
-    torch.set_num_threads(this.threads)
+    torch.set_num_threads(this.settings.threads)
     with precision.deterministic(this.deterministic):
         _run(this, grid, context)
 
 
 def _run(this: Experiment, grid: Grid, context: Context) -> None:
     output = context.run_config.get("output") or f"outputs/{context.run_id}"
-    grid = grid if isinstance(grid, InlineGrid | PollingGrid) else PollingGrid(grid)
+    grid = grid if isinstance(grid, SuiteGrid) else PollingGrid(grid)
     folder = RunFolder(Path(str(output)), this)
     try:
         run_rounds(this, grid, folder)
@@ -91,7 +91,7 @@ def _node(overrides: str | None, message: Message, context: Context) -> Node:
     if overrides is None:
         overrides = str(context.run_config["overrides"])
     this = experiment.load(overrides)
-    torch.set_num_threads(this.threads)
+    torch.set_num_threads(this.settings.threads)
     precision.use_deterministic(this.deterministic)
     return this.node(int(context.node_config[protocol.PARTITION_ID]))
 

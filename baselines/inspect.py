@@ -59,8 +59,8 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
     if not isinstance(data.task, Classification):
         raise UserError("the data set has no labels to count: choose a data set for classification")
     counts = partition_table.count(this.partitions, data.train_targets.numpy(), classes)
-    name = this.cfg.partitioner._target_.rpartition(".")[2]
-    title = f"{name}, {len(counts)} nodes, seed {this.cfg.seed}: examples by label"
+    name = type(this.partitioner).__name__
+    title = f"{name}, {len(counts)} nodes, seed {this.settings.seed}: examples by label"
     tests = [len(test) for _, test in this.partitions]
     table = partition_table.table(counts, tests, title)
     if width_of(table, console) > console.width:
@@ -79,7 +79,7 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
 def show_model(this: Experiment, name: str, console: Console) -> None:
     """Print a model's layers and the cost of a training step, beside what a paper prints of it."""
     model, training, classes = this.model(), this.training, _classes(this)
-    shape = this.cfg.dataset.shape or list(this.dataset.train_inputs.shape[1:])
+    shape = list(this.dataset.train_inputs.shape[1:])
     task: Task = LeastSquares() if classes == 1 else Classification()
     size = training.batch_size or 32
     dtype = next(model.parameters()).dtype
@@ -88,7 +88,7 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
     if classes == 1:
         targets = targets[:, None].to(dtype)
     pair, batch = (inputs[: model_cost.PAIR], targets[: model_cost.PAIR]), (inputs[:size], targets[:size])
-    torch.set_num_threads(this.threads)
+    torch.set_num_threads(this.settings.threads)
     try:
         layers = model_cost.layers(model, *pair, task)
     except RuntimeError as error:
@@ -101,7 +101,7 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
     memory = model_cost.step_memory(this.model(), *batch, task, training)
     seconds = model_cost.step_seconds(model, *batch, task, training)
     held = ", ".join(f"{part} {amount / 1e6:.3g}" for part, amount in memory.items())
-    console.print(f"a training step of {size} examples on {this.device}, {this.threads} threads:")
+    console.print(f"a training step of {size} examples on {this.device}, {this.settings.threads} threads:")
     console.print(f"  memory {sum(memory.values()) / 1e6:.3g} MB ({held})")
     console.print(f"  time {seconds * 1e3:.3g} ms, {size / seconds:,.0f} examples a second")
     if rows := model_table.printed(name):
@@ -115,9 +115,8 @@ def _print_whole(console: Console, table: Table) -> None:
 
 
 def _classes(this: Experiment) -> int:
-    classes = this.cfg.dataset.num_classes or this.dataset.num_classes
-    assert classes is not None
-    return int(classes)
+    assert this.num_classes is not None
+    return int(this.num_classes)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from strategies import TooManyFailedRounds
 
-from .engine import checkpoint
+from .engine import resuming
 from .engine.objective import objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
@@ -37,7 +37,6 @@ from .experiment import config, experiment
 from .experiment.hydra_errors import without_hydras_lines
 from .experiment.overrides import carried, quoted
 from .experiment.preflight import check
-from .runtimes import Inline
 
 
 @hydra.main(config_path=str(config.CONF), config_name="config", version_base="1.3")
@@ -72,13 +71,13 @@ def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
     console = Console(soft_wrap=True, highlight=False, markup=False)
     this = experiment.load(overrides)
-    if this.cfg.resume and checkpoint.finished(this, folder):
+    if this.settings.resume and resuming.finished(this, folder):
         console.print(f"finished already: {folder}")
         return
     check(this)
-    runtime = config.build(this.cfg.runtime)
-    checkpoint.check(this, isinstance(runtime, Inline))
-    runtime.run(overrides, this.cfg.num_nodes, folder)
+    runtime = this.runtime()
+    resuming.check(this, getattr(runtime, "gives_node_states", False))
+    runtime.run(overrides, this.settings.num_nodes, folder)
     console.print(f"results: {folder}")
 
 

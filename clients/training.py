@@ -75,6 +75,12 @@ class LocalTraining:
             plain = partial(self.optimizer.func, *self.optimizer.args, **self.optimizer.keywords)
             object.__setattr__(self, "optimizer", plain)
 
+    @property
+    def lr(self) -> float:
+        """The optimiser's learning rate, before the schedule."""
+        (group,) = self.optimizer([nn.Parameter(torch.zeros(1))]).param_groups
+        return float(group["lr"])
+
     @torch.no_grad()
     def __call__(
         self,

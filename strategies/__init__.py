@@ -6,7 +6,8 @@ from .fedexp import FedExP
 from .fedgma import FedGMA
 from .fedopt import FedAdagrad, FedAdam, FedYogi
 from .fedprox import FedProx
-from .grouped import Grouped, LocalOnly
+from .grouped import Grouped
+from .local import LocalOnly
 from .parts.adaptive import Adagrad, Adam, Yogi
 from .parts.erosion import Erosion
 from .parts.grouping import Grouping, KMeans, Overlap
@@ -17,7 +18,7 @@ from .parts.step_size import Constant, Extrapolated, StepSize
 from .parts.updates import Updates
 from .parts.weighting import ByExamples, InverseVariance, Uniform, Weighting
 from .pseudo_gradient import PseudoGradientStrategy
-from .round.participation import TooManyFailedRounds
+from .round.failures import TooManyFailedRounds
 from .scaffold import Scaffold
 from .selective import SelectiveFedAvg
 from .weight_erosion import WeightErosion, WeightErosionForAll

@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from .parts.layout import Layout
 from .pseudo_gradient import PseudoGradientStrategy
 from .round.evaluation import SuiteStrategy, merged
-from .round.participation import TooManyFailedRounds
+from .round.failures import TooManyFailedRounds
 
 logger = logging.getLogger("flwr.strategies")
 Groups = dict[str, tuple[int, ...]]
@@ -197,12 +197,3 @@ class Grouped(SuiteStrategy):
         parameters = torch.stack([layout.flatten_parameters(model) for model in models])
         buffers = torch.stack([layout.flatten_buffers(model) for model in models])
         return layout.record(parameters.mean(0), buffers.mean(0))
-
-
-@dataclass(kw_only=True, eq=False)
-class LocalOnly(Grouped):
-    """Every node trains a model of its own and shares nothing: the papers' local baseline."""
-
-    def initial_groups(self, partition_ids: list[int]) -> Groups:
-        """Return one group per node."""
-        return {f"node{k}": (k,) for k in partition_ids}

@@ -11,12 +11,10 @@ Buffers (integer arrays, running statistics) are averaged with the same weights,
 optimised.
 """
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
@@ -28,12 +26,13 @@ from .parts.step_size import Constant, StepSize
 from .parts.updates import Updates
 from .parts.weighting import ByExamples, Weighting
 from .round.buffers import Buffers
+from .round.iterates import Iterates
+from .round.movement import Movement
 from .round.participation import Participation
-from .round.replies import collect, mean_metrics
+from .round.replies import answers, mean_metrics
+from .round.stacking import Collected, Stack
 from .shared import protocol
 from .shared.checks import require_count
-
-logger = logging.getLogger("flwr.strategies")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -60,23 +59,20 @@ class PseudoGradientStrategy(Participation):
     _layout: Layout | None = field(default=None, init=False, repr=False)
     _parameters: Tensor = field(init=False, repr=False)  # w[t], as sent to the nodes
     _buffers: Tensor = field(init=False, repr=False)
-    _iterates: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False, repr=False)
+    _iterates: Iterates = field(init=False, repr=False)
     _weighting_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     _optimizer_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
-    _scratch: Buffers = field(default_factory=Buffers, init=False, repr=False)
+    _movement: Movement = field(default_factory=Movement, init=False, repr=False)
+    _scratch: Buffers = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse counts out of range, in one line each."""
         super().__post_init__()
         require_count("average_last", self.average_last)
-        asked = self.nodes_per_round or self.num_nodes
-        if self.num_nodes is not None and asked is not None and asked < self.mask.min_nodes:
-            raise ValueError(
-                f"mask={type(self.mask).__name__} needs at least {self.mask.min_nodes} nodes in a "
-                f"round, and nodes_per_round={asked}: a single node agrees with itself everywhere"
-            )
-
-    # ---- one round, in order -------------------------------------------------------------------
+        if self.num_nodes is not None:
+            self.mask.require_nodes(self.nodes_per_round or self.num_nodes)
+        self._iterates = Iterates(self.average_last)
+        self._scratch = Buffers(keeps_parameters=self.average_last > 1)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -98,36 +94,35 @@ class PseudoGradientStrategy(Participation):
         TooManyFailedRounds : when that happens ``max_failed_rounds`` times in a row
         """
         assert self._layout is not None, "configure_train comes before aggregate_train"
-        collected = collect(
-            replies,
-            self._asked,
-            self._layout,
-            self._parameters,
-            self._scratch,
-            self.extra_record,
-            self.weighting.asks_for,
-        )
-        for partition_id, reason in collected.faults.items():
-            logger.warning("round %d: partition %d left out: %s", server_round, partition_id, reason)
+        collected = self._collect(server_round, replies, self._layout)
         updates = collected.updates
         kept = len(updates.partition_ids)
-        metrics: dict[str, float | int] = {
-            protocol.REPLIES: kept,
-            protocol.FAILED: len(collected.faults),
-        }
+        metrics: dict[str, float] = {protocol.REPLIES: kept, protocol.FAILED: len(collected.faults)}
         lack = f"{kept} sound replies, min_replies={self.min_replies}"
         if kept < self.min_replies or (lack := self.weighting.lacks(updates) or ""):
             self._fail(server_round, lack, collected.faults)
             return None, MetricRecord(dict(metrics))
         self._failed_rounds = 0
+        self._movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
         metrics[protocol.STEP_SIZE], weights = self._step(server_round, updates)
         of_nodes = mean_metrics(updates.metrics, updates.num_examples)
         metrics |= {name: value for name, value in of_nodes.items() if name not in metrics}
         metrics |= self.weighting.metrics(updates, weights, self._weighting_state)
         if collected.extra is not None:
             self._absorb(server_round, updates.partition_ids, collected.extra)
-        self._remember_iterate()
+        self._iterates.add(self._parameters, self._buffers)
         return self._layout.record(self._parameters, self._buffers), MetricRecord(dict(metrics))
+
+    def _collect(self, server_round: int, replies: Iterable[Message], layout: Layout) -> Collected:
+        """Check and stack what the nodes that were asked have sent."""
+        extra, needed = self.extra_record, self.weighting.asks_for
+        stack = Stack(layout, self._parameters, self._scratch, len(self._sent), extra, needed)
+        answered = answers(self._sent, replies)
+        for partition_id in sorted(self._sent):
+            stack.read(partition_id, answered.get(partition_id))
+        collected = stack.collected()
+        self._name_faults(server_round, collected.faults)
+        return collected
 
     def _step(self, server_round: int, updates: Updates) -> tuple[float, Tensor]:
         """Apply the update rule; return eta[t] and the weights alpha[t]."""
@@ -136,24 +131,17 @@ class PseudoGradientStrategy(Participation):
         eta = self.step_size(server_round, updates, weights, mean)
         direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
         self._scratch.free = None if self.server_optimizer.keeps_mean else mean
-        self._parameters = self._scratch.moved(
-            self._parameters, direction, factors, eta, last=self.average_last == 1
-        )
+        self._parameters = self._scratch.moved(self._parameters, direction, factors, eta)
         self._buffers = updates.mean_buffers(weights)
         return eta, weights
-
-    # ---- what is judged, saved and shown -------------------------------------------------------
 
     def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         """Return the models to evaluate, by name: the last iterate, or the mean of the last n."""
         if self.average_last == 1:
             return {"global": arrays}
-        if not self._iterates:
+        if not self._iterates.kept:
             return {"average": arrays}  # before the first round there is one iterate
-        layout = self._layout or self.check(arrays)
-        parameters, buffers = zip(*self._iterates, strict=True)
-        mean = layout.record(torch.stack(parameters).mean(0), torch.stack(buffers).mean(0))
-        return {"average": mean}
+        return {"average": self._iterates.mean(self._layout or self.check(arrays))}
 
     def check(self, arrays: ArrayRecord) -> Layout:
         """Return the model's layout; raise ``ValueError`` for a model that a part cannot work with."""
@@ -166,21 +154,21 @@ class PseudoGradientStrategy(Participation):
         return {
             "weighting": self._weighting_state,
             "server_optimizer": _copied(self._optimizer_state),
-            "iterates": list(self._iterates),
+            "iterates": list(self._iterates.kept),
             "failed_rounds": self._failed_rounds,
+            "movement": self._movement.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the strategy that gave ``state`` stood, bit for bit."""
         self._weighting_state = state["weighting"]
         self._optimizer_state = _copied(state["server_optimizer"])
-        self._iterates = list(state["iterates"])
+        self._iterates.kept = list(state["iterates"])
         self._failed_rounds = state["failed_rounds"]
+        self._movement.load_state_dict(state.get("movement"))
 
     def asks(self) -> dict[str, ConfigScalar]:
         return {self.weighting.asks_for: True} if self.weighting.asks_for else {}
-
-    # ---- for subclasses ------------------------------------------------------------------------
 
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
 
@@ -193,13 +181,8 @@ class PseudoGradientStrategy(Participation):
         """Use the rows [K, P] of the ``extra_record``, one for each partition; the step has been taken."""
 
     def share(self, other: "PseudoGradientStrategy") -> None:
-        """Use the roster and the scratch space of another strategy, whose rounds this one's never overlap.
-
-        So nodes are asked for their partitions once.
-        """
+        """Use the roster and the scratch space of a strategy whose rounds never overlap this one's."""
         self._roster, self._scratch = other._roster, other._scratch
-
-    # ---- private -------------------------------------------------------------------------------
 
     def _start_from(self, arrays: ArrayRecord) -> None:
         """Take ``arrays`` as w[t]."""
@@ -207,13 +190,8 @@ class PseudoGradientStrategy(Participation):
             self._layout = self.check(arrays)
         self._parameters = self._layout.flatten_parameters(arrays)
         self._buffers = self._layout.flatten_buffers(arrays)
-        if not self._iterates:
-            self._remember_iterate()
-
-    def _remember_iterate(self) -> None:
-        """Keep the last iterates that are averaged."""
-        if self.average_last > 1:
-            self._iterates = [*self._iterates, (self._parameters, self._buffers)][-self.average_last :]
+        if not self._iterates.kept:
+            self._iterates.add(self._parameters, self._buffers)
 
 
 def _copied(state: dict[str, Tensor]) -> dict[str, Tensor]:

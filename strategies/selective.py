@@ -22,7 +22,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from .grouped import LocalOnly
+from .local import LocalOnly
 from .parts.grouping import Grouping, Overlap
 from .round.evaluation import Selections
 from .shared.checks import require
@@ -43,7 +43,7 @@ class SelectiveFedAvg(LocalOnly):
     """
 
     grouping: Grouping = Overlap()
-    local_rounds: int = 1
+    local_rounds: int = 5
     right_on: Selections | None = None
     seed: int = 0
 

@@ -63,9 +63,9 @@ def _costs(overrides: str) -> dict[str, float]:
     # Beside the working directory, not in /tmp, which may be memory.
     with tempfile.TemporaryDirectory(dir=".") as name, contextlib.redirect_stdout(io.StringIO()):
         folder = RunFolder(Path(name), this)
-        rounds = Rounds(this, InlineGrid(client_app_of(overrides), this.cfg.num_nodes), folder)
+        rounds = Rounds(this, InlineGrid(client_app_of(overrides), this.settings.num_nodes), folder)
         with folder.running():
-            for server_round in range(1, this.cfg.rounds + 1):
+            for server_round in range(1, this.settings.rounds + 1):
                 rounds.train(server_round)
                 started = time.perf_counter()
                 folder.write(server_round, "train", "global", METRICS)

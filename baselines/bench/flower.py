@@ -33,7 +33,7 @@ def seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> flo
     logger.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
     this = experiment.load(setting)
-    strategy = _Timed(min_available_nodes=this.cfg.num_nodes)
+    strategy = _Timed(min_available_nodes=this.settings.num_nodes)
     server_app = ServerApp()
 
     @server_app.main()
@@ -44,7 +44,7 @@ def seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> flo
         run_simulation(
             server_app,
             _client_app(setting, client_of),
-            this.cfg.num_nodes,
+            this.settings.num_nodes,
             backend_config={
                 "init_args": {"num_cpus": workers, "log_to_driver": False},
                 "client_resources": {"num_cpus": 1, "num_gpus": 0},

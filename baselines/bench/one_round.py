@@ -9,7 +9,6 @@ from baselines.grids.inline import InlineGrid
 from clients.app import load
 from strategies import PseudoGradientStrategy, Updates
 from strategies.round.buffers import Buffers
-from strategies.round.replies import collect
 from strategies.shared import protocol
 
 
@@ -35,7 +34,8 @@ def played(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message
 def collected(strategy: PseudoGradientStrategy, replies: list[Message]) -> Updates:
     """Return the replies checked and stacked, as ``aggregate_train`` does."""
     assert strategy._layout is not None
-    return collect(replies, strategy._asked, strategy._layout, strategy._parameters, Buffers()).updates
+    strategy._scratch = Buffers()
+    return strategy._collect(1, replies, strategy._layout).updates
 
 
 def _moved(model: str) -> ClientApp:

@@ -68,7 +68,7 @@ def pfl_research(setting: str, client_of: ClientOf = Client.of, rounds: int = 3)
         from .pfl_research import seconds
 
         this = experiment.load(setting)
-        clients = [client_of(this, k) for k in range(this.cfg.num_nodes)]
+        clients = [client_of(this, k) for k in range(this.settings.num_nodes)]
         return seconds(this.model(), clients, rounds)
 
     return Peer("pfl-research", "pfl", "pip install pfl", measure)

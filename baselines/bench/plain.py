@@ -28,10 +28,10 @@ class Client:
     @classmethod
     def of(cls, this: Experiment, partition_id: int) -> "Client":
         """Return the client that holds a partition of an experiment."""
-        cfg = this.cfg.client
-        assert cfg.local_steps is not None or cfg.local_epochs == 1, "a plain client trains one epoch"
+        training = this.training
+        assert training.local_steps or training.local_epochs == 1, "a plain client trains one epoch"
         inputs, targets = this.node(partition_id).train.batch(slice(None), this.device)
-        return cls(inputs, targets, cfg.optimizer.lr, cfg.batch_size, cfg.local_steps)
+        return cls(inputs, targets, training.lr, training.batch_size, training.local_steps)
 
     def train(self, model: nn.Module) -> None:
         """Train ``model`` in place with SGD, the examples in a fresh order."""
@@ -76,7 +76,7 @@ class Loop:
     def __init__(self, this: Experiment, rounds: int) -> None:
         self.model = this.model()
         self.state = {name: values.clone() for name, values in self.model.state_dict().items()}
-        self.clients = [Client.of(this, k) for k in range(this.cfg.num_nodes)]
+        self.clients = [Client.of(this, k) for k in range(this.settings.num_nodes)]
         self.rounds = rounds
 
     def __call__(self) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from baselines.experiment import config, experiment
+from baselines.experiment import experiment
 from baselines.experiment.preflight import check
 
 
@@ -38,7 +38,7 @@ def run(overrides: str) -> Timed:
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         started = time.perf_counter()
         check(this)
-        config.build(this.cfg.runtime).run(overrides, this.cfg.num_nodes, Path(folder))
+        this.runtime().run(overrides, this.settings.num_nodes, Path(folder))
         return Timed(rounds_in(Path(folder)), time.perf_counter() - started)
 
 

@@ -63,7 +63,7 @@ class Tiny(Workload):
 def quickstart(this: Experiment, partition_id: int) -> Client:
     """Return the client of the plain loop, with this problem's loss."""
     inputs, targets = this.node(partition_id).train.batch(slice(None), this.device)
-    return Client(inputs, targets, this.cfg.client.optimizer.lr, None, this.cfg.client.local_steps, _loss)
+    return Client(inputs, targets, this.training.lr, None, this.training.local_steps, _loss)
 
 
 def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -80,10 +80,10 @@ class Addmm:
     """
 
     def __init__(self, this: Experiment, rounds: int) -> None:
-        nodes = [this.node(k).train.batch(slice(None), this.device) for k in range(this.cfg.num_nodes)]
+        nodes = [this.node(k).train.batch(slice(None), this.device) for k in range(this.settings.num_nodes)]
         self.problems = [(a, a.T.contiguous(), b) for a, b in nodes]
-        self.lr = this.cfg.client.optimizer.lr
-        self.steps = this.cfg.client.local_steps
+        self.lr = this.training.lr
+        self.steps = this.training.local_steps
         self.rounds = rounds
         self.w = torch.zeros(nodes[0][0].shape[1], 1, dtype=nodes[0][0].dtype)
 
@@ -97,7 +97,7 @@ class Addmm:
         moved = torch.empty(len(self.problems), *self.w.shape, dtype=self.w.dtype)
         for (a, transposed, b), w in zip(self.problems, moved, strict=True):
             w.copy_(self.w)
-            for _ in range(self.steps):
+            for _ in range(self.steps or 1):
                 w.addmm_(transposed, torch.addmm(b, a, w, beta=-1), alpha=-self.lr)
         deltas = (self.w - moved).flatten(1)
         mean = deltas.mean(0)

@@ -63,7 +63,7 @@ class Processes:
         this = experiment.load(setting)
         self.setting = setting
         self.state: Arrays = {name: values.numpy() for name, values in this.model().state_dict().items()}
-        self.shares = [tuple(range(first, this.cfg.num_nodes, workers)) for first in range(workers)]
+        self.shares = [tuple(range(first, this.settings.num_nodes, workers)) for first in range(workers)]
         self.sizes = [sum(len(this.partitions[k][0]) for k in share) for share in self.shares]
         self.rounds = rounds
 

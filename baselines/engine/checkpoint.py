@@ -10,33 +10,19 @@ import os
 from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import IO, Any
 from zipfile import BadZipFile, ZipFile
 
 import torch
 from flwr.app import ArrayRecord, RecordDict
-from flwr.serverapp import Grid
 
 from baselines.errors import UserError
-from baselines.experiment.experiment import Experiment
-from baselines.experiment.identity import identity
 
 from . import environment
 from .records import packed, unpacked
 
 LATEST = Path("checkpoint") / "latest.pt"
 logger = getLogger("flwr")
-
-
-@runtime_checkable
-class GivesNodeStates(Protocol):
-    """A grid whose nodes' states can be taken and given back."""
-
-    def node_states(self) -> dict[int, RecordDict]:
-        """Return what each node keeps, by partition id."""
-
-    def load_node_states(self, states: dict[int, RecordDict]) -> None:
-        """Give each node what it kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,90 +105,3 @@ def _write(fields: dict[str, Any], file: IO[bytes]) -> None:
 def discard(folder: Path) -> None:
     """Remove the checkpoint of a run that starts from the beginning."""
     (folder / LATEST).unlink(missing_ok=True)
-
-
-# ---- what a user is told -------------------------------------------------------------------------
-
-
-def check(this: Experiment, gives_node_states: bool) -> None:
-    """Raise ``UserError`` when checkpoints are asked for that could not be resumed."""
-    every = this.cfg.checkpoint_every
-    if not isinstance(every, int) or every < 0:
-        raise UserError(f"checkpoint_every={every} is out of range: expected rounds, or 0 for none")
-    if every == 0:
-        return
-    if not this.prototype.resumable:
-        raise UserError(
-            f"checkpoint_every={every}: {this.prototype.name} has no state_dict to continue from; "
-            "set checkpoint_every=0"
-        )
-    if this.nodes_remember and not gives_node_states:
-        raise UserError(
-            f"checkpoint_every={every}: the nodes keep a state of their own (SCAFFOLD, or "
-            "client.keep_optimizer) that this runtime cannot give back; use runtime=inline, or "
-            "checkpoint_every=0"
-        )
-
-
-def to_resume(this: Experiment, folder: Path, grid: Grid) -> Checkpoint | None:
-    """Return what ``resume=true`` continues from; None to start from the beginning.
-
-    Raises
-    ------
-    UserError : when what is there belongs to another run, or lacks what this one needs
-    """
-    check(this, isinstance(grid, GivesNodeStates))
-    saved = load(folder) if this.cfg.resume else None
-    if saved is None:
-        return None
-    if not _is_begun_by(this, saved):
-        raise UserError(_another(folder / LATEST))
-    if this.nodes_remember and saved.nodes is None:
-        raise UserError(f"{folder / LATEST} lacks the nodes' own states: start again with resume=false")
-    metrics = folder / "metrics.csv"
-    if not _has_rows(metrics, saved.metrics_size):
-        raise UserError(f"{metrics} has lost rows since the checkpoint: start again with resume=false")
-    if saved.metrics_sum and saved.metrics_sum != environment.checksum(metrics, saved.metrics_size):
-        raise UserError(f"{metrics} has changed since the checkpoint: start again with resume=false")
-    return saved
-
-
-def finished(this: Experiment, folder: Path) -> bool:
-    """Say whether ``folder`` holds this run, finished; one of fewer rounds is its beginning.
-
-    Raises
-    ------
-    UserError : when it holds another finished run, or left no checkpoint to go on from
-    """
-    told = environment.environment(folder)
-    if told.get("status") != "finished":
-        return False
-    if told.get("identity") == identity(this.cfg):
-        if reason := environment.damage(folder):
-            logger.warning("%s: %s; it runs again, from its checkpoint if it left one", folder, reason)
-        return reason is None
-    saved = load(folder)
-    if saved is None or not _is_begun_by(this, saved):
-        raise UserError(_another(folder / "environment.json"))
-    return False
-
-
-def _has_rows(metrics: Path, count: int) -> bool:
-    """Say whether metrics.csv has its first ``count`` bytes, and none of them lost to a fallen machine."""
-    if environment.size(metrics) < count:
-        return False
-    with open(metrics, "rb") as file:
-        return b"\0" not in file.read(count)
-
-
-def _is_begun_by(this: Experiment, saved: Checkpoint) -> bool:
-    """Say whether a checkpoint is one of this run, or the last of the same run with fewer rounds."""
-    shorter = identity(this.cfg, min(saved.server_round, this.cfg.rounds))
-    return saved.identity in (identity(this.cfg), shorter)
-
-
-def _another(path: Path) -> str:
-    return (
-        f"{path} is of a run with another configuration or other versions (one of fewer rounds goes on if "
-        "it left a checkpoint): choose another folder (hydra.run.dir=...), or start again with resume=false"
-    )

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from omegaconf import OmegaConf
 
 from baselines.errors import UserError
-from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
 
 
@@ -83,7 +81,7 @@ class MLflow(Logger):
             return
         self._run_id = self._client.create_run(experiment_id, run_name=this.overrides).info.run_id
         known.write_text(self._run_id)
-        for name, value in config.flat(OmegaConf.to_container(this.cfg, resolve=True)).items():
+        for name, value in this.flat_configuration().items():
             self._client.log_param(self._run_id, name, value[:500])  # as long as MLflow takes them
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:

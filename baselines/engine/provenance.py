@@ -13,7 +13,6 @@ import torch
 
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.identity import identity, setting
 
 PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "numpy", "hydra-core", "ray")
 
@@ -22,9 +21,9 @@ def provenance(this: Experiment) -> dict[str, Any]:
     """Return what environment.json says of a run when it begins."""
     return {
         "overrides": this.overrides,
-        "seed": this.cfg.seed,
-        "identity": identity(this.cfg),
-        "setting": setting(this.cfg),
+        "seed": this.settings.seed,
+        "identity": this.identity(),
+        "setting": this.setting,
         "git_commit": _git_commit(),
         "source_hash": config.source_hash(),
         "versions": {"python": platform.python_version()}

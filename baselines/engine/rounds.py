@@ -4,47 +4,47 @@ import time
 from statistics import fmean
 
 from flwr.app import ConfigRecord, MetricRecord
-from flwr.serverapp import Grid
 
 from baselines.experiment.experiment import Experiment
+from baselines.grids.suite_grid import SuiteGrid
 from clients.app import load
 from clients.evaluation import evaluate
 
-from . import checkpoint
-from .checkpoint import Checkpoint, GivesNodeStates
+from . import resuming
+from .checkpoint import Checkpoint
 from .metrics import OWN_GROUP
 from .progress import Progress
 from .run_folder import RunFolder
 
 
-def run_rounds(this: Experiment, grid: Grid, folder: RunFolder) -> None:
+def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
     """Run the experiment on ``grid``; every round is on disk before the next one begins.
 
     Raises
     ------
     UserError : when the run cannot be resumed, or its checkpoints could not be
     """
-    cfg = this.cfg
-    saved = checkpoint.to_resume(this, folder.path, grid)
+    told = this.settings
+    saved = resuming.to_resume(this, folder.path, grid.gives_node_states)
     rounds = Rounds(this, grid, folder)
-    with folder.running(saved), Progress(cfg.rounds) as progress:
+    with folder.running(saved), Progress(told.rounds) as progress:
         if saved:
             rounds.go_on_from(saved)
         else:
             progress.show(0, rounds.evaluate(0))
-        for server_round in range(saved.server_round + 1 if saved else 1, cfg.rounds + 1):
-            last = server_round == cfg.rounds
+        for server_round in range(saved.server_round + 1 if saved else 1, told.rounds + 1):
+            last = server_round == told.rounds
             rounds.train(server_round)
-            due = server_round % cfg.evaluate_every == 0 or last
+            due = server_round % told.evaluate_every == 0 or last
             progress.show(server_round, rounds.test(server_round) if due else {})
-            if cfg.checkpoint_every and (server_round % cfg.checkpoint_every == 0 or last):
+            if told.checkpoint_every and (server_round % told.checkpoint_every == 0 or last):
                 rounds.checkpoint(server_round).save(folder.path)
 
 
 class Rounds:
     """Where a run stands, and the steps that take it on."""
 
-    def __init__(self, this: Experiment, grid: Grid, folder: RunFolder) -> None:
+    def __init__(self, this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
         self.this, self.grid, self.folder = this, grid, folder
         self.strategy = this.strategy()
         self.arrays = this.initial_arrays()
@@ -55,7 +55,7 @@ class Rounds:
         """Take the round's step."""
         started = time.perf_counter()
         messages = self.strategy.configure_train(server_round, self.arrays, self.train_config, self.grid)
-        replies = self.grid.send_and_receive(messages, timeout=self.this.cfg.timeout)
+        replies = self.grid.send_and_receive(messages, timeout=self.this.settings.timeout)
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)
         self.arrays = arrays if arrays is not None else self.arrays
         seconds = time.perf_counter() - started
@@ -63,7 +63,7 @@ class Rounds:
 
     def test(self, server_round: int) -> dict[str, float]:
         """Evaluate on the nodes, where they keep test data, and on the server; return the latter's mean."""
-        if self.this.cfg.node_test_fraction > 0:
+        if self.this.settings.node_test_fraction > 0:
             self._test_on_nodes(server_round)
         return self.evaluate(server_round)
 
@@ -88,7 +88,7 @@ class Rounds:
             server_round=server_round,
             arrays=self.arrays,
             strategy=self.strategy.state_dict(),
-            nodes=self.grid.node_states() if isinstance(self.grid, GivesNodeStates) else None,
+            nodes=self.grid.node_states(),
             **self.folder.position(),
         )
 
@@ -96,12 +96,12 @@ class Rounds:
         """Stand where the checkpoint was taken."""
         self.arrays = saved.arrays
         self.strategy.load_state_dict(saved.strategy)
-        if saved.nodes is not None and isinstance(self.grid, GivesNodeStates):
+        if saved.nodes is not None:
             self.grid.load_node_states(saved.nodes)
 
     def _test_on_nodes(self, server_round: int) -> None:
         requests = self.strategy.configure_evaluate(server_round, self.arrays, ConfigRecord(), self.grid)
-        answers = self.grid.send_and_receive(requests, timeout=self.this.cfg.timeout)
+        answers = self.grid.send_and_receive(requests, timeout=self.this.settings.timeout)
         on_nodes = self.strategy.aggregate_evaluate(server_round, answers)
         names = list(self.strategy.models(self.arrays))
         name = names[0] if len(names) == 1 else OWN_GROUP

@@ -17,12 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from omegaconf import OmegaConf
 
 from baselines.errors import UserError
-from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.identity import identity
 
 from . import checkpoint
 from .checkpoint import Checkpoint
@@ -48,7 +45,7 @@ class RunFolder:
         self.path = path
         self.this = this
         self.begun = False  # whether a run of this process has written into it
-        self._loggers: list[Logger] = list(config.build(this.cfg.get("logger") or {}).values())
+        self._loggers: list[Logger] = this.loggers()
 
     def write(self, server_round: int, split: str, model: str, metrics: dict[str, float]) -> None:
         """Append one row per metric to metrics.csv."""
@@ -62,7 +59,7 @@ class RunFolder:
     def position(self) -> dict[str, Any]:
         """Return how far the run has come on disk, as a :class:`Checkpoint` has it."""
         return {
-            "identity": identity(self.this.cfg),
+            "identity": self.this.identity(),
             "metrics_size": size(self._metrics),
             "metrics_sum": checksum(self._metrics),
             "wall_seconds": time.time() - self._started,
@@ -111,7 +108,7 @@ class RunFolder:
             with naming(self._metrics), open(self._metrics, "w", newline="") as file:
                 csv.writer(file).writerow(COLUMNS)
         with naming(self.path / "config.yaml"):
-            OmegaConf.save(self.this.cfg, self.path / "config.yaml", resolve=True)
+            (self.path / "config.yaml").write_text(self.this.configuration())
 
     @property
     def _metrics(self) -> Path:

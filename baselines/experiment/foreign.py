@@ -10,9 +10,14 @@ from typing import Any, ClassVar
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
+from omegaconf import DictConfig, OmegaConf
 
 from strategies import TooManyFailedRounds
 from strategies.round.evaluation import SuiteStrategy
+
+from . import config
+
+OF_OURS = ("weighting", "mask", "step_size", "server_optimizer", "nodes_per_round", "min_replies")
 
 
 class Foreign(SuiteStrategy):
@@ -101,3 +106,14 @@ class Foreign(SuiteStrategy):
 
     def summary(self) -> None:
         self.strategy.summary()
+
+
+def strategy_of(cfg: DictConfig) -> SuiteStrategy:
+    """Return the strategy of a configuration, wrapped where it is none of this suite's."""
+    strategy: Strategy = config.build(cfg.strategy)
+    if isinstance(strategy, SuiteStrategy):
+        return strategy
+    read = OmegaConf.to_yaml(cfg.strategy, resolve=False)
+    changed = [key for key in OF_OURS if cfg[key] != config.load("")[key]]
+    unread = [key for key in changed if f"${{{key}" not in read]
+    return Foreign(strategy, cfg.num_nodes, cfg.max_failed_rounds, unread)

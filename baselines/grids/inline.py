@@ -7,19 +7,21 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from logging import getLogger
+from typing import ClassVar
 
 from flwr.app import Context, Message, MessageType, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
 
 from strategies.shared import protocol
 from strategies.shared.flower_private import SUPERLINK_NODE_ID, Run, become_server, failed, stamp
+
+from .suite_grid import SuiteGrid
 
 logger = getLogger("flwr.inline")
 Together = Callable[[Sequence[Message], Sequence[Context]], list[Message]]
 
 
-class InlineGrid(Grid):
+class InlineGrid(SuiteGrid):
     """A grid of ``num_nodes`` nodes that live in this process.
 
     Node k holds partition k; its context is made when it is first addressed, so that the population
@@ -31,6 +33,8 @@ class InlineGrid(Grid):
     num_nodes : the population
     together : answers the training messages of many nodes at once; it is given up when it raises
     """
+
+    gives_node_states: ClassVar[bool] = True
 
     def __init__(self, app: ClientApp, num_nodes: int, together: Together | None = None) -> None:
         become_server()

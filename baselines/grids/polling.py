@@ -8,11 +8,13 @@ from flwr.serverapp import Grid
 
 from strategies.shared.flower_private import Run
 
+from .suite_grid import SuiteGrid
+
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two looks
 PART = 1 / 40  # of the time waited so far: by no more than this a round ends late
 
 
-class PollingGrid(Grid):
+class PollingGrid(SuiteGrid):
     """Another grid, asked for its replies after pauses that grow from 5 ms to half a second.
 
     Flower's own grids sleep 0.1 s (simulation) or 3 s (deployment) whatever a round takes.

@@ -1,8 +1,9 @@
 """The figure of curves: the table's number by round, with its spread over seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -23,18 +24,8 @@ def curves(table: PaperTable, results: Results, points: pd.DataFrame) -> Figure:
     for axis, (keys, own) in zip(axes, panels, strict=True):
         titles = [f"{key} {value}" for key, value in zip(outer, keys, strict=True)]
         for value, line in own.groupby(line_key, sort=False):
-            stats = line.groupby("x").y.agg(["mean", "std"]).fillna(0.0)
-            color = colors[str(value)]
-            axis.plot(stats.index, stats["mean"], color=color, label=str(value), linewidth=1.4)
-            low, high = stats["mean"] - stats["std"], stats["mean"] + stats["std"]
-            axis.fill_between(stats.index, low, high, color=color, alpha=0.2, linewidth=0)
             cell = dict(zip(table.keys, (*map(str, keys), str(value)), strict=True))
-            authors = [row for row in table.paper_curves() if agrees(row, cell)]
-            if authors:
-                x, y = zip(
-                    *[(int(row["round"]), float(row["paper_value"])) for row in authors], strict=True
-                )
-                axis.plot(x, y, color=color, linestyle=":", linewidth=1.4)
+            _draw(axis, table, cell, line, colors[str(value)])
         axis.set_title(", ".join(titles), fontsize=9)
         if table.metric == "loss" and (own.y > 0).all():
             axis.set_yscale("log")
@@ -54,6 +45,19 @@ def curves(table: PaperTable, results: Results, points: pd.DataFrame) -> Figure:
         title_fontsize=8,
     )
     return figure
+
+
+def _draw(axis: Axes, table: PaperTable, cell: Mapping[str, str], points: pd.DataFrame, color: str) -> None:
+    """Draw our curve of a cell with its spread over seeds, and the authors' dotted."""
+    stats = points.groupby("x").y.agg(["mean", "std"]).fillna(0.0)
+    *_, label = cell.values()
+    axis.plot(stats.index, stats["mean"], color=color, label=label, linewidth=1.4)
+    low, high = stats["mean"] - stats["std"], stats["mean"] + stats["std"]
+    axis.fill_between(stats.index, low, high, color=color, alpha=0.2, linewidth=0)
+    authors = [row for row in table.paper_curves() if agrees(row, cell)]
+    if authors:
+        x, y = zip(*[(int(row["round"]), float(row["paper_value"])) for row in authors], strict=True)
+        axis.plot(x, y, color=color, linestyle=":", linewidth=1.4)
 
 
 def _counting(table: PaperTable, results: Results, points: pd.DataFrame) -> pd.DataFrame:

@@ -46,20 +46,18 @@ class Calibration:
     def _of_one(self, trial: Trial) -> float:
         this = Experiment(shlex.join(trial.overrides))
         step, example = self._speed(this)
-        cfg, training = this.cfg, this.training
-        asked = min(cfg.nodes_per_round or cfg.num_nodes, cfg.num_nodes)
+        told, training = this.settings, this.training
         sizes = [len(train) for train, _ in this.partitions]
         batches = fmean(-(-size // (training.batch_size or size)) for size in sizes)
         steps = training.local_steps or batches * (training.local_epochs or 0)
-        models = this.prototype.most_models(cfg.num_nodes)
-        tests = models * len(this.test_examples) / cfg.evaluate_every
-        return _start_seconds() + cfg.rounds * (asked * steps * step + tests * example)
+        models = this.prototype.most_models(told.num_nodes)
+        tests = models * len(this.test_examples) / told.evaluate_every
+        return _start_seconds() + told.rounds * (told.asked * steps * step + tests * example)
 
     def _speed(self, this: Experiment) -> Speed:
-        cfg = this.cfg
-        kind = str((cfg.dataset, cfg.model, cfg.client.batch_size, cfg.client.optimizer, cfg.device))
+        kind = this.kind_of_step
         if kind not in self._speeds:
-            torch.set_num_threads(this.threads)
+            torch.set_num_threads(this.settings.threads)
             self._speeds[kind] = _measured(this)
         return self._speeds[kind]
 

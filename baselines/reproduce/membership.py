@@ -39,7 +39,7 @@ def attack_accuracy(folder: Path) -> float:
     this = experiment.load(json.loads((folder / "environment.json").read_text())["overrides"])
     model = this.model()
     load(model, saved.arrays)
-    draw = generator(this.cfg.seed, Purpose.ATTACK)
+    draw = generator(this.settings.seed, Purpose.ATTACK)
     data, strangers = this.dataset, this.test_examples
     rows = np.concatenate([train for train, _ in this.partitions])
     count = min(len(rows), len(strangers))

@@ -5,14 +5,12 @@ the same way and have the most rounds, and the departure is printed with them. W
 settings is kept apart.
 """
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
-from baselines.experiment import config
-from baselines.experiment.identity import config_hash
+from baselines.experiment.variants import Variants
 
 from .paper_tables import PaperTable
 
@@ -102,8 +100,7 @@ def configs(table: PaperTable, rows: pd.DataFrame) -> dict[Keys, set[str]]:
     for cell in table.cells():
         keys = tuple(cell.keys.values())
         for seed in seeds.get(keys, ()):
-            cfg = config.load(shlex.join(cell.overrides))
-            found.setdefault(keys, set()).add(config_hash(cfg, seed=seed))
+            found.setdefault(keys, set()).add(Variants(cell.overrides).config_hash(seed))
     return found
 
 

@@ -15,18 +15,15 @@ user's, is a trial's ``changes``; it goes wherever its number goes. Where and ho
 is no part of its setting.
 """
 
-import copy
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
-
 from baselines.errors import UserError
-from baselines.experiment import config
-from baselines.experiment.identity import BESIDE, config_hash, identity
+from baselines.experiment.identity import BESIDE
 from baselines.experiment.overrides import quoted
+from baselines.experiment.variants import Variants
 
 from . import paper_tables
 from .paper_tables import Cell, PaperTable
@@ -44,13 +41,13 @@ class Scale:
     local_steps: int | None = None
     seeds: int | None = None
 
-    def changes(self, cfg: DictConfig) -> dict[str, int | None]:
-        """Return {key: value} of what a configuration is changed in."""
+    def changes(self, setting: Variants) -> dict[str, int | None]:
+        """Return {key: value} of what a setting is changed in."""
         changed: dict[str, int | None] = {}
-        rounds = max(self.least_rounds, round(self.share * cfg.rounds))
-        if rounds < cfg.rounds:
+        rounds = max(self.least_rounds, round(self.share * setting.rounds))
+        if rounds < setting.rounds:
             changed["rounds"] = rounds
-        steps = cfg.client.local_steps
+        steps = setting.local_steps
         if self.local_steps is not None and (steps is None or steps > self.local_steps):
             changed |= {"client.local_epochs": None, "client.local_steps": self.local_steps}
         return changed
@@ -164,27 +161,24 @@ def _trials(
     overrides = [*cell.overrides, *extra]
     departing = [override for override in extra if not _says_where(override)]
     try:
-        cfg = copy.deepcopy(config.load(shlex.join(overrides)))
-        setting = copy.deepcopy(config.load(shlex.join([*cell.overrides, *departing])))
+        run, setting = Variants(overrides), Variants([*cell.overrides, *departing])
     except UserError as error:  # an override of the user's that not all cells take
         raise UserError(f"{' '.join(cell.keys.values())}: {error}") from error
-    if departing and config_hash(setting) == config_hash(config.load(shlex.join(cell.overrides))):
+    if departing and setting.config_hash() == Variants(cell.overrides).config_hash():
         departing = []  # they say what is so already
-    reduced = scale.changes(cfg)
+    reduced = scale.changes(run)
     changes = [*departing, *_overrides(reduced)]
-    for key, value in reduced.items():
-        OmegaConf.update(cfg, key, value)
-        OmegaConf.update(setting, key, value)
+    run.change(reduced)
+    setting.change(reduced)
     for seed in seeds:
-        cfg.seed = setting.seed = seed
         yield Trial(
             cell,
             seed,
             shlex.join(changes),
             (*overrides, *_overrides(reduced), f"seed={seed}"),
-            cfg.rounds,
-            config_hash(setting),
-            folder / identity(cfg),
+            run.rounds,
+            setting.config_hash(seed),
+            folder / run.identity(seed),
         )
 
 

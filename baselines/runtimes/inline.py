@@ -5,6 +5,7 @@ No server, no workers: it starts at once, a debugger stops in client code, and o
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from baselines.grids.inline import InlineGrid
 from strategies.shared.flower_private import server_context
@@ -22,6 +23,7 @@ class Inline:
     """
 
     batch_clients: bool | str = "auto"
+    gives_node_states: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse any other choice."""

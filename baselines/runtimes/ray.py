@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, ClassVar
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -32,6 +32,7 @@ class Ray:
     client_gpus: float = 0.0
     cpus: int | None = None
     address: str | None = None
+    gives_node_states: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse resources out of range."""

@@ -15,6 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import ClassVar
 
 from baselines.engine import run_folder
 from baselines.errors import RunFailed, UserError
@@ -36,6 +37,7 @@ class SuperLink:
     """
 
     start_timeout: float = 120.0
+    gives_node_states: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse a time limit that is none."""

@@ -135,5 +135,7 @@ def _flatten(record: ArrayRecord, layers: Sequence[Layer], out: Tensor) -> Tenso
         array = arrays.view(record[layer.name])
         if array.dtype.kind not in ("biuf" if layer.buffer else "f"):  # would be cast without a word
             raise ValueError(f"{layer.name!r} holds {array.dtype}, the model's {layer.dtype}")
-        values[layer.columns] = array.reshape(layer.shape).reshape(-1)  # bytes of another size: ValueError
+        if array.shape != layer.shape:  # whatever the message claims
+            raise ValueError(f"{layer.name!r} holds shape {array.shape}, the model's {layer.shape}")
+        values[layer.columns] = array.reshape(-1)
     return out

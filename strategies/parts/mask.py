@@ -27,6 +27,14 @@ class Mask(ABC):
 
     min_nodes: ClassVar[int] = 1
 
+    def require_nodes(self, count: int) -> None:
+        """Raise ``ValueError`` where a round of ``count`` nodes is too few to agree or disagree."""
+        if count < self.min_nodes:
+            raise ValueError(
+                f"mask={type(self).__name__} needs at least {self.min_nodes} nodes in a "
+                f"round, and nodes_per_round={count}: a single node agrees with itself everywhere"
+            )
+
     @property
     @abstractmethod
     def idle(self) -> bool:

@@ -15,14 +15,11 @@ from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 
 from .evaluation import SuiteStrategy
-from .replies import Fault, checked, mean_metrics, num_examples_of, scalar_metrics
+from .failures import TooManyFailedRounds
+from .replies import Fault, answers, checked, mean_metrics, num_examples_of, scalar_metrics
 from .roster import Roster, sample
 
 logger = logging.getLogger("flwr.strategies")
-
-
-class TooManyFailedRounds(RuntimeError):
-    """Too few nodes replied, too many rounds in a row."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -58,6 +55,7 @@ class Participation(SuiteStrategy):
     seed: int = 0
 
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
+    _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
 
@@ -98,7 +96,7 @@ class Participation(SuiteStrategy):
     ) -> Iterable[Message]:
         """Send every node the model to be judged (see :meth:`models`)."""
         if not self.federated_evaluation:
-            self._asked = {}
+            self._asked, self._sent = {}, {}
             return []
         nodes = self.available(grid)
         self._asked = {k: node for k, node in nodes.items() if self.judges is None or k in self.judges}
@@ -109,11 +107,11 @@ class Participation(SuiteStrategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
-        by_node = {reply.metadata.src_node_id: reply for reply in replies}
+        answered = answers(self._sent, replies)
         sound: list[Message] = []
-        for partition_id, node_id in self._asked.items():
+        for partition_id in self._sent:
             try:
-                sound.append(checked(by_node.get(node_id)))
+                sound.append(checked(answered.get(partition_id)))
             except Fault as fault:
                 logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, fault)
         sound = [reply for reply in sound if num_examples_of(reply) > 0]
@@ -130,8 +128,15 @@ class Participation(SuiteStrategy):
 
     def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
         """Return a message to each of the nodes that are asked."""
-        nodes = self._asked.values()
-        return [Message(content, node, message_type, group_id=self.group) for node in nodes]
+        self._sent = {
+            k: Message(content, node, message_type, group_id=self.group) for k, node in self._asked.items()
+        }
+        return list(self._sent.values())
+
+    def _name_faults(self, server_round: int, faults: dict[int, str]) -> None:
+        """Log why each of the nodes that are left out is."""
+        for partition_id, reason in faults.items():
+            logger.warning("round %d: partition %d left out: %s", server_round, partition_id, reason)
 
     def _fail(self, server_round: int, lack: str, faults: dict[int, str]) -> None:
         """Count a round without a step; end the run after too many in a row."""

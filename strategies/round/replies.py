@@ -1,112 +1,24 @@
-"""Replies: check what the nodes sent, and stack what is sound.
+"""Replies: which of them answers which message, and is it what a node should send?
 
 A node that failed, was late, or sent NaN, other shapes or no ``num-examples`` is left out of the
 round and named with its reason. Flower's own strategies let a NaN through; these do not.
 """
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterable, Mapping
 
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord
 from torch import Tensor
 
 from strategies.parts.layout import Layout
-from strategies.parts.updates import Updates
 from strategies.shared import protocol
 
-from .buffers import Buffers
+MOST_EXAMPLES = 2.0**53  # beyond, a count is not exact, and a sum of weights may overflow
 
 
 class Fault(Exception):
     """Why a node's reply is left out."""
-
-
-@dataclass(frozen=True)
-class Collected:
-    """One round's replies, sorted by partition id.
-
-    Parameters
-    ----------
-    updates : the sound ones, stacked
-    extra : [K, P], what else each of them carries (SCAFFOLD's variates); None when nothing was asked for
-    faults : {partition id: reason} for every node that was asked and is left out
-    """
-
-    updates: Updates
-    extra: Tensor | None
-    faults: dict[int, str]
-
-
-def collect(
-    replies: Iterable[Message],
-    asked: dict[int, int],
-    layout: Layout,
-    start: Tensor,
-    scratch: Buffers,
-    extra: str | None = None,
-    needed: str | None = None,
-) -> Collected:
-    """Check the replies of the nodes ``asked`` ({partition id: node id}) and stack the sound ones.
-
-    Parameters
-    ----------
-    start : [P], the parameters that the nodes started from: Delta_k = start - w_k
-    scratch : what is stacked lies in it, until the next round is collected
-    extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
-    needed : the name of a metric that each reply must carry, a number, 0 or above
-    """
-    by_node = {reply.metadata.src_node_id: reply for reply in replies}
-    shape = (len(asked), layout.num_parameters)
-    deltas = scratch.rows("deltas", *shape, layout.dtype)
-    buffers = torch.empty(len(asked), layout.num_buffers, dtype=torch.float64)
-    extras = scratch.rows("extras", *shape, layout.dtype) if extra else None
-    sound: dict[int, Message] = {}
-    faults: dict[int, str] = {}
-    for partition_id, node_id in sorted(asked.items()):
-        row = len(sound)
-        try:
-            reply = checked(by_node.get(node_id))
-            if num_examples_of(reply) == 0:
-                raise Fault("trained on no examples")
-            if needed:
-                _number(reply, needed)
-            record = _fitting(arrays_of(reply), "arrays", layout)
-            trained = layout.flatten_parameters(record, out=deltas[row])
-            torch.sub(start, trained, out=trained)
-            buffers[row] = layout.flatten_buffers(record)
-            parts = [deltas[row], buffers[row]]
-            if extra and extras is not None:
-                found = reply.content.array_records.get(extra)
-                fitting = _fitting(found, f"{extra!r} record", layout, parameters_only=True)
-                layout.flatten_parameters(fitting, out=extras[row])
-                parts.append(extras[row])
-            if not all(map(_finite, parts)):
-                raise Fault("sent NaN or infinite values")
-        except Fault as fault:
-            faults[partition_id] = str(fault)
-        except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
-            faults[partition_id] = f"sent unreadable arrays ({error})"
-        else:
-            sound[partition_id] = reply
-    kept = len(sound)
-    metrics = scalar_metrics(sound.values())
-    updates = Updates(
-        deltas[:kept],
-        buffers[:kept],
-        metrics.pop(protocol.NUM_EXAMPLES, torch.zeros(0, dtype=torch.float64)),
-        tuple(sound),
-        layout,
-        start,
-        metrics,
-    )
-    return Collected(updates, None if extras is None else extras[:kept], faults)
-
-
-def _finite(values: Tensor) -> bool:
-    """Say whether all values are finite; where their sum is, a closer look is not needed."""
-    return math.isfinite(values.sum()) or bool(values.isfinite().all())
 
 
 def arrays_of(message: Message) -> ArrayRecord | None:
@@ -148,6 +60,24 @@ def mean_metrics(metrics: dict[str, Tensor], num_examples: Tensor) -> dict[str, 
     return {name: float(weights @ values) for name, values in metrics.items()}
 
 
+def answers(asked: Mapping[int, Message], replies: Iterable[Message]) -> dict[int, Message]:
+    """Return the replies to the messages ``asked`` ({partition id: message}), by partition id.
+
+    A reply belongs to the message that it answers, for an error may come from the SuperLink in a node's
+    place. Where a grid gives messages no id, it belongs to the node that sent it.
+    """
+    partitions = {message.metadata.message_id: k for k, message in asked.items()}
+    holders = {message.metadata.dst_node_id: k for k, message in asked.items()}
+    partitions.pop("", None)
+    found: dict[int, Message] = {}
+    for reply in replies:
+        sender = holders.get(reply.metadata.src_node_id)
+        partition_id = partitions.get(reply.metadata.reply_to_message_id, sender)
+        if partition_id is not None and (partition_id == sender or reply.has_error()):
+            found[partition_id] = reply
+    return found
+
+
 def checked(reply: Message | None) -> Message:
     """Return the reply of a node when it is one and tells on how many examples it worked.
 
@@ -160,20 +90,23 @@ def checked(reply: Message | None) -> Message:
     if reply.has_error():
         reason = " ".join((reply.error.reason or "").split())  # one line, whatever the client raised
         raise Fault(reason or f"failed with code {reply.error.code}")
-    _number(reply, protocol.NUM_EXAMPLES)
+    for name, value in metrics_of(reply).items():
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise Fault(f"sent a {name!r} of {value.bit_length()} bits, expected a number")
+    require_number(reply, protocol.NUM_EXAMPLES, MOST_EXAMPLES)
     return reply
 
 
-def _number(reply: Message, name: str) -> None:
-    """Raise ``Fault`` for a reply without a metric of this name, finite and 0 or above."""
+def require_number(reply: Message, name: str, most: float = sys.float_info.max) -> None:
+    """Raise ``Fault`` for a reply without a metric of this name, between 0 and ``most``."""
     value = metrics_of(reply).get(name)
-    if not isinstance(value, int | float):
+    if type(value) not in (int, float):
         raise Fault(f"sent no {name!r}")
-    if not 0 <= value < float("inf"):
-        raise Fault(f"sent {name}={value}, expected a number, 0 or above")
+    if not 0 <= value <= most:  # type: ignore[operator]
+        raise Fault(f"sent {name}={value}, expected a number from 0 to {most:.3g}")
 
 
-def _fitting(
+def fitting(
     record: ArrayRecord | None, what: str, layout: Layout, *, parameters_only: bool = False
 ) -> ArrayRecord:
     """Return a record that has the model's names and shapes; raise ``Fault`` for another."""

@@ -19,6 +19,7 @@ from .replies import metrics_of
 
 logger = logging.getLogger("flwr.strategies")
 POLL_SECONDS = 0.1
+MOST_PARTITIONS = 1 << 31
 
 
 @dataclass
@@ -94,7 +95,7 @@ class Roster:
             if reply.has_error() and reply.error.code in UNREACHABLE:
                 continue
             told = None if reply.has_error() else metrics_of(reply).get(protocol.PARTITION_ID)
-            if isinstance(told, int):
+            if type(told) is int and 0 <= told < MOST_PARTITIONS:
                 self.partition_of[node] = told
                 self._told = True
             else:  # no query function, one of another kind, or one that failed

@@ -25,7 +25,7 @@ def played(overrides: str, folder: Path, wrap: Callable[[App], App] = lambda app
     this = experiment.load(overrides)
     check(this)
     app = wrap(client_app_of(overrides))
-    run_rounds(this, InlineGrid(app, this.cfg.num_nodes), RunFolder(folder, this))  # type: ignore[arg-type]
+    run_rounds(this, InlineGrid(app, this.settings.num_nodes), RunFolder(folder, this))  # type: ignore[arg-type]
     return metrics_in(folder)
 
 

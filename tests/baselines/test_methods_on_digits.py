@@ -29,7 +29,7 @@ CONVOLUTIONAL = {
 def run(folder: Path, **overrides: object) -> pd.DataFrame:
     text = shlex.join(f"{key}={value}" for key, value in overrides.items())
     check(experiment.load(text))
-    Inline().run(text, experiment.load(text).cfg.num_nodes, folder)
+    Inline().run(text, experiment.load(text).settings.num_nodes, folder)
     return pd.read_csv(folder / "metrics.csv")
 
 

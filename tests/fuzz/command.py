@@ -17,6 +17,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from baselines import run, runtimes
 from baselines.experiment import config, experiment
+from baselines.experiment.data import loaded
 from baselines.reports import curves, partition_table
 
 PATIENCE = 60  # seconds of this process' time that a command may take
@@ -98,7 +99,7 @@ def apart() -> Iterator[None]:
     GlobalHydra.instance().clear()
     config.load.cache_clear()
     experiment.load.cache_clear()
-    experiment._dataset.cache_clear()
+    loaded.cache_clear()
     with (
         mock.patch.object(curves, "draw_run", return_value=None),
         mock.patch.object(curves, "draw", return_value=None),
@@ -112,7 +113,7 @@ def apart() -> Iterator[None]:
 def _is_small(overrides: str) -> bool:
     """Say whether a run ends soon."""
     this = experiment.load(overrides)
-    training, rounds = this.training, this.cfg.rounds
+    training, rounds = this.training, this.settings.rounds
     sizes = [len(train) for train, _ in this.partitions]
     if training.local_steps is not None:
         steps = training.local_steps * len(sizes)

@@ -14,7 +14,7 @@ EXPERIMENT = (
     *BUILT,
     *(f"baselines.{name}" for name in ("experiment", "datasets", "partitioners", "models")),
 )
-ENGINE = (*EXPERIMENT, "baselines.engine")
+ENGINE = (*EXPERIMENT, "baselines.engine", "baselines.grids")
 REPORTS = (*ENGINE, "baselines.reports")
 MAY = {  # folder: which of our modules it may import; the longest folder that a file lies in counts
     "strategies": ("strategies",),

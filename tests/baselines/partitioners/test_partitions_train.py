@@ -8,6 +8,7 @@ from runs import curve, played
 
 from baselines.datasets import Dataset
 from baselines.experiment import config, experiment
+from baselines.experiment.data import loaded
 
 OPTIONS = sorted(path.stem for path in (config.CONF / "partitioner").glob("*.yaml"))
 
@@ -17,13 +18,13 @@ def with_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ten writers have written the digits."""
     from dataclasses import replace
 
-    real = experiment._dataset
+    real = loaded
 
     def dataset(yaml: str) -> Dataset:
         data = real(yaml)
         return replace(data, owners=np.arange(len(data.train_targets)) % 10)
 
-    monkeypatch.setattr(experiment, "_dataset", dataset)
+    monkeypatch.setattr("baselines.experiment.data.loaded", dataset)
     experiment.load.cache_clear()
 
 

@@ -10,7 +10,8 @@ from omegaconf import OmegaConf
 
 from baselines.datasets import Dataset
 from baselines.errors import UserError
-from baselines.experiment import config, experiment
+from baselines.experiment import config
+from baselines.experiment.data import loaded
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.preflight import check
 from baselines.partitioners import Partitioner
@@ -42,7 +43,7 @@ def sample(shape: tuple[int, ...], classes: int) -> Dataset:
 @pytest.fixture
 def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a small sample in the place of every image set."""
-    real = experiment._dataset
+    real = loaded
 
     def dataset(yaml: str) -> Dataset:
         cfg = OmegaConf.create(yaml)
@@ -50,7 +51,7 @@ def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
             return real(yaml)
         return sample(tuple(cfg.shape), cfg.num_classes)
 
-    monkeypatch.setattr(experiment, "_dataset", dataset)
+    monkeypatch.setattr("baselines.experiment.data.loaded", dataset)
 
 
 def experiment_of(cell: Cell) -> Experiment:
@@ -145,7 +146,7 @@ def test_a_cell_of_feder() -> None:
     assert type(optimizer).__name__ == "AdamP"
     assert optimizer.param_groups[0]["lr"] == 1e-3
     assert optimizer.param_groups[0]["weight_decay"] == 1e-4
-    assert (this.cfg.num_nodes, this.cfg.client.batch_size, this.cfg.rounds) == (4, 128, 250)
+    assert (this.settings.num_nodes, this.cfg.client.batch_size, this.settings.rounds) == (4, 128, 250)
     assert this.cfg.dataset.load.augment == {
         "_target_": "clients.augment.Augment",
         "padding": 4,

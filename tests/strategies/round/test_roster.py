@@ -16,8 +16,8 @@ ROUNDS = (1, 2, 3, 4)
 MODEL = record({"w": np.zeros(3, np.float32)})
 
 
-def idle(partition_id: int, content: RecordDict) -> RecordDict:
-    return answer(sent_model(content))
+def moving(partition_id: int, content: RecordDict) -> RecordDict:
+    return answer({name: values + 1 for name, values in sent_model(content).items()})
 
 
 def sampled(grid: Federation, strategy: FedAvg, rounds: tuple[int, ...] = ROUNDS) -> list[list[int]]:
@@ -31,23 +31,23 @@ def sampled(grid: Federation, strategy: FedAvg, rounds: tuple[int, ...] = ROUNDS
 
 def test_a_seed_names_the_partitions_whatever_the_node_ids_and_their_order() -> None:
     few = {"nodes_per_round": 3, "num_nodes": 8}
-    grid = Federation(idle, 8)
+    grid = Federation(moving, 8)
     chosen = sampled(grid, FedAvg(seed=1, **few))
     assert all(len(set(ids)) == 3 and ids == sorted(ids) for ids in chosen)
     assert len({tuple(ids) for ids in chosen}) > 1  # not the same ones every round
 
-    other_ids = Federation(idle, {2**60 - 11 * k: k for k in range(8)})
+    other_ids = Federation(moving, {2**60 - 11 * k: k for k in range(8)})
     assert sampled(other_ids, FedAvg(seed=1, **few)) == chosen
-    backwards = Federation(idle, 8)
+    backwards = Federation(moving, 8)
     backwards.online.reverse()
     assert sampled(backwards, FedAvg(seed=1, **few)) == chosen
-    assert sampled(Federation(idle, 8), FedAvg(seed=2, **few)) != chosen
+    assert sampled(Federation(moving, 8), FedAvg(seed=2, **few)) != chosen
 
 
 def test_a_round_does_not_depend_on_the_rounds_before_it() -> None:
     strategy = FedAvg(seed=1, nodes_per_round=3, num_nodes=8)
-    alone = sampled(Federation(idle, 8), FedAvg(seed=1, nodes_per_round=3, num_nodes=8), (4,))
-    assert alone == sampled(Federation(idle, 8), strategy)[-1:]
+    alone = sampled(Federation(moving, 8), FedAvg(seed=1, nodes_per_round=3, num_nodes=8), (4,))
+    assert alone == sampled(Federation(moving, 8), strategy)[-1:]
 
 
 def test_every_partition_has_its_turn() -> None:
@@ -59,21 +59,21 @@ def test_every_partition_has_its_turn() -> None:
 
 def test_asks_all_when_there_are_no_more() -> None:
     assert sample([4, 2, 9], 5, 0, 1) == [2, 4, 9]
-    assert sampled(Federation(idle, 3), FedAvg(), (1,)) == [[0, 1, 2]]
+    assert sampled(Federation(moving, 3), FedAvg(), (1,)) == [[0, 1, 2]]
 
 
 def test_members_only_are_asked() -> None:
-    assert sampled(Federation(idle, 5), FedAvg(members=(1, 3)), (1,)) == [[1, 3]]
+    assert sampled(Federation(moving, 5), FedAvg(members=(1, 3)), (1,)) == [[1, 3]]
 
 
 def test_each_node_is_asked_for_its_partition_once() -> None:
-    grid = Federation(idle, 4)
+    grid = Federation(moving, 4)
     play(FedAvg(), grid, MODEL, ROUNDS)
     assert sorted(k for kind, k in grid.asked if kind == "query") == [0, 1, 2, 3]
 
 
 def test_a_node_that_appears_later_takes_part() -> None:
-    grid, strategy = Federation(idle, 4), FedAvg()
+    grid, strategy = Federation(moving, 4), FedAvg()
     newcomer = grid.online.pop(1)
     assert sampled(grid, strategy, (1,)) == [[0, 2, 3]]
     grid.online.append(newcomer)
@@ -92,7 +92,7 @@ class Shy(Federation):
 
 
 def test_a_node_that_did_not_answer_at_first_is_asked_again_though_there_are_enough() -> None:
-    grid, strategy = Shy(idle, 3), FedAvg()
+    grid, strategy = Shy(moving, 3), FedAvg()
     assert sampled(grid, strategy, (1, 2)) == [[0, 2], [0, 2]]
     grid.awake = True
     assert sampled(grid, strategy, (3,)) == [[0, 1, 2]]
@@ -115,10 +115,10 @@ def test_a_node_whose_query_fails_is_asked_again_and_gets_no_other_number(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
-        grid, strategy = Forgetful(idle, 3), FedAvg(num_nodes=3)
+        grid, strategy = Forgetful(moving, 3), FedAvg(num_nodes=3)
         assert sampled(grid, strategy, (1,)) == [[0, 1, 2]]
         assert strategy._asked == {0: 100, 1: 101, 2: 102}
-        grid, strategy = Forgetful(idle, 3), FedAvg()
+        grid, strategy = Forgetful(moving, 3), FedAvg()
         grid.failures = 2  # the other nodes are enough to begin with
         assert sampled(grid, strategy) == [[0, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
     told = "node 101 does not tell its partition, and is asked again: out of memory"
@@ -126,7 +126,7 @@ def test_a_node_whose_query_fails_is_asked_again_and_gets_no_other_number(
 
 
 def test_a_lost_node_is_named_once_not_asked_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
-    grid, strategy = Federation(idle, 4), FedAvg(num_nodes=4)
+    grid, strategy = Federation(moving, 4), FedAvg(num_nodes=4)
     assert sampled(grid, strategy, (1,)) == [[0, 1, 2, 3]]
     lost = grid.online.pop(2)
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
@@ -138,7 +138,7 @@ def test_a_lost_node_is_named_once_not_asked_and_comes_back(caplog: pytest.LogCa
 
 
 def test_a_node_that_comes_back_under_a_new_id_keeps_its_partition() -> None:
-    grid, strategy = Federation(idle, 3), FedAvg()
+    grid, strategy = Federation(moving, 3), FedAvg()
     sampled(grid, strategy, (1,))
     grid.online.remove(101)
     grid.partition_of[7] = 1
@@ -147,7 +147,7 @@ def test_a_node_that_comes_back_under_a_new_id_keeps_its_partition() -> None:
 
 
 def test_the_node_that_came_last_is_asked_where_an_old_one_lingers() -> None:
-    grid, strategy = Federation(idle, 3), FedAvg()
+    grid, strategy = Federation(moving, 3), FedAvg()
     sampled(grid, strategy, (1,))
     grid.partition_of[7] = 1
     grid.online.append(7)
@@ -156,7 +156,7 @@ def test_the_node_that_came_last_is_asked_where_an_old_one_lingers() -> None:
 
 
 def test_two_nodes_with_one_partition_are_named_and_one_is_asked(caplog: pytest.LogCaptureFixture) -> None:
-    grid = Federation(idle, {5: 0, 7: 1, 9: 0})
+    grid = Federation(moving, {5: 0, 7: 1, 9: 0})
     with caplog.at_level(logging.WARNING):
         assert sampled(grid, FedAvg(), (1,)) == [[0, 1]]
     (line,) = (record.getMessage() for record in caplog.records)
@@ -166,12 +166,12 @@ def test_two_nodes_with_one_partition_are_named_and_one_is_asked(caplog: pytest.
 def test_goes_on_with_those_there_are_after_the_time_limit(caplog: pytest.LogCaptureFixture) -> None:
     strategy = FedAvg(num_nodes=5, node_timeout=0.2)
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
-        assert sampled(Federation(idle, 3), strategy, (1, 2)) == [[0, 1, 2]] * 2
+        assert sampled(Federation(moving, 3), strategy, (1, 2)) == [[0, 1, 2]] * 2
     assert [r.getMessage() for r in caplog.records] == ["3 of 5 nodes are connected: going on with them"]
 
 
 def test_waits_for_nodes_before_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    grid = Federation(idle, 3)
+    grid = Federation(moving, 3)
     absent = grid.online[1:]
     del grid.online[1:]
     monkeypatch.setattr(time, "sleep", lambda seconds: grid.online.append(absent.pop(0)))
@@ -179,23 +179,23 @@ def test_waits_for_nodes_before_the_first_round(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_no_node_at_all_is_an_error() -> None:
-    grid = Federation(idle, 3)
+    grid = Federation(moving, 3)
     grid.online.clear()
     with pytest.raises(TimeoutError, match="no node has connected within 0 s"):
         play(FedAvg(node_timeout=0.0), grid, MODEL)
 
 
 def test_without_a_query_nodes_are_ordered_by_node_id() -> None:
-    grid = Federation(idle, {23: 0, 8: 1, 1: 2}, query=False)
+    grid = Federation(moving, {23: 0, 8: 1, 1: 2}, query=False)
     for roster in (Roster(query=False), Roster()):  # told so, or found out
         assert roster.available(grid, 3) == {0: 1, 1: 8, 2: 23}
-    grid = Federation(idle, 3)
+    grid = Federation(moving, 3)
     play(FedAvg(query_partitions=False), grid, MODEL)
     assert all(kind == "train" for kind, _ in grid.asked)
 
 
 def test_a_newcomer_without_a_query_gets_the_next_number() -> None:
-    grid, roster = Federation(idle, {30: 0, 10: 1, 20: 2}, query=False), Roster()
+    grid, roster = Federation(moving, {30: 0, 10: 1, 20: 2}, query=False), Roster()
     grid.online.remove(10)
     assert roster.available(grid, 2) == {0: 20, 1: 30}
     grid.online.append(10)
@@ -203,7 +203,7 @@ def test_a_newcomer_without_a_query_gets_the_next_number() -> None:
 
 
 def test_a_node_with_another_kind_of_query_takes_part() -> None:
-    grid = Federation(idle, 2, query=False)
+    grid = Federation(moving, 2, query=False)
 
     @grid.app.query()
     def version(message: Message, context: object) -> Message:
@@ -228,7 +228,7 @@ def test_works_with_a_client_as_in_flowers_quickstart() -> None:
         content = RecordDict({"model": ArrayRecord(state), "numbers": metrics})
         return Message(content=content, reply_to=message)
 
-    grid = Federation(idle, {10: 0, 20: 1})
+    grid = Federation(moving, {10: 0, 20: 1})
     grid.app = app
     ((new, metrics),) = play(FedAvg(), grid, MODEL)
     np.testing.assert_array_equal(model_in(new)["w"], np.full(3, 15, np.float32))

@@ -1,0 +1,59 @@
+"""Described: an experiment as its configuration tells it, before anything is built."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from . import config
+from .identity import identity, setting
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Described:
+    """What is known of an experiment by its override string alone."""
+
+    overrides: str
+
+    @cached_property
+    def cfg(self) -> DictConfig:
+        """The composed configuration."""
+        return config.load(self.overrides)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What a run is told besides its parts."""
+        return Settings.of(self.cfg)
+
+    def runtime(self) -> Any:
+        """Return what launches the nodes, with a method ``run(overrides, num_nodes, folder)``."""
+        return config.build(self.cfg.runtime)
+
+    def loggers(self) -> list[Any]:
+        """Return what else takes the metrics, besides metrics.csv."""
+        return list(config.build(self.cfg.get("logger") or {}).values())
+
+    def identity(self, rounds: int | None = None) -> str:
+        """Return the hash of what decides the run's numbers; with ``rounds``, of one of so many rounds."""
+        return identity(self.cfg, rounds)
+
+    @property
+    def setting(self) -> str:
+        """A hash that is the same for all seeds."""
+        return setting(self.cfg)
+
+    @property
+    def kind_of_step(self) -> str:
+        """What decides the time of a training step, as a text."""
+        cfg = self.cfg
+        return str((cfg.dataset, cfg.model, cfg.client.batch_size, cfg.client.optimizer, cfg.device))
+
+    def configuration(self) -> str:
+        """Return the resolved configuration as YAML."""
+        return OmegaConf.to_yaml(self.cfg, resolve=True)
+
+    def flat_configuration(self) -> dict[str, str]:
+        """Return the resolved configuration as {dotted key: text}."""
+        return config.flat(OmegaConf.to_container(self.cfg, resolve=True))

@@ -1,0 +1,79 @@
+"""Holdings: who holds which rows of the data, for one seed."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from baselines.datasets import Dataset
+from baselines.errors import UserError
+from baselines.partitioners import Partitioner, split_node
+from clients import Examples
+from clients.examples import Transform
+from strategies.shared.seeding import Purpose, generator
+
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """The rows of the training set that each node holds, and those that the server keeps.
+
+    Parameters
+    ----------
+    settings : how many nodes there are, and what is set aside for tests and validation
+    dataset : whose rows they are
+    partitioner : how the training set is distributed over the nodes
+    """
+
+    settings: Settings
+    dataset: Dataset
+    partitioner: Partitioner
+
+    @cached_property
+    def validation_rows(self) -> np.ndarray:
+        """The rows of the training set that no node holds: the server's validation set."""
+        size, total = self.settings.validation_size, len(self.dataset.train_targets)
+        if not isinstance(size, int) or not 0 <= size < total:
+            raise UserError(
+                f"validation_size={size} is out of range: expected 0 or more, below {total} examples"
+            )
+        return np.sort(generator(self.settings.seed, Purpose.VALIDATION).permutation(total)[:size])
+
+    @cached_property
+    def partitions(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Each node's rows of the training set, as (train, test)."""
+        told, dataset = self.settings, self.dataset
+        labels = dataset.train_targets.flatten().numpy()
+        kept = np.setdiff1d(np.arange(len(labels)), self.validation_rows)
+        if told.num_nodes > len(kept):
+            raise UserError(
+                f"num_nodes={told.num_nodes} is more than the {len(kept)} training examples that "
+                f"validation_size={told.validation_size} leaves: lower num_nodes"
+            )
+        owners = None if dataset.owners is None else dataset.owners[kept]
+        parts = self.partitioner(labels[kept], owners, told.num_nodes, told.seed)
+        return [self._split(k, kept[part], labels) for k, part in enumerate(parts)]
+
+    def _split(
+        self, partition_id: int, mine: np.ndarray, labels: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if not self.settings.node_test_fraction:
+            return np.sort(mine), mine[:0]
+        draw = generator(self.settings.seed, Purpose.NODE_SPLIT, partition_id=partition_id)
+        return split_node(mine, labels, self.settings.node_test_fraction, draw)
+
+    def examples(
+        self, rows: np.ndarray, transform: Transform | None, *, augmented: bool = False
+    ) -> Examples:
+        """Return examples of the training set."""
+        data, augment = self.dataset, self.dataset.augment if augmented else None
+        return Examples(data.train_inputs, data.train_targets, torch.from_numpy(rows), transform, augment)
+
+    @cached_property
+    def test_examples(self) -> Examples:
+        """What the server evaluates on: the data set's own test set, or the partitioner's choice of it."""
+        data = self.dataset
+        index = torch.from_numpy(self.partitioner.test_rows(data.test_targets.flatten().numpy()))
+        return Examples(data.test_inputs, data.test_targets, index, data.transform)

@@ -1,0 +1,20 @@
+"""What the grids here promise beyond Flower's: whether the nodes' states can be taken, and given back."""
+
+from typing import ClassVar
+
+from flwr.app import RecordDict
+from flwr.serverapp import Grid
+
+
+class SuiteGrid(Grid):
+    """A Flower Grid; its nodes' states stay with them unless it says otherwise."""
+
+    gives_node_states: ClassVar[bool] = False
+
+    def node_states(self) -> dict[int, RecordDict] | None:
+        """Return what each node keeps, by partition id; None where the grid cannot tell."""
+        return None
+
+    def load_node_states(self, states: dict[int, RecordDict]) -> None:
+        """Give each node what it kept."""
+        raise NotImplementedError(f"{type(self).__name__} cannot give nodes their states")

@@ -1,0 +1,120 @@
+"""Stacking: read a round's replies one by one, and keep what is sound as rows of matrices."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from flwr.app import Message
+from torch import Tensor
+
+from strategies.parts.layout import Layout
+from strategies.parts.updates import Updates
+from strategies.shared import protocol
+
+from .buffers import Buffers
+from .replies import Fault, arrays_of, checked, fitting, num_examples_of, require_number, scalar_metrics
+
+
+@dataclass(frozen=True)
+class Collected:
+    """One round's replies, sorted by partition id.
+
+    Parameters
+    ----------
+    updates : the sound ones, stacked
+    extra : [K, P], what else each of them carries (SCAFFOLD's variates); None when nothing was asked for
+    faults : {partition id: reason} for every node that was asked and is left out
+    moved : whether any of the sound ones holds another parameter than was sent
+    """
+
+    updates: Updates
+    extra: Tensor | None
+    faults: dict[int, str]
+    moved: bool
+
+
+class Stack:
+    """The rows of one round.
+
+    Parameters
+    ----------
+    layout : of the model
+    start : [P], the parameters that the nodes started from: Delta_k = start - w_k
+    scratch : what is stacked lies in it, until the next round is collected
+    most : how many nodes were asked
+    extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
+    needed : the name of a metric that each reply must carry, a number, 0 or above
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        start: Tensor,
+        scratch: Buffers,
+        most: int,
+        extra: str | None = None,
+        needed: str | None = None,
+    ) -> None:
+        self.layout, self.start = layout, start
+        self.extra, self.needed = extra, needed
+        shape = (most, layout.num_parameters)
+        self.deltas = scratch.rows("deltas", *shape, layout.dtype)
+        self.buffers = torch.empty(most, layout.num_buffers, dtype=torch.float64)
+        self.extras = scratch.rows("extras", *shape, layout.dtype) if extra else None
+        self._sound: dict[int, Message] = {}
+        self._faults: dict[int, str] = {}
+        self._moved = False
+
+    def read(self, partition_id: int, reply: Message | None) -> None:
+        """Stack the reply of a node, or note why it is left out."""
+        try:
+            sound = self._stacked(len(self._sound), checked(reply))
+        except Fault as fault:
+            self._faults[partition_id] = str(fault)
+        except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
+            self._faults[partition_id] = f"sent unreadable arrays ({error})"
+        else:
+            self._sound[partition_id] = sound
+
+    def _stacked(self, row: int, reply: Message) -> Message:
+        """Write a reply into a row; the next one writes over it where it is not sound."""
+        if num_examples_of(reply) == 0:
+            raise Fault("trained on no examples")
+        if self.needed:
+            require_number(reply, self.needed)
+        record = fitting(arrays_of(reply), "arrays", self.layout)
+        delta = self.layout.flatten_parameters(record, out=self.deltas[row])
+        torch.sub(self.start, delta, out=delta)
+        self.buffers[row] = self.layout.flatten_buffers(record)
+        parts = [delta, self.buffers[row]]
+        if self.extra and self.extras is not None:
+            found = reply.content.array_records.get(self.extra)
+            record = fitting(found, f"{self.extra!r} record", self.layout, parameters_only=True)
+            parts.append(self.layout.flatten_parameters(record, out=self.extras[row]))
+        total = float(delta.sum())
+        unsure = parts[1:] if math.isfinite(total) else parts  # a finite sum has finite terms
+        if not all(map(_finite, unsure)):
+            raise Fault("sent NaN or infinite values")
+        self._moved = self._moved or total != 0
+        return reply
+
+    def collected(self) -> Collected:
+        """Return all that was read."""
+        kept = len(self._sound)
+        metrics = scalar_metrics(self._sound.values())
+        updates = Updates(
+            self.deltas[:kept],
+            self.buffers[:kept],
+            metrics.pop(protocol.NUM_EXAMPLES, torch.zeros(0, dtype=torch.float64)),
+            tuple(self._sound),
+            self.layout,
+            self.start,
+            metrics,
+        )
+        moved = self._moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
+        extra = None if self.extras is None else self.extras[:kept]
+        return Collected(updates, extra, self._faults, moved)
+
+
+def _finite(values: Tensor) -> bool:
+    return math.isfinite(values.sum()) or bool(values.isfinite().all())
