@@ -39,6 +39,8 @@ def measured(run: Path) -> pd.DataFrame:
         rows = pd.read_csv(run / "metrics.csv", dtype=str, keep_default_na=False, index_col=False)
         if list(rows) != COLUMNS or rows.isna().any(axis=None):
             raise ValueError("a row or its heading is cut")
+        if any(rows[name].str.contains("\n").any() for name in COLUMNS):
+            raise ValueError("a quote is open")
         return rows.astype({"round": int, "value": float})
     except (OSError, ValueError) as error:  # pandas' own are ValueErrors, and so is what is no UTF-8
         raise UserError(f"metrics.csv is damaged ({error})") from error
