@@ -109,7 +109,7 @@ ACCOUNTS: dict[str, tuple[Damage, str]] = {
     "no rows": (lambda folder: (folder / "metrics.csv").unlink(), "metrics.csv is gone or empty"),
     "a word": (change("metrics.csv", "0.5", "half"), "metrics.csv is damaged (could not convert"),
     "a cut row": (cut, "metrics.csv is damaged (could not convert"),
-    "a cut heading": (change("metrics.csv", ",value", ""), "metrics.csv is damaged (a row or its heading"),
+    "a cut heading": (change("metrics.csv", ",value", ""), "metrics.csv is damaged (Length of header"),
     "an open quote": (change("metrics.csv", "global", '"global'), "metrics.csv is damaged ("),
     "other bytes": (overwrite, "metrics.csv is damaged ('utf-8' codec"),
     "a word for a round": (change("metrics.csv", "1,test", "one,test"), "metrics.csv is damaged (invalid"),
