@@ -35,7 +35,7 @@ from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
 from .experiment import config, experiment
 from .experiment.hydra_errors import without_hydras_lines
-from .experiment.overrides import carried, quoted
+from .experiment.overrides import carried, keyed, quoted
 from .experiment.preflight import check
 
 
@@ -107,7 +107,11 @@ def main() -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here, and not as Hydra prints them
     try:
         with interruptible(), without_hydras_lines():
+            keyed(sys.argv[1:])
             _job()
+    except UserError as error:
+        _say_error(error)
+        return 2
     except SystemExit as stop:  # Hydra ends so too, after --help
         return int(stop.code or 0)
     except JobFailed as failed:

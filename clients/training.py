@@ -1,5 +1,6 @@
 """LocalTraining: the one local loop that every method shares."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -69,8 +70,9 @@ class LocalTraining:
             raise ValueError(
                 f"client.optimizer cannot be built ({error}): expected numbers such as lr=0.1"
             ) from error
-        for name, value in group.items():  # torch lets NaN through
-            require(True, f"client.optimizer.{name}", value, "a number")
+        for name, value in group.items():  # torch lets NaN and infinity through
+            infinite = isinstance(value, float) and math.isinf(value)
+            require(not infinite, f"client.optimizer.{name}", value, "a number")
         if isinstance(self.optimizer, partial):  # Hydra's kind examines its target at every call
             plain = partial(self.optimizer.func, *self.optimizer.args, **self.optimizer.keywords)
             object.__setattr__(self, "optimizer", plain)

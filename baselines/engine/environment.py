@@ -34,7 +34,7 @@ def checksum(path: Path, count: int | None = None) -> str:
 
 def checksums(folder: Path) -> dict[str, str]:
     """Return the hash of each file that a run's account stands for."""
-    return {name: checksum(folder / name) for name in FILES if (folder / name).exists()}
+    return {name: checksum(folder / name) for name in FILES if (folder / name).is_file()}
 
 
 def damage(folder: Path) -> str | None:
@@ -53,7 +53,7 @@ def damage(folder: Path) -> str | None:
     if size(folder / "metrics.csv") != told.get("metrics_size", size(folder / "metrics.csv")):
         return "metrics.csv is not as long as the run left it"
     for name, expected in told.get("checksums", {}).items():
-        if not (folder / name).exists():
+        if not (folder / name).is_file():
             return f"{name} is gone"
         if checksum(folder / name) != expected:
             return f"{name} is not as the run left it"

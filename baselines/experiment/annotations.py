@@ -1,5 +1,6 @@
 """Annotations: may a value of a configuration be what a signature says, and what to give instead."""
 
+import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
@@ -52,10 +53,10 @@ def _is_ours(annotation: Any) -> bool:
 
 
 def _fits_scalar(value: object, kind: type) -> bool:
-    """Say whether a value is of a kind; a whole number is a number if not too large, true is none."""
+    """Say whether a value is of a kind; true and NaN are no numbers, nor is what no float can hold."""
     if kind is float and type(value) is int:
         return abs(value) <= sys.float_info.max
-    return type(value) is kind
+    return type(value) is kind and not (isinstance(value, float) and math.isnan(value))
 
 
 def _fit(values: ListConfig, kind: type, kinds: tuple[Any, ...]) -> bool:
@@ -63,7 +64,8 @@ def _fit(values: ListConfig, kind: type, kinds: tuple[Any, ...]) -> bool:
     if kind is tuple and kinds and kinds[-1] is not Ellipsis:
         pairs = zip(values, kinds, strict=False)
         return len(values) == len(kinds) and all(fits(value, kind) for value, kind in pairs)
-    return not kinds or all(fits(value, kinds[0]) for value in values)
+    finite = not any(isinstance(value, float) and math.isinf(value) for value in values)
+    return finite and (not kinds or all(fits(value, kinds[0]) for value in values))
 
 
 def is_part(value: object, kind: Any) -> bool:

@@ -31,6 +31,7 @@ from baselines.errors import UserError
 
 from . import argument_types, ranges
 from .build_errors import why
+from .overrides import keyed
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
@@ -51,7 +52,7 @@ def load(overrides: str) -> DictConfig:
     hydra.clear()
     try:
         with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            asked = [_real(override) for override in _kept(shlex.split(overrides))]
+            asked = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
             cfg = compose("config", overrides=asked)
             checked = [_must_exist(override, cfg) for override in asked]
             if checked != asked:
@@ -115,9 +116,7 @@ def mistake(error: Exception) -> UserError:
         names = [name for name in error.options or _options(missing) if Path(name).name not in SHARED]
         more = EXTRAS if missing.startswith("hydra/") else ""
         return UserError(f"{missing} does not exist: expected one of {', '.join(names)}{more}")
-    if unknown := re.match(r"Could not override '(.*?)'", str(error)):
-        if not unknown[1]:
-            return UserError("cannot read an override without a key: expected key=value")
+    if unknown := re.match(r"Could not override '(.+?)'", str(error)):
         near = get_close_matches(unknown[1], list(_keys(OmegaConf.to_container(load("")))), n=1, cutoff=0.8)
         hint = f"did you mean {near[0]}?" if near else "python -m baselines.run --help shows all"
         return UserError(f"there is no setting {unknown[1]}: {hint}")

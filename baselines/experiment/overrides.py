@@ -15,6 +15,8 @@ from hydra.utils import to_absolute_path
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from baselines.errors import UserError
+
 LONGEST_NAME = 255  # bytes that a file system allows
 WORDS = ("null", "true", "false", "nan", "inf")  # which Hydra takes for something else than a text
 
@@ -23,6 +25,14 @@ def quoted(text: str) -> str:
     """Return what Hydra reads as this text, spaces and other signs included."""
     plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text.lower() not in WORDS
     return text if plain else "'" + text.replace("'", r"\'") + "'"
+
+
+def keyed(overrides: list[str]) -> list[str]:
+    """Refuse an override without a key (``=3``): Hydra's error has not even the value."""
+    for override in overrides:
+        if override.lstrip("+~").startswith("="):
+            raise UserError(f"cannot read {override}: expected key=value")
+    return overrides
 
 
 def carried(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:

@@ -60,6 +60,10 @@ def _check_model(this: Experiment) -> None:
     except RuntimeError as error:  # a mean for two channels where there is one
         said = f"the data set's transform does not take its inputs: {error}"
         raise UserError(f"{said}; correct dataset.load, its mean and std, say") from error
+    if not inputs.isfinite().all():
+        raise UserError(
+            "the data set's inputs have NaN or infinite values: correct dataset.load, its mean and std"
+        )
     try:
         with torch.no_grad():
             outputs = model(inputs)

@@ -48,11 +48,12 @@ def check(cfg: DictConfig) -> None:
         _require(type(cfg[key]) is bool, cfg, key, "true or false")
     fraction, timeout = cfg.node_test_fraction, cfg.timeout
     _require(_is_number(fraction) and 0 <= fraction < 1, cfg, "node_test_fraction", "in [0, 1)")
-    for key in ("seed", "checkpoint_every"):
+    for key in ("seed", "checkpoint_every", "validation_size"):
         _require(_is_whole(cfg[key]) and cfg[key] >= 0, cfg, key, "a whole number, 0 or above")
     _require(_is_number(timeout) and timeout > 0, cfg, "timeout", "seconds, above 0")
     for key in ("device", "data_root"):
         _require(type(cfg[key]) is str, cfg, key, "a text")
+    _require(not cfg.device.startswith("meta"), cfg, "device", "cpu, cuda or auto")  # it holds no numbers
     _check_data(cfg.dataset)
     split, _, metric = str(cfg.objective).partition("/")
     if split not in SPLITS or not metric:

@@ -1,5 +1,6 @@
 """Measurements: the rows of metrics.csv of those runs whose files are whole."""
 
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -36,9 +37,17 @@ def measured(run: Path) -> pd.DataFrame:
     UserError : in words that name the file, when a row is cut or has a word for a number
     """
     try:
-        rows = pd.read_csv(run / "metrics.csv", dtype=str, keep_default_na=False, index_col=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # it would drop what has no heading
+            rows = pd.read_csv(run / "metrics.csv", dtype=str, keep_default_na=False, index_col=False)
         if list(rows) != COLUMNS or rows.isna().any(axis=None):
             raise ValueError("a row or its heading is cut")
+        if any(rows[name].str.contains("\n").any() for name in COLUMNS):
+            raise ValueError("a quote is open")
         return rows.astype({"round": int, "value": float})
-    except (OSError, ValueError) as error:  # pandas' own are ValueErrors, and so is what is no UTF-8
+    except (
+        OSError,
+        ValueError,
+        pd.errors.ParserWarning,
+    ) as error:  # no UTF-8 is one of these
         raise UserError(f"metrics.csv is damaged ({error})") from error

@@ -255,7 +255,8 @@ def test_a_full_disk_takes_nothing_that_was_written(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1] == "error: [Errno 27] File too large"
+    named = f"error: [Errno 27] File too large: '{tmp_path}/checkpoint/latest.pt'"
+    assert done.stderr.splitlines()[-1] == named
     assert set(metrics_in(tmp_path)["round"]) == {0, 1, 2}
     assert '"status": "failed: [Errno 27] File too large' in (tmp_path / "environment.json").read_text()
 

@@ -1,0 +1,73 @@
+"""Overrides that name another value, and the folders that overrides name."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from runs import launch
+
+SMALL = ["model=softmax", "num_nodes=2", "rounds=1"]
+LONG = [  # defaults, so that the runs are those of the few that differ
+    *SMALL,
+    *[
+        "min_replies=1",
+        "max_failed_rounds=3",
+        "node_test_fraction=0",
+        "validation_size=0",
+        "evaluate_every=1",
+    ],
+    *["client.optimizer.momentum=0.0", "client.optimizer.weight_decay=0.0", "client.optimizer.lr=0.05"],
+    *[
+        "client.schedule.gamma=1.0",
+        "client.batch_size=32",
+        "client.local_epochs=1",
+        "partitioner.alpha=0.3",
+    ],
+    *["partitioner.min_size=2", "timeout=3600", "threads=1", "resume=true"],
+]
+
+
+def told(folder: Path) -> str:
+    return str(json.loads((folder / "environment.json").read_text())["overrides"])
+
+
+@pytest.mark.parametrize("written", ["${..seed}", "${seed}"])
+def test_a_value_that_names_another_is_that_value(written: str, tmp_path: Path) -> None:
+    """Relative to where it stands, not to Hydra's list of overrides; other processes are told the value."""
+    assert launch(*SMALL, f"strategy.seed={written}", "seed=7", f"hydra.run.dir={tmp_path}") == 0
+    assert "strategy.seed=7 seed=7" in told(tmp_path)
+
+
+def test_a_text_that_names_another_stays_a_text(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Such as the text null, which is no null."""
+    named = ["client.optimizer.lr=${..local_steps_as_text}", "+client.local_steps_as_text='null'"]
+    assert launch(*SMALL, *named, f"hydra.run.dir={tmp_path}") == 2
+    assert "client.optimizer.lr=null is out of range: expected a number" in capfd.readouterr().err
+
+
+def test_so_in_each_job_of_a_sweep_and_in_the_names_of_their_folders(tmp_path: Path) -> None:
+    assert launch("-m", *SMALL, "strategy.seed=${..seed}", "seed=7,8", f"hydra.sweep.dir={tmp_path}") == 0
+    for seed in (7, 8):
+        folder = tmp_path / f"model=softmax,num_nodes=2,rounds=1,seed={seed},strategy.seed={seed}"
+        assert f"strategy.seed={seed}" in told(folder)
+
+
+def test_many_overrides_name_folders_by_what_is_swept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(",".join(LONG)) > 255
+    assert launch("-m", *LONG, "seed=0,1", f"hydra.sweep.dir={tmp_path}") == 0
+    names = sorted(path.parent.name for path in tmp_path.rglob("metrics.csv"))
+    assert [name.partition(",")[0] for name in names] == ["seed=0", "seed=1"]
+    capsys.readouterr()
+    assert launch("-m", *LONG, "seed=1", f"hydra.sweep.dir={tmp_path}") == 0  # nothing is swept now
+    assert f"finished already: {tmp_path / names[1]}" in capsys.readouterr().out
+    assert sorted(path.parent.name for path in tmp_path.rglob("metrics.csv")) == names
+
+
+def test_where_that_is_too_long_by_a_hash(tmp_path: Path) -> None:
+    swept = [re.sub("=(.+)", r"=choice(\1)", text) for text in LONG[len(SMALL) :]]
+    assert launch("-m", *SMALL, *swept, f"hydra.sweep.dir={tmp_path}") == 0
+    (name,) = (path.parent.name for path in tmp_path.rglob("metrics.csv"))
+    assert re.fullmatch("[0-9a-f]{16}", name)
