@@ -1,0 +1,73 @@
+"""Every model in every way, and those of a user that no way foresaw."""
+
+import pytest
+from ways import BOTH, RECORDED, WAYS, Way, compare, ours
+
+from baselines.experiment.config import CONF
+
+PICTURES = "dataset.shape=[1,28,28] dataset.load.size=15 num_nodes=2 client.batch_size=4"
+DEEP = "dataset.shape=[3,8,8] dataset.load.size=14 num_nodes=2 client.batch_size=4"
+MODELS = {  # each on pictures of its size, and whether nodes with it can be batched: not with dropout
+    "softmax": ("", True),
+    "mlp": ("model.hidden=8", True),
+    "mlp30": ("", True),
+    "lenet": (PICTURES, True),
+    "cnn4": (PICTURES, False),
+    "cnn6": (PICTURES, False),
+    "emnist_cnn": (PICTURES, False),
+    "we_cnn": (PICTURES, True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model(model: str, way: Way) -> None:
+    more, batches = MODELS[model]
+    compare(f"model={model} {more}", way, batches=batches)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [RECORDED, BOTH], ids=str)
+@pytest.mark.parametrize(("model", "batches"), [("resnet18", False), ("resnet18_gn", True)])
+def test_a_deep_model(model: str, batches: bool, way: Way) -> None:
+    compare(f"model={model} {DEEP}", way, batches=batches)
+
+
+def test_no_model_is_missing() -> None:
+    there = {path.stem for path in (CONF / "model").glob("*.yaml")}
+    assert {*MODELS, "resnet18", "resnet18_gn", "linear"} == there  # linear: test_agree_tasks.py
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize(
+    ("model", "batches"),
+    [
+        ("twins", True),
+        ("frozen", False),
+        ("dropping", False),
+        ("buffered", False),
+        ("counting", None),  # None: in either way, as long as the numbers are right
+        ("layer_drop", None),
+        ("own_forward", None),
+    ],
+)
+def test_a_users_model(model: str, batches: bool | None, way: Way) -> None:
+    compare(f"model={model} client.local_epochs=3", way, batches=batches)
+
+
+def test_recorded_means_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else eager steps would be held beside eager ones: a replay does not call the model."""
+    import users
+
+    calls = []
+    forward = users.Twins.forward
+    monkeypatch.setattr(users.Twins, "forward", lambda self, x: calls.append(1) or forward(self, x))
+    counts = []
+    for way in WAYS:
+        calls.clear()
+        ours("model=twins client.local_epochs=3", way)
+        counts.append(len(calls))
+    eager, recorded, batched, both = counts
+    assert eager == 2 * 3 * 9  # rounds, epochs, and the nodes' batches
+    assert recorded < eager / 2
+    assert both < batched < eager / 2

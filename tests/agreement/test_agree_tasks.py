@@ -1,0 +1,33 @@
+"""Every task, and data that are changed on their way: normalised, or augmented."""
+
+import pytest
+from ways import BATCHED, RECORDED, WAYS, Way, compare
+
+REGRESSION = (
+    "dataset=synthetic num_nodes=3 dataset.load.num_nodes=3 dataset.load.dimension=20 dataset.load.rows=5"
+)
+TASKS = {
+    "least squares": f"{REGRESSION} client.local_steps=4 client.optimizer.lr=0.2",
+    "least squares, in batches": f"{REGRESSION} client=sgd client.batch_size=2 dataset.load.dtype=float32",
+    "a user's own": "dataset=smoothed model=mlp client.max_grad_norm=1",
+}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task(task: str, way: Way) -> None:
+    compare(TASKS[task], way)
+
+
+@pytest.mark.parametrize("way", [RECORDED, BATCHED], ids=str)
+def test_real_digits_in_unequal_shares(way: Way) -> None:
+    compare("dataset=digits partitioner=dirichlet model=softmax client.batch_size=32", way)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("batch", ["8", "null"])
+def test_augmentation(batch: str, way: Way) -> None:
+    """Crop, flip and cutout; drawn one after another, they are not batched."""
+    compare(
+        f"dataset=augmented model=mlp client.local_epochs=2 client.batch_size={batch}", way, batches=False
+    )
