@@ -63,3 +63,13 @@ def test_gradient_variance_of_one_step_is_zero() -> None:
     observed([w])
     observed.finish([w], metrics)
     assert metrics == {"gradient-variance": 0.0}
+
+
+def test_gradient_variance_of_two_steps_is_divided_by_one() -> None:
+    """Of 1 and 4 it is 4.5, of 2 and 2 it is 0: 2.25 over the two coordinates."""
+    w, observed, metrics = nn.Parameter(torch.zeros(2)), GradientVariance(), dict[str, float]()
+    for gradient in ([1.0, 2.0], [4.0, 2.0]):
+        w.grad = torch.tensor(gradient)
+        observed([w])
+    observed.finish([w], metrics)
+    assert metrics == {"gradient-variance": 2.25}

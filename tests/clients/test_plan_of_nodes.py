@@ -1,0 +1,58 @@
+"""The plan of a round of several nodes takes what each node alone would take."""
+
+from functools import partial
+
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from clients import Classification, Examples, LocalTraining, Node
+from clients.app import Turn
+from clients.batched.plan import Plan, Step
+
+SIZES = (7, 5, 2)  # the most steps first
+
+
+def turns(training: LocalTraining) -> list[Turn]:
+    model = nn.Linear(2, 2)
+    inputs, targets = torch.zeros(20, 2), torch.zeros(20, dtype=torch.int64)
+    rows = torch.arange(19, 5, -1).split(SIZES)
+    found = []
+    for k, index in enumerate(rows):
+        data = Examples(inputs, targets, index)
+        content = RecordDict(
+            {"arrays": ArrayRecord(model.state_dict()), "config": ConfigRecord({"server-round": 1})}
+        )
+        context = Context(1, k, {"partition-id": k}, RecordDict(), {})
+        node = Node(model, training, Classification(), data, data, seed=3)
+        found.append(Turn(node, Message(content, k + 1, "train"), context))
+    return found
+
+
+def alone(turn: Turn) -> list[Tensor]:
+    """Return the rows of each of a node's steps, by its own training."""
+    training, data = turn.node.training, turn.node.train
+    if training.whole(len(data)):
+        return [data.index] * training.steps(len(data))
+    draws = torch.Generator().manual_seed(turn.seed)
+    return [data.index[positions] for positions in training.positions(len(data), draws)]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 5, 7, None])
+@pytest.mark.parametrize("length", [{"local_epochs": 2}, {"local_epochs": None, "local_steps": 4}], ids=str)
+def test_each_nodes_steps_are_its_own(batch_size: int | None, length: dict[str, int | None]) -> None:
+    training = LocalTraining(optimizer=partial(SGD, lr=0.1), batch_size=batch_size, **length)
+    chosen = turns(training)
+    expected = [alone(turn) for turn in chosen]
+    steps: list[Step] = list(Plan.of(training, chosen))
+    assert len(steps) == max(map(len, expected))
+    for number, step in enumerate(steps):
+        active = [rows for rows in expected if len(rows) > number]
+        assert len(step.rows) == len(active)
+        present = torch.ones_like(step.rows, dtype=torch.bool) if step.present is None else step.present
+        for found, counts, rows in zip(step.rows, present, active, strict=True):
+            assert found[counts].tolist() == rows[number].tolist()
+            assert found[~counts].tolist() == [0] * int((~counts).sum())
+        assert (step.present is None) == bool(present.all())

@@ -1,0 +1,67 @@
+"""Which array lies where."""
+
+import numpy as np
+import pytest
+import torch
+from federation import record
+
+from strategies.parts.layout import Layout
+
+
+def test_parameters_and_buffers_each_lie_one_after_another() -> None:
+    layout = Layout.of(
+        record(
+            {
+                "a": np.zeros((2, 3)),
+                "bn.running_var": np.zeros(4),
+                "b": np.zeros(()),
+                "steps": np.array(7),
+                "c": np.zeros(5, np.float32),
+            }
+        )
+    )
+    found = {layer.name: (layer.buffer, layer.columns.start, layer.columns.stop) for layer in layout.layers}
+    assert found == {
+        "a": (False, 0, 6),
+        "bn.running_var": (True, 0, 4),
+        "b": (False, 6, 7),
+        "steps": (True, 4, 5),
+        "c": (False, 7, 12),
+    }
+    assert (layout.num_parameters, layout.num_buffers) == (12, 5)
+    assert layout.dtype == torch.float64  # the widest
+
+
+def test_a_model_without_buffers_has_none() -> None:
+    layout = Layout.of(record({"w": np.zeros(3, np.float32)}))
+    assert layout.num_buffers == 0
+    assert layout.dtype == torch.float32
+
+
+@pytest.mark.parametrize("arrays", [{}, {"steps": np.array(3)}, {"bn.running_mean": np.zeros(2)}], ids=str)
+def test_a_model_without_a_parameter_is_refused(arrays: dict[str, np.ndarray]) -> None:
+    with pytest.raises(ValueError, match="no floating-point parameter"):
+        Layout.of(record(arrays))
+
+
+def test_what_does_not_fit_is_named() -> None:
+    layout = Layout.of(record({"w": np.zeros((2, 3)), "steps": np.array(1)}))
+    assert layout.mismatch(record({"steps": np.array(1), "w": np.ones((2, 3))})) is None
+    assert layout.mismatch(record({"w": np.ones((2, 3))}), parameters_only=True) is None
+    for arrays, said in (
+        ({"w": np.zeros((2, 3))}, "lacks 'steps'"),
+        ({"w": np.zeros((3, 2)), "steps": np.array(1)}, r"'w' has shape (3, 2), the model's (2, 3)"),
+        (
+            {"w": np.zeros((2, 3)), "steps": np.array(1), "x": np.zeros(1)},
+            "has 'x', which the model has not",
+        ),
+    ):
+        assert said in str(layout.mismatch(record(arrays)))
+
+
+def test_whole_numbers_are_rounded() -> None:
+    layout = Layout.of(record({"w": np.zeros(1, np.float32), "steps": np.array(0)}))
+    made = layout.record(torch.tensor([0.5]), torch.tensor([2.75], dtype=torch.float64))
+    assert made["steps"].numpy() == 3
+    assert made["w"].numpy().tolist() == [0.5]
+    assert list(layout.record(torch.tensor([0.5]), None)) == ["w"]
