@@ -61,7 +61,7 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
         this = experiment.load(overrides)
         strategy, arrays = this.strategy(), this.initial_arrays()
         together = together_of(overrides) if way.batched else None
-        grid = InlineGrid(client_app_of(overrides), this.cfg.num_nodes, together)
+        grid = InlineGrid(client_app_of(overrides), this.settings.num_nodes, together)
         start, done = _tensors(arrays), []
         for t in range(1, rounds + 1):
             replies = grid.send_and_receive(strategy.configure_train(t, arrays, this.train_config(), grid))
@@ -82,9 +82,9 @@ def plainly(overrides: str, kind: type[Plain] = Plain, rounds: int = 2) -> list[
         wanted = this.cfg
         if wanted.autocast or wanted.channels_last:  # the loop itself sees to that
             this = experiment.load(full(f"{overrides} autocast=null channels_last=false"))
-        torch.set_num_threads(this.cfg.threads)
+        torch.set_num_threads(this.settings.threads)
         device, task, data = this.device, this.dataset.task, []
-        for k in range(this.cfg.num_nodes):
+        for k in range(this.settings.num_nodes):
             rows = this.node(k).train
             inputs = rows.inputs[rows.index]
             inputs = rows.transform(inputs) if rows.transform else inputs
@@ -102,7 +102,7 @@ def plainly(overrides: str, kind: type[Plain] = Plain, rounds: int = 2) -> list[
             data,
             this.training.optimizer,
             OmegaConf.to_container(this.cfg.client, resolve=True),  # type: ignore[arg-type]
-            seed=this.cfg.seed,
+            seed=this.settings.seed,
             autocast=torch.bfloat16 if wanted.autocast else None,
             **losses,  # type: ignore[arg-type]
         )

@@ -1,8 +1,10 @@
 """Runs of an experiment in this process, for tests."""
 
 import json
+import multiprocessing
 import sys
 from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +19,16 @@ from baselines.experiment.preflight import check
 from baselines.grids.inline import InlineGrid
 
 App = Callable[[Message, Context], Message]
+FORKED = multiprocessing.get_context("forkserver")
+LIBRARIES = [
+    "flwr.serverapp",
+    "flwr_datasets.partitioner",
+    "hydra",
+    "matplotlib.pyplot",
+    "pandas",
+    "pytest",
+]
+FORKED.set_forkserver_preload([*LIBRARIES, "sklearn.datasets", "sklearn.model_selection", "torch"])
 METRICS = ["round", "split", "model", "metric", "value", "seed"]  # the columns of what compare reads
 
 
@@ -36,6 +48,18 @@ def launch(*arguments: str) -> int:
         return run.main()
     finally:
         sys.argv = before
+
+
+def process_of(log: Path, *arguments: str) -> ForkServerProcess:
+    """Start ``python -m baselines.run`` in a process of its own, forked from one with the libraries."""
+    process = FORKED.Process(target=_launch, args=(log, arguments))
+    process.start()
+    return process
+
+
+def _launch(log: Path, arguments: tuple[str, ...]) -> None:
+    sys.stdout = sys.stderr = open(log, "a", buffering=1)  # noqa: SIM115 - until the process ends
+    raise SystemExit(launch(*arguments))
 
 
 def metrics_in(folder: Path) -> pd.DataFrame:

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from baselines.experiment import experiment
-from baselines.experiment.preflight import check
 from baselines.runtimes import Inline
 
 PARTS = {
@@ -28,7 +27,6 @@ CONVOLUTIONAL = {
 
 def run(folder: Path, **overrides: object) -> pd.DataFrame:
     text = shlex.join(f"{key}={value}" for key, value in overrides.items())
-    check(experiment.load(text))
     Inline().run(text, experiment.load(text).settings.num_nodes, folder)
     return pd.read_csv(folder / "metrics.csv")
 

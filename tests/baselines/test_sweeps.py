@@ -8,13 +8,14 @@ import pandas as pd
 import pytest
 import yaml
 from checkout import ROOT
-from runs import METRICS
+from runs import METRICS, launch
 
 from baselines import compare
 from baselines.engine.objective import objective
 from baselines.errors import UserError
 
 CHOICES = ["seed=0,1", "nodes_per_round=2,9", "num_nodes=3", "rounds=2", "model=softmax", "resume=true"]
+NAMES = {f"model=softmax,nodes_per_round=2,num_nodes=3,rounds=2,seed={seed}" for seed in (0, 1)}
 
 
 def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -22,31 +23,42 @@ def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+def test_a_sweep_goes_on_after_a_failure_and_skips_what_is_finished(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["-m", f"hydra.sweep.dir={tmp_path}", *CHOICES]
+    assert launch(*arguments) == 2  # a user's mistake among others
+    assert capfd.readouterr().err.count("error: nodes_per_round=9 is out of range") == 2
+    finished = finished_in(tmp_path)
+    assert {folder.name for folder in finished} == NAMES
+    assert launch(*arguments) == 2
+    assert capfd.readouterr().out.count("finished already: ") == 2
+    assert finished_in(tmp_path) == finished
+
+
+def finished_in(folder: Path) -> dict[Path, int]:
+    return {path.parent: path.stat().st_mtime_ns for path in runs(folder)}
+
+
 def launchers() -> list[object]:
     slow = pytest.mark.slow
     return [
-        pytest.param([], id="one after another", marks=slow),
         pytest.param(["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"], id="joblib", marks=slow),
         pytest.param(["hydra/launcher=submitit_local"], id="submitit", marks=slow),
     ]
 
 
 @pytest.mark.parametrize("launcher", launchers())
-def test_a_sweep_goes_on_after_a_failure_and_skips_what_is_finished(
-    launcher: list[str], tmp_path: Path
-) -> None:
-    if launcher:
-        name = launcher[0].partition("=")[2].removesuffix("_local")
-        pytest.importorskip(f"hydra_plugins.hydra_{name}_launcher")
+def test_so_does_one_whose_jobs_are_processes(launcher: list[str], tmp_path: Path) -> None:
+    name = launcher[0].partition("=")[2].removesuffix("_local")
+    pytest.importorskip(f"hydra_plugins.hydra_{name}_launcher")
     done = sweep(tmp_path, *launcher, *CHOICES)
-    assert done.returncode == 2  # a user's mistake among others
-    finished = {path.parent: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.csv")}
-    assert {folder.name for folder in finished} == {
-        f"model=softmax,nodes_per_round=2,num_nodes=3,rounds=2,seed={seed}" for seed in (0, 1)
-    }
+    assert done.returncode == 2
+    finished = finished_in(tmp_path)
+    assert {folder.name for folder in finished} == NAMES
     again = sweep(tmp_path, *launcher, *CHOICES)
     assert again.returncode == 2
-    assert {path.parent: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.csv")} == finished
+    assert finished_in(tmp_path) == finished
     if "submitit" not in "".join(launcher):  # whose jobs print into files of their own
         assert done.stderr.count("error: nodes_per_round=9 is out of range") == 2
         assert again.stdout.count("finished already: ") == 2

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
-from clients import LocalTraining
+from clients import Classification, LocalTraining, RoundStart
 from clients.control_variate import ControlVariate, gradient_weight
 
 START, END = (2.0, 3.0), (1.0, 3.6)
@@ -21,12 +21,43 @@ def record(*values: float) -> ArrayRecord:
     return ArrayRecord({"w": torch.tensor(values, dtype=torch.float64)})
 
 
+def begun(
+    named: dict[str, nn.Parameter],
+    sent: ArrayRecord,
+    state: RecordDict,
+    rounds: tuple[int, int | None],
+    renewal: Any,
+) -> ControlVariate:
+    """Begin a round; ``renewal`` is how many steps it has, or the gradient that c_k becomes."""
+    server_round, counted = rounds
+    config: dict[str, Any] = {"server-round": server_round, "control-option": 2}
+    if counted is not None:
+        config |= {"control-lost": [0], "control-counted": [counted]}
+    content = RecordDict({"config": ConfigRecord(config), "control": sent})
+    steps = renewal if isinstance(renewal, int) else 1
+    start = RoundStart(
+        model=nn.ParameterDict(named),
+        examples=None,  # type: ignore[arg-type]
+        task=Classification(),
+        optimizer=partial(SGD, lr=0.25),
+        steps=steps,
+        batch_size=None,
+        content=content,
+        state=state,
+        partition_id=0,
+    )
+    correction = ControlVariate(start)
+    if not isinstance(renewal, int):
+        correction.renewal = renewal
+    return correction
+
+
 def trained(
     state: RecordDict, renewal: Any, server_round: int = 1, counted: int | None = None
 ) -> np.ndarray:
     """Play one round from START to END at the rate 0.25; return the change of c_k that is sent."""
     w = nn.Parameter(torch.tensor(START, dtype=torch.float64))
-    correction = ControlVariate({"w": w}, record(*SERVER), state, (server_round, counted), renewal)
+    correction = begun({"w": w}, record(*SERVER), state, (server_round, counted), renewal)
     with torch.no_grad():
         w.copy_(torch.tensor(END))
     return correction.finish([w], {"learning-rate": 0.25})["control"]["w"].numpy()
@@ -62,7 +93,7 @@ def test_the_gradient_is_shifted_by_c_less_c_k() -> None:
     both = ArrayRecord({"w": record(*SERVER)["w"], "still": record(3, 3)["w"]})
     named = {"w": w, "still": still}
     state["control"] = ArrayRecord({"w": record(0.5, 4)["w"], "still": record(0, 0)["w"]})
-    correction = ControlVariate(named, both, state, (2, None), 1)
+    correction = begun(named, both, state, (2, None), 1)
     w.grad = torch.tensor([10.0, 20.0]).double()
     correction([w, still])
     assert w.grad.tolist() == [10 + 1 - 0.5, 20 - 2 - 4]
@@ -90,7 +121,7 @@ def test_a_change_that_the_server_has_not_counted_is_taken_back(
 def test_what_is_not_trained_is_sent_as_zeros() -> None:
     w = nn.Parameter(torch.zeros(2))
     sent = ArrayRecord({"frozen": torch.full((3,), 9.0), "w": torch.zeros(2)})
-    correction = ControlVariate({"w": w}, sent, RecordDict(), (1, None), 1)
+    correction = begun({"w": w}, sent, RecordDict(), (1, None), 1)
     changes = correction.finish([w], {"learning-rate": 1.0})["control"]
     assert changes["frozen"].numpy().tolist() == [0, 0, 0]
 
@@ -112,9 +143,11 @@ def training(optimizer: type[Optimizer] = SGD, **settings: Any) -> LocalTraining
 )
 def test_the_gradients_weight_by_hand(settings: dict[str, Any], moved: tuple[float, ...]) -> None:
     for steps in (1, 2, 3):
-        assert gradient_weight(training(**settings), steps) == pytest.approx(sum(moved[:steps]), rel=1e-15)
+        assert gradient_weight(training(**settings).optimizer, steps) == pytest.approx(
+            sum(moved[:steps]), rel=1e-15
+        )
 
 
 def test_only_sgds_steps_are_sums_of_gradients() -> None:
     with pytest.raises(ValueError, match="is Adam: set"):
-        gradient_weight(training(Adam), 3)
+        gradient_weight(training(Adam).optimizer, 3)

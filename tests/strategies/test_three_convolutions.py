@@ -1,4 +1,4 @@
-"""Each of several convolutions has weights of its own, in their order; what follows takes the last one's."""
+"""Each of several convolutions has its own weights, in their order; what follows takes the last one's."""
 
 import numpy as np
 import torch

@@ -2,15 +2,11 @@
 
 import json
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from runs import lines_in
+from runs import lines_in, process_of
 
 
 @pytest.mark.slow
@@ -20,33 +16,39 @@ def test_killed_ten_times(tmp_path: Path) -> None:
         "strategy=scaffold",
         "num_nodes=4",
         "nodes_per_round=3",
-        "rounds=300",
-        "checkpoint_every=7",
+        "rounds=150",
+        "checkpoint_every=4",
     ]
     overrides += ["model=softmax", "client.batch_size=64", "threads=1"]
-    command = [sys.executable, "-m", "baselines.run", *overrides]
-    subprocess.run([*command, f"hydra.run.dir={tmp_path}/whole"], cwd=ROOT, check=True, capture_output=True)
+    finish(tmp_path / "log", *overrides, f"hydra.run.dir={tmp_path}/whole")
     draw = random.Random(7)
-    command += ["resume=true", f"hydra.run.dir={tmp_path}/parts"]
+    arguments = [*overrides, "resume=true", f"hydra.run.dir={tmp_path}/parts"]
     for _ in range(10):
-        kill(command, tmp_path / "parts" / "metrics.csv", draw.randint(1, 40), draw.uniform(0, 0.05))
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+        kill(tmp_path, arguments, draw.randint(1, 20), draw.uniform(0, 0.05))
+    finish(tmp_path / "log", *arguments)
     assert lines_in(tmp_path / "parts") == lines_in(tmp_path / "whole")
     rounds = [line.split(",")[0] for line in lines_in(tmp_path / "parts") if ",train,global,loss," in line]
-    assert rounds == [str(server_round) for server_round in range(1, 301)]
+    assert rounds == [str(server_round) for server_round in range(1, 151)]
     environment = json.loads((tmp_path / "parts" / "environment.json").read_text())
     assert len(environment["resumed"]) >= 5  # most of them after a checkpoint
 
 
-def kill(command: list[str], metrics: Path, rounds: int, seconds: float) -> None:
+def finish(log: Path, *arguments: str) -> None:
+    process = process_of(log, *arguments)
+    process.join()
+    assert process.exitcode == 0, log.read_text()
+
+
+def kill(folder: Path, arguments: list[str], rounds: int, seconds: float) -> None:
     """Start a process, and kill it so many seconds after it has gone so many rounds on."""
+    metrics = folder / "parts" / "metrics.csv"
     before = last_round(metrics)
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and last_round(metrics) < before + rounds:
+    process = process_of(folder / "log", *arguments)
+    while process.is_alive() and last_round(metrics) < before + rounds:
         time.sleep(0.005)
     time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
 
 
 def last_round(metrics: Path) -> int:

@@ -18,15 +18,17 @@ table1:
     - { text: FedExP beats FedAvg, column: method, better: fedexp, worse: fedavg }
   keys:
     rate:
-      0.1: client.optimizer.lr=0.1 num_nodes=4 rounds=4
-      0.2: client.optimizer.lr=0.2 num_nodes=4 rounds=4
+      0.1: client.optimizer.lr=0.1 num_nodes=4 partitioner=iid rounds=4
+      0.2: client.optimizer.lr=0.2 num_nodes=4 partitioner=iid rounds=4
     method: { fedavg: strategy=fedavg, fedexp: strategy=fedexp }
 figure1:
   experiment: fedexp/common
   metric: loss
   reduction: last
   keys:
-    method: { fedavg: num_nodes=4 rounds=100, bad: num_nodes=4 rounds=100 client.optimizer.lr=-1 }
+    method:
+      fedavg: num_nodes=4 partitioner=iid rounds=100
+      bad: num_nodes=4 partitioner=iid rounds=100 client.optimizer.lr=-1
 """
 PRINTED = """\
 rate,method,paper_mean,paper_std
