@@ -21,7 +21,7 @@ from tolerance import ROUNDING, TO_THE_BIT, Taken, Tolerance, hold, moved
 
 from baselines.apps import client_app_of, together_of
 from baselines.experiment import experiment
-from baselines.runtimes import InlineGrid
+from baselines.grids.inline import InlineGrid
 from clients import LeastSquares
 from clients import gradient as gradient_module
 

@@ -1,6 +1,7 @@
 """Runs with a damaged file, taken up again or compared: right results, or one line that names the file."""
 
 import atexit
+import contextlib
 import json
 import shutil
 import tempfile
@@ -98,7 +99,8 @@ def original(state: str, seed: int = 0) -> Path:
         train(self, server_round)
 
     count = 2 if state == "shorter" else 4
-    with mock.patch.object(rounds.Rounds, "train", train_until_killed):
+    killed = mock.patch.object(rounds.Rounds, "train", train_until_killed)
+    with killed, contextlib.suppress(KeyboardInterrupt):
         launched(_arguments(folder, count, seed))
     return folder
 
