@@ -73,7 +73,7 @@ class Experiment(Described):
 
     def model(self) -> nn.Module:
         """Return a fresh model: the same initial parameters for the same seed."""
-        return model_of(self.cfg, self.dataset)
+        return model_of(self.cfg, lambda: self.dataset)
 
     @property
     def device(self) -> torch.device:
@@ -94,7 +94,7 @@ class Experiment(Described):
         strategy = strategy_of(self.cfg)
         strategy.fail_within(self.settings.rounds)  # a run without any step has failed, if short
         if strategy.needs_validation:
-            if not len(self.holdings.validation_rows):
+            if not self.settings.validation_size:
                 raise UserError(NO_VALIDATION)
             strategy.validate_with(self.right_on)
         return strategy
