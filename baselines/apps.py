@@ -38,19 +38,19 @@ def main(grid: Grid, context: Context) -> None:
     this = experiment.load(str(context.run_config["overrides"]))
     check(this)
     torch.set_num_threads(this.settings.threads)
-    with precision.deterministic(this.deterministic):
-        _run(this, grid, context)
-
-
-def _run(this: Experiment, grid: Grid, context: Context) -> None:
     output = context.run_config.get("output") or f"outputs/{context.run_id}"
-    grid = grid if isinstance(grid, SuiteGrid) else PollingGrid(grid)
-    folder = RunFolder(Path(str(output)), this)
+    with precision.deterministic(this.deterministic):
+        play(this, grid if isinstance(grid, SuiteGrid) else PollingGrid(grid), Path(str(output)))
+
+
+def play(this: Experiment, grid: SuiteGrid, output: Path) -> None:
+    """Run all rounds on ``grid``, and draw what was measured, however they end."""
+    folder = RunFolder(output, this)
     try:
         run_rounds(this, grid, folder)
     finally:
         if folder.begun:
-            _draw(folder.path)
+            _draw(output)
 
 
 def _draw(folder: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from runs import App, curve, metrics_in, played
 
-from baselines.runtimes import inline
+from baselines.grids import inline
 from strategies import TooManyFailedRounds
 
 SETTING = "num_nodes=4 rounds=2 model=softmax partitioner=iid"
@@ -118,15 +118,15 @@ FAILURES = {
     "num-examples zero": (with_examples(0), "trained on no examples"),
     "num-examples negative": (
         with_examples(-5),
-        "sent num-examples=-5, expected a number, 0 or above",
+        "sent num-examples=-5, expected a number from 0 to 9.01e+15",
     ),
     "num-examples NaN": (
         with_examples(float("nan")),
-        "sent num-examples=nan, expected a number, 0 or above",
+        "sent num-examples=nan, expected a number from 0 to 9.01e+15",
     ),
     "num-examples infinite": (
         with_examples(float("inf")),
-        "sent num-examples=inf, expected a number, 0 or above",
+        "sent num-examples=inf, expected a number from 0 to 9.01e+15",
     ),
     "num-examples a list": (with_examples([1, 2]), "sent no 'num-examples'"),
     "num-examples a string": (examples_as_text, "sent no 'num-examples'"),

@@ -71,7 +71,7 @@ ONE_LINE = {
     "objective=tset/accuracy": "objective=tset/accuracy is unknown: expected split/metric",
     "objective=test": "objective=test is unknown: expected split/metric",
     "timeout=-1": "timeout=-1 is out of range: expected seconds, above 0",
-    "device=abacus": "device=abacus is not to be had here: expected cpu, cuda or auto",
+    "device=abacus": "device=abacus is not available on this machine: expected cpu, cuda or auto",
     "autocast=float16": "autocast=float16 is unknown: expected bfloat16, or null",
     "channels_last=maybe": "channels_last=maybe is unknown: expected true or false",
     "partitioner=by_writer": "partitioner=by_writer needs a data set whose examples have writers",
