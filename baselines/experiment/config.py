@@ -39,6 +39,19 @@ SHARED = ("base", "common")  # what options are made of, and no options themselv
 EXTRAS = ", or install Hydra's plugins: pip install 'florilegium[joblib,submitit,optuna]'"
 
 
+_taken: dict[str, DictConfig] = {}  # configurations that another process has composed
+
+
+def take(overrides: str, text: str) -> None:
+    """Let an override string stand for a configuration that another process has composed."""
+    _taken[overrides] = OmegaConf.create(text)
+
+
+def text(overrides: str) -> str:
+    """Return a configuration for :func:`take`; what it reads from the environment is read there."""
+    return OmegaConf.to_yaml(load(overrides), resolve=False)
+
+
 @cache
 def load(overrides: str) -> DictConfig:
     """Compose the configuration of a shell-quoted override string.
@@ -47,6 +60,8 @@ def load(overrides: str) -> DictConfig:
     ------
     UserError : for an unknown, deleted or empty group, an unknown option or key, a value out of range
     """
+    if overrides in _taken:
+        return _taken[overrides]
     hydra = GlobalHydra.instance()
     outer = hydra.hydra  # set inside @hydra.main
     hydra.clear()

@@ -1,44 +1,168 @@
-"""The grid of Flower's simulation on Ray: a round's model goes to each worker once."""
+"""The grid of the Ray runtime: messages go to whichever worker is free, wherever it runs."""
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
-from threading import Event
+from logging import getLogger
 from typing import Any
 
-from flwr.app import ArrayRecord, Message
-from flwr.serverapp import Grid
+import ray
+from flwr.app import ArrayRecord, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+from ray.exceptions import RayError, RayTaskError
 
-from .polling import PollingGrid
+from strategies.shared.flower_private import failed, stamp
+
+from .population import Population, answer, delivered
+from .workers import Worker, Workers
+
+logger = getLogger("flwr.grids")
+LOOK = 2.0  # seconds between two looks at which machines there are
 
 
-class RayGrid(PollingGrid):
-    """The simulation's grid, on which a round's model goes to each worker once, not with every message.
+class RayGrid(Population):
+    """A grid of ``num_nodes`` nodes whose messages are answered by Ray workers.
+
+    A node's context goes with its message and comes back with the reply. A message whose worker died
+    goes to another one, with the same context, and so gives the same answer to the bit.
 
     Parameters
     ----------
-    grid : the simulation's
-    interrupted : once it is set, nobody waits for replies any more: the ServerApp ends
+    app : answers, in this process, what the nodes' configuration alone decides: which partition they hold
+    num_nodes : the population
+    workers : who answer the rest
+    retries : how often a message whose worker died is sent again before its node is given up for the round
     """
 
-    def __init__(self, grid: Grid, interrupted: Event) -> None:
-        super().__init__(grid)
-        self._interrupted = interrupted
+    def __init__(self, app: ClientApp, num_nodes: int, workers: Workers, retries: int = 2) -> None:
+        super().__init__(num_nodes)
+        self.app, self.workers, self.retries = app, workers, retries
+        self.lost = 0  # messages whose workers died at every try
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that are there."""
-        if self._interrupted.is_set():
-            raise SystemExit("interrupted")
-        return super().pull_messages(message_ids)
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Return the replies that came within ``timeout`` s, in no particular order.
 
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send the messages; return their ids."""
+        A worker that is still busy then is replaced: it may never end.
+        """
         messages = list(messages)
-        stored: dict[int, Stored] = {}
-        for content in (message.content for message in messages):
-            for name, record in list(content.array_records.items()):
-                if not isinstance(record, Stored):  # messages of a round have their content in common
-                    content[name] = stored.setdefault(id(record), Stored(record))
-        return super().push_messages(messages)
+        if messages and messages[0].metadata.message_type == MessageType.QUERY:
+            return [self._answer_here(message) for message in messages]
+        work = Work(deque(Task(message) for message in _stored(messages)), {}, [])
+        self.workers.grow(len(messages))
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        try:
+            while work.waiting or work.sent:
+                self._deal(work)
+                self._collect(work, deadline)
+                if time.monotonic() >= deadline:
+                    break
+        finally:  # too late, or interrupted
+            for worker in {id(task.worker): task.worker for task in work.sent.values()}.values():
+                assert worker is not None
+                self.workers.end(worker)
+        return work.replies
+
+    def _answer_here(self, message: Message) -> Message:
+        context = self.context(message.metadata.dst_node_id)
+        return delivered(answer(self.app, delivered(message), context))
+
+    def _deal(self, work: "Work") -> None:
+        """Send what waits to the workers that are free."""
+        while work.waiting and (worker := self.workers.free()):
+            task = work.waiting.popleft()
+            context = self.context(task.message.metadata.dst_node_id)
+            reference = worker.actor.answer.remote(task.message, context)
+            task.worker, task.since = worker, time.monotonic()
+            worker.sent.append(reference)
+            work.sent[reference] = task
+
+    def _collect(self, work: "Work", deadline: float) -> None:
+        """Wait until something has come, and take all that has."""
+        awaited = [*work.sent, *self.workers.starting]
+        patience = max(0.0, min(LOOK, deadline - time.monotonic()))
+        come, _ = ray.wait(awaited, timeout=patience) if awaited else ([], [])
+        if not come:
+            self.workers.grow(len(work.waiting) + len(work.sent))
+        for reference in come:
+            if reference in self.workers.starting:
+                self.workers.admit(reference)
+            else:
+                self._take(reference, work)
+
+    def _take(self, reference: Any, work: "Work") -> None:
+        if (task := work.sent.pop(reference, None)) is None:
+            return  # its worker has died, and it waits again
+        worker = task.worker
+        assert worker is not None
+        try:
+            reply, state = ray.get(reference)
+        except RayTaskError as error:  # the answer could not travel, say
+            reply, state = failed(task.message, str(error.cause)), None
+        except RayError as error:
+            self._mourn(worker, reference, task, work, type(error).__name__)
+            return
+        worker.sent.remove(reference)
+        worker.seconds = time.monotonic() - task.since
+        if worker.sent:
+            work.sent[worker.sent[0]].since = time.monotonic()  # it begins only now
+        if state is not None:
+            self.context(task.message.metadata.dst_node_id).state = state
+        stamp(reply)
+        work.replies.append(reply)
+
+    def _mourn(self, worker: Worker, reference: Any, task: "Task", work: "Work", reason: str) -> None:
+        """Have the messages of a worker that died answered by others; count the one that it died of."""
+        running = worker.sent[0]
+        tasks = {reference: task} | {r: work.sent.pop(r) for r in worker.sent if r != reference}
+        self.workers.drop(worker)
+        for one in reversed(worker.sent):
+            task = tasks[one]
+            task.deaths += one == running
+            if task.deaths <= self.retries:
+                work.waiting.appendleft(task)
+                continue
+            self.lost += 1
+            said = f"its worker died {task.deaths} times ({reason})"
+            work.replies.append(delivered(failed(task.message, said)))
+        logger.warning("a worker on %s died (%s)", self.workers.name(worker.machine), reason)
+        self.workers.grow(len(work.waiting) + len(work.sent))
+
+
+@dataclass(eq=False)
+class Task:
+    """A message, and how it has fared."""
+
+    message: Message
+    deaths: int = 0  # of workers that were at it
+    worker: Worker | None = None
+    since: float = 0.0
+
+
+@dataclass
+class Work:
+    """A round's messages: those that wait, those that are with workers, and the replies."""
+
+    waiting: deque[Task]
+    sent: dict[Any, Task]
+    replies: list[Message]
+
+
+def _stored(messages: list[Message]) -> list[Message]:
+    """Return the messages as they travel: what they have in common is in Ray's object store, once."""
+    stored: dict[int, Stored] = {}
+    travelling = []
+    for message in messages:
+        content = RecordDict(dict(message.content))
+        for name, record in list(content.array_records.items()):
+            content[name] = stored.setdefault(id(record), Stored(record))
+        copy = Message(content=content, metadata=message.metadata)  # type: ignore[call-overload]
+        stamp(copy)
+        travelling.append(copy)
+    return travelling
 
 
 class Stored(ArrayRecord):
@@ -55,8 +179,6 @@ class Stored(ArrayRecord):
 
     def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
         """Return how a worker gets the record."""
-        import ray
-
         if self._reference is None:
             self._reference = ray.put(ArrayRecord(dict(self)))
         return _fetched, (self._reference,)
@@ -68,7 +190,5 @@ def _fetched(reference: Any) -> ArrayRecord:
 
 @lru_cache(maxsize=2)  # a round's model, and SCAFFOLD's control variate
 def _received(reference: Any) -> ArrayRecord:
-    import ray
-
     record: ArrayRecord = ray.get(reference)
     return record

@@ -1,20 +1,14 @@
-"""ray: Flower's simulation engine. Nodes share the processors and GPUs of one machine or a Ray cluster."""
+"""ray: nodes share the processors and GPUs of one machine or of a Ray cluster."""
 
-import logging
-import os
-import warnings
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any, ClassVar
 
-from flwr.app import Context
-from flwr.serverapp import Grid, ServerApp
-
-from baselines.grids.ray import RayGrid
 from strategies.shared.checks import require
-from strategies.shared.flower_private import simulate
+from strategies.shared.flower_private import server_context
+
+CODE = ("staged", "installed")
 
 
 @dataclass(frozen=True)
@@ -25,50 +19,59 @@ class Ray:
     ----------
     client_cpus, client_gpus : what each worker reserves (fractions allowed), and so how many run
     cpus : processors that Ray may use on this machine; None for all
-    address : of an existing Ray cluster to join, e.g. ``auto``; None starts one on this machine
+    address : of an existing Ray cluster to join, ``host:port`` or ``auto``; None starts one here
+    retries : how often a message whose worker died is sent to another one
+    code : ``staged`` takes this project's code to a cluster's machines; ``installed`` uses theirs
+    modules : more folders of Python files that a cluster's machines are to have
     """
 
     client_cpus: float = 1.0
     client_gpus: float = 0.0
     cpus: int | None = None
     address: str | None = None
-    gives_node_states: ClassVar[bool] = False
+    retries: int = 2
+    code: str = "staged"
+    modules: list[str] = field(default_factory=list)
+    gives_node_states: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse resources out of range."""
         require(self.client_cpus > 0, "runtime.client_cpus", self.client_cpus, "above 0")
         require(self.client_gpus >= 0, "runtime.client_gpus", self.client_gpus, "0 or above")
+        require(self.cpus is None or self.cpus > 0, "runtime.cpus", self.cpus, "above 0, or null for all")
+        require(self.retries >= 0, "runtime.retries", self.retries, "0 or above")
+        require(self.code in CODE, "runtime.code", self.code, " or ".join(CODE))
+        if self.address and self.cpus:
+            raise ValueError(
+                f"runtime.cpus={self.cpus} with runtime.address={self.address}: a cluster that is joined has the "
+                "processors that it was started with; leave runtime.cpus out"
+            )
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
         """Run one experiment and write its results into ``folder``."""
+        from .cluster import joined  # imports Ray, which only this runtime needs
+
+        with joined(self.address, self.cpus, self.code, self.modules):
+            self._run(overrides, num_nodes, folder)
+
+    def _run(self, overrides: str, num_nodes: int, folder: Path) -> None:
+        import ray
+
         from baselines.apps import client_app_of, server_app
+        from baselines.experiment import config, experiment
+        from baselines.grids.ray import RayGrid
+        from baselines.grids.workers import Workers
 
-        whole, interrupted = ServerApp(), Event()
+        from .worker import Worker, versions
 
-        @whole.main()
-        def main(grid: Grid, context: Context) -> None:
-            server_app(RayGrid(grid, interrupted), context)
+        arguments = (overrides, config.text(overrides), versions())
+        actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(Worker)
+        workers = Workers(partial(_start, actor, arguments), self.client_cpus, self.client_gpus)
+        workers.grow(experiment.load(overrides).settings.asked)  # they start while the server prepares
+        grid = RayGrid(client_app_of(overrides), num_nodes, workers, self.retries)
+        server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))
 
-        logging.getLogger("flwr").setLevel(logging.WARNING)
-        logging.getLogger("ray._private.worker").setLevel(logging.ERROR)  # it warns that signals are ours
-        warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
-        init: dict[str, Any] = {"address": self.address} if self.address else {}
-        if self.cpus:
-            init["num_cpus"] = self.cpus
-        resources = {"num_cpus": self.client_cpus, "num_gpus": self.client_gpus}
-        resources["max_restarts"] = -1  # Flower gives a dead worker messages on; it answers none of them
-        os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")  # which aborts at SIGTERM
-        with ThreadPoolExecutor(1) as engine:  # signals reach this thread, and never the engine's locks
-            simulation = engine.submit(
-                simulate,
-                whole,
-                client_app_of(overrides),
-                num_nodes,
-                {"init_args": init, "client_resources": resources},
-                {"overrides": overrides, "output": str(folder)},
-            )
-            try:
-                simulation.result()
-            except KeyboardInterrupt:
-                interrupted.set()
-                raise
+
+def _start(actor: Any, arguments: tuple[Any, ...], **options: Any) -> Any:
+    return actor.options(**options).remote(*arguments)
+

@@ -1,0 +1,154 @@
+"""Workers: the Ray actors that answer messages, as many as machines have room for and work is there."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from logging import getLogger
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from baselines.errors import RunFailed, UserError
+
+logger = getLogger("flwr.grids")
+MOST_FAILED_STARTS = 3  # in a row, with no worker at work
+SHORT = 0.1  # seconds: workers whose answers take less have the next message at hand already
+
+
+@dataclass(eq=False)
+class Worker:
+    """One actor.
+
+    Parameters
+    ----------
+    actor : its handle
+    machine : Ray's id of the machine that it runs on
+    """
+
+    actor: Any
+    machine: str
+    sent: list[Any] = field(default_factory=list)  # references to its answers, the oldest first
+    seconds: float = math.inf  # that its last answer took
+
+    @property
+    def free(self) -> bool:
+        """Whether it should be sent a message."""
+        return len(self.sent) < (2 if self.seconds < SHORT else 1)
+
+
+class Workers:
+    """The workers of one run.
+
+    Parameters
+    ----------
+    start : starts an actor, given its options
+    cpus, gpus : what each reserves
+    """
+
+    def __init__(self, start: Callable[..., Any], cpus: float, gpus: float) -> None:
+        self._start = start
+        self.needs = {"CPU": cpus, "GPU": gpus}
+        self.ready: list[Worker] = []
+        self.starting: dict[Any, Worker] = {}  # by the reference to what it lacks
+        self._unfit: set[str] = set()  # machines that cannot take part
+        self._failed_starts = 0
+        self._worked = False
+
+    def grow(self, wanted: int) -> None:
+        """Start workers until there are ``wanted``, or no machine has room for another."""
+        room = self._room()
+        if not room:
+            raise UserError(self._no_room())
+        for worker in [*self.ready, *self.starting.values()]:
+            if worker.machine in room:
+                room[worker.machine] -= 1
+        for _ in range(wanted - len(self.ready) - len(self.starting)):
+            machine = max(room, key=room.__getitem__)
+            if room[machine] <= 0:
+                return
+            room[machine] -= 1
+            affinity = NodeAffinitySchedulingStrategy(machine, soft=False)
+            actor = self._start(
+                num_cpus=self.needs["CPU"], num_gpus=self.needs["GPU"], scheduling_strategy=affinity
+            )
+            self.starting[actor.unfit.remote()] = Worker(actor, machine)
+
+    def admit(self, reference: Any) -> None:
+        """Take a worker whose machine is fit.
+
+        Raises
+        ------
+        UserError : at the run's start, for a machine that is not
+        RunFailed : when none starts
+        """
+        worker = self.starting.pop(reference)
+        try:
+            lacking = ray.get(reference)
+        except RayError as error:
+            self._failed_starts += 1
+            if self._failed_starts >= MOST_FAILED_STARTS and not self.ready:
+                raise RunFailed(f"no worker starts on Ray: {_first_line(error)}") from error
+            return
+        if lacking is None:
+            self._failed_starts = 0
+            self.ready.append(worker)
+            return
+        self.end(worker)
+        said = f"machine {self.name(worker.machine)}: {lacking}"
+        if not self._worked:
+            raise UserError(said)
+        if worker.machine not in self._unfit:
+            logger.warning("%s; it takes no part", said)
+        self._unfit.add(worker.machine)
+
+    def free(self) -> Worker | None:
+        """Return a worker that should be sent a message; those without any come first."""
+        found = min((one for one in self.ready if one.free), key=lambda one: len(one.sent), default=None)
+        self._worked = self._worked or found is not None
+        return found
+
+    def drop(self, worker: Worker) -> None:
+        """Forget a worker that has died."""
+        if worker in self.ready:
+            self.ready.remove(worker)
+
+    def end(self, worker: Worker) -> None:
+        """End a worker, whatever it does."""
+        self.drop(worker)
+        ray.kill(worker.actor)
+
+    def name(self, machine: str) -> str:
+        """Return what a machine is called."""
+        names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
+        return str(names.get(machine, machine))
+
+    def _room(self) -> dict[str, int]:
+        """Return how many workers each machine that lives has room for."""
+        room = {}
+        for node in ray.nodes():
+            if node["Alive"] and node["NodeID"] not in self._unfit:
+                shares = [
+                    int(node["Resources"].get(kind, 0) / need + 1e-9)
+                    for kind, need in self.needs.items()
+                    if need
+                ]
+                if min(shares):
+                    room[node["NodeID"]] = min(shares)
+        return room
+
+    def _no_room(self) -> str:
+        most = {
+            kind: max((node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]), default=0)
+            for kind in self.needs
+        }
+        return (
+            f"runtime.client_cpus={self.needs['CPU']:g} with runtime.client_gpus={self.needs['GPU']:g} is more "
+            f"than any machine has ({most['CPU']:g} CPUs and {most['GPU']:g} GPUs at most): lower them"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

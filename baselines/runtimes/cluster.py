@@ -1,0 +1,99 @@
+"""Cluster: joins a Ray cluster, or starts one on this machine, and takes the code there."""
+
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from baselines.errors import UserError
+from baselines.experiment.config import ROOT
+
+PATIENCE = 10.0  # seconds that a cluster's head has to answer
+PACKAGES = ("strategies", "clients", "baselines", "conf")
+LIMITS = {"RAY_gcs_server_request_timeout_seconds": "10", "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1"}
+
+
+@contextlib.contextmanager
+def joined(address: str | None, cpus: int | None, code: str, modules: Sequence[str]) -> Iterator[None]:
+    """Be part of a cluster while the context lasts; one that was started here ends with it.
+
+    Parameters
+    ----------
+    address : of an existing cluster's head; None starts one on this machine
+    cpus : processors of a new one; None for all of them
+    code : ``staged`` takes this project's code to the cluster; ``installed`` uses what is there
+    modules : more folders of Python files that the machines are to have
+
+    Raises
+    ------
+    UserError : when nobody answers at the address, or the cluster's Ray or Python is another
+    """
+    for name, value in LIMITS.items():  # the second: Ray aborts at SIGTERM otherwise
+        os.environ.setdefault(name, value)
+    logging.getLogger("ray._private.worker").setLevel(logging.ERROR)  # it warns that signals are ours
+    warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        if address is None:
+            ray.init(num_cpus=cpus, include_dashboard=False, logging_level=logging.ERROR)
+        else:
+            _answers(address)
+            travelling = {"working_dir": _staged(Path(folder), modules)} if code == "staged" else {}
+            _join(address, travelling)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _join(address: str, travelling: dict[str, Any]) -> None:
+    try:
+        ray.init(address=address, runtime_env=travelling, logging_level=logging.ERROR)
+    except (RuntimeError, ConnectionError, ValueError) as error:  # RuntimeError: other versions than here
+        raise UserError(f"runtime.address={address}: {error}") from error
+
+
+def _answers(address: str) -> None:
+    """Refuse an address at which no cluster answers in time; Ray itself would try for minutes."""
+    what = f"runtime.address={address}"
+    if "://" in address:
+        raise UserError(f"{what}: expected host:port or auto; start the run on a machine of the cluster")
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise UserError(f"{what}: expected host:port, as ray start --head prints it, or auto")
+        try:
+            socket.create_connection((host, int(port)), PATIENCE).close()
+        except (OSError, OverflowError) as error:
+            raise UserError(f"{what}: nobody answers there ({error}); is the cluster's head running?") from error
+        command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+        try:
+            status = subprocess.run(command, timeout=PATIENCE, capture_output=True, check=False).returncode
+        except subprocess.TimeoutExpired:
+            status = -1
+        if status != 0:
+            raise UserError(f"{what}: what answers there is no Ray cluster of this version of Ray")
+
+
+def _staged(folder: Path, modules: Sequence[str]) -> str:
+    """Copy the code, and the user's, into a folder; return it."""
+    for name in PACKAGES:
+        kind = "*.yaml" if name == "conf" else "*.py"
+        for path in (ROOT / name).rglob(kind):
+            target = folder / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    for module in modules:
+        if not Path(module).is_dir():
+            raise UserError(f"runtime.modules: there is no folder {module}")
+        shutil.copytree(module, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    return str(folder)
