@@ -87,15 +87,29 @@ class RayGrid(Population):
         come, _ = ray.wait(awaited, timeout=patience) if awaited else ([], [])
         if not come:
             self.workers.grow(len(work.waiting) + len(work.sent))
+            self._relieve(work)
+            self.workers.waiting()
         for reference in come:
             if reference in self.workers.starting:
                 self.workers.admit(reference)
             else:
                 self._take(reference, work)
 
+    def _relieve(self, work: "Work") -> None:
+        """Take back what waits at a busy worker, for those that have nothing to do."""
+        if work.waiting or not any(not worker.sent for worker in self.workers.ready):
+            return
+        for worker in self.workers.ready:
+            for reference in worker.sent[1:]:
+                work.waiting.append(work.sent.pop(reference))
+                ray.cancel(reference)
+            del worker.sent[1:]
+            if worker.sent:
+                worker.seconds = LOOK
+
     def _take(self, reference: Any, work: "Work") -> None:
         if (task := work.sent.pop(reference, None)) is None:
-            return  # its worker has died, and it waits again
+            return  # its worker has died
         worker = task.worker
         assert worker is not None
         try:

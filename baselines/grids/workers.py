@@ -1,6 +1,7 @@
 """Workers: the Ray actors that answer messages, as many as machines have room for and work is there."""
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from logging import getLogger
@@ -14,6 +15,7 @@ from baselines.errors import RunFailed, UserError
 
 logger = getLogger("flwr.grids")
 MOST_FAILED_STARTS = 3  # in a row, with no worker at work
+PATIENCE = 60.0  # seconds without any worker, before the user is told
 SHORT = 0.1  # seconds: workers whose answers take less have the next message at hand already
 
 
@@ -55,6 +57,7 @@ class Workers:
         self._unfit: set[str] = set()  # machines that cannot take part
         self._failed_starts = 0
         self._worked = False
+        self._began, self._told = time.monotonic(), False
 
     def grow(self, wanted: int) -> None:
         """Start workers until there are ``wanted``, or no machine has room for another."""
@@ -118,6 +121,20 @@ class Workers:
         """End a worker, whatever it does."""
         self.drop(worker)
         ray.kill(worker.actor)
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in [*self.ready, *self.starting.values()]:
+            self.end(worker)
+        self.starting.clear()
+
+    def waiting(self) -> None:
+        """Say so, once, when none could start for a while: on a cluster, others use what they need."""
+        if self.ready or not self.starting or self._told or time.monotonic() - self._began < PATIENCE:
+            return
+        self._told = True
+        needs = " and ".join(f"{need:g} {kind}" for kind, need in self.needs.items() if need)
+        logger.warning("no worker could start yet: each needs %s, and others use what there is", needs)
 
     def name(self, machine: str) -> str:
         """Return what a machine is called."""

@@ -29,7 +29,7 @@ MAY = {  # folder: which of our modules it may import; the longest folder that a
     "baselines/experiment": EXPERIMENT,
     "baselines/engine": ENGINE,
     "baselines/reports": REPORTS,
-    "baselines/grids": ("baselines.grids", SHARED),
+    "baselines/grids": ("baselines.grids", "baselines.errors", SHARED),
     "baselines/runtimes": (*ENGINE, "baselines.grids", "baselines.runtimes", "baselines.apps"),
     "baselines/reproduce": (*REPORTS, "baselines.reproduce"),
     "baselines/bench": ("baselines", "clients", "strategies"),

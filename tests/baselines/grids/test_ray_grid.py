@@ -1,79 +1,92 @@
-"""A round's model goes to Ray's object store once, however many nodes train."""
+"""The Ray grid: each node answers once, whatever befalls the workers."""
 
-import pickle
-import sys
-from threading import Event
-from types import SimpleNamespace
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
-import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+import toys
 
-from baselines.grids.inline import InlineGrid
-from baselines.grids.ray import RayGrid
-from baselines.runtimes import ray as ray_module
-from clients import client_app
+from baselines.errors import UserError
 
-NODES = 3
+pytestmark = [pytest.mark.runtime, pytest.mark.slow]
 
 
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """An object store of bytes, in place of Ray's."""
-    kept: dict[str, bytes] = {}
-
-    def put(record: ArrayRecord) -> str:
-        kept[f"reference {len(kept)}"] = pickle.dumps(record)
-        return f"reference {len(kept) - 1}"
-
-    fake = SimpleNamespace(put=put, get=lambda reference: pickle.loads(kept[reference]))
-    monkeypatch.setitem(sys.modules, "ray", fake)
-    ray_module._received.cache_clear()
-    return kept
+@pytest.fixture(scope="module")
+def two_processors() -> Iterator[None]:
+    with toys.cluster(cpus=2):
+        yield
 
 
-def pickled(monkeypatch: pytest.MonkeyPatch, contents: list[RecordDict]) -> list[bytes]:
-    """Return what travels of messages with these contents, pickled one by one as Ray does."""
-    grid = InlineGrid(client_app(lambda *_: None), len(contents))  # type: ignore[arg-type,return-value]
-    sent: list[Message] = []
-    monkeypatch.setattr(grid, "push_messages", sent.extend)
-    nodes = grid.get_node_ids()
-    RayGrid(grid, Event()).push_messages(
-        [Message(content, node, "train") for content, node in zip(contents, nodes, strict=True)]
-    )
-    return [pickle.dumps(message.content) for message in sent]
+@pytest.mark.usefixtures("two_processors")
+def test_each_node_answers_each_round_and_remembers() -> None:
+    grid = toys.grid(7)
+    first = grid.get_node_ids()[0]
+    for n in (1, 2):
+        messages = toys.messages(grid, {k: {"seconds": 0.5} for k in range(7)})
+        replies = grid.send_and_receive(messages)
+        assert toys.said(replies) == [(first + k, n) for k in range(7)]
+        ids = {reply.metadata.reply_to_message_id for reply in replies}
+        assert ids == {message.metadata.message_id for message in messages}
+    assert {k: state["count"]["n"] for k, state in grid.node_states().items()} == dict.fromkeys(range(7), 2)
+    pids = {_pid(reply) for reply in replies}
+    assert len(pids) == 2
+    grid.workers.close()
+    fresh = toys.grid(7)
+    fresh.load_node_states(grid.node_states())
+    assert toys.said(fresh.send_and_receive(toys.messages(fresh)))[0] == (first, 3)
 
 
-def received(monkeypatch: pytest.MonkeyPatch, contents: list[RecordDict]) -> list[RecordDict]:
-    return [pickle.loads(data) for data in pickled(monkeypatch, contents)]
+def _pid(reply: object) -> int:
+    return reply.content.config_records["said"]["pid"]  # type: ignore[attr-defined,no-any-return]
 
 
-def record(value: float) -> ArrayRecord:
-    return ArrayRecord({"w": Array(np.full(4, value)), "b": Array(np.zeros(1))})
+@pytest.mark.usefixtures("two_processors")
+def test_a_message_whose_worker_dies_is_answered_by_another(tmp_path: Path) -> None:
+    grid = toys.grid(5)
+    replies = grid.send_and_receive(toys.messages(grid, {1: {"dies": str(tmp_path / "deaths")}}))
+    assert [n for _, n in toys.said(replies)] == [1] * 5  # and nobody was counted twice
+    assert grid.lost == 0
 
 
-def test_one_round_is_stored_once(monkeypatch: pytest.MonkeyPatch, store: dict[str, bytes]) -> None:
-    content = RecordDict({"arrays": record(2), "config": ConfigRecord({"server-round": 1})})
-    arrived = received(monkeypatch, [content] * NODES)
-    assert len(store) == 1
-    for each in arrived:
-        assert type(each.array_records["arrays"]) is ArrayRecord
-        np.testing.assert_array_equal(each.array_records["arrays"]["w"].numpy(), np.full(4, 2.0))
-        assert each.config_records["config"]["server-round"] == 1
-    del arrived[0].array_records["arrays"]["w"]  # what a node does to its message is its own affair
-    assert list(arrived[1].array_records["arrays"]) == ["w", "b"]
+@pytest.mark.usefixtures("two_processors")
+def test_a_node_that_kills_every_worker_is_lost_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = toys.grid(5, retries=1)
+    told = {3: {"dies": str(tmp_path / "deaths"), "times": 99}}
+    with caplog.at_level(logging.WARNING, "flwr.grids"):
+        replies = grid.send_and_receive(toys.messages(grid, told))
+    (lost,) = [reply for reply in replies if reply.has_error()]
+    assert "its worker died 2 times" in lost.error.reason
+    assert lost.metadata.src_node_id == grid.get_node_ids()[3]
+    assert len(toys.said(replies)) == 4
+    assert grid.lost == 1
+    assert "a worker on" in caplog.text
+    assert toys.said(grid.send_and_receive(toys.messages(grid)))[3][1] == 1  # it had not changed
 
 
-def test_different_models_stay_apart(monkeypatch: pytest.MonkeyPatch, store: dict[str, bytes]) -> None:
-    contents = [RecordDict({"arrays": record(k), "control": record(-k)}) for k in range(NODES)]
-    arrived = received(monkeypatch, contents)
-    assert len(store) == 2 * NODES
-    for k, each in enumerate(arrived):
-        assert each.array_records["arrays"]["w"].numpy()[0] == k
-        assert each.array_records["control"]["w"].numpy()[0] == -k
+@pytest.mark.usefixtures("two_processors")
+def test_a_late_node_is_left_out_and_keeps_nobody_waiting() -> None:
+    grid = toys.grid(4)
+    grid.send_and_receive(toys.messages(grid))  # so that the workers are there
+    began = time.monotonic()
+    replies = grid.send_and_receive(toys.messages(grid, {2: {"seconds": 600}}), timeout=5)
+    assert [node for node, _ in toys.said(replies)] == [n for k, n in enumerate(grid.get_node_ids()) if k != 2]
+    assert len(toys.said(grid.send_and_receive(toys.messages(grid)))) == 4  # in another worker
+    assert time.monotonic() - began < 120
 
 
-def test_messages_are_small(monkeypatch: pytest.MonkeyPatch, store: dict[str, bytes]) -> None:
-    big = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(100_000))})})
-    (data,) = pickled(monkeypatch, [big])
-    assert len(data) < 5_000
+@pytest.mark.usefixtures("two_processors")
+def test_a_machine_that_is_not_fit_is_named() -> None:
+    grid = toys.grid(2, lacks="data set MNIST is not there")
+    with pytest.raises(UserError, match="^machine .*: data set MNIST is not there$"):
+        grid.send_and_receive(toys.messages(grid))
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_more_than_any_machine_has_is_refused() -> None:
+    grid = toys.grid(2, gpus=1)
+    with pytest.raises(UserError, match=r"client_gpus=1 is more than any machine has \(2 CPUs and 0 GPUs"):
+        grid.send_and_receive(toys.messages(grid))

@@ -1,0 +1,86 @@
+"""Ray actors and grids for tests: what an answer does stands in its message."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ray
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from baselines.grids.ray import RayGrid
+from baselines.grids.workers import Workers
+
+
+class Toy:
+    """Counts in the node's state, sleeps, or dies, as its message says.
+
+    Parameters
+    ----------
+    lacks : what its machine lacks
+    """
+
+    def __init__(self, lacks: str | None = None) -> None:
+        self.lacks = lacks
+
+    def unfit(self) -> str | None:
+        return self.lacks
+
+    def answer(self, request: Message, context: Context) -> tuple[Message, RecordDict]:
+        told = request.content.config_records["config"]
+        if "dies" in told and _first(Path(str(told["dies"])), int(told.get("times", 1))):  # type: ignore[arg-type]
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(float(told.get("seconds", 0)))  # type: ignore[arg-type]
+        before = context.state.config_records.get("count", ConfigRecord({"n": 0}))
+        context.state["count"] = ConfigRecord({"n": int(before["n"]) + 1})  # type: ignore[arg-type]
+        said = ConfigRecord({"node": context.node_id, "pid": os.getpid(), **context.state["count"]})
+        return Message(RecordDict({"said": said}), reply_to=request), context.state
+
+
+def _first(folder: Path, times: int) -> bool:
+    """Say whether this is one of the first so many tries, across processes."""
+    folder.mkdir(exist_ok=True)
+    (folder / str(time.monotonic_ns())).touch()
+    return len(list(folder.iterdir())) <= times
+
+
+@contextmanager
+def cluster(cpus: int, gpus: int = 0) -> Iterator[None]:
+    """Start Ray on this machine, with as many processors as it is told that there are."""
+    here = str(Path(__file__).parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])  # the workers'
+    ray.init(num_cpus=cpus, num_gpus=gpus, include_dashboard=False, logging_level="ERROR")
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def grid(nodes: int, *, cpus: float = 1, gpus: float = 0, lacks: str | None = None, retries: int = 2) -> RayGrid:
+    """Return a grid whose nodes are toys."""
+    actor: Any = ray.remote(max_restarts=0)(Toy)
+    workers = Workers(partial(_started, actor, lacks), cpus, gpus)
+    return RayGrid(ClientApp(), nodes, workers, retries)
+
+
+def _started(actor: Any, lacks: str | None, **options: Any) -> Any:
+    return actor.options(**options).remote(lacks)
+
+
+def messages(grid: RayGrid, told: dict[int, dict[str, Any]] | None = None) -> list[Message]:
+    """Return a training message to each node, with what it is told."""
+    return [
+        Message(RecordDict({"config": ConfigRecord((told or {}).get(k, {}))}), node, "train")
+        for k, node in enumerate(grid.get_node_ids())
+    ]
+
+
+def said(replies: list[Message]) -> list[tuple[int, int]]:
+    """Return which nodes answered, ascending, each with how often it has."""
+    records = [reply.content.config_records["said"] for reply in replies if reply.has_content()]
+    return sorted((int(one["node"]), int(one["n"])) for one in records)  # type: ignore[arg-type]
