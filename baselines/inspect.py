@@ -79,7 +79,7 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
 def show_model(this: Experiment, name: str, console: Console) -> None:
     """Print a model's layers and the cost of a training step, beside what a paper prints of it."""
     model, training, classes = this.model(), this.training, _classes(this)
-    shape = list(this.dataset.train_inputs.shape[1:])
+    shape = this.input_shape
     task: Task = LeastSquares() if classes == 1 else Classification()
     size = training.batch_size or 32
     dtype = next(model.parameters()).dtype

@@ -71,6 +71,11 @@ class Experiment(Described):
         """How many classes there are; None where the targets are no labels."""
         return self.cfg.dataset.num_classes or self.dataset.num_classes
 
+    @property
+    def input_shape(self) -> list[int]:
+        """The shape of one input."""
+        return list(self.cfg.dataset.shape or self.dataset.train_inputs.shape[1:])
+
     def model(self) -> nn.Module:
         """Return a fresh model: the same initial parameters for the same seed."""
         return model_of(self.cfg, lambda: self.dataset)
