@@ -1,5 +1,6 @@
 """SCAFFOLD on the node: c_k is renewed as the paper's Algorithm 1 says, and remembered round by round."""
 
+from collections import OrderedDict
 from functools import partial
 from typing import Any
 
@@ -36,7 +37,7 @@ def begun(
     content = RecordDict({"config": ConfigRecord(config), "control": sent})
     steps = renewal if isinstance(renewal, int) else 1
     start = RoundStart(
-        model=nn.ParameterDict(named),
+        model=nn.ParameterDict(OrderedDict(named)),  # of a plain dict it would sort the names
         examples=None,  # type: ignore[arg-type]
         task=Classification(),
         optimizer=partial(SGD, lr=0.25),
