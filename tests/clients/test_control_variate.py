@@ -152,3 +152,11 @@ def test_the_gradients_weight_by_hand(settings: dict[str, Any], moved: tuple[flo
 def test_only_sgds_steps_are_sums_of_gradients() -> None:
     with pytest.raises(ValueError, match="is Adam: set"):
         gradient_weight(training(Adam).optimizer, 3)
+
+
+def test_option_2_alone_is_refused_before_the_first_round() -> None:
+    asked = {"control-option": 2}
+    ControlVariate.check(training(momentum=0.5).optimizer, asked)
+    with pytest.raises(ValueError, match="is Adam: set"):
+        ControlVariate.check(training(Adam).optimizer, asked)
+    ControlVariate.check(training(Adam).optimizer, {"control-option": 1})

@@ -70,15 +70,17 @@ class Tests:
     def of(self, mutant: Mutant) -> list[str]:
         """Return the tests that run the changed statement, those named after the module first.
 
-        Where the statement runs on import alone: all that run any line of the file.
+        Where the statement runs on import alone: the files with a test that runs any line of its file.
         """
         by_line = self.coverage.contexts_by_lineno(str(self.root / mutant.file))
         first, last = mutant.lines
-        here = [set(by_line.get(line, ())) for line in range(first, last + 1)]
-        contexts = set[str]().union(*here)
-        if contexts == {""}:
-            contexts = set[str]().union(*map(set, by_line.values()))
+        contexts = set[str]().union(*(by_line.get(line, ()) for line in range(first, last + 1)))
+        on_import = contexts == {""}
+        if on_import:
+            contexts = contexts.union(*by_line.values())
         tests = {context.rsplit("|", 1)[0] for context in contexts} - {""}
+        if on_import:
+            tests = {test.split("::")[0] for test in tests}
         stem = Path(mutant.file).stem
         return sorted(tests, key=lambda test: (stem not in Path(test.split("::")[0]).name, test))
 
