@@ -236,6 +236,7 @@ def test_what_is_kept() -> None:
     assert held(lambda: setattr(model, "p", 1)) == (False, False)  # whole numbers count otherwise
     assert held(lambda: setattr(model, "new", 1)) == (True, False)
     assert held(lambda: delattr(model, "new")) == (False, False)
+    assert held(lambda: (delattr(model, "nan"), setattr(model, "other", 1))) == (False, False)
     assert held(model.eval) == (False, False)
     for change in (
         lambda: model.table.__setitem__(0, 1),  # type: ignore[operator]
