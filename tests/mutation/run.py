@@ -9,6 +9,8 @@ import argparse
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -30,12 +32,13 @@ def main() -> int:
     try:
         tests = {folder: Tests(ROOT, folder, cache) for folder in FOLDERS}
         warm_up(ROOT, [each.folder for each in tests.values()])
-        for number, mutant in enumerate(mutants, 1):
-            touching = tests[mutant.file.split("/")[0]].of(mutant)
-            found = verdict(ROOT, mutant, touching)
-            print(f"{number:3} {found} (of {len(touching)} tests) {mutant}", flush=True)
-            if found == "survived":
-                survivors.append(mutant)
+        touching = [tests[mutant.file.split("/")[0]].of(mutant) for mutant in mutants]
+        with ThreadPoolExecutor(asked.jobs) as pool:  # each waits for a process
+            verdicts = pool.map(partial(verdict, ROOT), mutants, touching)
+            for number, (mutant, found) in enumerate(zip(mutants, verdicts, strict=True), 1):
+                print(f"{number:3} {found} (of {len(touching[number - 1])} tests) {mutant}", flush=True)
+                if found == "survived":
+                    survivors.append(mutant)
     except TestsFail as error:
         print(error, file=sys.stderr)
         return 2
@@ -54,12 +57,14 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/mutate", description=__doc__)
     parser.add_argument("--count", type=int, default=90, help="how many mutants (default: 90)")
     parser.add_argument("--seed", type=int, default=0, help="which ones (default: 0)")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time (default: 1)")
     parser.add_argument(
         "--only", default="", metavar="PATH", help="of files whose path contains this alone"
     )
     asked = parser.parse_args()
-    if asked.count < 1:
-        parser.error(f"--count={asked.count}: expected 1 or more")
+    for name in ("count", "jobs"):
+        if (value := getattr(asked, name)) < 1:
+            parser.error(f"--{name}={value}: expected 1 or more")
     return asked
 
 

@@ -1,4 +1,4 @@
-"""What each strategy tells whoever runs it: how many models, and what nodes and the run must keep or give."""
+"""What each strategy tells whoever runs it: how many models, what nodes keep, what it must be given."""
 
 import pytest
 import torch
