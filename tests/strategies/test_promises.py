@@ -6,7 +6,9 @@ import torch
 from strategies import (
     FedAvg,
     FedExP,
+    FedProx,
     Grouped,
+    InverseVariance,
     LocalOnly,
     NoMask,
     Scaffold,
@@ -46,3 +48,12 @@ def test_no_mask_leaves_every_coordinate_as_it_is() -> None:
     factors = torch.zeros(3)
     NoMask().factor(torch.randn(2, 3), torch.zeros(2, 3), factors)
     assert factors.tolist() == [1, 1, 1]
+
+
+def test_what_the_messages_ask_of_each_node() -> None:
+    variance = {"gradient-variance": True}
+    assert FedAvg().asks() == {}
+    assert FedAvg(weighting=InverseVariance()).asks() == variance
+    assert FedProx(mu=0.5, weighting=InverseVariance()).asks() == {"proximal-mu": 0.5, **variance}
+    assert Scaffold(option=1).asks() == {"control-option": 1}
+    assert Grouped(inner=Scaffold()).asks() == {"control-option": 2}
