@@ -1,8 +1,8 @@
 """Every mutant there is of a file: one operator, condition or number changed, by Cosmic Ray's operators.
 
 Left alone: the heads of functions, defaults of dataclass fields, annotations, decorators, docstrings, and
-what only says or asserts something (errors that are raised, assertions, ``zip``'s ``strict``, log lines, the
-words of ``require``).
+what only says or asserts something (errors that are raised, assertions, ``zip``'s ``strict``, log lines,
+the words of ``require``).
 """
 
 import ast
