@@ -8,6 +8,7 @@ from flwr.app import Message, RecordDict
 from strategies.parts.layout import Layout
 from strategies.round.buffers import Buffers
 from strategies.round.stacking import Collected, Stack
+from strategies.shared.flower_private import become_server
 
 START = np.array([1.0, 2.0, 3.0], np.float32)
 MAX = float(np.finfo(np.float32).max)
@@ -15,6 +16,7 @@ MAX = float(np.finfo(np.float32).max)
 
 def collected(*models: tuple[float, ...], start: np.ndarray = START) -> Collected:
     """Return what a round of nodes with these parameters leaves."""
+    become_server()
     layout = Layout.of(record({"w": start}))
     stack = Stack(layout, layout.flatten_parameters(record({"w": start})), Buffers(), len(models))
     for partition_id, model in enumerate(models):
