@@ -231,6 +231,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         {"change": lambda node, k: replace(node, task=Deaf())},
         "is not that of each",
     ),
+    "two rounds": ({"asked": {1: {"server-round": 2}}}, "nodes are in different rounds"),
 }
 
 
