@@ -49,7 +49,7 @@ def overwrite(folder: Path) -> None:
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "a digit": (
         change("metrics.csv", "test,global,accuracy,0.", "test,global,accuracy,1."),
-        "metrics.csv is not",
+        "metrics.csv has changed since the run wrote it",
     ),
     "other bytes": (overwrite, "metrics.csv has changed since the run wrote it"),
     "config changed": (
