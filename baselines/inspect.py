@@ -71,7 +71,7 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
     judged = this.test_examples.index
     if len(judged) < len(data.test_targets):
         by_label = torch.bincount(data.test_targets[judged], minlength=classes).tolist()
-        console.print(f"models are judged on {len(judged)} test examples: {by_label}")
+        console.print(f"models are evaluated on {len(judged)} test examples: {by_label}")
     partition_table.draw(counts, target, title)
     console.print(f"figure: {target}")
 

@@ -178,7 +178,7 @@ class Grouped(SuiteStrategy):
         """Log the nodes that are in no group, each once: those that came after the groups were made."""
         known = self._left_out.union(*(strategy.members or () for strategy in self._strategies.values()))
         if left_out := sorted(self.inner.available(grid).keys() - known):
-            logger.warning("partitions %s are in no group, and train nothing", left_out)
+            logger.warning("partitions %s are in no group and do not train", left_out)
             self._left_out.update(left_out)
 
     def _end_if_lost(self) -> None:

@@ -28,7 +28,7 @@ from .holdings import Holdings
 from .model import device_of, model_of
 
 NO_VALIDATION = (
-    "strategy=selective groups the nodes by what they get right on validation examples, and "
+    "strategy=selective groups the nodes by what they get right on validation examples, but "
     "validation_size=0: set how many training examples to set aside, e.g. validation_size=300"
 )
 

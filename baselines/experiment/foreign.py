@@ -54,7 +54,7 @@ class Foreign(SuiteStrategy):
         """Raise ``ValueError`` for settings that would be ignored, or nodes that will never come."""
         for key in self.unread:
             raise ValueError(
-                f"{key} does not reach {self.name}, which is no strategy of this suite: "
+                f"{key} does not reach {self.name}, which is not a strategy of this suite: "
                 f"leave it out, or let the strategy's file name it, as ${{{key}}}"
             )
         wanted = getattr(self.strategy, "min_available_nodes", 0)

@@ -122,7 +122,7 @@ class Layout:
         if missing := [name for name in expected if name not in record]:
             return f"lacks {', '.join(map(repr, missing[:3]))} of the model's arrays"
         if extra := [name for name in record if name not in expected]:
-            return f"has {', '.join(map(repr, extra[:3]))}, which the model has not"
+            return f"has {', '.join(map(repr, extra[:3]))}, which the model does not have"
         for name, array in record.items():
             if tuple(array.shape) != expected[name].shape:
                 return f"{name!r} has shape {tuple(array.shape)}, the model's {expected[name].shape}"

@@ -113,7 +113,9 @@ class Participation(SuiteStrategy):
             try:
                 sound.append(checked(answered.get(partition_id)))
             except Fault as fault:
-                logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, fault)
+                logger.warning(
+                    "round %d: partition %d did not evaluate: %s", server_round, partition_id, fault
+                )
         sound = [reply for reply in sound if num_examples_of(reply) > 0]
         if not sound:
             return None
@@ -143,7 +145,7 @@ class Participation(SuiteStrategy):
         self._failed_rounds += 1
         logger.warning("round %d: %s: the model stays as it was", server_round, lack)
         reasons = "; ".join(f"partition {p} {r}" for p, r in list(faults.items())[:3])
-        self._last_failure = f"{lack} (left out in the last: {reasons or 'none'})"
+        self._last_failure = f"{lack} (left out in the last round: {reasons or 'none'})"
         if self._failed_rounds >= self.max_failed_rounds:
             raise TooManyFailedRounds(
                 f"{self._failed_rounds} rounds in a row failed: {self._last_failure}; "

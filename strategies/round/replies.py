@@ -86,7 +86,7 @@ def checked(reply: Message | None) -> Message:
     Fault : otherwise
     """
     if reply is None:
-        raise Fault("gave no answer in time")
+        raise Fault("did not answer in time")
     if reply.has_error():
         reason = " ".join((reply.error.reason or "").split())  # one line, whatever the client raised
         raise Fault(reason or f"failed with code {reply.error.code}")

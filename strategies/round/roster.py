@@ -67,17 +67,17 @@ class Roster:
             time.sleep(POLL_SECONDS)
             asked.clear()
         if len(known) < wanted:
-            logger.warning("%d of %d nodes are connected: going on with them", len(known), wanted)
+            logger.warning("%d of %d nodes are connected: continuing with them", len(known), wanted)
         holders = {k: node for node, k in self.partition_of.items() if node in known}  # the last that came
         nodes = dict(sorted(holders.items()))
         for node in sorted(known - set(nodes.values())):  # one restarted, or two with one configuration
             partition_id = self.partition_of[node]
             logger.warning(
-                "nodes %d and %d both hold partition %d, and the latter is asked: give each its own",
+                "nodes %d and %d both hold partition %d, and only the latter is asked: give each its own",
                 *(node, nodes[partition_id], partition_id),
             )
         for partition_id in sorted(self._nodes.keys() - nodes.keys()):
-            logger.warning("partition %d is no longer connected: going on without it", partition_id)
+            logger.warning("partition %d is no longer connected: continuing without it", partition_id)
         self._online, self._nodes = known, nodes  # one that is not known yet is asked again
         return dict(nodes)
 
@@ -103,12 +103,16 @@ class Roster:
                     str(reply.error.reason) if reply.has_error() else "no partition id in its answer"
                 )
         if silent and not self._told:
-            logger.info("%d nodes do not tell their partition: ordered by node id", len(silent))
+            logger.info(
+                "%d nodes do not say which partition they hold: they are ordered by node id", len(silent)
+            )
             self._number(sorted(silent))
             return
         for node in sorted(silent.keys() - self._named):  # a number would be another node's partition
             why = " ".join(silent[node].split())
-            logger.warning("node %d does not tell its partition, and is asked again: %s", node, why)
+            logger.warning(
+                "node %d does not say which partition it holds, and is asked again: %s", node, why
+            )
             self._named.add(node)
 
     def _number(self, nodes: list[int]) -> None:
