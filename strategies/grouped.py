@@ -20,6 +20,7 @@ from .parts.layout import Layout
 from .pseudo_gradient import PseudoGradientStrategy
 from .round.evaluation import SuiteStrategy, merged
 from .round.failures import TooManyFailedRounds
+from .round.replies import of_group
 
 logger = logging.getLogger("flwr.strategies")
 Groups = dict[str, tuple[int, ...]]
@@ -93,8 +94,7 @@ class Grouped(SuiteStrategy):
         replies = list(replies)
         rounds: list[MetricRecord] = []
         for name, strategy in self._strategies.items():
-            own = [reply for reply in replies if reply.metadata.group_id == name]
-            model, metrics = strategy.aggregate_train(server_round, own)
+            model, metrics = strategy.aggregate_train(server_round, of_group(name, replies))
             self._models[name] = model or self._models[name]
             rounds.append(metrics)
         self._end_if_lost()
@@ -116,10 +116,9 @@ class Grouped(SuiteStrategy):
         found: list[MetricRecord] = []
         answered: list[int] = []
         for name, strategy in self._strategies.items():
-            own = [reply for reply in replies if reply.metadata.group_id == name]
-            if metrics := strategy.aggregate_evaluate(server_round, own):
+            if metrics := strategy.aggregate_evaluate(server_round, of_group(name, replies)):
                 found.append(metrics)
-                answered.append(sum(reply.has_content() for reply in own))
+                answered.append(strategy.tested)
         return merged(found, answered) if found else None
 
     # ---- what is judged, saved and shown -------------------------------------------------------

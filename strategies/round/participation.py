@@ -56,6 +56,7 @@ class Participation(SuiteStrategy):
 
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
+    tested: int = field(default=0, init=False, repr=False)  # nodes that answered the last evaluation
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
 
@@ -113,7 +114,8 @@ class Participation(SuiteStrategy):
             try:
                 sound.append(checked(answered.get(partition_id)))
             except Fault as fault:
-                logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, fault)
+                logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, reason)
+        self.tested = len(sound)
         sound = [reply for reply in sound if num_examples_of(reply) > 0]
         if not sound:
             return None

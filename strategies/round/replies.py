@@ -85,6 +85,11 @@ def answers(asked: Mapping[int, Message], replies: Iterable[Message]) -> dict[in
     return found
 
 
+def of_group(name: str, replies: Iterable[Message]) -> list[Message]:
+    """Return the replies to a group's messages, and errors whose group the SuperLink does not tell."""
+    return [reply for reply in replies if reply.metadata.group_id in (name, "")]
+
+
 def checked(reply: Message | None) -> Message:
     """Return the reply of a node when it is one, of numbers, and tells on how many examples it worked.
 
