@@ -100,8 +100,7 @@ class PseudoGradientStrategy(Participation):
         assert self._layout is not None, "configure_train comes before aggregate_train"
         collected = self._collect(server_round, replies, self._layout)
         updates = collected.updates
-        counts = {protocol.REPLIES: len(updates.partition_ids), protocol.FAILED: len(collected.faults)}
-        metrics: dict[str, float] = {**counts}
+        metrics = collected.counts()
         try:
             metrics[protocol.STEP_SIZE], weights = self._step(server_round, updates)
         except NoStep as reason:

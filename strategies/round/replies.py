@@ -6,6 +6,7 @@ round and named with its reason. Flower's own strategies let a NaN through; thes
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -54,6 +55,18 @@ def scalar_metrics(messages: Iterable[Message]) -> dict[str, Tensor]:
         for name in sorted(names - {protocol.PARTITION_ID})
         if all(isinstance(record[name], int | float) for record in records)
     }
+
+
+def lacking(replies: Mapping[int, Message]) -> dict[int, str]:
+    """Say which of the replies, {partition id: reply}, lack a metric that more than half of them carry.
+
+    A metric is averaged where all carry it: one node would take it from all of them.
+    """
+    told = {k: {n for n, v in metrics_of(r).items() if type(v) in (int, float)} for k, r in replies.items()}
+    counts = Counter(name for names in told.values() for name in names)
+    common = sorted(name for name, count in counts.items() if 2 * count > len(replies))
+    lacks = {k: [name for name in common if name not in names] for k, names in told.items()}
+    return {k: f"sent no {names[0]!r}, as most do" for k, names in lacks.items() if names}
 
 
 def mean_metrics(metrics: dict[str, Tensor], num_examples: Tensor) -> dict[str, float]:

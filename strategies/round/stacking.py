@@ -32,6 +32,10 @@ class Collected:
     faults: dict[int, str]
     moved: bool
 
+    def counts(self) -> dict[str, float]:
+        """Return what a round's metrics show of it."""
+        return {protocol.REPLIES: len(self.updates.partition_ids), protocol.FAILED: len(self.faults)}
+
 
 class Stack:
     """The rows of one round.
