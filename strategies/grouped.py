@@ -20,6 +20,7 @@ from .parts.layout import Layout
 from .pseudo_gradient import PseudoGradientStrategy
 from .round.evaluation import SuiteStrategy, merged
 from .round.failures import TooManyFailedRounds
+from .round.movement import Movement, among
 from .round.replies import of_group
 
 logger = logging.getLogger("flwr.strategies")
@@ -58,6 +59,7 @@ class Grouped(SuiteStrategy):
             max_failed_rounds=sys.maxsize,  # the run ends when all groups have failed too often
         )
         strategy.share(self.inner)
+        strategy._movement = Movement(alone=False)
         return strategy
 
     def regroup(self, groups: Groups, models: dict[str, ArrayRecord]) -> None:
@@ -98,6 +100,7 @@ class Grouped(SuiteStrategy):
             self._models[name] = model or self._models[name]
             rounds.append(metrics)
         self._end_if_lost()
+        among(server_round, {name: s._movement for name, s in self._strategies.items()})
         return self._mean_model(), merged(rounds, [self.weight(name) for name in self._strategies])
 
     def configure_evaluate(
