@@ -93,14 +93,13 @@ class Grouped(SuiteStrategy):
         ------
         TooManyFailedRounds : when every group has failed ``inner.max_failed_rounds`` times in a row
         """
-        replies = list(replies)
-        rounds: list[MetricRecord] = []
+        replies, rounds = list(replies), list[MetricRecord]()
         for name, strategy in self._strategies.items():
             model, metrics = strategy.aggregate_train(server_round, of_group(name, replies))
             self._models[name] = model or self._models[name]
             rounds.append(metrics)
         self._end_if_lost()
-        among(server_round, {name: s._movement for name, s in self._strategies.items()})
+        among(server_round, {name: strategy._movement for name, strategy in self._strategies.items()})
         return self._mean_model(), merged(rounds, [self.weight(name) for name in self._strategies])
 
     def configure_evaluate(
@@ -115,9 +114,8 @@ class Grouped(SuiteStrategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average over the groups, each with the same weight as its number of nodes that answered."""
-        replies = list(replies)
+        replies, answered = list(replies), list[int]()
         found: list[MetricRecord] = []
-        answered: list[int] = []
         for name, strategy in self._strategies.items():
             if metrics := strategy.aggregate_evaluate(server_round, of_group(name, replies)):
                 found.append(metrics)

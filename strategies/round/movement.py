@@ -72,7 +72,7 @@ def among(server_round: int, movements: Mapping[str, Movement]) -> None:
     """
     still = [name for name, movement in movements.items() if movement.still and not movement.named]
     if still:
-        others = f" and {len(still) - 3} others" if len(still) > 3 else ""
+        others = f" and {len(still) - 3} more" if len(still) > 3 else ""
         whose = f" of {', '.join(still[:3])}{others}" if still[0] else ""
         logger.warning("round %d: no node%s has moved any parameter: %s", server_round, whose, CAUSES)
     for name in still:
