@@ -15,11 +15,11 @@ from strategies.shared import protocol
 from strategies.shared.flower_private import UNREACHABLE
 from strategies.shared.seeding import Purpose, generator
 
-from .replies import metrics_of
+from .replies import answers, metrics_of
 
 logger = logging.getLogger("flwr.strategies")
 POLL_SECONDS = 0.1
-MOST_PARTITIONS = 1 << 31
+MOST_PARTITIONS = 1 << 20  # some weightings keep a number for each
 
 
 @dataclass
@@ -90,8 +90,7 @@ class Roster:
         messages = [Message(content, node, MessageType.QUERY) for node in nodes]
         silent: dict[int, str] = {}
         replies = grid.send_and_receive(messages, timeout=self.timeout)
-        for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
-            node = reply.metadata.src_node_id
+        for node, reply in sorted(answers(dict(zip(nodes, messages, strict=True)), replies).items()):
             if reply.has_error() and reply.error.code in UNREACHABLE:
                 continue
             told = None if reply.has_error() else metrics_of(reply).get(protocol.PARTITION_ID)
@@ -99,9 +98,7 @@ class Roster:
                 self.partition_of[node] = told
                 self._told = True
             else:  # no query function, one of another kind, or one that failed
-                silent[node] = (
-                    str(reply.error.reason) if reply.has_error() else "no partition id in its answer"
-                )
+                silent[node] = str(reply.error.reason) if reply.has_error() else _unfit(told)
         if silent and not self._told:
             logger.info(
                 "%d nodes do not say which partition they hold: they are ordered by node id", len(silent)
@@ -118,6 +115,14 @@ class Roster:
     def _number(self, nodes: list[int]) -> None:
         first = max(self.partition_of.values(), default=-1) + 1
         self.partition_of.update(zip(nodes, range(first, first + len(nodes)), strict=True))
+
+
+def _unfit(told: object) -> str:
+    if told is None:
+        return "no partition id in its answer"
+    long = isinstance(told, int) and told.bit_length() > 64  # some are too long to be printed
+    shown = "far too large" if long else str(told)[:20]
+    return f"{protocol.PARTITION_ID} is {shown}, expected a whole number from 0 to {MOST_PARTITIONS - 1}"
 
 
 def sample(partition_ids: list[int], count: int, seed: int, server_round: int) -> list[int]:

@@ -41,6 +41,10 @@ MISTAKES = [
         "mask does not reach FedAvg, which is not a strategy of this suite",
     ),
     ("strategy=foreign nodes_per_round=2", "nodes_per_round does not reach FedAvg"),
+    (
+        "weighting=erosion weighting.requester=1000000",
+        "requester=1000000 is out of range: expected below num_nodes=10",
+    ),
     ("strategy=foreign num_nodes=1", "FedAvg waits for 2 nodes, and num_nodes=1"),
     ("strategy=unreadable", "not YAML: while parsing"),
 ]
