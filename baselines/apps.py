@@ -38,19 +38,19 @@ def main(grid: Grid, context: Context) -> None:
     this = experiment.load(str(context.run_config["overrides"]))
     check(this)
     torch.set_num_threads(this.settings.threads)
-    with precision.deterministic(this.deterministic):
-        _run(this, grid, context)
-
-
-def _run(this: Experiment, grid: Grid, context: Context) -> None:
     output = context.run_config.get("output") or f"outputs/{context.run_id}"
-    grid = grid if isinstance(grid, SuiteGrid) else PollingGrid(grid)
-    folder = RunFolder(Path(str(output)), this)
+    with precision.deterministic(this.deterministic):
+        play(this, grid if isinstance(grid, SuiteGrid) else PollingGrid(grid), Path(str(output)))
+
+
+def play(this: Experiment, grid: SuiteGrid, output: Path) -> None:
+    """Run all rounds on ``grid``, and draw what was measured, however they end."""
+    folder = RunFolder(output, this)
     try:
         run_rounds(this, grid, folder)
     finally:
         if folder.begun:
-            _draw(folder.path)
+            _draw(output)
 
 
 def _draw(folder: Path) -> None:
@@ -69,12 +69,12 @@ def client_app_of(overrides: str) -> ClientApp:
 
 
 def together_of(overrides: str) -> Together:
-    """Return what trains the nodes of one experiment as one program."""
+    """Return what trains the nodes of one experiment batched."""
     return Together(partial(_node, overrides))
 
 
 def batching_pays(overrides: str) -> bool:
-    """Say whether training nodes together is worth losing the last bits: an accelerator's time is."""
+    """Say whether batched nodes are worth losing the last bits: on an accelerator they save time."""
     this = experiment.load(overrides)
     size = sum(p.numel() for p in this.node_model.parameters())
     return this.device.type != "cpu" and size < SMALL_MODEL

@@ -28,7 +28,7 @@ from .holdings import Holdings
 from .model import device_of, model_of
 
 NO_VALIDATION = (
-    "strategy=selective groups the nodes by what they get right on validation examples, and "
+    "strategy=selective groups the nodes by what they get right on validation examples, but "
     "validation_size=0: set how many training examples to set aside, e.g. validation_size=300"
 )
 
@@ -71,9 +71,14 @@ class Experiment(Described):
         """How many classes there are; None where the targets are no labels."""
         return self.cfg.dataset.num_classes or self.dataset.num_classes
 
+    @property
+    def input_shape(self) -> list[int]:
+        """The shape of one input."""
+        return list(self.cfg.dataset.shape or self.dataset.train_inputs.shape[1:])
+
     def model(self) -> nn.Module:
         """Return a fresh model: the same initial parameters for the same seed."""
-        return model_of(self.cfg, self.dataset)
+        return model_of(self.cfg, lambda: self.dataset)
 
     @property
     def device(self) -> torch.device:
@@ -94,7 +99,7 @@ class Experiment(Described):
         strategy = strategy_of(self.cfg)
         strategy.fail_within(self.settings.rounds)  # a run without any step has failed, if short
         if strategy.needs_validation:
-            if not len(self.holdings.validation_rows):
+            if not self.settings.validation_size:
                 raise UserError(NO_VALIDATION)
             strategy.validate_with(self.right_on)
         return strategy

@@ -1,5 +1,7 @@
 """The model of an experiment, and the device that it computes on."""
 
+from collections.abc import Callable
+
 import torch
 from omegaconf import DictConfig
 from torch import nn
@@ -28,13 +30,16 @@ def device_of(name: str) -> torch.device:
         ) from error
 
 
-def model_of(cfg: DictConfig, dataset: Dataset) -> nn.Module:
-    """Return a fresh model on its device: the same initial parameters for the same seed."""
+def model_of(cfg: DictConfig, dataset: Callable[[], Dataset]) -> nn.Module:
+    """Return a fresh model on its device: the same initial parameters for the same seed.
+
+    The data set is asked for only where the configuration leaves the shape or the classes to it.
+    """
     measured: dict[str, object] = {}  # what the configuration leaves to the data
     if cfg.dataset.shape is None:
-        measured["input_shape"] = list(dataset.train_inputs.shape[1:])
+        measured["input_shape"] = list(dataset().train_inputs.shape[1:])
     if cfg.dataset.num_classes is None:
-        measured["num_classes"] = dataset.num_classes
+        measured["num_classes"] = dataset().num_classes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(cfg.seed, Purpose.INITIAL_MODEL))
         model: nn.Module = config.build(cfg.model, **measured)

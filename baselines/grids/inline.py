@@ -31,7 +31,7 @@ class InlineGrid(SuiteGrid):
     ----------
     app : answers one message
     num_nodes : the population
-    together : answers the training messages of many nodes at once; it is given up when it raises
+    together : answers the training messages of many nodes at once; when it raises, it is not called again
     """
 
     gives_node_states: ClassVar[bool] = True
@@ -105,7 +105,7 @@ class InlineGrid(SuiteGrid):
             return _delivered(failed(request, reason))
 
     def _answer_together(self, messages: list[Message], timeout: float | None) -> list[Message]:
-        """Let all addressed nodes train as one program; they count as late together."""
+        """Let all addressed nodes train batched; if late, all of them are."""
         assert self.together is not None
         contexts = [self._context(message.metadata.dst_node_id) for message in messages]
         before = [_fresh(context.state) for context in contexts]
@@ -115,7 +115,7 @@ class InlineGrid(SuiteGrid):
         except Exception as error:
             for context, state in zip(contexts, before, strict=True):
                 context.state = state
-            logger.warning("nodes train one after another, not as one program: %s", error)
+            logger.warning("nodes are not batched, they train one after another: %s", error)
             self.together = None
             raise _GivenUp from error
         in_time = timeout is None or time.monotonic() - started <= timeout
@@ -152,7 +152,7 @@ class InlineGrid(SuiteGrid):
 
 
 class _GivenUp(Exception):
-    """The nodes could not be trained as one program."""
+    """The nodes could not be batched."""
 
 
 def _fresh(content: RecordDict) -> RecordDict:

@@ -11,9 +11,7 @@ import pandas as pd
 from flwr.app import Context, Message
 
 from baselines import run
-from baselines.apps import client_app_of
-from baselines.engine.rounds import run_rounds
-from baselines.engine.run_folder import RunFolder
+from baselines.apps import client_app_of, play
 from baselines.experiment import experiment
 from baselines.experiment.preflight import check
 from baselines.grids.inline import InlineGrid
@@ -37,7 +35,7 @@ def played(overrides: str, folder: Path, wrap: Callable[[App], App] = lambda app
     this = experiment.load(overrides)
     check(this)
     app = wrap(client_app_of(overrides))
-    run_rounds(this, InlineGrid(app, this.settings.num_nodes), RunFolder(folder, this))  # type: ignore[arg-type]
+    play(this, InlineGrid(app, this.settings.num_nodes), folder)  # type: ignore[arg-type]
     return metrics_in(folder)
 
 

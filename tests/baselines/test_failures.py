@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from runs import App, curve, metrics_in, played
 
-from baselines.runtimes import inline
+from baselines.grids import inline
 from strategies import TooManyFailedRounds
 
 SETTING = "num_nodes=4 rounds=2 model=softmax partitioner=iid"
@@ -113,20 +113,20 @@ FAILURES = {
         "sent unreadable arrays ('fc.bias' holds complex64, the model's float32)",
     ),
     "missing name": (lacking("fc.bias"), "lacks 'fc.bias' of the model's arrays"),
-    "extra name": (with_array("head", np.ones(1)), "has 'head', which the model has not"),
+    "extra name": (with_array("head", np.ones(1)), "has 'head', which the model does not have"),
     "no num-examples": (with_examples(None), "sent no 'num-examples'"),
     "num-examples zero": (with_examples(0), "trained on no examples"),
     "num-examples negative": (
         with_examples(-5),
-        "sent num-examples=-5, expected a number, 0 or above",
+        "sent num-examples=-5, expected a number from 0 to 9.01e+15",
     ),
     "num-examples NaN": (
         with_examples(float("nan")),
-        "sent num-examples=nan, expected a number, 0 or above",
+        "sent num-examples=nan, expected a number from 0 to 9.01e+15",
     ),
     "num-examples infinite": (
         with_examples(float("inf")),
-        "sent num-examples=inf, expected a number, 0 or above",
+        "sent num-examples=inf, expected a number from 0 to 9.01e+15",
     ),
     "num-examples a list": (with_examples([1, 2]), "sent no 'num-examples'"),
     "num-examples a string": (examples_as_text, "sent no 'num-examples'"),
@@ -179,7 +179,7 @@ def test_a_late_reply_is_left_out(
         rows = played(SETTING, tmp_path, spoiling(dawdle))
     assert_left_out(rows, three_nodes)
     said = [record.getMessage() for record in caplog.records if record.name == "flwr.strategies"]
-    assert said == [f"round {t}: partition {BAD} left out: gave no answer in time" for t in (1, 2)]
+    assert said == [f"round {t}: partition {BAD} left out: did not answer in time" for t in (1, 2)]
 
 
 def test_below_min_replies_the_model_stays(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_node_that_comes_after_the_groups_were_made_is_named_once(
     assert not caplog.messages
     federation.online.append(103)
     play(strategy, federation, zeros(), (2, 3))
-    assert caplog.messages == ["partitions [3] are in no group, and train nothing"]
+    assert caplog.messages == ["partitions [3] are in no group and do not train"]
     assert federation.trained() == [0, 1, 2] * 3
 
 

@@ -8,13 +8,15 @@ import pytest
 import torch
 from filelock import FileLock
 from flwr.app import Context, Message
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy import FedAvg
 from runs import App, launch, lines_in, played
 
-from baselines.engine import checkpoint
+from baselines.engine import checkpoint, resuming
 from baselines.engine.records import packed
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.foreign import Foreign
+from strategies.round.evaluation import SuiteStrategy
 
 SMALL = "num_nodes=4 rounds=6 checkpoint_every=2"
 METHODS = {
@@ -115,7 +117,7 @@ def test_it_can_be_interrupted_again_and_again(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
     interrupted(SMALL, tmp_path, 3)
-    with pytest.raises(UserError, match=r"latest\.pt is of a run with another configuration"):
+    with pytest.raises(UserError, match=r"latest\.pt belongs to a run with another configuration"):
         played(f"{SMALL} client.optimizer.lr=0.1 resume=true", tmp_path)
 
 
@@ -145,12 +147,12 @@ def test_what_could_not_be_resumed_is_refused_at_once(
 
 def test_a_strategy_without_a_state_cannot_be_resumed() -> None:
     class Stock(Experiment):
-        def strategy(self) -> Strategy:
-            return FedAvg()
+        def strategy(self) -> SuiteStrategy:
+            return Foreign(FedAvg(), num_nodes=2, max_failed_rounds=3)
 
     with pytest.raises(UserError, match="FedAvg has no state_dict to continue from"):
-        checkpoint.check(Stock("checkpoint_every=2"), gives_node_states=True)
-    checkpoint.check(Stock(""), gives_node_states=True)
+        resuming.check(Stock("checkpoint_every=2"), gives_node_states=True)
+    resuming.check(Stock(""), gives_node_states=True)
 
 
 @pytest.mark.parametrize("method", ["scaffold", "average of iterates", "selective, in groups"])

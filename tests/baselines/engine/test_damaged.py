@@ -11,7 +11,7 @@ import pytest
 import torch
 from runs import launch, lines_in, played
 
-from baselines.engine import checkpoint, run_folder
+from baselines.engine import checkpoint, resuming, run_folder
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 
@@ -65,9 +65,9 @@ def test_a_damaged_checkpoint_is_told_in_one_line(damage: Damage, folder: Path) 
 
 @pytest.mark.parametrize("text", ['{"status": "fini', "null", "[1]", ""])
 def test_a_run_whose_account_is_damaged_is_not_finished(text: str, folder: Path) -> None:
-    assert checkpoint.finished(Experiment(SETTING), folder)
+    assert resuming.finished(Experiment(SETTING), folder)
     (folder / "environment.json").write_text(text)
-    assert not checkpoint.finished(Experiment(SETTING), folder)
+    assert not resuming.finished(Experiment(SETTING), folder)
 
 
 def without_rows(path: Path) -> None:
@@ -89,7 +89,7 @@ def test_lost_rows_are_noticed(damage: Damage, folder: Path) -> None:
 @pytest.mark.parametrize("damage", [without_rows, os.remove])
 def test_a_finished_run_without_its_rows_is_none(damage: Damage, whole: Path, folder: Path) -> None:
     damage(folder / "metrics.csv")
-    assert not checkpoint.finished(Experiment(SETTING), folder)
+    assert not resuming.finished(Experiment(SETTING), folder)
     (folder / checkpoint.LATEST).unlink()
     assert launch(*SETTING.split(), "resume=true", f"hydra.run.dir={folder}") == 0
     assert lines_in(folder) == lines_in(whole)
@@ -117,7 +117,7 @@ def test_a_new_start_that_is_killed_at_once_is_not_the_finished_run_before_it(
             played(SETTING, folder)
     monkeypatch.undo()
     assert seen == ["running"]
-    assert not checkpoint.finished(Experiment(SETTING), folder)
+    assert not resuming.finished(Experiment(SETTING), folder)
 
 
 def test_a_figure_that_cannot_be_written_is_no_failure(

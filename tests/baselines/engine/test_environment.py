@@ -9,7 +9,7 @@ import pytest
 from runs import launch, lines_in, played, write_run
 
 from baselines import compare
-from baselines.engine import checkpoint
+from baselines.engine import resuming
 from baselines.engine.run_folder import RunFolder
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
@@ -49,14 +49,14 @@ def overwrite(folder: Path) -> None:
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "a digit": (
         change("metrics.csv", "test,global,accuracy,0.", "test,global,accuracy,1."),
-        "metrics.csv is not",
+        "metrics.csv has changed since the run wrote it",
     ),
-    "other bytes": (overwrite, "metrics.csv is not as the run left it"),
+    "other bytes": (overwrite, "metrics.csv has changed since the run wrote it"),
     "config changed": (
         change("config.yaml", "rounds: 2", "rounds: 3"),
-        "config.yaml is not as the run left it",
+        "config.yaml has changed since the run wrote it",
     ),
-    "config gone": (lambda folder: (folder / "config.yaml").unlink(), "config.yaml is gone"),
+    "config gone": (lambda folder: (folder / "config.yaml").unlink(), "config.yaml is missing"),
 }
 
 
@@ -64,9 +64,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 def test_a_finished_run_is_one_whose_files_are_as_it_left_them(
     damage: Damage, told: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert checkpoint.finished(Experiment(SETTING), folder)
+    assert resuming.finished(Experiment(SETTING), folder)
     damage(folder)
-    assert not checkpoint.finished(Experiment(SETTING), folder)
+    assert not resuming.finished(Experiment(SETTING), folder)
     assert told in caplog.text
 
 
@@ -81,7 +81,7 @@ def test_a_run_older_than_the_checksums_is_finished_as_before(folder: Path) -> N
     account = json.loads((folder / "environment.json").read_text())
     assert set(account.pop("checksums")) == {"metrics.csv", "config.yaml"}
     (folder / "environment.json").write_text(json.dumps(account))
-    assert checkpoint.finished(Experiment(SETTING), folder)
+    assert resuming.finished(Experiment(SETTING), folder)
     overwrite(folder)  # which its size does not tell
     assert launch(*SETTING.split(), "resume=true", f"hydra.run.dir={folder}") == 2
 
@@ -105,8 +105,8 @@ ACCOUNTS: dict[str, tuple[Damage, str]] = {
     ),
     "an unclosed quote": (change("environment.json", "seed=0", "seed='0"), "environment.json is damaged"),
     "no status": (change("environment.json", '"status"', '"state"'), "environment.json is damaged"),
-    "no account": (lambda folder: (folder / "environment.json").unlink(), "environment.json is gone"),
-    "no rows": (lambda folder: (folder / "metrics.csv").unlink(), "metrics.csv is gone or empty"),
+    "no account": (lambda folder: (folder / "environment.json").unlink(), "environment.json is missing"),
+    "no rows": (lambda folder: (folder / "metrics.csv").unlink(), "metrics.csv is missing or empty"),
     "a word": (change("metrics.csv", "0.5", "half"), "metrics.csv is damaged (could not convert"),
     "a cut row": (cut, "metrics.csv is damaged (could not convert"),
     "a cut heading": (change("metrics.csv", ",value", ""), "metrics.csv is damaged (Length of header"),

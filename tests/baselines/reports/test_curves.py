@@ -8,14 +8,16 @@ import pytest
 from matplotlib.figure import Figure
 from runs import METRICS
 
+from baselines.reports import curves
+
 
 def figure_of(
-    curves: dict[str, pd.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: dict[str, pd.DataFrame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Figure]:
     """Yield the figure while it is open."""
     with monkeypatch.context() as patched:
         patched.setattr(curves.plt, "close", lambda figure: None)
-        curves.draw(curves, tmp_path / "figure.png")
+        curves.draw(rows, tmp_path / "figure.png")
     curves.plt.gcf().canvas.draw()
     yield curves.plt.gcf()
     curves.plt.close()
@@ -26,8 +28,8 @@ def test_the_band_is_the_spread_over_seeds_of_the_mean_over_models(
 ) -> None:
     values = {(0, "a"): 0.0, (0, "b"): 0.4, (1, "a"): 0.2, (1, "b"): 1.0}  # means 0.2 and 0.6
     rows = [(1, "test", model, "accuracy", value, seed) for (seed, model), value in values.items()]
-    curves = {"": pd.DataFrame(rows, columns=METRICS)}
-    for figure in figure_of(curves, tmp_path, monkeypatch):
+    settings = {"": pd.DataFrame(rows, columns=METRICS)}
+    for figure in figure_of(settings, tmp_path, monkeypatch):
         (axis,) = figure.axes
         assert axis.lines[0].get_ydata() == pytest.approx([0.4])
         band = axis.collections[0].get_paths()[0].vertices[:, 1]
