@@ -33,15 +33,18 @@ def step(task: Classification, short: int | None) -> bool:
     if short is not None:
         batch.append(torch.ones(NODES, ROWS).double())
         batch[2][short, 2:] = 0
+    batched = Gradients(copy.deepcopy(model), task)
     with torch.no_grad():
-        (gradients, sums), told = measured(Gradients(copy.deepcopy(model), task), model, values, batch)
+        (gradients, sums), told = measured(batched, model, values, batch)
+    assert not batched._steps  # nothing is recorded, whether training may be or not
     assert [len(g) for g in gradients] == [NODES, NODES]
     assert sums["loss"].shape == (NODES,)
     return told
 
 
 @pytest.mark.parametrize("short", [None, 0, 1, 2])
-def test_a_right_gradient_passes(short: int | None) -> None:
+def test_a_right_gradient_passes(short: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clients.gradient.TRACE_AFTER", 0)
     assert step(Classification(), short)
 
 
