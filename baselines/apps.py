@@ -69,12 +69,12 @@ def client_app_of(overrides: str) -> ClientApp:
 
 
 def together_of(overrides: str) -> Together:
-    """Return what trains the nodes of one experiment as one program."""
+    """Return what trains the nodes of one experiment batched."""
     return Together(partial(_node, overrides))
 
 
 def batching_pays(overrides: str) -> bool:
-    """Say whether training nodes together is worth losing the last bits: an accelerator's time is."""
+    """Say whether batched nodes are worth losing the last bits: on an accelerator they save time."""
     this = experiment.load(overrides)
     size = sum(p.numel() for p in this.node_model.parameters())
     return this.device.type != "cpu" and size < SMALL_MODEL

@@ -49,7 +49,7 @@ def _compare(options: argparse.Namespace) -> None:
     target.with_suffix(".md").write_text(summary.markdown(table))
     for run in map(Path, pd.concat(settings.values()).run.unique()):
         if (status := environment(run)["status"]) != "finished":
-            console.print(f"counted as far as it came ({status}): {run}", soft_wrap=True)
+            console.print(f"not finished, counted up to its last round ({status}): {run}", soft_wrap=True)
     for run, reason in examined(options.folders)[1].items():
         console.print(f"left out ({reason}): {run}", soft_wrap=True)
     console.print(f"figure: {target}", soft_wrap=True)

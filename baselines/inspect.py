@@ -71,7 +71,7 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
     judged = this.test_examples.index
     if len(judged) < len(data.test_targets):
         by_label = torch.bincount(data.test_targets[judged], minlength=classes).tolist()
-        console.print(f"models are judged on {len(judged)} test examples: {by_label}")
+        console.print(f"models are evaluated on {len(judged)} test examples: {by_label}")
     partition_table.draw(counts, target, title)
     console.print(f"figure: {target}")
 
@@ -79,7 +79,7 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
 def show_model(this: Experiment, name: str, console: Console) -> None:
     """Print a model's layers and the cost of a training step, beside what a paper prints of it."""
     model, training, classes = this.model(), this.training, _classes(this)
-    shape = list(this.dataset.train_inputs.shape[1:])
+    shape = this.input_shape
     task: Task = LeastSquares() if classes == 1 else Classification()
     size = training.batch_size or 32
     dtype = next(model.parameters()).dtype

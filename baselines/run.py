@@ -123,7 +123,7 @@ def main() -> int:
         _say_error(config.unreadable(error))
         return 2
     except OSError as error:
-        _say_error(UserError(f"{error}: set hydra.run.dir, or of a sweep hydra.sweep.dir and .subdir"))
+        _say_error(UserError(f"{error}: set hydra.run.dir, or for a sweep hydra.sweep.dir and .subdir"))
         return 2
     except (ValueError, TypeError) as error:  # Hydra's for dataset=3; what a run raises stays in _job
         _say_error(ValueError(f"{error}, in: {shlex.join(sys.argv[1:])}"))

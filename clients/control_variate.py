@@ -103,9 +103,9 @@ def gradient_weight(optimizer: OptimizerOf, steps: int) -> float:
     built = optimizer([Parameter(torch.zeros(1))])
     if type(built) is not SGD:
         raise ValueError(
-            "SCAFFOLD's option 2 takes a node's gradient from how far SGD has moved, client.optimizer is "
-            f"{type(built).__name__}: set strategy.option=1 (in groups +strategy.inner.option=1), or "
-            "client=sgd"
+            "SCAFFOLD's option 2 computes a node's gradient from how far SGD has moved, but "
+            f"client.optimizer is {type(built).__name__}: set strategy.option=1 (in groups "
+            "+strategy.inner.option=1), or client=sgd"
         )
     settings = built.param_groups[0]
     momentum, damping = settings["momentum"], 1 - settings["dampening"]

@@ -20,6 +20,8 @@ from .parts.layout import Layout
 from .pseudo_gradient import PseudoGradientStrategy
 from .round.evaluation import SuiteStrategy, merged
 from .round.failures import TooManyFailedRounds
+from .round.movement import Movement, among
+from .round.replies import of_group
 
 logger = logging.getLogger("flwr.strategies")
 Groups = dict[str, tuple[int, ...]]
@@ -57,6 +59,7 @@ class Grouped(SuiteStrategy):
             max_failed_rounds=sys.maxsize,  # the run ends when all groups have failed too often
         )
         strategy.share(self.inner)
+        strategy._movement = Movement(alone=False)
         return strategy
 
     def regroup(self, groups: Groups, models: dict[str, ArrayRecord]) -> None:
@@ -90,14 +93,13 @@ class Grouped(SuiteStrategy):
         ------
         TooManyFailedRounds : when every group has failed ``inner.max_failed_rounds`` times in a row
         """
-        replies = list(replies)
-        rounds: list[MetricRecord] = []
+        replies, rounds = list(replies), list[MetricRecord]()
         for name, strategy in self._strategies.items():
-            own = [reply for reply in replies if reply.metadata.group_id == name]
-            model, metrics = strategy.aggregate_train(server_round, own)
+            model, metrics = strategy.aggregate_train(server_round, of_group(name, replies))
             self._models[name] = model or self._models[name]
             rounds.append(metrics)
         self._end_if_lost()
+        among(server_round, {name: strategy._movement for name, strategy in self._strategies.items()})
         return self._mean_model(), merged(rounds, [self.weight(name) for name in self._strategies])
 
     def configure_evaluate(
@@ -112,14 +114,12 @@ class Grouped(SuiteStrategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average over the groups, each with the same weight as its number of nodes that answered."""
-        replies = list(replies)
+        replies, answered = list(replies), list[int]()
         found: list[MetricRecord] = []
-        answered: list[int] = []
         for name, strategy in self._strategies.items():
-            own = [reply for reply in replies if reply.metadata.group_id == name]
-            if metrics := strategy.aggregate_evaluate(server_round, own):
+            if metrics := strategy.aggregate_evaluate(server_round, of_group(name, replies)):
                 found.append(metrics)
-                answered.append(sum(reply.has_content() for reply in own))
+                answered.append(strategy.tested)
         return merged(found, answered) if found else None
 
     # ---- what is judged, saved and shown -------------------------------------------------------
@@ -178,7 +178,7 @@ class Grouped(SuiteStrategy):
         """Log the nodes that are in no group, each once: those that came after the groups were made."""
         known = self._left_out.union(*(strategy.members or () for strategy in self._strategies.values()))
         if left_out := sorted(self.inner.available(grid).keys() - known):
-            logger.warning("partitions %s are in no group, and train nothing", left_out)
+            logger.warning("partitions %s are in no group and do not train", left_out)
             self._left_out.update(left_out)
 
     def _end_if_lost(self) -> None:

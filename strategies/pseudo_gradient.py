@@ -11,6 +11,7 @@ Buffers (integer arrays, running statistics) are averaged with the same weights,
 optimised.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -21,16 +22,18 @@ from torch import Tensor
 
 from .parts.layout import BUFFER_NAMES, Layout
 from .parts.mask import Mask, NoMask
-from .parts.server_optimizer import Identity, ServerOptimizer
+from .parts.server_optimizer import Identity, ServerOptimizer, copied
 from .parts.step_size import Constant, StepSize
 from .parts.updates import Updates
 from .parts.weighting import ByExamples, Weighting
 from .round.buffers import Buffers
+from .round.failures import NoStep
 from .round.iterates import Iterates
 from .round.movement import Movement
 from .round.participation import Participation
 from .round.replies import answers, mean_metrics
 from .round.stacking import Collected, Stack
+from .round.weighing import weigh
 from .shared import protocol
 from .shared.checks import require_count
 
@@ -71,6 +74,7 @@ class PseudoGradientStrategy(Participation):
         require_count("average_last", self.average_last)
         if self.num_nodes is not None:
             self.mask.require_nodes(self.nodes_per_round or self.num_nodes)
+            self.weighting.require_nodes(self.num_nodes)
         self._iterates = Iterates(self.average_last)
         self._scratch = Buffers(keeps_parameters=self.average_last > 1)
 
@@ -96,15 +100,14 @@ class PseudoGradientStrategy(Participation):
         assert self._layout is not None, "configure_train comes before aggregate_train"
         collected = self._collect(server_round, replies, self._layout)
         updates = collected.updates
-        kept = len(updates.partition_ids)
-        metrics: dict[str, float] = {protocol.REPLIES: kept, protocol.FAILED: len(collected.faults)}
-        lack = f"{kept} sound replies, min_replies={self.min_replies}"
-        if kept < self.min_replies or (lack := self.weighting.lacks(updates) or ""):
-            self._fail(server_round, lack, collected.faults)
+        metrics = collected.counts()
+        try:
+            metrics[protocol.STEP_SIZE], weights = self._step(server_round, updates)
+        except NoStep as reason:
+            self._fail(server_round, str(reason), collected.faults)
             return None, MetricRecord(dict(metrics))
         self._failed_rounds = 0
         self._movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
-        metrics[protocol.STEP_SIZE], weights = self._step(server_round, updates)
         of_nodes = mean_metrics(updates.metrics, updates.num_examples)
         metrics |= {name: value for name, value in of_nodes.items() if name not in metrics}
         metrics |= self.weighting.metrics(updates, weights, self._weighting_state)
@@ -125,10 +128,13 @@ class PseudoGradientStrategy(Participation):
         return collected
 
     def _step(self, server_round: int, updates: Updates) -> tuple[float, Tensor]:
-        """Apply the update rule; return eta[t] and the weights alpha[t]."""
-        weights, self._weighting_state = self.weighting(updates, self._weighting_state)
+        """Apply the update rule; return eta[t] and the weights alpha[t], or raise ``NoStep``."""
+        weights, state = weigh(self.weighting, updates, self._weighting_state, self.min_replies)
         mean, factors = self.mask.with_mean(updates, weights, self._scratch.pair)
         eta = self.step_size(server_round, updates, weights, mean)
+        if not math.isfinite(eta):
+            raise NoStep(f"step_size={type(self.step_size).__name__} gave {eta}")
+        self._weighting_state = state
         direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
         self._scratch.free = None if self.server_optimizer.keeps_mean else mean
         self._parameters = self._scratch.moved(self._parameters, direction, factors, eta)
@@ -153,7 +159,7 @@ class PseudoGradientStrategy(Participation):
         """Return all that the next round depends on, the current arrays aside."""
         return {
             "weighting": self._weighting_state,
-            "server_optimizer": _copied(self._optimizer_state),
+            "server_optimizer": copied(self._optimizer_state),
             "iterates": list(self._iterates.kept),
             "failed_rounds": self._failed_rounds,
             "movement": self._movement.state_dict(),
@@ -162,7 +168,7 @@ class PseudoGradientStrategy(Participation):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the strategy that gave ``state`` stood, bit for bit."""
         self._weighting_state = state["weighting"]
-        self._optimizer_state = _copied(state["server_optimizer"])
+        self._optimizer_state = copied(state["server_optimizer"])
         self._iterates.kept = list(state["iterates"])
         self._failed_rounds = state["failed_rounds"]
         self._movement.load_state_dict(state.get("movement"))
@@ -192,8 +198,3 @@ class PseudoGradientStrategy(Participation):
         self._buffers = self._layout.flatten_buffers(arrays)
         if not self._iterates.kept:
             self._iterates.add(self._parameters, self._buffers)
-
-
-def _copied(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy what the next round overwrites."""
-    return {name: value.clone() for name, value in state.items()}

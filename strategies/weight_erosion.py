@@ -14,7 +14,6 @@ from .parts.erosion import Erosion, alphas
 from .parts.weighting import Weighting
 from .pseudo_gradient import PseudoGradientStrategy
 from .round.roster import sample
-from .shared.checks import require
 
 
 @dataclass(kw_only=True, eq=False)
@@ -31,9 +30,6 @@ class WeightErosion(PseudoGradientStrategy):
                 f"strategy=weight_erosion needs weighting=erosion, not {type(self.weighting).__name__}: "
                 "leave the weighting out, or choose another strategy"
             )
-        if self.num_nodes is not None:
-            valid = self._requester < self.num_nodes
-            require(valid, "weighting.requester", self._requester, f"below num_nodes={self.num_nodes}")
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the requester, and others whose weight is above 0."""

@@ -113,7 +113,7 @@ def _table(rows: Any, name: str, columns: dict[str, str | None], size: list[int]
     shapes = {picture.shape[1:] for picture in pictures}
     if len(shapes) != 1:
         raise UserError(
-            f"the images of data set {name} have {len(shapes)} different sizes: bring them to one, e.g. "
+            f"the images of data set {name} have {len(shapes)} different sizes: resize them to one, e.g. "
             "dataset.size=[32,32]"
         )
     writer = columns["writer"]

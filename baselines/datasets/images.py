@@ -57,7 +57,7 @@ class TorchvisionImages:
 
         Raises
         ------
-        UserError : when a file is missing and not to be had by download, or damaged
+        UserError : when a file is missing and cannot be downloaded, or damaged
         """
         root = Path(self.root)
         return cached(self.name, self.split, root, [root / self.folder], self._build)
@@ -82,7 +82,7 @@ class TorchvisionImages:
             if len(inputs) != len(targets):
                 raise UserError(
                     f"data set {self.name} in {self.root} has {len(inputs)} {part} images but "
-                    f"{len(targets)} labels: put a sound copy there"
+                    f"{len(targets)} labels: put an intact copy there"
                 )
             arrays |= {f"{part}_inputs": inputs, f"{part}_targets": targets}
         self._check_files()  # what was downloaded
@@ -99,7 +99,7 @@ class TorchvisionImages:
             tried = "could not be downloaded" if self.download else "download=false"
             raise UserError(
                 f"data set {self.name} {state} {self.root} ({tried}: {error}); put "
-                "a sound copy there, set data_root to the folder that holds it, or try dataset=digits, "
+                "an intact copy there, set data_root to the folder that holds it, or try dataset=digits, "
                 "which needs no network"
             ) from error
         images = np.asarray(found.data)
@@ -116,7 +116,7 @@ class TorchvisionImages:
             if found != expected:
                 raise UserError(
                     f"{path} is damaged: its SHA-256 is {found[:12]}..., expected {expected[:12]}...; "
-                    "delete it and put a sound copy there, or let it be downloaded again"
+                    "delete it and put an intact copy there, or let it be downloaded again"
                 )
 
 

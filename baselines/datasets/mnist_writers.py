@@ -57,7 +57,7 @@ def _ids(path: Path) -> tuple[np.ndarray, np.ndarray]:
         with np.load(path) as file:
             return file["train_writer"], file["train_label"]
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise UserError(f"{path} is damaged ({error}): put a sound copy there, or delete it") from error
+        raise UserError(f"{path} is damaged ({error}): put an intact copy there, or delete it") from error
 
 
 def _qmnist(images: TorchvisionImages, source: str) -> tuple[np.ndarray, np.ndarray]:

@@ -45,18 +45,18 @@ def damage(folder: Path) -> str | None:
     told = environment(folder)
     if not _is_whole(told):
         there = (folder / "environment.json").exists()
-        return f"environment.json is {'damaged' if there else 'gone'}"
+        return f"environment.json is {'damaged' if there else 'missing'}"
     if size(folder / "metrics.csv") == 0:
-        return "metrics.csv is gone or empty"
+        return "metrics.csv is missing or empty"
     if told["status"] == "running":  # or killed: its files go on beyond what it has told
         return None
     if size(folder / "metrics.csv") != told.get("metrics_size", size(folder / "metrics.csv")):
-        return "metrics.csv is not as long as the run left it"
+        return "metrics.csv has become longer or shorter since the run wrote it"
     for name, expected in told.get("checksums", {}).items():
         if not (folder / name).is_file():
-            return f"{name} is gone"
+            return f"{name} is missing"
         if checksum(folder / name) != expected:
-            return f"{name} is not as the run left it"
+            return f"{name} has changed since the run wrote it"
     return None
 
 

@@ -24,7 +24,7 @@ def check(this: Experiment, gives_node_states: bool) -> None:
     if this.nodes_remember and not gives_node_states:
         raise UserError(
             f"checkpoint_every={every}: the nodes keep a state of their own (SCAFFOLD, or "
-            "client.keep_optimizer) that this runtime cannot give back; use runtime=inline, or "
+            "client.keep_optimizer) that this runtime cannot restore; use runtime=inline, or "
             "checkpoint_every=0"
         )
 
@@ -43,7 +43,7 @@ def to_resume(this: Experiment, folder: Path, gives_node_states: bool) -> Checkp
     if not _is_begun_by(this, saved):
         raise UserError(_another(folder / LATEST))
     if this.nodes_remember and saved.nodes is None:
-        raise UserError(f"{folder / LATEST} lacks the nodes' own states: start again with resume=false")
+        raise UserError(f"{folder / LATEST} lacks the node states: start again with resume=false")
     metrics = folder / "metrics.csv"
     if not _has_rows(metrics, saved.metrics_size):
         raise UserError(f"{metrics} has lost rows since the checkpoint: start again with resume=false")
@@ -64,7 +64,9 @@ def finished(this: Experiment, folder: Path) -> bool:
         return False
     if told.get("identity") == this.identity():
         if reason := environment.damage(folder):
-            logger.warning("%s: %s; it runs again, from its checkpoint if it left one", folder, reason)
+            logger.warning(
+                "%s: %s; the run starts again, from its checkpoint if it has one", folder, reason
+            )
         return reason is None
     saved = load(folder)
     if saved is None or not _is_begun_by(this, saved):
@@ -88,6 +90,7 @@ def _is_begun_by(this: Experiment, saved: Checkpoint) -> bool:
 
 def _another(path: Path) -> str:
     return (
-        f"{path} is of a run with another configuration or other versions (one of fewer rounds goes on if "
-        "it left a checkpoint): choose another folder (hydra.run.dir=...), or start again with resume=false"
+        f"{path} belongs to a run with another configuration or other versions (a run of fewer rounds "
+        "resumes if it left a checkpoint): choose another folder (hydra.run.dir=...), or start again with "
+        "resume=false"
     )

@@ -1,4 +1,4 @@
-"""Kinds: a setting of a part is what the part's signature says: a number, a list, another part.
+"""Argument types: a setting of a part is what the part's signature says: a number, a list, another part.
 
 Python takes ``flase`` for true, and compares a word with a number in an error that names neither.
 """

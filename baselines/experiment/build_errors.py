@@ -14,7 +14,8 @@ def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> 
     """Return what a part of ours says of its setting; else which part it was, its settings, and why."""
     cause: BaseException | None = error.__cause__
     while cause is not None:
-        if isinstance(cause, ValueError | UserError) and "=" in str(cause):  # it names the setting
+        names_it = isinstance(cause, ValueError) and "=" in str(cause)
+        if names_it or isinstance(cause, UserError):
             return str(cause)
         cause = cause.__cause__
     said, _, key = str(error).partition("full_key: ")

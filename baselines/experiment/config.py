@@ -35,7 +35,7 @@ from .overrides import keyed
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
-SHARED = ("base", "common")  # what options are made of, and no options themselves
+SHARED = ("base", "common")  # templates that options are made of, not options themselves
 EXTRAS = ", or install Hydra's plugins: pip install 'florilegium[joblib,submitit,optuna]'"
 
 
@@ -89,15 +89,17 @@ def _kept(overrides: list[str]) -> list[str]:
     for override in overrides:
         key, _, _ = override.removeprefix("~").partition("=")
         if override.startswith("~") and "." not in key:
-            raise UserError(f"{override} deletes what every run reads: choose another value, {key}=...")
+            raise UserError(
+                f"{override} deletes a setting that every run needs: choose another value, {key}=..."
+            )
     return overrides
 
 
 def _real(override: str) -> str:
-    """Refuse what options are made of (``strategy=base``) as an option, and a search path that is none."""
+    """Refuse a template (``strategy=base``) as an option, and a search path that does not exist."""
     key, _, value = override.lstrip("+").partition("=")
     if (CONF / key).is_dir() and value == "base":
-        raise UserError(f"{override} is what options are made of: choose one of them")
+        raise UserError(f"{override} is an internal template: choose another option")
     if key == "hydra.searchpath":
         paths: Any = OverridesParser.create().parse_override(override).value()
         for path in paths if isinstance(paths, list) else [paths]:

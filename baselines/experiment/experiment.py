@@ -28,7 +28,7 @@ from .holdings import Holdings
 from .model import device_of, model_of
 
 NO_VALIDATION = (
-    "strategy=selective groups the nodes by what they get right on validation examples, and "
+    "strategy=selective groups the nodes by what they get right on validation examples, but "
     "validation_size=0: set how many training examples to set aside, e.g. validation_size=300"
 )
 
@@ -70,6 +70,11 @@ class Experiment(Described):
     def num_classes(self) -> int | None:
         """How many classes there are; None where the targets are no labels."""
         return self.cfg.dataset.num_classes or self.dataset.num_classes
+
+    @property
+    def input_shape(self) -> list[int]:
+        """The shape of one input."""
+        return list(self.cfg.dataset.shape or self.dataset.train_inputs.shape[1:])
 
     def model(self) -> nn.Module:
         """Return a fresh model: the same initial parameters for the same seed."""

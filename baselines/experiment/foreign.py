@@ -12,8 +12,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from omegaconf import DictConfig, OmegaConf
 
+from baselines.errors import UserError
 from strategies import TooManyFailedRounds
 from strategies.round.evaluation import SuiteStrategy
+from strategies.shared.checks import require_count
 
 from . import config
 
@@ -41,6 +43,7 @@ class Foreign(SuiteStrategy):
         self.unread = unread
         self.max_failed_rounds = max_failed_rounds
         self._failed_rounds = 0
+        self._asked = True
 
     @property
     def name(self) -> str:
@@ -54,7 +57,7 @@ class Foreign(SuiteStrategy):
         """Raise ``ValueError`` for settings that would be ignored, or nodes that will never come."""
         for key in self.unread:
             raise ValueError(
-                f"{key} does not reach {self.name}, which is no strategy of this suite: "
+                f"{key} does not reach {self.name}, which is not a strategy of this suite: "
                 f"leave it out, or let the strategy's file name it, as ${{{key}}}"
             )
         wanted = getattr(self.strategy, "min_available_nodes", 0)
@@ -76,7 +79,9 @@ class Foreign(SuiteStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        return self.strategy.configure_train(server_round, arrays, config, grid)
+        messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
+        self._asked = bool(messages)
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -87,12 +92,14 @@ class Foreign(SuiteStrategy):
         ------
         TooManyFailedRounds : when there was no step so many times in a row
         """
+        replies = list(replies)
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)
-        self._failed_rounds = 0 if arrays is not None else self._failed_rounds + 1
+        moved_on = arrays is not None or not self._asked  # one that asks nobody to train means it so
+        self._failed_rounds = 0 if moved_on else self._failed_rounds + 1
         if self._failed_rounds >= self.max_failed_rounds:
             raise TooManyFailedRounds(
-                f"{self._failed_rounds} rounds in a row failed: {self.name} made no model of the replies; "
-                "look at the nodes"
+                f"{self._failed_rounds} rounds in a row failed: {self.name} made no model of "
+                f"{len(replies)} replies (errors in the last: {_errors(replies)}); look at the nodes"
             )
         return arrays, metrics
 
@@ -108,6 +115,12 @@ class Foreign(SuiteStrategy):
         self.strategy.summary()
 
 
+def _errors(replies: Iterable[Message]) -> str:
+    """Return what the nodes that failed say, each reason once and three at most."""
+    reasons = (" ".join(str(reply.error.reason).split()) for reply in replies if reply.has_error())
+    return "; ".join([*dict.fromkeys(reasons)][:3]) or "none"
+
+
 def strategy_of(cfg: DictConfig) -> SuiteStrategy:
     """Return the strategy of a configuration, wrapped where it is none of this suite's."""
     strategy: Strategy = config.build(cfg.strategy)
@@ -116,4 +129,8 @@ def strategy_of(cfg: DictConfig) -> SuiteStrategy:
     read = OmegaConf.to_yaml(cfg.strategy, resolve=False)
     changed = [key for key in OF_OURS if cfg[key] != config.load("")[key]]
     unread = [key for key in changed if f"${{{key}" not in read]
+    try:
+        require_count("max_failed_rounds", cfg.max_failed_rounds)
+    except ValueError as error:
+        raise UserError(str(error)) from error
     return Foreign(strategy, cfg.num_nodes, cfg.max_failed_rounds, unread)

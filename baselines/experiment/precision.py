@@ -1,4 +1,4 @@
-"""Arithmetic: how a model computes on the hardware at hand, without a word to whoever trains it.
+"""Precision: how a model computes on the hardware at hand; whoever trains it need not know.
 
 No choice changes what a model is: its parameters stay in their own precision, and travel as before.
 """

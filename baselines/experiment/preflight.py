@@ -59,7 +59,7 @@ def _check_model(this: Experiment) -> None:
         inputs, targets = this.test_examples.batch(slice(0, 2), this.device)
     except RuntimeError as error:  # a mean for two channels where there is one
         said = f"the data set's transform does not take its inputs: {error}"
-        raise UserError(f"{said}; correct dataset.load, its mean and std, say") from error
+        raise UserError(f"{said}; correct dataset.load, e.g. its mean and std") from error
     if not inputs.isfinite().all():
         raise UserError(
             "the data set's inputs have NaN or infinite values: correct dataset.load, its mean and std"
@@ -70,14 +70,15 @@ def _check_model(this: Experiment) -> None:
     except RuntimeError as error:
         raise UserError(
             f"the model does not take the data set's inputs of shape {tuple(inputs.shape[1:])} and "
-            f"dtype {inputs.dtype} ({error}): choose another model or dataset, or leave model.input_shape"
+            f"dtype {inputs.dtype} ({error}): choose another model or dataset, or do not set "
+            "model.input_shape"
         ) from error
     if isinstance(this.dataset.task, Classification):
         _check_labels(this, outputs.shape[1])
     try:
         this.dataset.task(outputs, targets)
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise UserError(f"the data set's task does not take what the model gives: {error}") from error
+        raise UserError(f"the data set's task cannot use what the model returns: {error}") from error
 
 
 def _check_labels(this: Experiment, classes: int) -> None:

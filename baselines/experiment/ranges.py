@@ -98,7 +98,9 @@ def _check_groups(cfg: DictConfig) -> None:
             raise UserError(f"{key} has no _target_, the class to build: choose an option, {name}=...")
         if not is_part(group, found(kind)):
             what = kind.rpartition(".")[2]
-            raise UserError(f"{key}._target_={group._target_} is no {what}: choose an option, {name}=...")
+            raise UserError(
+                f"{key}._target_={group._target_} is not a {what}: choose an option, {name}=..."
+            )
     for name, logger in (cfg.get("logger") or {}).items():
         if not is_part(logger, None):
             raise UserError(f"logger.{name} has no _target_, the class to build: choose logger=...")

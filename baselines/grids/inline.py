@@ -23,7 +23,7 @@ class InlineGrid(Population):
     ----------
     app : answers one message
     num_nodes : the population
-    together : answers the training messages of many nodes at once; it is given up when it raises
+    together : answers the training messages of many nodes at once; when it raises, it is not called again
     """
 
     def __init__(self, app: ClientApp, num_nodes: int, together: Together | None = None) -> None:
@@ -52,7 +52,7 @@ class InlineGrid(Population):
         return delivered(answer(self.app, delivered(message), context))
 
     def _answer_together(self, messages: list[Message], timeout: float | None) -> list[Message]:
-        """Let all addressed nodes train as one program; they count as late together."""
+        """Let all addressed nodes train batched; if late, all of them are."""
         assert self.together is not None
         contexts = [self.context(message.metadata.dst_node_id) for message in messages]
         before = [fresh(context.state) for context in contexts]
@@ -62,7 +62,7 @@ class InlineGrid(Population):
         except Exception as error:
             for context, state in zip(contexts, before, strict=True):
                 context.state = state
-            logger.warning("nodes train one after another, not as one program: %s", error)
+            logger.warning("nodes are not batched, they train one after another: %s", error)
             self.together = None
             raise _GivenUp from error
         in_time = timeout is None or time.monotonic() - started <= timeout
@@ -72,4 +72,4 @@ class InlineGrid(Population):
 
 
 class _GivenUp(Exception):
-    """The nodes could not be trained as one program."""
+    """The nodes could not be batched."""

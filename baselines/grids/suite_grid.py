@@ -17,4 +17,4 @@ class SuiteGrid(Grid):
 
     def load_node_states(self, states: dict[int, RecordDict]) -> None:
         """Give each node what it kept."""
-        raise NotImplementedError(f"{type(self).__name__} cannot give nodes their states")
+        raise NotImplementedError(f"{type(self).__name__} cannot restore the nodes' states")

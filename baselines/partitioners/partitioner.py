@@ -27,7 +27,7 @@ class Partitioner(ABC):
         """
 
     def test_rows(self, labels: np.ndarray) -> np.ndarray:
-        """Return the rows of the data set's own test set that models are judged on: by default all.
+        """Return the rows of the data set's own test set that models are evaluated on: by default all.
 
         ``labels`` are the test set's.
         """

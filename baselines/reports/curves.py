@@ -1,4 +1,4 @@
-"""Figures: curves by round, of one run or of many with their spread over seeds."""
+"""Curves by round, of one run or of many with their spread over seeds."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Settings: which runs differ in nothing but their seed, and what to call them beside each other."""
+"""Labels: which runs differ in nothing but their seed, and what to call them beside each other."""
 
 import shlex
 from pathlib import Path

@@ -41,9 +41,9 @@ def measured(run: Path) -> pd.DataFrame:
             warnings.simplefilter("error", pd.errors.ParserWarning)  # it would drop what has no heading
             rows = pd.read_csv(run / "metrics.csv", dtype=str, keep_default_na=False, index_col=False)
         if list(rows) != COLUMNS or rows.isna().any(axis=None):
-            raise ValueError("a row or its heading is cut")
+            raise ValueError("a row or the heading is cut off")
         if any(rows[name].str.contains("\n").any() for name in COLUMNS):
-            raise ValueError("a quote is open")
+            raise ValueError("a quote is not closed")
         return rows.astype({"round": int, "value": float})
     except (
         OSError,

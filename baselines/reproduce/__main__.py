@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        goes_on = "runs the finished ones again, too" if options.rerun else "continues"
+        goes_on = "runs the finished ones again too" if options.rerun else "continues"
         print(f"interrupted: the same command {goes_on}", file=sys.stderr)
         return 130
 
@@ -151,7 +151,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("paper", nargs="?", help="a folder of baselines/papers")
-    parser.add_argument("table", nargs="?", help="a table of its tables.yaml; without one: which there are")
+    parser.add_argument(
+        "table", nargs="?", help="a table of its tables.yaml; without it the tables are listed"
+    )
     parser.add_argument("overrides", nargs="*", help="for every run; the results are labelled with them")
     parser.add_argument(
         "--where", action="append", default=[], metavar="KEY=VALUE,...", help="cells to run"
@@ -160,8 +162,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", choices=SCALES, default="full", help="see baselines/reproduce/plan.py")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time, of a thread each")
     parser.add_argument("--output", default="outputs/reproduce", help="where the runs are kept")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands of what is missing")
-    parser.add_argument("--collect-only", action="store_true", help="run nothing, write what is finished")
+    parser.add_argument("--dry-run", action="store_true", help="only print the commands of what is missing")
+    parser.add_argument(
+        "--collect-only", action="store_true", help="run nothing, only collect what is finished"
+    )
     parser.add_argument("--rerun", action="store_true", help="run the chosen cells again")
     return parser
 

@@ -64,10 +64,10 @@ def read(path: Path) -> pd.DataFrame:
     try:
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
     except ValueError as error:  # pandas' own are; bytes that are no text
-        raise UserError(f"{path} is damaged: restore it, or remove it and collect anew") from error
+        raise UserError(f"{path} is damaged: restore it, or remove it and collect again") from error
     if missing := {"seed", "value", "changes"} - set(rows):
         named = ", ".join(sorted(missing))
-        raise UserError(f"{path} has no column {named}: restore it, or remove it and collect anew")
+        raise UserError(f"{path} has no column {named}: restore it, or remove it and collect again")
     return rows
 
 
@@ -96,7 +96,7 @@ def curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
     chosen = rows[(rows.split == table.split) & named]
     if chosen.empty:
         what = f"{table.metric} on the {table.split} set"
-        raise UserError(f"{folder} has no {what}, which {table.name} prints")
+        raise UserError(f"{folder} has no {what}, which {table.name} needs")
     return over_nodes(chosen, ["round"]) * table.scale
 
 

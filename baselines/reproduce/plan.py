@@ -128,7 +128,7 @@ def select(table: PaperTable, where: str) -> list[Cell]:
         wanted.setdefault(key, []).append(value)
     found = [cell for cell in table.cells() if paper_tables.agrees(cell.keys, wanted)]
     if not found:
-        raise UserError(f"--where {where}: no cell of {table.name} is there")
+        raise UserError(f"--where {where}: it matches no cell of {table.name}")
     return found
 
 

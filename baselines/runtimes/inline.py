@@ -13,11 +13,11 @@ from strategies.shared.flower_private import server_context
 
 @dataclass(frozen=True)
 class Inline:
-    """Run everything in this process, one node after another or many nodes together.
+    """Run everything in this process, one node after another or batched.
 
     Parameters
     ----------
-    batch_clients : True trains the nodes of a round as one program where that is possible, with the same
+    batch_clients : True trains the nodes of a round batched where that is possible, with the same
         results to rounding; False trains one after another, with Ray's results to the bit; auto is False
         on the CPU, and True on an accelerator for models that leave it idle, below a million parameters
     """

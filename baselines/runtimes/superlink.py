@@ -53,7 +53,7 @@ class SuperLink:
         RunFailed : when a program did not start or the run did not finish, with the end of its log
         """
         if not (ROOT / "pyproject.toml").exists():
-            what = "runtime=superlink submits the project's folder, and this is a wheel, without one"
+            what = "runtime=superlink submits the project's folder, but this is a wheel, which has none"
             raise UserError(f"{what}: install a clone with pip install -e ., or try runtime=ray")
         folder = folder.resolve()
         if run_folder.in_use(folder):  # before anything of its run is touched
@@ -157,7 +157,7 @@ def _check(result: Path, in_flower: str, log: str) -> None:
     if status.startswith("failed: "):
         raise RunFailed(f"the run {status}")  # its log has been printed
     if status != "finished" or in_flower != "finished:completed":
-        raise RunFailed(f"the run is {status}, to Flower {in_flower}; {log}")
+        raise RunFailed(f"the run is {status}; Flower says {in_flower}; {log}")
 
 
 def _free_ports(count: int) -> list[int]:

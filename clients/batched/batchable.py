@@ -1,7 +1,7 @@
-"""Batchable: can these nodes be trained as one program, with the results of one after another?
+"""Batchable: can these nodes be batched, with the results of one after another?
 
-What the program would pass over is asked before; whether it computes the right gradient is measured, once
-for each shape of a batch.
+It is checked beforehand that nothing is passed over. That the gradient is right is measured, once for each
+shape of a batch.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from clients.fast.steady import Watch
 from clients.gradient import Gradients, gradient_of
 from clients.training import LocalTraining
 
-DIFFERS = "the gradient of many nodes is not that of each: does the model set its own forward?"
+DIFFERS = "the batched gradient is not that of each node: does the model set its own forward?"
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
 
 
 class NotTogether(Exception):
-    """These nodes cannot be trained as one program."""
+    """These nodes cannot be batched."""
 
 
 def check(nodes: Sequence[Node]) -> None:

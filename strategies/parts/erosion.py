@@ -60,6 +60,11 @@ class Erosion(Weighting):
         valid = self.batch_size is None or self.batch_size >= 1
         require(valid, "weighting.batch_size", self.batch_size, "1 or more, or null")
 
+    def require_nodes(self, num_nodes: int) -> None:
+        assert self.requester is not None
+        valid = self.requester < num_nodes
+        require(valid, "weighting.requester", self.requester, f"below num_nodes={num_nodes}")
+
     def lacks(self, updates: Updates) -> str | None:
         if self.requester not in updates.partition_ids:
             return f"the requester, partition {self.requester}, sent no sound reply"

@@ -104,6 +104,24 @@ class Layout:
         """Return the record's buffers [B] in float64."""
         return _flatten(record, self.buffers, torch.empty(self.num_buffers, dtype=torch.float64))
 
+    def beyond(self, buffers: Tensor) -> str | None:
+        """Name an array whose dtype cannot hold its part of the ``buffers`` [B]; None where all can."""
+        low, high = self._limits
+        wrong = (buffers < low) | (buffers > high)
+        if not bool(wrong.any()):
+            return None
+        place = int(wrong.nonzero()[0])
+        layer = next(layer for layer in self.buffers if place < layer.columns.stop)
+        return f"{layer.name!r} beyond {layer.dtype}"
+
+    @cached_property
+    def _limits(self) -> tuple[Tensor, Tensor]:
+        """The least and the largest number that each of the buffers [B] can hold."""
+        low, high = torch.empty(2, self.num_buffers, dtype=torch.float64)
+        for layer in self.buffers:
+            low[layer.columns], high[layer.columns] = _range_of(np.dtype(layer.dtype))
+        return low, high
+
     def record(self, parameters: Tensor, buffers: Tensor | None) -> ArrayRecord:
         """Return named arrays in their own shapes and dtypes; without buffers where they are None."""
         named: OrderedDict[str, Array] = OrderedDict()
@@ -122,13 +140,22 @@ class Layout:
         if missing := [name for name in expected if name not in record]:
             return f"lacks {', '.join(map(repr, missing[:3]))} of the model's arrays"
         if extra := [name for name in record if name not in expected]:
-            return f"has {', '.join(map(repr, extra[:3]))}, which the model has not"
+            return f"has {', '.join(map(repr, extra[:3]))}, which the model does not have"
         for name, array in record.items():
             if tuple(array.shape) != expected[name].shape:
                 return f"{name!r} has shape {tuple(array.shape)}, the model's {expected[name].shape}"
         return None
 
 
+def _range_of(dtype: np.dtype) -> tuple[float, float]:
+    if dtype.kind == "b":
+        return 0.0, 1.0
+    info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    slack = 1 - 2**-40 if dtype.kind != "f" and dtype.itemsize == 8 else 1  # float64 would round beyond
+    return float(info.min) * slack, float(info.max) * slack
+
+
+@np.errstate(over="ignore", invalid="ignore")  # what is too large becomes infinite, and is found so
 def _flatten(record: ArrayRecord, layers: Sequence[Layer], out: Tensor) -> Tensor:
     values = out.numpy()
     for layer in layers:

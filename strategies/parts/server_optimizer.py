@@ -58,3 +58,8 @@ class Momentum(ServerOptimizer):
         """Return the accumulated direction."""
         momentum = state["momentum"].mul_(self.beta).add_(mean) if state else mean.clone()
         return momentum, {"momentum": momentum}
+
+
+def copied(state: State) -> State:
+    """Copy what the next round overwrites."""
+    return {name: value.clone() for name, value in state.items()}

@@ -28,6 +28,10 @@ class Weighting(ABC):
         """Raise ``ValueError`` for a model that this weighting cannot work with."""
         return None
 
+    def require_nodes(self, num_nodes: int) -> None:
+        """Raise ``ValueError`` where ``num_nodes`` in all cannot be weighted."""
+        return None
+
     def lacks(self, updates: Updates) -> str | None:
         """Say what a round lacks to be weighted; None when the weights can be computed."""
         return None

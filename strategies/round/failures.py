@@ -1,4 +1,8 @@
-"""What ends a run: too many rounds in a row without a step."""
+"""What ends a round without a step, and a run: too many such rounds in a row."""
+
+
+class NoStep(Exception):
+    """Why a round takes no step."""
 
 
 class TooManyFailedRounds(RuntimeError):

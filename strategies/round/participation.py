@@ -16,7 +16,7 @@ from strategies.shared.checks import require, require_count
 
 from .evaluation import SuiteStrategy
 from .failures import TooManyFailedRounds
-from .replies import Fault, answers, checked, mean_metrics, num_examples_of, scalar_metrics
+from .replies import Fault, answers, checked, lacking, mean_metrics, num_examples_of, scalar_metrics
 from .roster import Roster, sample
 
 logger = logging.getLogger("flwr.strategies")
@@ -56,6 +56,7 @@ class Participation(SuiteStrategy):
 
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
+    tested: int = field(default=0, init=False, repr=False)  # nodes that answered the last evaluation
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
 
@@ -108,16 +109,22 @@ class Participation(SuiteStrategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
         answered = answers(self._sent, replies)
-        sound: list[Message] = []
+        sound: dict[int, Message] = {}
+        faults: dict[int, str] = {}
         for partition_id in self._sent:
             try:
-                sound.append(checked(answered.get(partition_id)))
+                sound[partition_id] = checked(answered.get(partition_id))
             except Fault as fault:
-                logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, fault)
-        sound = [reply for reply in sound if num_examples_of(reply) > 0]
-        if not sound:
+                faults[partition_id] = str(fault)
+        judged = {k: reply for k, reply in sound.items() if num_examples_of(reply) > 0}
+        faults |= lacking(judged)
+        for partition_id, reason in faults.items():
+            logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, reason)
+        self.tested = len(sound.keys() - faults.keys())
+        judged = {k: reply for k, reply in judged.items() if k not in faults}
+        if not judged:
             return None
-        metrics = scalar_metrics(sound)
+        metrics = scalar_metrics(judged.values())
         return MetricRecord(dict(mean_metrics(metrics, metrics.pop(protocol.NUM_EXAMPLES))))
 
     def summary(self) -> None:
@@ -143,7 +150,7 @@ class Participation(SuiteStrategy):
         self._failed_rounds += 1
         logger.warning("round %d: %s: the model stays as it was", server_round, lack)
         reasons = "; ".join(f"partition {p} {r}" for p, r in list(faults.items())[:3])
-        self._last_failure = f"{lack} (left out in the last: {reasons or 'none'})"
+        self._last_failure = f"{lack} (left out in the last round: {reasons or 'none'})"
         if self._failed_rounds >= self.max_failed_rounds:
             raise TooManyFailedRounds(
                 f"{self._failed_rounds} rounds in a row failed: {self._last_failure}; "

@@ -4,7 +4,9 @@ A node that failed, was late, or sent NaN, other shapes or no ``num-examples`` i
 round and named with its reason. Flower's own strategies let a NaN through; these do not.
 """
 
+import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from strategies.parts.layout import Layout
 from strategies.shared import protocol
+from strategies.shared.flower_private import SUPERLINK_NODE_ID
 
 MOST_EXAMPLES = 2.0**53  # beyond, a count is not exact, and a sum of weights may overflow
 
@@ -21,12 +24,12 @@ class Fault(Exception):
     """Why a node's reply is left out."""
 
 
-def arrays_of(message: Message) -> ArrayRecord | None:
-    """Return the model in a message: the record named ``arrays``, else the first ArrayRecord."""
+def arrays_of(message: Message, extra: str | None = None) -> ArrayRecord | None:
+    """Return the model in a message: the record named ``arrays``, else the first that is not ``extra``."""
     record = message.content.get(protocol.ARRAYS)
     if isinstance(record, ArrayRecord):
         return record
-    return next(iter(message.content.array_records.values()), None)
+    return next((found for name, found in message.content.array_records.items() if name != extra), None)
 
 
 def metrics_of(message: Message) -> MetricRecord:
@@ -54,6 +57,18 @@ def scalar_metrics(messages: Iterable[Message]) -> dict[str, Tensor]:
     }
 
 
+def lacking(replies: Mapping[int, Message]) -> dict[int, str]:
+    """Say which of the replies, {partition id: reply}, lack a metric that more than half of them carry.
+
+    A metric is averaged where all carry it: one node would take it from all of them.
+    """
+    told = {k: {n for n, v in metrics_of(r).items() if type(v) in (int, float)} for k, r in replies.items()}
+    counts = Counter(name for names in told.values() for name in names)
+    common = sorted(name for name, count in counts.items() if 2 * count > len(replies))
+    lacks = {k: [name for name in common if name not in names] for k, names in told.items()}
+    return {k: f"sent no {names[0]!r}, as most do" for k, names in lacks.items() if names}
+
+
 def mean_metrics(metrics: dict[str, Tensor], num_examples: Tensor) -> dict[str, float]:
     """Average each metric [K] over the nodes, weighted by their numbers of examples [K]."""
     weights = num_examples / num_examples.sum()
@@ -63,30 +78,40 @@ def mean_metrics(metrics: dict[str, Tensor], num_examples: Tensor) -> dict[str, 
 def answers(asked: Mapping[int, Message], replies: Iterable[Message]) -> dict[int, Message]:
     """Return the replies to the messages ``asked`` ({partition id: message}), by partition id.
 
-    A reply belongs to the message that it answers, for an error may come from the SuperLink in a node's
-    place. Where a grid gives messages no id, it belongs to the node that sent it.
+    A reply belongs to the message that it answers, and comes from the node that was asked, or is the
+    SuperLink's error in its place. Of several the first counts: no node takes back what it sent. Where a
+    grid gives messages no id, a reply belongs to the node that sent it.
     """
-    partitions = {message.metadata.message_id: k for k, message in asked.items()}
-    holders = {message.metadata.dst_node_id: k for k, message in asked.items()}
-    partitions.pop("", None)
+    by_message = {message.metadata.message_id: k for k, message in asked.items()}
+    by_node = {m.metadata.dst_node_id: k for k, m in asked.items() if not m.metadata.message_id}
     found: dict[int, Message] = {}
     for reply in replies:
-        sender = holders.get(reply.metadata.src_node_id)
-        partition_id = partitions.get(reply.metadata.reply_to_message_id, sender)
-        if partition_id is not None and (partition_id == sender or reply.has_error()):
+        sender = reply.metadata.src_node_id
+        answered = reply.metadata.reply_to_message_id
+        partition_id = by_message.get(answered) if answered else None
+        partition_id = by_node.get(sender) if partition_id is None else partition_id
+        if partition_id is None or partition_id in found:
+            continue
+        instead = reply.has_error() and sender == SUPERLINK_NODE_ID
+        if instead or sender == asked[partition_id].metadata.dst_node_id:
             found[partition_id] = reply
     return found
 
 
+def of_group(name: str, replies: Iterable[Message]) -> list[Message]:
+    """Return the replies to a group's messages, and errors whose group the SuperLink does not tell."""
+    return [reply for reply in replies if reply.metadata.group_id in (name, "")]
+
+
 def checked(reply: Message | None) -> Message:
-    """Return the reply of a node when it is one and tells on how many examples it worked.
+    """Return the reply of a node when it is one, of numbers, and tells on how many examples it worked.
 
     Raises
     ------
     Fault : otherwise
     """
     if reply is None:
-        raise Fault("gave no answer in time")
+        raise Fault("did not answer in time")
     if reply.has_error():
         reason = " ".join((reply.error.reason or "").split())  # one line, whatever the client raised
         raise Fault(reason or f"failed with code {reply.error.code}")
@@ -94,6 +119,9 @@ def checked(reply: Message | None) -> Message:
         if isinstance(value, int) and abs(value) > sys.float_info.max:
             raise Fault(f"sent a {name!r} of {value.bit_length()} bits, expected a number")
     require_number(reply, protocol.NUM_EXAMPLES, MOST_EXAMPLES)
+    for name, value in metrics_of(reply).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Fault(f"sent {name!r}={value}, expected a number")
     return reply
 
 

@@ -15,11 +15,11 @@ from strategies.shared import protocol
 from strategies.shared.flower_private import UNREACHABLE
 from strategies.shared.seeding import Purpose, generator
 
-from .replies import metrics_of
+from .replies import answers, metrics_of
 
 logger = logging.getLogger("flwr.strategies")
 POLL_SECONDS = 0.1
-MOST_PARTITIONS = 1 << 31
+MOST_PARTITIONS = 1 << 20  # some weightings keep a number for each
 
 
 @dataclass
@@ -67,17 +67,17 @@ class Roster:
             time.sleep(POLL_SECONDS)
             asked.clear()
         if len(known) < wanted:
-            logger.warning("%d of %d nodes are connected: going on with them", len(known), wanted)
+            logger.warning("%d of %d nodes are connected: continuing with them", len(known), wanted)
         holders = {k: node for node, k in self.partition_of.items() if node in known}  # the last that came
         nodes = dict(sorted(holders.items()))
         for node in sorted(known - set(nodes.values())):  # one restarted, or two with one configuration
             partition_id = self.partition_of[node]
             logger.warning(
-                "nodes %d and %d both hold partition %d, and the latter is asked: give each its own",
+                "nodes %d and %d both hold partition %d, and only the latter is asked: give each its own",
                 *(node, nodes[partition_id], partition_id),
             )
         for partition_id in sorted(self._nodes.keys() - nodes.keys()):
-            logger.warning("partition %d is no longer connected: going on without it", partition_id)
+            logger.warning("partition %d is no longer connected: continuing without it", partition_id)
         self._online, self._nodes = known, nodes  # one that is not known yet is asked again
         return dict(nodes)
 
@@ -90,8 +90,7 @@ class Roster:
         messages = [Message(content, node, MessageType.QUERY) for node in nodes]
         silent: dict[int, str] = {}
         replies = grid.send_and_receive(messages, timeout=self.timeout)
-        for reply in sorted(replies, key=lambda reply: reply.metadata.src_node_id):
-            node = reply.metadata.src_node_id
+        for node, reply in sorted(answers(dict(zip(nodes, messages, strict=True)), replies).items()):
             if reply.has_error() and reply.error.code in UNREACHABLE:
                 continue
             told = None if reply.has_error() else metrics_of(reply).get(protocol.PARTITION_ID)
@@ -99,21 +98,31 @@ class Roster:
                 self.partition_of[node] = told
                 self._told = True
             else:  # no query function, one of another kind, or one that failed
-                silent[node] = (
-                    str(reply.error.reason) if reply.has_error() else "no partition id in its answer"
-                )
+                silent[node] = str(reply.error.reason) if reply.has_error() else _unfit(told)
         if silent and not self._told:
-            logger.info("%d nodes do not tell their partition: ordered by node id", len(silent))
+            logger.info(
+                "%d nodes do not say which partition they hold: they are ordered by node id", len(silent)
+            )
             self._number(sorted(silent))
             return
         for node in sorted(silent.keys() - self._named):  # a number would be another node's partition
             why = " ".join(silent[node].split())
-            logger.warning("node %d does not tell its partition, and is asked again: %s", node, why)
+            logger.warning(
+                "node %d does not say which partition it holds, and is asked again: %s", node, why
+            )
             self._named.add(node)
 
     def _number(self, nodes: list[int]) -> None:
         first = max(self.partition_of.values(), default=-1) + 1
         self.partition_of.update(zip(nodes, range(first, first + len(nodes)), strict=True))
+
+
+def _unfit(told: object) -> str:
+    if told is None:
+        return "no partition id in its answer"
+    long = isinstance(told, int) and told.bit_length() > 64  # some are too long to be printed
+    shown = "far too large" if long else str(told)[:20]
+    return f"{protocol.PARTITION_ID} is {shown}, expected a whole number from 0 to {MOST_PARTITIONS - 1}"
 
 
 def sample(partition_ids: list[int], count: int, seed: int, server_round: int) -> list[int]:

@@ -32,6 +32,10 @@ class Collected:
     faults: dict[int, str]
     moved: bool
 
+    def counts(self) -> dict[str, float]:
+        """Return what a round's metrics show of it."""
+        return {protocol.REPLIES: len(self.updates.partition_ids), protocol.FAILED: len(self.faults)}
+
 
 class Stack:
     """The rows of one round.
@@ -72,7 +76,7 @@ class Stack:
         except Fault as fault:
             self._faults[partition_id] = str(fault)
         except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
-            self._faults[partition_id] = f"sent unreadable arrays ({error})"
+            self._faults[partition_id] = f"sent unreadable arrays ({' '.join(str(error).split())})"
         else:
             self._sound[partition_id] = sound
 
@@ -82,7 +86,7 @@ class Stack:
             raise Fault("trained on no examples")
         if self.needed:
             require_number(reply, self.needed)
-        record = fitting(arrays_of(reply), "arrays", self.layout)
+        record = fitting(arrays_of(reply, self.extra), "arrays", self.layout)
         delta = self.layout.flatten_parameters(record, out=self.deltas[row])
         torch.sub(self.start, delta, out=delta)
         self.buffers[row] = self.layout.flatten_buffers(record)
@@ -95,6 +99,8 @@ class Stack:
         unsure = parts[1:] if math.isfinite(total) else parts  # a finite sum has finite terms
         if not all(map(_finite, unsure)):
             raise Fault("sent NaN or infinite values")
+        if beyond := self.layout.beyond(self.buffers[row]):
+            raise Fault(f"sent {beyond}")
         self._moved = self._moved or total != 0
         return reply
 

@@ -86,7 +86,7 @@ def test_compare_says_which_runs_did_not_finish(tmp_path: Path, capsys: pytest.C
     write_run(tmp_path / "1", "seed=1", 1, [0.1, 0.5], "failed: no memory")
     assert compare.main([str(tmp_path)]) == 0
     told = capsys.readouterr().out
-    assert f"counted as far as it came (failed: no memory): {tmp_path / '1'}" in told
+    assert f"not finished, counted up to its last round (failed: no memory): {tmp_path / '1'}" in told
     assert f"): {tmp_path / '0'}" not in told
     assert "| all | 2 | 1 to 2 |" in (tmp_path / "comparison.md").read_text()
 

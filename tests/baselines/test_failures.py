@@ -113,7 +113,7 @@ FAILURES = {
         "sent unreadable arrays ('fc.bias' holds complex64, the model's float32)",
     ),
     "missing name": (lacking("fc.bias"), "lacks 'fc.bias' of the model's arrays"),
-    "extra name": (with_array("head", np.ones(1)), "has 'head', which the model has not"),
+    "extra name": (with_array("head", np.ones(1)), "has 'head', which the model does not have"),
     "no num-examples": (with_examples(None), "sent no 'num-examples'"),
     "num-examples zero": (with_examples(0), "trained on no examples"),
     "num-examples negative": (
@@ -179,7 +179,7 @@ def test_a_late_reply_is_left_out(
         rows = played(SETTING, tmp_path, spoiling(dawdle))
     assert_left_out(rows, three_nodes)
     said = [record.getMessage() for record in caplog.records if record.name == "flwr.strategies"]
-    assert said == [f"round {t}: partition {BAD} left out: gave no answer in time" for t in (1, 2)]
+    assert said == [f"round {t}: partition {BAD} left out: did not answer in time" for t in (1, 2)]
 
 
 def test_below_min_replies_the_model_stays(tmp_path: Path) -> None:

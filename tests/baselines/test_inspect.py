@@ -95,7 +95,7 @@ def test_the_requester_s_test_set_is_shown(capsys: pytest.CaptureFixture[str], t
     )
     labels = Experiment("").dataset.test_targets
     sizes = [int(0.25 * n) for n in torch.bincount(labels)[:4]]
-    assert f"judged on {sum(sizes)} test examples: {[*sizes, 0, 0, 0, 0, 0, 0]}" in out
+    assert f"evaluated on {sum(sizes)} test examples: {[*sizes, 0, 0, 0, 0, 0, 0]}" in out
 
 
 def test_many_nodes_are_cut_short(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

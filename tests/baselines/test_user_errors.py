@@ -23,9 +23,9 @@ def launch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> in
 ONE_LINE = {
     "strategy=null": "Config group override must be a string or a list. Got NoneType, in: strategy=null",
     "dataset=3": "Config group override must be a string or a list. Got int, in: dataset=3",
-    "~client": "~client deletes what every run reads: choose another value, client=...",
-    "~strategy=fedavg": "~strategy=fedavg deletes what every run reads: choose another value, strategy=...",
-    "~seed": "~seed deletes what every run reads: choose another value, seed=...",
+    "~client": "~client deletes a setting that every run needs: choose another value, client=...",
+    "~strategy=fedavg": "~strategy=fedavg deletes a setting that every run needs: choose another value",
+    "~seed": "~seed deletes a setting that every run needs: choose another value, seed=...",
     "+foo=3": "there is no setting foo: python -m baselines.run --help shows all",
     "+nodes_per_rond=3": "there is no setting nodes_per_rond: did you mean nodes_per_round?",
     "++foo.bar=3": "there is no setting foo.bar",
@@ -47,7 +47,7 @@ ONE_LINE = {
     "strategy=fedavgm server_optimizer.beta=1": "server_optimizer.beta=1 is out of range",
     "strategy=fedadam server_optimizer.beta2=2": "server_optimizer.beta2=2 is out of range",
     "mask=agreement mask.tau=1.5": "mask.tau=1.5 is out of range: expected in [0, 1]",
-    "mask=and nodes_per_round=1": "AndMask needs at least 2 nodes in a round, and nodes_per_round=1",
+    "mask=and nodes_per_round=1": "AndMask needs at least 2 nodes in a round, but nodes_per_round=1",
     "strategy=scaffold client=adam": "client.optimizer is Adam: set strategy.option=1 (in groups",
     "strategy=local strategy.inner._target_=strategies.Scaffold client=adam": "client.optimizer is Adam",
     "strategy=fedprox strategy.mu=-1": "strategy.mu=-1 is out of range: expected 0 or above",
@@ -209,7 +209,7 @@ def test_a_folder_that_cannot_be(
     monkeypatch.setattr(sys, "argv", ["run", *words])
     assert run.main() == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert f"Not a directory: '{tmp_path}/file/x': set hydra.run.dir, or of a sweep" in line
+    assert f"Not a directory: '{tmp_path}/file/x': set hydra.run.dir, or for a sweep" in line
 
 
 def command(*overrides: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -8,11 +8,11 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import strategy as stock
 from torch import nn
-from torch.optim import SGD
+from torch.optim import SGD, Adam
 
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, client_app
-from clients.app import load
+from clients.app import check_training, load
 from strategies import FedAvg, FedProx
 from strategies.shared.arrays import view
 
@@ -140,3 +140,11 @@ def test_serves_flowers_own_fedavg() -> None:
     for name in model().state_dict():
         if name != "1.num_batches_tracked":  # stock averages it into a float
             np.testing.assert_allclose(view(first[name]), view(second[name]), rtol=1e-5, atol=1e-6)
+
+
+def test_what_a_strategy_asks_for_is_held_against_the_training() -> None:
+    training = LocalTraining(optimizer=partial(Adam, lr=0.1))
+    for config in ({}, {"proximal-mu": 0.5, "gradient-variance": True}, {"control-option": 1}):
+        check_training(training, config)
+    with pytest.raises(ValueError, match="is Adam: set"):
+        check_training(training, {"control-option": 2})

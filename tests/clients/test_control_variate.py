@@ -1,5 +1,6 @@
 """SCAFFOLD on the node: c_k is renewed as the paper's Algorithm 1 says, and remembered round by round."""
 
+from collections import OrderedDict
 from functools import partial
 from typing import Any
 
@@ -36,7 +37,7 @@ def begun(
     content = RecordDict({"config": ConfigRecord(config), "control": sent})
     steps = renewal if isinstance(renewal, int) else 1
     start = RoundStart(
-        model=nn.ParameterDict(named),
+        model=nn.ParameterDict(OrderedDict(named)),  # of a plain dict it would sort the names
         examples=None,  # type: ignore[arg-type]
         task=Classification(),
         optimizer=partial(SGD, lr=0.25),
@@ -151,3 +152,11 @@ def test_the_gradients_weight_by_hand(settings: dict[str, Any], moved: tuple[flo
 def test_only_sgds_steps_are_sums_of_gradients() -> None:
     with pytest.raises(ValueError, match="is Adam: set"):
         gradient_weight(training(Adam).optimizer, 3)
+
+
+def test_option_2_alone_is_refused_before_the_first_round() -> None:
+    asked = {"control-option": 2}
+    ControlVariate.check(training(momentum=0.5).optimizer, asked)
+    with pytest.raises(ValueError, match="is Adam: set"):
+        ControlVariate.check(training(Adam).optimizer, asked)
+    ControlVariate.check(training(Adam).optimizer, {"control-option": 1})

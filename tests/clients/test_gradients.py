@@ -51,3 +51,14 @@ def test_a_single_output_is_a_product_of_rows_once_recorded(
             torch.testing.assert_close(mine[k], theirs)
         for name, value in own_sums.items():
             torch.testing.assert_close(sums[name][k], value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "turned"), [(1, 1, False), (2, 1, True), (1, 2, False), (2, 2, False)]
+)
+def test_a_product_of_single_columns_alone_is_turned(rows: int, columns: int, turned: bool) -> None:
+    left, right = torch.randn(NODES, rows, 3).double(), torch.randn(NODES, 3, columns).double()
+    found = gradient_module._by_rows(left, right)
+    assert (found is not NotImplemented) == turned
+    if turned:
+        torch.testing.assert_close(found, torch.bmm(left, right))

@@ -1,6 +1,7 @@
 """How many nodes train at once: as many as the limits allow, in shares of about one size."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +19,11 @@ PARAMETERS = FEATURES * CLASSES + CLASSES
 
 def shares(monkeypatch: pytest.MonkeyPatch, batch_size: int | None = 2) -> list[int]:
     """Return how many nodes each call of a stack trains, in a round of seven of four examples each."""
+    return played(monkeypatch, batch_size)[0]
+
+
+def played(monkeypatch: pytest.MonkeyPatch, batch_size: int | None = 2) -> tuple[list[int], list[Message]]:
+    """Return that, and the nodes' replies."""
     taken: list[int] = []
     train = Stack.train
 
@@ -39,7 +45,7 @@ def shares(monkeypatch: pytest.MonkeyPatch, batch_size: int | None = 2) -> list[
     records = {"arrays": ArrayRecord(model.state_dict()), "config": ConfigRecord({"server-round": 1})}
     replies = grid.send_and_receive([Message(RecordDict(records), n, "train") for n in grid.get_node_ids()])
     assert not any(reply.has_error() for reply in replies)
-    return taken
+    return taken, replies
 
 
 @pytest.mark.parametrize(
@@ -64,3 +70,13 @@ def test_of_all_examples_the_largest_node_counts(monkeypatch: pytest.MonkeyPatch
 def test_at_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clients.batched.together.MOST_INPUTS", 1)
     assert shares(monkeypatch) == [1] * 7
+
+
+def test_a_share_of_the_time_is_each_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first four train from 10 s to 14 s, the other three from 20 s to 26 s."""
+    clock = SimpleNamespace(perf_counter=iter([10.0, 14.0, 20.0, 26.0]).__next__)
+    monkeypatch.setattr("clients.batched.together.time", clock)
+    monkeypatch.setattr("clients.batched.together.MOST_PARAMETERS", 4 * PARAMETERS)
+    taken, replies = played(monkeypatch)
+    assert taken == [4, 3]
+    assert [reply.content["metrics"]["client-seconds"] for reply in replies] == [1.0] * 4 + [2.0] * 3

@@ -132,3 +132,18 @@ def test_a_traced_step_follows_the_parameters() -> None:
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert all(torch.equal(traced_sums[name], sums[name]) for name in sums)
     assert float(sums["loss"]) > 0
+
+
+def test_images_of_another_size_are_another_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their targets are alike; each size is recorded by itself."""
+    monkeypatch.setattr(gradient_module, "TRACE_AFTER", 2)
+    model = seeded(lambda: nn.Sequential(nn.Conv2d(1, CLASSES, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+    step = gradient_module.Gradient(model, Classification()).of_round(trace=True)
+    parameters, y = list(model.parameters()), torch.arange(6) % CLASSES
+    for pixels in (4, 3) * 4:
+        x = torch.randn(6, 1, pixels, pixels, generator=torch.Generator().manual_seed(pixels))
+        loss, _ = Classification()(model(x), y)
+        expected = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            found, _ = step(parameters, x, y)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

@@ -148,3 +148,8 @@ def test_training_augments_every_batch_by_the_nodes_seed_and_tests_do_not() -> N
     changed.clear()
     evaluate(seeded(perceptron), data, Classification())
     assert not changed
+
+
+def test_the_learning_rate_is_the_optimisers_own() -> None:
+    assert LocalTraining(optimizer=partial(SGD, lr=0.3)).lr == 0.3
+    assert LocalTraining(optimizer=Adam).lr == 0.001  # torch's

@@ -1,8 +1,8 @@
 """Every mutant there is of a file: one operator, condition or number changed, by Cosmic Ray's operators.
 
-Left alone: defaults (of dataclass fields and arguments), annotations, decorators, docstrings, and what only
-says or asserts something (errors that are raised, assertions, ``zip``'s ``strict``, log lines, the words of
-``require``).
+Left alone: the heads of functions, defaults of dataclass fields, annotations, decorators, docstrings, and
+what only says or asserts something (errors that are raised, assertions, ``zip``'s ``strict``, log lines,
+the words of ``require``).
 """
 
 import ast
@@ -108,7 +108,9 @@ def _left_alone(tree: ast.Module) -> Iterator[tuple[Place, Place]]:
         told: list[ast.AST | None] = []
         match node:
             case ast.FunctionDef():
-                told = [*node.args.defaults, *node.args.kw_defaults, *node.decorator_list, node.returns]
+                told = list(node.decorator_list)
+                first = node.body[0]
+                yield (node.lineno, node.col_offset), (first.lineno, first.col_offset)  # what it takes
             case ast.ClassDef():
                 defaults = [each.value for each in node.body if isinstance(each, ast.AnnAssign)]
                 told = [*node.decorator_list, *defaults]

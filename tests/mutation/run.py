@@ -1,23 +1,23 @@
 """scripts/mutate: do the fast tests notice a changed operator, condition or number?
 
-A sample of all mutants of strategies/ and clients/, drawn by a seed. Each is tried on the tests of its own
-folder that run the changed statement (known from their coverage), until one fails.
+A sample of all mutants of strategies/ and clients/, drawn by a seed, of which each of their folders has its
+share. Each is tried on the tests of tests/strategies or tests/clients that run the changed statement (known
+from their coverage), until one fails. It is dead only where that test passes without the change.
 """
 
 import argparse
-import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import yaml
 from mutants import Change, Mutant, changes, made
-from trials import Tests, TestsFail, trial, warm_up
+from sample import FOLDERS, ROOT, dealt, files
+from trials import Tests, TestsFail, verdict, warm_up
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("strategies", "clients")
 SPARED = Path(__file__).with_name("spared.yaml")
 ENOUGH = 0.9  # of the mutants must die
 
@@ -26,67 +26,68 @@ def main() -> int:
     """Return 1 where too few mutants die, 2 where the tests fail without one."""
     asked = _arguments()
     cache = ROOT / ".venv-mutate"
+    mutants, spared = _sample(asked)
+    survivors: list[Mutant] = []
+    started = time.monotonic()
     try:
         tests = {folder: Tests(ROOT, folder, cache) for folder in FOLDERS}
+        warm_up(ROOT, [each.folder for each in tests.values()])
+        touching = [tests[mutant.file.split("/")[0]].of(mutant) for mutant in mutants]
+        with ThreadPoolExecutor(asked.jobs) as pool:  # each waits for a process
+            verdicts = pool.map(partial(verdict, ROOT), mutants, touching)
+            for number, (mutant, found) in enumerate(zip(mutants, verdicts, strict=True), 1):
+                print(f"{number:3} {found} (of {len(touching[number - 1])} tests) {mutant}", flush=True)
+                if found == "survived":
+                    survivors.append(mutant)
     except TestsFail as error:
         print(error, file=sys.stderr)
         return 2
-    warm_up([each.folder for each in tests.values()])
-    survivors: list[Mutant] = []
-    tried: Counter[str] = Counter()
-    started = time.monotonic()
-    for mutant in _sample(asked):
-        folder = mutant.file.split("/")[0]
-        touching = tests[folder].of(mutant)
-        found = trial(ROOT, mutant, touching) if touching else "survived"
-        tried[folder] += 1
-        print(f"{sum(tried.values()):3} {found} (of {len(touching)} tests) {mutant}", flush=True)
-        if found == "survived":
-            survivors.append(mutant)
-    return _verdict(survivors, tried, time.monotonic() - started)
+    for mutant in survivors:
+        print(f"\n--- a/{mutant.file}\n+++ b/{mutant.file}\n@@ line {mutant.number} @@")
+        print(f"-{mutant.before}\n+{mutant.after}")
+    folders = Counter(Path(mutant.file).parent.as_posix() for mutant in mutants)
+    where = ", ".join(f"{count} in {folder}/" for folder, count in sorted(folders.items()))
+    total, dead = len(mutants), len(mutants) - len(survivors)
+    print(f"\n{total} mutants ({where}): {dead} killed, {len(survivors)} survived;", end=" ")
+    print(f"{spared} more were spared; {time.monotonic() - started:.0f} s")
+    return 0 if total and dead >= ENOUGH * total else 1
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/mutate", description=__doc__)
     parser.add_argument("--count", type=int, default=90, help="how many mutants (default: 90)")
     parser.add_argument("--seed", type=int, default=0, help="which ones (default: 0)")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time (default: 1)")
     parser.add_argument(
         "--only", default="", metavar="PATH", help="of files whose path contains this alone"
     )
     asked = parser.parse_args()
-    if asked.count < 1:
-        parser.error(f"--count={asked.count}: expected 1 or more")
+    for name in ("count", "jobs"):
+        if (value := getattr(asked, name)) < 1:
+            parser.error(f"--{name}={value}: expected 1 or more")
     return asked
 
 
-def _sample(asked: argparse.Namespace) -> Iterator[Mutant]:
-    """Yield so many mutants in the order that the seed gives, without those that are spared."""
-    found: list[Change] = []
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if asked.only in (file := path.relative_to(ROOT).as_posix()):
-                found += changes(ROOT, file)
-    random.Random(asked.seed).shuffle(found)
-    spared = {
-        (each["file"], each["line"], each["mutation"]) for each in yaml.safe_load(SPARED.read_text()) or ()
-    }
-    left = asked.count
-    for change in found:
-        mutant = made(change) if left else None
-        if mutant is not None and (mutant.file, mutant.before, mutant.after) not in spared:
-            left -= 1
-            yield mutant
-
-
-def _verdict(survivors: list[Mutant], tried: Counter[str], seconds: float) -> int:
-    for mutant in survivors:
-        print(f"\n--- a/{mutant.file}\n+++ b/{mutant.file}\n@@ line {mutant.number} @@")
-        print(f"-{mutant.before}\n+{mutant.after}")
-    total = sum(tried.values())
-    dead = total - len(survivors)
-    where = ", ".join(f"{count} in {folder}/" for folder, count in sorted(tried.items()))
-    print(f"\n{total} mutants ({where}): {dead} killed, {len(survivors)} survived, {seconds:.0f} s")
-    return 0 if total and dead >= ENOUGH * total else 1
+def _sample(asked: argparse.Namespace) -> tuple[list[Mutant], int]:
+    """Return so many mutants in the order that the seed gives, and how many were spared among them."""
+    groups: dict[Path, list[Change]] = {}
+    for file in files():
+        if asked.only in file and (found := list(changes(ROOT, file))):
+            groups.setdefault(Path(file).parent, []).extend(found)
+    of = list(groups.values())
+    listed = yaml.safe_load(SPARED.read_text(encoding="utf-8"))
+    spared = {(each["file"], each["line"], each["mutation"]) for each in listed}
+    mutants: list[Mutant] = []
+    passed_over = 0
+    for group, item in dealt([len(each) for each in of], asked.seed):
+        if len(mutants) == asked.count:
+            break
+        mutant = made(of[group][item])
+        if mutant is not None and (mutant.file, mutant.before, mutant.after) in spared:
+            passed_over += 1
+        elif mutant is not None:
+            mutants.append(mutant)
+    return mutants, passed_over
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,8 @@ from coverage import CoverageData
 from mutants import Mutant
 
 FAST = ("-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not slow")
-CPU_SECONDS = 150  # of one trial, of a few; an endless loop is noticed, too
-WALL_SECONDS = 300.0  # so is a mutant that waits
+CPU_SECONDS = 60  # of one test, of a few; an endless loop is noticed, too
+WALL_SECONDS = 120.0  # so is a mutant that waits
 OURS = ("strategies", "clients", "baselines")
 
 
@@ -68,17 +70,19 @@ class Tests:
     def of(self, mutant: Mutant) -> list[str]:
         """Return the tests that run the changed statement, those named after the module first.
 
-        Where the statement runs on import alone: all that run any line of the file.
+        Where the statement runs on import alone: the files with a test that runs any line of its file.
         """
         by_line = self.coverage.contexts_by_lineno(str(self.root / mutant.file))
         first, last = mutant.lines
-        here = [set(by_line.get(line, ())) for line in range(first, last + 1)]
-        contexts = set[str]().union(*here)
-        if contexts == {""}:
-            contexts = set[str]().union(*map(set, by_line.values()))
-        tests = {context.split("|")[0] for context in contexts} - {""}
+        contexts = set[str]().union(*(by_line.get(line, ()) for line in range(first, last + 1)))
+        on_import = contexts == {""}
+        if on_import:
+            contexts = contexts.union(*by_line.values())
+        tests = {context.rsplit("|", 1)[0] for context in contexts} - {""}
+        if on_import:
+            tests = {test.split("::")[0] for test in tests}
         stem = Path(mutant.file).stem
-        return sorted(tests, key=lambda test: (stem not in test.split("::")[0], test))
+        return sorted(tests, key=lambda test: (stem not in Path(test.split("::")[0]).name, test))
 
 
 class Mutated(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
@@ -104,38 +108,73 @@ class Mutated(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return str(self.path)
 
 
-def warm_up(folders: Sequence[str]) -> None:
+class Progress:
+    """A plugin that notes which test runs, and gives each its own time."""
+
+    def __init__(self, note: Path) -> None:
+        self.note = note
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.note.write_text(nodeid, encoding="utf-8")
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(used.ru_utime + used.ru_stime) + CPU_SECONDS
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+
+
+def warm_up(root: Path, folders: Sequence[str]) -> None:
     """Import what the tests import, and forget what is ours: a trial imports it anew."""
     with _silence():
         pytest.main([*FAST, "-p", "no:cov", "--collect-only", *folders])
-    tests = {Path(p).stem for folder in folders for p in Path(folder).glob("*.py")} | {"conftest"}
-    for name in list(sys.modules):
-        if name.split(".")[0] in (*OURS, *tests):
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        ours = file is not None and any(root / each in Path(file).parents for each in (*OURS, "tests"))
+        if ours and Path(__file__).parent not in Path(str(file)).parents:
             del sys.modules[name]
 
 
-def trial(root: Path, mutant: Mutant, tests: Sequence[str]) -> str:
-    """Return what became of a mutant: ``killed``, ``killed by the time limit`` or ``survived``."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-            sys.meta_path.insert(0, Mutated(root, mutant))
-            with _silence():
-                code = int(pytest.main([*FAST, "-p", "no:cov", "-x", *tests]))
-        finally:
-            os._exit(code)
-    deadline = time.monotonic() + WALL_SECONDS
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return (
-                "killed by the time limit" if os.WIFSIGNALED(status) else "killed" if status else "survived"
-            )
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-        time.sleep(0.05)
+def verdict(root: Path, mutant: Mutant, tests: Sequence[str]) -> str:
+    """Return what became of a mutant: ``killed``, ``killed by the time limit`` or ``survived``.
+
+    A test that fails without the change as well tells nothing, and is left out.
+    """
+    unchanged = replace(mutant, source=(root / mutant.file).read_text(encoding="utf-8"))
+    left = list(tests)
+    while left:
+        found, last = _trial(root, mutant, left)
+        if found == "survived" or (last and _trial(root, unchanged, [last])[0] == "survived"):
+            return found
+        if not last:  # none began: the module cannot be imported
+            if _trial(root, unchanged, [*left, "--collect-only"])[0] == "survived":
+                return found
+            raise TestsFail(f"of {mutant.file}: the tests are not found without the mutant either: {left}")
+        print(f"    left out, as it fails without the mutant: {last}", flush=True)
+        left.remove(last)
+    return "survived"
+
+
+def _trial(root: Path, mutant: Mutant, tests: Sequence[str]) -> tuple[str, str]:
+    """Return what became of it, and the last test that began."""
+    with tempfile.TemporaryDirectory() as folder:
+        note = Path(folder, "test")
+        note.touch()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                sys.meta_path.insert(0, Mutated(root, mutant))
+                with _silence():
+                    code = int(pytest.main([*FAST, "-p", "no:cov", "-x", *tests], [Progress(note)]))
+            finally:
+                os._exit(code)
+        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+            if time.time() > note.stat().st_mtime + WALL_SECONDS:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.05)
+        last = note.read_text(encoding="utf-8")
+    if os.WIFSIGNALED(ended[1]):
+        return "killed by the time limit", last
+    return "killed" if ended[1] else "survived", last
 
 
 @contextlib.contextmanager

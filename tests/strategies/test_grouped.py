@@ -141,7 +141,7 @@ def test_a_node_that_comes_after_the_groups_were_made_is_named_once(
     assert not caplog.messages
     federation.online.append(103)
     play(strategy, federation, zeros(), (2, 3))
-    assert caplog.messages == ["partitions [3] are in no group, and train nothing"]
+    assert caplog.messages == ["partitions [3] are in no group and do not train"]
     assert federation.trained() == [0, 1, 2] * 3
 
 
@@ -155,8 +155,8 @@ def test_the_run_ends_when_every_group_is_lost() -> None:
         with pytest.raises(TooManyFailedRounds) as caught:
             play(each, losing(0, 1, 2, 3), zeros(), (6,))
         assert str(caught.value) == (
-            "2 rounds in a row failed for every model, the first by 0 sound replies, min_replies=1 (left "
-            "out in the last: partition 0 RuntimeError: disk full; partition 1 RuntimeError: disk full); "
+            "2 rounds in a row failed for every model, the first by 0 sound replies, min_replies=1 (left out "
+            "in the last round: partition 0 RuntimeError: disk full; partition 1 RuntimeError: disk full); "
             "look at the nodes, or lower min_replies"
         )
 

@@ -42,7 +42,7 @@ def test_a_cached_set_needs_no_torchvision(mnist_root: Path) -> None:
     setting = f"dataset=mnist data_root={mnist_root} {NO_SUMS}"
     total = int(experiment.Experiment(setting).dataset.train_inputs.sum())
     script = (
-        "import sys; from baselines import experiment\n"
+        "import sys; from baselines.experiment import experiment\n"
         f"data = experiment.Experiment('{setting}').dataset\n"
         "print('torchvision' in sys.modules, int(data.train_inputs.sum()))"
     )

@@ -117,7 +117,7 @@ def test_it_can_be_interrupted_again_and_again(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
     interrupted(SMALL, tmp_path, 3)
-    with pytest.raises(UserError, match=r"latest\.pt is of a run with another configuration"):
+    with pytest.raises(UserError, match=r"latest\.pt belongs to a run with another configuration"):
         played(f"{SMALL} client.optimizer.lr=0.1 resume=true", tmp_path)
 
 

@@ -49,14 +49,14 @@ def overwrite(folder: Path) -> None:
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "a digit": (
         change("metrics.csv", "test,global,accuracy,0.", "test,global,accuracy,1."),
-        "metrics.csv is not",
+        "metrics.csv has changed since the run wrote it",
     ),
-    "other bytes": (overwrite, "metrics.csv is not as the run left it"),
+    "other bytes": (overwrite, "metrics.csv has changed since the run wrote it"),
     "config changed": (
         change("config.yaml", "rounds: 2", "rounds: 3"),
-        "config.yaml is not as the run left it",
+        "config.yaml has changed since the run wrote it",
     ),
-    "config gone": (lambda folder: (folder / "config.yaml").unlink(), "config.yaml is gone"),
+    "config gone": (lambda folder: (folder / "config.yaml").unlink(), "config.yaml is missing"),
 }
 
 
@@ -105,8 +105,8 @@ ACCOUNTS: dict[str, tuple[Damage, str]] = {
     ),
     "an unclosed quote": (change("environment.json", "seed=0", "seed='0"), "environment.json is damaged"),
     "no status": (change("environment.json", '"status"', '"state"'), "environment.json is damaged"),
-    "no account": (lambda folder: (folder / "environment.json").unlink(), "environment.json is gone"),
-    "no rows": (lambda folder: (folder / "metrics.csv").unlink(), "metrics.csv is gone or empty"),
+    "no account": (lambda folder: (folder / "environment.json").unlink(), "environment.json is missing"),
+    "no rows": (lambda folder: (folder / "metrics.csv").unlink(), "metrics.csv is missing or empty"),
     "a word": (change("metrics.csv", "0.5", "half"), "metrics.csv is damaged (could not convert"),
     "a cut row": (cut, "metrics.csv is damaged (could not convert"),
     "a cut heading": (change("metrics.csv", ",value", ""), "metrics.csv is damaged (Length of header"),

@@ -36,7 +36,7 @@ def test_an_option_composes_and_instantiates(group: str, option: str) -> None:
     choice = f"{group}={option}"
     cfg = config.load(f"{choice} {NEEDS.get(choice, '')}".strip())
     OmegaConf.to_container(cfg, resolve=True)
-    node = cfg[group]
+    node = cfg.client.corrections if group == "corrections" else cfg[group]
     if group == "dataset":  # reads files: tested with its data
         assert callable(get_method(node.load._target_))
     elif group == "model":

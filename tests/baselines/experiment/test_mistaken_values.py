@@ -31,13 +31,20 @@ MISTAKES = [
     ),
     ("strategy.weighting=examples", "expected a part, chosen with weighting=..."),
     ("client.schedule=null", "client.schedule=null is out of range: expected a part"),
-    ("strategy=base", "strategy=base is what options are made of: choose one of them"),
+    ("strategy=base", "strategy=base is an internal template: choose another option"),
     ("hydra.searchpath=[/no/such]", "hydra.searchpath: there is no folder /no/such"),
     ("strategy._target_=nolab.parts.New", "No module named 'nolab' (is its folder on PYTHONPATH?)"),
     ("dataset.load.mean=[0,1]", "the data set's transform does not take its inputs"),
     ("model.num_classes=3", "train_targets are 0 to 9, torch.int64, and the model has 3 classes"),
-    ("strategy=foreign mask=agreement", "mask does not reach FedAvg, which is no strategy of this suite"),
+    (
+        "strategy=foreign mask=agreement",
+        "mask does not reach FedAvg, which is not a strategy of this suite",
+    ),
     ("strategy=foreign nodes_per_round=2", "nodes_per_round does not reach FedAvg"),
+    (
+        "weighting=erosion weighting.requester=1000000",
+        "requester=1000000 is out of range: expected below num_nodes=10",
+    ),
     ("strategy=foreign num_nodes=1", "FedAvg waits for 2 nodes, and num_nodes=1"),
     ("strategy=unreadable", "not YAML: while parsing"),
 ]

@@ -49,8 +49,8 @@ MISTAKES = {
     "debug=${nowhere}": "debug cannot be read: ",
     "hydra.job.name=${nowhere} seed=-1": "seed=-1 is out of range",
     # what a part is built of
-    "runtime._target_=strategies.Adam": "runtime._target_=strategies.Adam is no Runtime: choose an option",
-    "strategy._target_=torch.nn.Linear": "strategy._target_=torch.nn.Linear is no Strategy",
+    "runtime._target_=strategies.Adam": "runtime._target_=strategies.Adam is not a Runtime: choose",
+    "strategy._target_=torch.nn.Linear": "strategy._target_=torch.nn.Linear is not a Strategy",
     "client.optimizer._target_=no.Such": "client.optimizer cannot be built with lr=0.05",
     "model.num_classes=-1": "model cannot be built with input_shape=[1, 8, 8], num_classes=-1",
     "dataset.load.split_seed=-1": "dataset.load cannot be built with ",

@@ -106,7 +106,7 @@ def test_an_override_that_a_cell_does_not_take_names_the_cell() -> None:
 
 
 def test_tables_of_one_paper_share_runs() -> None:
-    """The same models are judged on the whole test set and on the nodes' own."""
+    """The same models are evaluated on the whole test set and on the nodes' own."""
     where = "model=cnn4,balanced_percent=20"
     one, other = (planned("selective", name, where) for name in ("figures7_1_to_7_3", "figures7_4_to_7_6"))
     assert [trial.folder for trial in one] == [trial.folder for trial in other]
@@ -127,7 +127,7 @@ def test_where_selects_cells() -> None:
     [
         ("tau=0.3", "--where tau=0.3: table4_4 has dataset=mnist|fmnist"),
         ("dataset=svhn", "--where dataset=svhn: table4_4 has dataset=mnist|fmnist"),
-        ("dataset=mnist,partition=by_writer", "no cell of table4_4"),
+        ("dataset=mnist,partition=by_writer", "it matches no cell of table4_4"),
     ],
 )
 def test_a_mistake_in_where_is_named(where: str, told: str) -> None:

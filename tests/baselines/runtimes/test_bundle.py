@@ -50,7 +50,7 @@ def test_it_holds_no_tests(bundle: Path) -> None:
 
 def test_its_code_is_known_by_the_same_hash(bundle: Path) -> None:
     """Servers and nodes compare hashes: the bundle's must be that of the checkout it was built from."""
-    code = "from baselines import config; print(config.ROOT, config.source_hash())"
+    code = "from baselines.experiment import config; print(config.ROOT, config.source_hash())"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=bundle, check=True, capture_output=True, text=True
     )

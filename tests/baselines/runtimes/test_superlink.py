@@ -66,10 +66,14 @@ def result_in(folder: Path, status: str | None) -> Path:
     ("status", "in_flower", "said"),
     [
         ("failed: no node has connected", "finished:failed", "the run failed: no node has connected"),
-        ("running", "finished:failed", "the run is running, to Flower finished:failed; the log"),
-        ("finished", "finished:failed", "the run is finished, to Flower finished:failed; the log"),
-        ("interrupted", "finished:stopped", "the run is interrupted, to Flower finished:stopped; the log"),
-        (None, "finished:completed", "the run is not begun, to Flower finished:completed; the log"),
+        ("running", "finished:failed", "the run is running; Flower says finished:failed; the log"),
+        ("finished", "finished:failed", "the run is finished; Flower says finished:failed; the log"),
+        (
+            "interrupted",
+            "finished:stopped",
+            "the run is interrupted; Flower says finished:stopped; the log",
+        ),
+        (None, "finished:completed", "the run is not begun; Flower says finished:completed; the log"),
     ],
 )
 def test_a_run_that_did_not_finish_is_an_error(

@@ -229,8 +229,9 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a task for whole batches": (
         {"change": lambda node, k: replace(node, task=Deaf())},
-        "is not that of each",
+        "is not that of each node",
     ),
+    "two rounds": ({"asked": {1: {"server-round": 2}}}, "nodes are in different rounds"),
 }
 
 

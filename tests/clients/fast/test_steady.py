@@ -247,3 +247,13 @@ def test_what_is_kept() -> None:
         assert held(change) == (True, False)
     with torch.no_grad():
         assert held(lambda: model.fc.weight.add_(1)) == (True, True)
+
+
+def test_an_attribute_of_another_name_is_another_one() -> None:
+    """There are as many of them as before."""
+    model = nn.Linear(FEATURES, CLASSES)
+    model.one = 1  # type: ignore[assignment]
+    kept = Kept(model, Classification())
+    del model.one
+    model.two = 1  # type: ignore[assignment]
+    assert (kept.unmoved(), kept.holds()) == (False, False)

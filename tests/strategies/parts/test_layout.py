@@ -53,7 +53,7 @@ def test_what_does_not_fit_is_named() -> None:
         ({"w": np.zeros((3, 2)), "steps": np.array(1)}, r"'w' has shape (3, 2), the model's (2, 3)"),
         (
             {"w": np.zeros((2, 3)), "steps": np.array(1), "x": np.zeros(1)},
-            "has 'x', which the model has not",
+            "has 'x', which the model does not have",
         ),
     ):
         assert said in str(layout.mismatch(record(arrays)))

@@ -179,7 +179,7 @@ def test_the_run_ends_after_so_many_failed_rounds_in_a_row() -> None:
     with pytest.raises(TooManyFailedRounds) as caught:
         play(strategy, flaky(set()), MODEL, (5, 6, 7))
     assert str(caught.value) == (
-        "2 rounds in a row failed: 1 sound replies, min_replies=2 (left out in the last: partition 1 "
+        "2 rounds in a row failed: 1 sound replies, min_replies=2 (left out in the last round: partition 1 "
         "RuntimeError: disk full); look at the nodes, or lower min_replies"
     )
 

@@ -121,7 +121,7 @@ def test_a_node_whose_query_fails_is_asked_again_and_gets_no_other_number(
         grid, strategy = Forgetful(moving, 3), FedAvg()
         grid.failures = 2  # the other nodes are enough to begin with
         assert sampled(grid, strategy) == [[0, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
-    told = "node 101 does not tell its partition, and is asked again: out of memory"
+    told = "node 101 does not say which partition it holds, and is asked again: out of memory"
     assert [r.getMessage() for r in caplog.records] == [told] * 2  # once by each roster
 
 
@@ -132,7 +132,7 @@ def test_a_lost_node_is_named_once_not_asked_and_comes_back(caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
         assert sampled(grid, strategy, (2, 3)) == [[0, 1, 3]] * 2
     said = [r.getMessage() for r in caplog.records]
-    assert said == ["partition 2 is no longer connected: going on without it"]
+    assert said == ["partition 2 is no longer connected: continuing without it"]
     grid.online.insert(0, lost)
     assert sampled(grid, strategy, (4,)) == [[0, 1, 2, 3]]
 
@@ -160,14 +160,14 @@ def test_two_nodes_with_one_partition_are_named_and_one_is_asked(caplog: pytest.
     with caplog.at_level(logging.WARNING):
         assert sampled(grid, FedAvg(), (1,)) == [[0, 1]]
     (line,) = (record.getMessage() for record in caplog.records)
-    assert line == "nodes 5 and 9 both hold partition 0, and the latter is asked: give each its own"
+    assert line == "nodes 5 and 9 both hold partition 0, and only the latter is asked: give each its own"
 
 
 def test_goes_on_with_those_there_are_after_the_time_limit(caplog: pytest.LogCaptureFixture) -> None:
     strategy = FedAvg(num_nodes=5, node_timeout=0.2)
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
         assert sampled(Federation(moving, 3), strategy, (1, 2)) == [[0, 1, 2]] * 2
-    assert [r.getMessage() for r in caplog.records] == ["3 of 5 nodes are connected: going on with them"]
+    assert [r.getMessage() for r in caplog.records] == ["3 of 5 nodes are connected: continuing with them"]
 
 
 def test_waits_for_nodes_before_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,3 +234,9 @@ def test_works_with_a_client_as_in_flowers_quickstart() -> None:
     np.testing.assert_array_equal(model_in(new)["w"], np.full(3, 15, np.float32))
     assert (metrics["train_loss"], metrics["replies"]) == (0.5, 2)
     assert "losses" not in metrics
+
+
+@pytest.mark.parametrize(("told", "known"), [(2**20 - 1, True), (2**20, False), (0, True), (-1, False)])
+def test_a_partition_id_lies_below_a_million(told: int, known: bool) -> None:
+    grid, roster = Federation(moving, {5: 7, 6: told}), Roster()
+    assert roster.available(grid, 1) == ({7: 5, told: 6} if known else {7: 5})

@@ -40,3 +40,15 @@ def test_a_group_weighs_its_nodes_and_the_model_before_all_groups_one() -> None:
     assert strategy.weight("global") == 1
     play(strategy, grid, record({"w": np.zeros(2)}))
     assert [strategy.weight(name) for name in ("pair", "one")] == [2, 1]
+
+
+def test_the_metrics_of_a_single_model_stay_as_they_are() -> None:
+    """A mean would turn counts into fractions, and fail for lists."""
+    grid = Federation(lambda _, content: answer(sent_model(content)), 2)
+    told = {"right": 3, "losses": [1.0, 2.0]}
+    strategy = FedAvg(federated_evaluation=False)
+    found = strategy.start(
+        grid, record({"w": np.zeros(2)}), num_rounds=1, evaluate_fn=lambda *_: MetricRecord(told)
+    )
+    assert dict(found.evaluate_metrics_serverapp[1]) == told
+    assert type(found.evaluate_metrics_serverapp[1]["right"]) is int

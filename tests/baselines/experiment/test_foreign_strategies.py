@@ -1,0 +1,101 @@
+"""Strategies that are not ours: Flower's own, and its differential privacy around one of ours."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from runs import curve, launch, metrics_in
+
+FAILING = """from clients import LocalTraining
+
+class Failing(LocalTraining):
+    def __call__(self, *arguments, **options):
+        raise RuntimeError("disk full")
+
+class Fickle(LocalTraining):
+    def __call__(self, *arguments, server_round, **options):
+        if server_round % 2:
+            raise RuntimeError("disk full")
+        return super().__call__(*arguments, server_round=server_round, **options)
+"""
+PRIVATE = """_target_: flwr.serverapp.strategy.DifferentialPrivacy{kind}
+strategy: {{_target_: strategies.FedAvg, num_nodes: "${{num_nodes}}"}}
+noise_multiplier: 0.01
+num_sampled_clients: "${{num_nodes}}"
+{clipping}: 1.0
+"""
+STOCK = "_target_: flwr.serverapp.strategy.FedAvg\n"
+STRATEGIES = {
+    "DifferentialPrivacyServerSideFixedClipping": PRIVATE.format(
+        kind="ServerSideFixedClipping", clipping="clipping_norm"
+    ),
+    "DifferentialPrivacyClientSideFixedClipping": PRIVATE.format(
+        kind="ClientSideFixedClipping", clipping="clipping_norm"
+    ),
+    "DifferentialPrivacyServerSideAdaptiveClipping": PRIVATE.format(
+        kind="ServerSideAdaptiveClipping", clipping="initial_clipping_norm"
+    ),
+    "DifferentialPrivacyClientSideAdaptiveClipping": PRIVATE.format(
+        kind="ClientSideAdaptiveClipping", clipping="initial_clipping_norm"
+    ),
+    "FedAvg": STOCK,
+    "FedAdam": STOCK.replace("FedAvg", "FedAdam"),
+    "FedMedian": STOCK.replace("FedAvg", "FedMedian"),
+}
+
+
+@pytest.fixture
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder of options: the strategies, and clients that fail."""
+    folder = tmp_path / "options"
+    for group in ("strategy", "client"):
+        (folder / group).mkdir(parents=True)
+    (tmp_path / "ann_clients.py").write_text(FAILING)
+    for name, yaml in STRATEGIES.items():
+        (folder / "strategy" / f"{name}.yaml").write_text(yaml)
+    for name in ("Failing", "Fickle"):
+        (folder / "client" / f"{name}.yaml").write_text(
+            f"defaults: [sgd, _self_]\n_target_: ann_clients.{name}\n"
+        )
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder
+
+
+def run(options: Path, strategy: str, client: str, rounds: int = 4) -> int:
+    setting = (f"strategy={strategy}", f"client={client}", f"rounds={rounds}", "num_nodes=2")
+    return launch("--config-dir", str(options), *setting, f"hydra.run.dir={options.parent / 'run'}")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_run_whose_nodes_all_fail_has_failed(
+    strategy: str, options: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(options, strategy, "Failing") == 1
+    status = json.loads((options.parent / "run" / "environment.json").read_text())["status"]
+    assert status == (
+        f"failed: 3 rounds in a row failed: {strategy} made no model of 2 replies (errors in the last: "
+        "RuntimeError: disk full); look at the nodes"
+    )
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_short_run_without_any_step_has_failed_too(options: Path) -> None:
+    assert run(options, "FedAvg", "Failing", rounds=1) == 1
+
+
+def test_failed_rounds_that_are_not_in_a_row_end_nothing(options: Path) -> None:
+    assert run(options, "DifferentialPrivacyServerSideFixedClipping", "Fickle", rounds=6) == 0
+    losses = curve(metrics_in(options.parent / "run"), "test", "loss")
+    stood = [before == after for before, after in pairwise(losses)]
+    assert stood == [True, False] * 3
+
+
+@pytest.mark.parametrize("value", ["0", "abc", "2.5", "null"])
+def test_how_many_is_a_count_for_them_too(
+    value: str, options: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = f"hydra.run.dir={options.parent / 'run'}"
+    named = ("strategy=FedAvg", f"max_failed_rounds={value}", "rounds=1")
+    assert launch("--config-dir", str(options), *named, folder) == 2
+    assert "error: max_failed_rounds=" in capsys.readouterr().err

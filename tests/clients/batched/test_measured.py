@@ -1,0 +1,54 @@
+"""The node whose gradient is held against its own: the one with the fewest examples in the step."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clients import Classification
+from clients.batched.batchable import NotTogether, measured
+from clients.gradient import Gradients
+
+NODES, ROWS, FEATURES, CLASSES = 3, 4, 2, 2
+
+
+class Counting(Classification):
+    """Takes rows that only fill a batch up for examples."""
+
+    def __call__(
+        self, outputs: Tensor, targets: Tensor, present: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        return super().__call__(outputs, targets, None if present is None else torch.ones_like(present))
+
+
+def step(task: Classification, short: int | None) -> bool:
+    """Measure a step in which one node lacks two examples; return whether it could tell."""
+    torch.manual_seed(0)
+    model = nn.Linear(FEATURES, CLASSES).double()
+    values = [torch.randn(NODES, *p.shape).double() for p in model.parameters()]
+    targets = torch.ones(NODES, ROWS, dtype=torch.int64)
+    targets[0] = 0  # the least of the targets are another node's than the least of the examples
+    batch = [torch.randn(NODES, ROWS, FEATURES).double(), targets]
+    if short is not None:
+        batch.append(torch.ones(NODES, ROWS).double())
+        batch[2][short, 2:] = 0
+    batched = Gradients(copy.deepcopy(model), task)
+    with torch.no_grad():
+        (gradients, sums), told = measured(batched, model, values, batch)
+    assert not batched._steps  # nothing is recorded, whether training may be or not
+    assert [len(g) for g in gradients] == [NODES, NODES]
+    assert sums["loss"].shape == (NODES,)
+    return told
+
+
+@pytest.mark.parametrize("short", [None, 0, 1, 2])
+def test_a_right_gradient_passes(short: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clients.gradient.TRACE_AFTER", 0)
+    assert step(Classification(), short)
+
+
+@pytest.mark.parametrize("short", [1, 2])
+def test_rows_that_fill_a_batch_up_must_not_count(short: int) -> None:
+    with pytest.raises(NotTogether, match="the gradient of many nodes is not that of each"):
+        step(Counting(), short)

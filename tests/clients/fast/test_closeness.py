@@ -1,0 +1,81 @@
+"""Closeness in plain numbers, on both sides of what is allowed."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from clients.fast.closeness import Coarsest, close, tells
+
+EXPECTED = (3.0, 4.0)  # the norms of two parameters' gradients, 5 of both together
+INF, NAN = float("inf"), float("nan")
+
+
+def gradients(*norms: float) -> list[Tensor]:
+    """Return one gradient of each norm, along the first axis."""
+    return [torch.tensor([norm, 0.0], dtype=torch.float64) for norm in norms]
+
+
+def beside(first: float, second: float, eps: float = 1e-16) -> bool:
+    found = [torch.tensor([0.0, shift]).double() for shift in (first, second)]
+    return close(
+        [a + b for a, b in zip(gradients(*EXPECTED), found, strict=True)], gradients(*EXPECTED), eps
+    )
+
+
+@pytest.mark.parametrize(
+    ("eps", "first", "second"),
+    [
+        (1e-16, 0.01 * 3 + 1e-4 * 5, 0.01 * 4 + 1e-4 * 5),
+        (1e-3, 0.032 * 3 + 4e-3 * 5, 0.032 * 4 + 4e-3 * 5),  # 32 and 4 units
+        (2.0**-7, 0.25 * 3 + 4 / 128 * 5, 0.25 * 4 + 4 / 128 * 5),  # bfloat16
+    ],
+)
+def test_a_share_of_each_gradient_and_a_floor_of_all(eps: float, first: float, second: float) -> None:
+    assert beside(0.999 * first, 0, eps)
+    assert beside(0, -0.999 * second, eps)
+    assert beside(0.999 * first, 0.999 * second, eps)
+    assert not beside(1.001 * first, 0, eps)
+    assert not beside(0, 1.001 * second, eps)
+
+
+def test_a_gradient_of_0_may_differ_by_the_floor() -> None:
+    assert close(gradients(5, 4.9e-4), gradients(5, 0), 1e-16)
+    assert not close(gradients(5, 5.1e-4), gradients(5, 0), 1e-16)
+    assert not close(gradients(1e-30), gradients(0), 1e-16)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "same"),
+    [
+        ((INF, 1), (INF, 1), True),
+        ((NAN, 1), (INF, 1), True),
+        ((INF, 1), (NAN, 1), True),
+        ((2, 1), (NAN, 1), False),
+        ((INF, 1), (2, 1), False),
+        ((NAN, 1.1), (NAN, 1), False),
+        ((NAN, NAN), (NAN, NAN), True),
+    ],
+)
+def test_what_is_not_finite_is_so_in_both(
+    found: tuple[float, float], expected: tuple[float, float], same: bool
+) -> None:
+    assert close(gradients(*found), gradients(*expected), 1e-16) is same
+
+
+@pytest.mark.parametrize(
+    ("norms", "told"),
+    [((0, 0), False), ((0, 1e-30), True), ((1, INF), False), ((NAN, 1), False), ((2,), True)],
+)
+def test_what_a_gradient_tells(norms: tuple[float, ...], told: bool) -> None:
+    assert tells(gradients(*norms)) is told
+
+
+@pytest.mark.parametrize(
+    "dtypes", [(torch.float64,), (torch.float32, torch.float64), (torch.bfloat16, torch.float32)]
+)
+def test_the_coarsest_precision_that_is_computed_in(dtypes: tuple[torch.dtype, ...]) -> None:
+    values = [torch.ones(2, dtype=dtype) for dtype in dtypes]
+    whole = torch.arange(3)
+    with Coarsest() as precision:
+        _ = [value + value for value in values], whole + whole
+    assert precision.eps == torch.finfo(dtypes[0]).eps

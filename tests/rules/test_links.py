@@ -1,0 +1,50 @@
+"""Every relative link of a Markdown file leads to a file, and its anchor to a heading there."""
+
+import re
+from pathlib import Path
+
+import pytest
+from checkout import ROOT
+from source import name_of
+
+HIDDEN = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)  # what is code is no link
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *(page for folder in ("docs", "baselines") for page in sorted((ROOT / folder).rglob("*.md"))),
+]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives a page's headings; of equal ones only the first counts."""
+    headings = HEADING.findall(re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken(page: Path) -> list[str]:
+    """Return the links of a page that lead nowhere."""
+    targets = [link for link in LINK.findall(HIDDEN.sub("", page.read_text())) if "://" not in link]
+    found = []
+    for target in targets:
+        name, _, anchor = target.partition("#")
+        there = (page.parent / name) if name else page
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken(page) == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("# A `name`, and more\n```console\n# no heading\n```\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](there.md) [b](there.md#a-name-and-more) [c](#own) `[d](code.md)` [e](https://flower.ai/x)\n"
+        "# Own\n"
+        "[f](gone.md) [g](there.md#no-heading) ![h](gone.png) [i](#none)\n```\n[j](code.md)\n```\n"
+    )
+    assert broken(page) == ["gone.md", "there.md#no-heading", "gone.png", "#none"]

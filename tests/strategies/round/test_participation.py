@@ -1,0 +1,80 @@
+"""How many nodes a round waits for, who judges, and what their tests say together."""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from federation import Federation, answer, play, record, sent_model
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from strategies import FedAvg
+
+MODEL = record({"w": np.zeros(2)})
+LOSSES, TESTS = (1.0, 4.0, 7.0), (1, 3, 0)
+
+
+def node(partition_id: int, content: RecordDict) -> RecordDict:
+    return answer(sent_model(content), TESTS[partition_id % 3], loss=LOSSES[partition_id % 3])
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        ({"num_nodes": 3, "nodes_per_round": 2}, 3),
+        ({"nodes_per_round": 2}, 2),
+        ({"min_replies": 2}, 2),
+        ({}, 1),
+    ],
+    ids=str,
+)
+def test_the_first_round_waits_for_its_nodes_and_the_others_for_one(
+    settings: dict[str, Any], first: int
+) -> None:
+    grid, strategy, wanted = Federation(node, 3), FedAvg(**settings), []
+    known = strategy._roster.available
+
+    def noted(grid: Federation, count: int) -> dict[int, int]:
+        wanted.append(count)
+        return known(grid, count)
+
+    strategy._roster.available = noted  # type: ignore[assignment,method-assign]
+    play(strategy, grid, MODEL, (1, 2))
+    assert wanted == [first, 1]
+
+
+def judged(strategy: FedAvg, size: int = 3, without: Iterable[int] = ()) -> dict[str, float] | None:
+    """Return what an evaluation of nodes with 1, 3, 0, 1, 3, ... test examples says."""
+    grid = Federation(node, size)
+    messages = list(strategy.configure_evaluate(4, MODEL, ConfigRecord({"more": 5}), grid))
+    assert all(m.content["config"] == {"more": 5, "server-round": 4} for m in messages)
+    replies: list[Message] = grid.send_and_receive(messages)
+    kept = [reply for k, reply in enumerate(replies) if k not in without]
+    metrics = strategy.aggregate_evaluate(4, kept)
+    return None if metrics is None else dict(metrics)  # type: ignore[arg-type]
+
+
+def test_the_mean_is_over_test_examples() -> None:
+    assert judged(FedAvg()) == {"loss": (1 * 1 + 3 * 4) / 4}
+
+
+def test_judges_alone_are_asked() -> None:
+    assert judged(FedAvg(judges=(1,))) == {"loss": 4}
+    assert judged(FedAvg(judges=(2,))) is None  # it has no test examples
+    assert judged(FedAvg(members=(0, 2))) == {"loss": 1}
+    assert judged(FedAvg(federated_evaluation=False)) is None
+
+
+def test_a_judge_that_does_not_answer_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        assert judged(FedAvg(), without=(1,)) == {"loss": 1}
+    (line,) = [r.getMessage() for r in caplog.records]
+    assert line == "round 4: no test by partition 1: did not answer in time"
+
+
+@pytest.mark.parametrize(("rounds", "most"), [(1, 1), (2, 2), (3, 3), (9, 3)])
+def test_a_short_run_fails_within_its_rounds(rounds: int, most: int) -> None:
+    strategy = FedAvg(max_failed_rounds=3)
+    strategy.fail_within(rounds)
+    assert strategy.max_failed_rounds == most

@@ -1,0 +1,59 @@
+"""What each strategy tells whoever runs it: how many models, what nodes keep, what it must be given."""
+
+import pytest
+import torch
+
+from strategies import (
+    FedAvg,
+    FedExP,
+    FedProx,
+    Grouped,
+    InverseVariance,
+    LocalOnly,
+    NoMask,
+    Scaffold,
+    SelectiveFedAvg,
+    WeightErosion,
+    WeightErosionForAll,
+)
+from strategies.parts.erosion import Erosion
+from strategies.round.evaluation import SuiteStrategy
+
+NOTHING_MORE = (1, False, False)
+# strategy, (models to evaluate with 7 nodes, nodes keep a state, needs validation examples)
+PROMISES: list[tuple[SuiteStrategy, tuple[int, bool, bool]]] = [
+    (FedAvg(), NOTHING_MORE),
+    (FedExP(average_last=2), NOTHING_MORE),
+    (WeightErosion(weighting=Erosion(0)), NOTHING_MORE),
+    (Scaffold(), (1, True, False)),
+    (Grouped(inner=FedAvg()), (7, False, False)),
+    (LocalOnly(inner=Scaffold()), (7, True, False)),
+    (WeightErosionForAll(inner=WeightErosion(weighting=Erosion(0))), (7, False, False)),
+    (SelectiveFedAvg(inner=FedAvg()), (7, False, True)),
+]
+
+
+@pytest.mark.parametrize(("strategy", "expected"), PROMISES, ids=[each.name for each, _ in PROMISES])
+def test_models_states_and_validation(strategy: SuiteStrategy, expected: tuple[int, bool, bool]) -> None:
+    assert (strategy.most_models(7), strategy.nodes_remember, strategy.needs_validation) == expected
+
+
+def test_selective_needs_nothing_more_once_it_can_validate() -> None:
+    strategy = SelectiveFedAvg(inner=FedAvg())
+    strategy.validate_with(lambda arrays: torch.ones(2, dtype=torch.bool))
+    assert not strategy.needs_validation
+
+
+def test_no_mask_leaves_every_coordinate_as_it_is() -> None:
+    factors = torch.zeros(3)
+    NoMask().factor(torch.randn(2, 3), torch.zeros(2, 3), factors)
+    assert factors.tolist() == [1, 1, 1]
+
+
+def test_what_the_messages_ask_of_each_node() -> None:
+    variance = {"gradient-variance": True}
+    assert FedAvg().asks() == {}
+    assert FedAvg(weighting=InverseVariance()).asks() == variance
+    assert FedProx(mu=0.5, weighting=InverseVariance()).asks() == {"proximal-mu": 0.5, **variance}
+    assert Scaffold(option=1).asks() == {"control-option": 1}
+    assert Grouped(inner=Scaffold()).asks() == {"control-option": 2}
