@@ -44,7 +44,9 @@ _taken: dict[str, DictConfig] = {}  # configurations that another process has co
 
 def take(overrides: str, text: str) -> None:
     """Let an override string stand for a configuration that another process has composed."""
-    _taken[overrides] = OmegaConf.create(text)
+    cfg = OmegaConf.create(text)
+    assert isinstance(cfg, DictConfig)
+    _taken[overrides] = cfg
 
 
 def text(overrides: str) -> str:

@@ -2,20 +2,20 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from logging import getLogger
 from typing import Any
 
 import ray
-from flwr.app import ArrayRecord, Message, MessageType, RecordDict
+from flwr.app import Message, MessageType
 from flwr.clientapp import ClientApp
 from ray.exceptions import RayError, RayTaskError
 
 from strategies.shared.flower_private import failed, stamp
 
 from .population import Population, answer, delivered
+from .stored import travelling
 from .workers import Worker, Workers
 
 logger = getLogger("flwr.grids")
@@ -51,7 +51,7 @@ class RayGrid(Population):
         messages = list(messages)
         if messages and messages[0].metadata.message_type == MessageType.QUERY:
             return [self._answer_here(message) for message in messages]
-        work = Work(deque(Task(message) for message in _stored(messages)), {}, [])
+        work = Work(deque(map(Task, travelling(messages))), {}, [])
         self.workers.grow(len(messages))
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         try:
@@ -163,46 +163,3 @@ class Work:
     waiting: deque[Task]
     sent: dict[Any, Task]
     replies: list[Message]
-
-
-def _stored(messages: list[Message]) -> list[Message]:
-    """Return the messages as they travel: what they have in common is in Ray's object store, once."""
-    stored: dict[int, Stored] = {}
-    travelling = []
-    for message in messages:
-        content = RecordDict(dict(message.content))
-        for name, record in list(content.array_records.items()):
-            content[name] = stored.setdefault(id(record), Stored(record))
-        copy = Message(content=content, metadata=message.metadata)  # type: ignore[call-overload]
-        stamp(copy)
-        travelling.append(copy)
-    return travelling
-
-
-class Stored(ArrayRecord):
-    """A record that is pickled as a reference to Ray's object store, and put there once.
-
-    Parameters
-    ----------
-    record : what it holds
-    """
-
-    def __init__(self, record: ArrayRecord) -> None:
-        super().__init__(dict(record))
-        self._reference: Any = None
-
-    def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
-        """Return how a worker gets the record."""
-        if self._reference is None:
-            self._reference = ray.put(ArrayRecord(dict(self)))
-        return _fetched, (self._reference,)
-
-
-def _fetched(reference: Any) -> ArrayRecord:
-    return ArrayRecord(dict(_received(reference)))
-
-
-@lru_cache(maxsize=2)  # a round's model, and SCAFFOLD's control variate
-def _received(reference: Any) -> ArrayRecord:
-    record: ArrayRecord = ray.get(reference)
-    return record

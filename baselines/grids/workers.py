@@ -92,7 +92,7 @@ class Workers:
         except RayError as error:
             self._failed_starts += 1
             if self._failed_starts >= MOST_FAILED_STARTS and not self.ready:
-                raise RunFailed(f"no worker starts on Ray: {_first_line(error)}") from error
+                raise RunFailed(f"no worker starts on Ray: {_last_line(error)}") from error
             return
         if lacking is None:
             self._failed_starts = 0
@@ -138,34 +138,33 @@ class Workers:
 
     def name(self, machine: str) -> str:
         """Return what a machine is called."""
-        names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
+        names = {node["NodeID"]: node["NodeManagerHostname"] for node in _machines()}
         return str(names.get(machine, machine))
 
     def _room(self) -> dict[str, int]:
-        """Return how many workers each machine that lives has room for."""
+        """Return how many workers each fit machine has room for."""
+        needs = {kind: need for kind, need in self.needs.items() if need}
         room = {}
-        for node in ray.nodes():
-            if node["Alive"] and node["NodeID"] not in self._unfit:
-                shares = [
-                    int(node["Resources"].get(kind, 0) / need + 1e-9)
-                    for kind, need in self.needs.items()
-                    if need
-                ]
-                if min(shares):
-                    room[node["NodeID"]] = min(shares)
+        for node in _machines():
+            has = node["Resources"]
+            shares = min(int(has.get(kind, 0) / need + 1e-9) for kind, need in needs.items())
+            if shares and node["NodeID"] not in self._unfit:
+                room[node["NodeID"]] = shares
         return room
 
     def _no_room(self) -> str:
-        most = {
-            kind: max((node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]), default=0)
-            for kind in self.needs
-        }
+        most = {kind: max(node["Resources"].get(kind, 0) for node in _machines()) for kind in self.needs}
         return (
-            f"runtime.client_cpus={self.needs['CPU']:g} with runtime.client_gpus={self.needs['GPU']:g} is more "
-            f"than any machine has ({most['CPU']:g} CPUs and {most['GPU']:g} GPUs at most): lower them"
+            f"runtime.client_cpus={self.needs['CPU']:g} with runtime.client_gpus={self.needs['GPU']:g} is "
+            f"more than any machine has ({most['CPU']:g} CPUs and {most['GPU']:g} GPUs at most): lower them"
         )
 
 
-def _first_line(error: Exception) -> str:
+def _machines() -> list[dict[str, Any]]:
+    """Return the machines of the cluster that live, as Ray describes them."""
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

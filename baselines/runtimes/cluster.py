@@ -74,7 +74,9 @@ def _answers(address: str) -> None:
         try:
             socket.create_connection((host, int(port)), PATIENCE).close()
         except (OSError, OverflowError) as error:
-            raise UserError(f"{what}: nobody answers there ({error}); is the cluster's head running?") from error
+            raise UserError(
+                f"{what}: nobody answers there ({error}); is the cluster's head running?"
+            ) from error
         command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
         try:
             status = subprocess.run(command, timeout=PATIENCE, capture_output=True, check=False).returncode

@@ -43,8 +43,8 @@ class Ray:
         require(self.code in CODE, "runtime.code", self.code, " or ".join(CODE))
         if self.address and self.cpus:
             raise ValueError(
-                f"runtime.cpus={self.cpus} with runtime.address={self.address}: a cluster that is joined has the "
-                "processors that it was started with; leave runtime.cpus out"
+                f"runtime.cpus={self.cpus} with runtime.address={self.address}: a cluster that is joined "
+                "has the processors that it was started with; leave runtime.cpus out"
             )
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
@@ -74,4 +74,3 @@ class Ray:
 
 def _start(actor: Any, arguments: tuple[Any, ...], **options: Any) -> Any:
     return actor.options(**options).remote(*arguments)
-

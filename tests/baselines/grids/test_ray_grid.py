@@ -73,7 +73,9 @@ def test_a_late_node_is_left_out_and_keeps_nobody_waiting() -> None:
     grid.send_and_receive(toys.messages(grid))  # so that the workers are there
     began = time.monotonic()
     replies = grid.send_and_receive(toys.messages(grid, {2: {"seconds": 600}}), timeout=5)
-    assert [node for node, _ in toys.said(replies)] == [n for k, n in enumerate(grid.get_node_ids()) if k != 2]
+    assert [node for node, _ in toys.said(replies)] == [
+        n for k, n in enumerate(grid.get_node_ids()) if k != 2
+    ]
     assert len(toys.said(grid.send_and_receive(toys.messages(grid)))) == 4  # in another worker
     assert time.monotonic() - began < 120
 
@@ -81,7 +83,7 @@ def test_a_late_node_is_left_out_and_keeps_nobody_waiting() -> None:
 @pytest.mark.usefixtures("two_processors")
 def test_a_machine_that_is_not_fit_is_named() -> None:
     grid = toys.grid(2, lacks="data set MNIST is not there")
-    with pytest.raises(UserError, match="^machine .*: data set MNIST is not there$"):
+    with pytest.raises(UserError, match=r"^machine .*: data set MNIST is not there$"):
         grid.send_and_receive(toys.messages(grid))
 
 
@@ -90,3 +92,15 @@ def test_more_than_any_machine_has_is_refused() -> None:
     grid = toys.grid(2, gpus=1)
     with pytest.raises(UserError, match=r"client_gpus=1 is more than any machine has \(2 CPUs and 0 GPUs"):
         grid.send_and_receive(toys.messages(grid))
+
+
+def test_a_fraction_of_a_gpu_each_and_forty_busy_at_once() -> None:
+    """Processors and GPUs that Ray is told of: what is seen is who is sent what, not how fast."""
+    with toys.cluster(cpus=40, gpus=4):
+        grid = toys.grid(40, gpus=0.1)
+        grid.send_and_receive(toys.messages(grid, {k: {"seconds": 20} for k in range(40)}), timeout=100)
+        began = time.monotonic()
+        replies = grid.send_and_receive(toys.messages(grid, {k: {"seconds": 5} for k in range(40)}))
+        assert len(toys.said(replies)) == 40
+        assert time.monotonic() - began < 40 * 5 / 2  # one after another: 200 s
+        assert len({_pid(reply) for reply in replies}) == 40

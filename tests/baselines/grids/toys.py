@@ -61,7 +61,9 @@ def cluster(cpus: int, gpus: int = 0) -> Iterator[None]:
         ray.shutdown()
 
 
-def grid(nodes: int, *, cpus: float = 1, gpus: float = 0, lacks: str | None = None, retries: int = 2) -> RayGrid:
+def grid(
+    nodes: int, *, cpus: float = 1, gpus: float = 0, lacks: str | None = None, retries: int = 2
+) -> RayGrid:
     """Return a grid whose nodes are toys."""
     actor: Any = ray.remote(max_restarts=0)(Toy)
     workers = Workers(partial(_started, actor, lacks), cpus, gpus)

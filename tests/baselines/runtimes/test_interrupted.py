@@ -40,7 +40,7 @@ def test_in_process(
 
 @pytest.mark.slow
 def test_on_ray_after_a_worker_was_killed(tmp_path: Path) -> None:
-    """The worker comes back: no node is lost but the one that it was working for."""
+    """Another worker takes its place: no node is lost, not even the one that it was working for."""
     setting = "num_nodes=3 rounds=100000 model=softmax threads=1 runtime=ray runtime.cpus=1 timeout=60"
     setting += " max_failed_rounds=1000000"
     command = [sys.executable, "-m", "baselines.run", *setting.split(), f"hydra.run.dir={tmp_path}"]
@@ -50,7 +50,7 @@ def test_on_ray_after_a_worker_was_killed(tmp_path: Path) -> None:
         before = len(wait_for(process, tmp_path, lambda replies: len(replies) > 2))
         (worker,) = workers_of(process.pid)
         os.kill(worker, signal.SIGKILL)
-        wait_for(process, tmp_path, lambda replies: replies[before + 3 :][-5:] == [3.0] * 5)
+        wait_for(process, tmp_path, lambda replies: len(replies) > before + 8 and set(replies) == {3.0})
         process.send_signal(signal.SIGTERM)
         status = process.wait(timeout=60)
     finally:
@@ -73,12 +73,12 @@ def wait_for(
 
 
 def workers_of(driver: int) -> list[int]:
-    """Return the processes of a driver's Ray that run ClientApps."""
+    """Return the worker processes of a driver's Ray."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             ours = os.getsid(int(path.parent.name)) == os.getsid(driver)
-            if ours and path.read_bytes().startswith(b"ray::ClientAppActor"):
+            if ours and path.read_bytes().startswith(b"ray::Worker"):
                 found.append(int(path.parent.name))
         except OSError:  # it has just ended
             continue

@@ -1,0 +1,53 @@
+"""What the messages of a round have in common travels once: through Ray's object store."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import ray
+from flwr.app import ArrayRecord, Message, RecordDict
+
+from strategies.shared.flower_private import stamp
+
+
+def travelling(messages: list[Message]) -> list[Message]:
+    """Return the messages as they travel: what they have in common is in Ray's object store, once."""
+    stored: dict[int, Stored] = {}
+    copies = []
+    for message in messages:
+        content = RecordDict(dict(message.content))
+        for name, record in list(content.array_records.items()):
+            content[name] = stored.setdefault(id(record), Stored(record))
+        copy = Message(content=content, metadata=message.metadata)  # type: ignore[call-overload]
+        stamp(copy)
+        copies.append(copy)
+    return copies
+
+
+class Stored(ArrayRecord):
+    """A record that is pickled as a reference to Ray's object store, and put there once.
+
+    Parameters
+    ----------
+    record : what it holds
+    """
+
+    def __init__(self, record: ArrayRecord) -> None:
+        super().__init__(dict(record))
+        self._reference: Any = None
+
+    def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
+        """Return how a worker gets the record."""
+        if self._reference is None:
+            self._reference = ray.put(ArrayRecord(dict(self)))
+        return _fetched, (self._reference,)
+
+
+def _fetched(reference: Any) -> ArrayRecord:
+    return ArrayRecord(dict(_received(reference)))
+
+
+@lru_cache(maxsize=2)  # a round's model, and SCAFFOLD's control variate
+def _received(reference: Any) -> ArrayRecord:
+    record: ArrayRecord = ray.get(reference)
+    return record

@@ -1,0 +1,138 @@
+"""Ray clusters: machines that come and go change no number, and need no checkout."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from checkout import ROOT
+from ray.cluster_utils import Cluster
+from runs import launch
+
+pytestmark = [pytest.mark.runtime, pytest.mark.slow]
+
+# SCAFFOLD, because its variates live in the nodes' states from round to round.
+SETTING = "strategy=scaffold partitioner=dirichlet num_nodes=4 seed=3 model=softmax"
+RAY = Path(sys.executable).with_name("ray")
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A cluster whose head has one processor."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    yield cluster
+    cluster.shutdown()
+
+
+def rows_in(folder: Path) -> list[str]:
+    """Return metrics.csv without the rows that are times."""
+    return [row for row in (folder / "metrics.csv").read_text().splitlines() if "seconds" not in row]
+
+
+def started(folder: Path, *overrides: str) -> subprocess.Popen[bytes]:
+    folder.mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "baselines.run",
+        *SETTING.split(),
+        *overrides,
+        f"hydra.run.dir={folder}",
+    ]
+    with open(folder / "log", "wb") as log:
+        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+
+def wait_until(done: Callable[[], bool], seconds: float, folder: Path) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, (folder / "log").read_text()
+        time.sleep(0.1)
+
+
+def rounds_in(folder: Path) -> int:
+    path = folder / "metrics.csv"
+    return int(path.read_text().splitlines()[-1].split(",")[0]) if path.exists() else 0
+
+
+def expected(folder: Path, rounds: int) -> list[str]:
+    assert launch(*SETTING.split(), f"rounds={rounds}", f"hydra.run.dir={folder}") == 0
+    return rows_in(folder)
+
+
+def test_machines_that_go_and_come_change_no_number(cluster: Cluster, tmp_path: Path) -> None:
+    rounds, folder = 150, tmp_path / "ray"
+    second = cluster.add_node(num_cpus=1)
+    run = started(folder, f"rounds={rounds}", "runtime=ray", f"runtime.address={cluster.address}")
+    wait_until(lambda: rounds_in(folder) > 10, 120, folder)
+    cluster.remove_node(second, allow_graceful=False)
+    lost_at = rounds_in(folder)
+    wait_until(lambda: rounds_in(folder) > lost_at + 5, 120, folder)
+    cluster.add_node(num_cpus=1)
+    assert run.wait(timeout=200) == 0, (folder / "log").read_text()
+    assert rows_in(folder) == expected(tmp_path / "inline", rounds)
+    assert json.loads((folder / "environment.json").read_text())["status"] == "finished"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="hiding a folder takes root")
+def test_a_machine_without_the_checkout(tmp_path: Path) -> None:
+    """The head has no processor, so that all work is done where the code is not."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    hide = "; ".join(
+        f"mount -t tmpfs none {ROOT / name}" for name in ("baselines", "clients", "strategies", "conf")
+    )
+    join = f"cd /; {RAY} start --address={cluster.address} --num-cpus=2 --block"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    other = subprocess.Popen(
+        ["unshare", "--mount", "bash", "-c", f"{hide}; {join}"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    folder = tmp_path / "ray"
+    (tmp_path / "log").touch()
+    try:
+        wait_until(lambda: _processors(cluster) == 2, 60, tmp_path)
+        run = started(folder, "rounds=3", "runtime=ray", f"runtime.address={cluster.address}")
+        assert run.wait(timeout=200) == 0, (folder / "log").read_text()
+    finally:
+        os.killpg(other.pid, 15)
+        cluster.shutdown()
+    assert rows_in(folder) == expected(tmp_path / "inline", 3)
+
+
+def _processors(cluster: Cluster) -> float:
+    """Return how many processors the cluster has, asked by a program of its own."""
+    code = (
+        f"import ray; ray.init('{cluster.address}', logging_level='ERROR'); print(ray.cluster_resources())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout
+    return float(ast.literal_eval(told.splitlines()[-1]).get("CPU", 0)) if told else 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("runtime.address=127.0.0.1:1", "runtime.address=127.0.0.1:1: nobody answers there"),
+        ("runtime.address=nowhere", "expected host:port"),
+        ("runtime.address=ray://127.0.0.1:10001", "start the run on a machine of the cluster"),
+        ("runtime.address=auto runtime.cpus=2", "runtime.cpus=2 with runtime.address=auto"),
+        ("runtime.client_gpus=99 runtime.cpus=1", "runtime.client_gpus=99 is more than any machine has"),
+        ("runtime.code=here", "runtime.code=here is out of range: expected staged or installed"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    settings: str, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    assert launch("model=softmax", "runtime=ray", *settings.split(), f"hydra.run.dir={tmp_path}") == 2
+    (line,) = [one for one in capfd.readouterr().err.splitlines() if one.startswith("error: ")]
+    assert told in line
+    assert time.monotonic() - began < 60
