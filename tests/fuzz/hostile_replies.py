@@ -13,7 +13,7 @@ from hostile_envelopes import CHANGES_NOTHING, COUNTS_FOR_NOBODY, Sender, late
 from hostile_rounds import NODES, STRATEGIES, alone, only, sound, watched, where
 from verdict import Result
 
-LEFT_OUT = {"train": "partition {} left out: ", "evaluate": "no test by partition {}: "}
+LEFT_OUT = {"train": "partition {} left out: ", "evaluate": "partition {} did not evaluate: "}
 
 
 def try_one(random: Random, folder: Path, repeat: str) -> Result:
