@@ -50,5 +50,5 @@ def test_a_right_gradient_passes(short: int | None, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("short", [1, 2])
 def test_rows_that_fill_a_batch_up_must_not_count(short: int) -> None:
-    with pytest.raises(NotTogether, match="the gradient of many nodes is not that of each"):
+    with pytest.raises(NotTogether, match="the batched gradient is not that of each node"):
         step(Counting(), short)

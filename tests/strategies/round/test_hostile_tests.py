@@ -50,8 +50,8 @@ def test_a_test_that_is_none_is_left_out(
     assert {"test loss", "test accuracy"} < outcome[0][1].keys()
     lines = reasons(caplog)
     assert [line.partition(": sent ")[0] for line in lines] == [
-        "round 1: no test by partition 1",
-        "round 2: no test by partition 1",
+        "round 1: partition 1 did not evaluate",
+        "round 2: partition 1 did not evaluate",
     ]
     assert all(why in line and "\n" not in line for line in lines)
 

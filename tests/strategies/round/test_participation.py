@@ -70,7 +70,7 @@ def test_a_judge_that_does_not_answer_is_named(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
         assert judged(FedAvg(), without=(1,)) == {"loss": 1}
     (line,) = [r.getMessage() for r in caplog.records]
-    assert line == "round 4: no test by partition 1: did not answer in time"
+    assert line == "round 4: partition 1 did not evaluate: did not answer in time"
 
 
 @pytest.mark.parametrize(("rounds", "most"), [(1, 1), (2, 2), (3, 3), (9, 3)])

@@ -237,6 +237,6 @@ def test_works_with_a_client_as_in_flowers_quickstart() -> None:
 
 
 @pytest.mark.parametrize(("told", "known"), [(2**20 - 1, True), (2**20, False), (0, True), (-1, False)])
-def test_a_partition_id_lies_below_a_million(told: int, known: bool) -> None:
+def test_a_partition_id_lies_below_2_to_the_20(told: int, known: bool) -> None:
     grid, roster = Federation(moving, {5: 7, 6: told}), Roster()
     assert roster.available(grid, 1) == ({7: 5, told: 6} if known else {7: 5})
