@@ -24,8 +24,8 @@ def check(this: Experiment, gives_node_states: bool) -> None:
     if this.nodes_remember and not gives_node_states:
         raise UserError(
             f"checkpoint_every={every}: the nodes keep a state of their own (SCAFFOLD, or "
-            "client.keep_optimizer) that this runtime cannot restore; use runtime=inline, or "
-            "checkpoint_every=0"
+            "client.keep_optimizer) that this runtime cannot restore; use runtime=inline or "
+            "runtime=ray, or checkpoint_every=0"
         )
 
 

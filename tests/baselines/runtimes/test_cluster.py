@@ -80,7 +80,13 @@ def test_machines_that_go_and_come_change_no_number(cluster: Cluster, tmp_path: 
     assert json.loads((folder / "environment.json").read_text())["status"] == "finished"
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="hiding a folder takes root")
+def may_hide() -> bool:
+    """Say whether a program may be given mounts of its own."""
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not may_hide(), reason="hiding the checkout takes root, to mount a folder over it")
 def test_a_machine_without_the_checkout(tmp_path: Path) -> None:
     """The head has no processor, so that all work is done where the code is not."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
@@ -115,6 +121,13 @@ def _processors(cluster: Cluster) -> float:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout
     return float(ast.literal_eval(told.splitlines()[-1]).get("CPU", 0)) if told else 0
+
+
+def test_a_resumed_run_has_the_numbers_of_one_in_one_go(tmp_path: Path) -> None:
+    where = [*SETTING.split(), "runtime=ray", "runtime.cpus=2", f"hydra.run.dir={tmp_path / 'ray'}"]
+    assert launch(*where, "rounds=2", "checkpoint_every=1") == 0
+    assert launch(*where, "rounds=4", "checkpoint_every=1", "resume=true") == 0
+    assert rows_in(tmp_path / "ray") == expected(tmp_path / "inline", 4)
 
 
 @pytest.mark.parametrize(
