@@ -27,7 +27,7 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
     told = this.settings
     saved = resuming.to_resume(this, folder.path, grid.gives_node_states)
     rounds = Rounds(this, grid, folder)
-    with folder.running(saved), Progress(told.rounds) as progress:
+    with folder.running(saved, lambda: grid.lost), Progress(told.rounds) as progress:
         if saved:
             rounds.go_on_from(saved)
         else:

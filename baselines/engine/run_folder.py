@@ -12,7 +12,7 @@ import csv
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,12 @@ class RunFolder:
         }
 
     @contextlib.contextmanager
-    def running(self, saved: Checkpoint | None = None) -> Iterator[None]:
+    def running(
+        self, saved: Checkpoint | None = None, lost: Callable[[], int] = lambda: 0
+    ) -> Iterator[None]:
         """Lay the folder out, from ``saved`` on; write down how the run ended, however it ends.
+
+        ``lost`` tells at the end how many messages were never answered because their workers died.
 
         Raises
         ------
@@ -93,7 +97,7 @@ class RunFolder:
                 status = f"failed: {error}"
                 raise
             finally:
-                end = {"status": status, "wall_seconds": time.time() - self._started}
+                end = {"status": status, "wall_seconds": time.time() - self._started, "lost": lost()}
                 left = {"metrics_size": size(self._metrics), "checksums": checksums(self.path)}
                 self._save(environment | end | left)
                 for logger in self._loggers:

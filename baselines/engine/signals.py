@@ -35,6 +35,16 @@ def uninterrupted() -> Iterator[None]:
         _restore(handlers)
 
 
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Keep the signals' handlers as they are, whatever a library sets that starts meanwhile."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        _restore(handlers)
+
+
 def _restore(handlers: dict[signal.Signals, Any]) -> None:
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -18,6 +18,7 @@ class Settings:
     evaluate_every: int
     max_failed_rounds: int
     timeout: float
+    device: str
     threads: int
     deterministic: bool
     debug: bool

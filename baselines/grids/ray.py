@@ -39,7 +39,7 @@ class RayGrid(Population):
     def __init__(self, app: ClientApp, num_nodes: int, workers: Workers, retries: int = 2) -> None:
         super().__init__(num_nodes)
         self.app, self.workers, self.retries = app, workers, retries
-        self.lost = 0  # messages whose workers died at every try
+        self.lost = 0
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

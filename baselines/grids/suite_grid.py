@@ -10,6 +10,7 @@ class SuiteGrid(Grid):
     """A Flower Grid; its nodes' states stay with them unless it says otherwise."""
 
     gives_node_states: ClassVar[bool] = False
+    lost: int = 0  # messages that were never answered, because every worker died that took them
 
     def node_states(self) -> dict[int, RecordDict] | None:
         """Return what each node keeps, by partition id; None where the grid cannot tell."""

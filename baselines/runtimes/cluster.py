@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 import shutil
 import socket
 import subprocess
@@ -15,12 +14,12 @@ from typing import Any
 
 import ray
 
+from baselines.engine import signals
 from baselines.errors import UserError
 from baselines.experiment.config import ROOT
 
 PATIENCE = 10.0  # seconds that a cluster's head has to answer
 PACKAGES = ("strategies", "clients", "baselines", "conf")
-LIMITS = {"RAY_gcs_server_request_timeout_seconds": "10", "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1"}
 
 
 @contextlib.contextmanager
@@ -38,17 +37,16 @@ def joined(address: str | None, cpus: int | None, code: str, modules: Sequence[s
     ------
     UserError : when nobody answers at the address, or the cluster's Ray or Python is another
     """
-    for name, value in LIMITS.items():  # the second: Ray aborts at SIGTERM otherwise
-        os.environ.setdefault(name, value)
     logging.getLogger("ray._private.worker").setLevel(logging.ERROR)  # it warns that signals are ours
     warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        if address is None:
-            ray.init(num_cpus=cpus, include_dashboard=False, logging_level=logging.ERROR)
-        else:
-            _answers(address)
-            travelling = {"working_dir": _staged(Path(folder), modules)} if code == "staged" else {}
-            _join(address, travelling)
+        with signals.kept():
+            if address is None:
+                ray.init(num_cpus=cpus, include_dashboard=False, logging_level=logging.ERROR)
+            else:
+                _answers(address)
+                travelling = {"working_dir": _staged(Path(folder), modules)} if code == "staged" else {}
+                _join(address, travelling)
         try:
             yield
         finally:

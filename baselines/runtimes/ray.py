@@ -1,14 +1,21 @@
 """ray: nodes share the processors and GPUs of one machine or of a Ray cluster."""
 
+import os
 from dataclasses import dataclass, field
 from functools import partial
+from logging import getLogger
 from pathlib import Path
 from typing import Any, ClassVar
 
 from strategies.shared.checks import require
 from strategies.shared.flower_private import server_context
 
+logger = getLogger("flwr.grids")
 CODE = ("staged", "installed")
+ENVIRONMENT = {
+    "RAY_gcs_server_request_timeout_seconds": "10",  # to give up on a cluster that does not answer
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",  # which aborts at SIGTERM
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,9 @@ class Ray:
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
         """Run one experiment and write its results into ``folder``."""
-        from .cluster import joined  # imports Ray, which only this runtime needs
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        from .cluster import joined  # imports Ray, which only this runtime needs, and which reads them
 
         with joined(self.address, self.cpus, self.code, self.modules):
             self._run(overrides, num_nodes, folder)
@@ -64,10 +73,14 @@ class Ray:
 
         from .worker import Worker, versions
 
+        settings = experiment.load(overrides).settings
+        gpus = ray.cluster_resources().get("GPU", 0)
+        if gpus and not self.client_gpus and settings.device == "auto":
+            logger.warning("%g GPUs are idle: set runtime.client_gpus=1 to give each worker one", gpus)
         arguments = (overrides, config.text(overrides), versions())
         actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(Worker)
         workers = Workers(partial(_start, actor, arguments), self.client_cpus, self.client_gpus)
-        workers.grow(experiment.load(overrides).settings.asked)  # they start while the server prepares
+        workers.grow(settings.asked)  # they start while the server prepares
         grid = RayGrid(client_app_of(overrides), num_nodes, workers, self.retries)
         server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))
 

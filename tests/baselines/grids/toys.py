@@ -86,3 +86,8 @@ def said(replies: list[Message]) -> list[tuple[int, int]]:
     """Return which nodes answered, ascending, each with how often it has."""
     records = [reply.content.config_records["said"] for reply in replies if reply.has_content()]
     return sorted((int(one["node"]), int(one["n"])) for one in records)  # type: ignore[arg-type]
+
+
+def pid(reply: Message) -> int:
+    """Return the process that answered."""
+    return int(reply.content.config_records["said"]["pid"])  # type: ignore[arg-type]
