@@ -43,6 +43,7 @@ class Foreign(SuiteStrategy):
         self.unread = unread
         self.max_failed_rounds = max_failed_rounds
         self._failed_rounds = 0
+        self._asked = True
 
     @property
     def name(self) -> str:
@@ -78,7 +79,9 @@ class Foreign(SuiteStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        return self.strategy.configure_train(server_round, arrays, config, grid)
+        messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
+        self._asked = bool(messages)
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -91,7 +94,8 @@ class Foreign(SuiteStrategy):
         """
         replies = list(replies)
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)
-        self._failed_rounds = 0 if arrays is not None else self._failed_rounds + 1
+        moved_on = arrays is not None or not self._asked  # one that asks nobody to train means it so
+        self._failed_rounds = 0 if moved_on else self._failed_rounds + 1
         if self._failed_rounds >= self.max_failed_rounds:
             raise TooManyFailedRounds(
                 f"{self._failed_rounds} rounds in a row failed: {self.name} made no model of "

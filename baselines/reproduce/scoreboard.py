@@ -92,14 +92,18 @@ def line(claim: Claim) -> str:
 
 def front(papers: Sequence[str]) -> str:
     """Return the table of the front page in Markdown."""
-    lines = ["| claim | agrees | disagrees | cannot tell | not run | seeds |", "| --- |" + " ---: |" * 5]
+    lines = ["| claim | pairs of cells | seeds |", "| --- | --- | --- |"]
     for paper in papers:
         page = f"baselines/papers/{paper}/README.md"
-        lines.append(f"| **[{_title(paper)}]({page})** | | | | | |")
-        for claim in claims(paper):
-            cells_ = [str(count or "") for count in claim.counts.values()]
-            lines.append(f"| {claim.text} | {' | '.join(cells_)} | {claim.seeds} |")
+        lines.append(f"| **[{_title(paper)}]({page})** | | |")
+        lines += [f"| {claim.text} | {_counted(claim)} | {claim.seeds} |" for claim in claims(paper)]
     return "\n".join(lines)
+
+
+def _counted(claim: Claim) -> str:
+    """Return how many pairs have each verdict; few columns, for a narrow screen."""
+    named = {"not run" if word == "missing" else word: count for word, count in claim.counts.items()}
+    return ", ".join(f"{word} {count}" for word, count in named.items() if count) or "not run"
 
 
 def page(paper: str) -> str:

@@ -1,1 +1,1 @@
-"""Nodes that train as one program: their parameters lie in one stack."""
+"""Batched nodes: their parameters lie in one stack."""

@@ -119,7 +119,9 @@ class Participation(SuiteStrategy):
         judged = {k: reply for k, reply in sound.items() if num_examples_of(reply) > 0}
         faults |= lacking(judged)
         for partition_id, reason in faults.items():
-            logger.warning("round %d: no test by partition %d: %s", server_round, partition_id, reason)
+            logger.warning(
+                "round %d: partition %d did not evaluate: %s", server_round, partition_id, reason
+            )
         self.tested = len(sound.keys() - faults.keys())
         judged = {k: reply for k, reply in judged.items() if k not in faults}
         if not judged:

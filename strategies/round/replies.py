@@ -53,7 +53,7 @@ def scalar_metrics(messages: Iterable[Message]) -> dict[str, Tensor]:
     return {
         name: torch.tensor([record[name] for record in records], dtype=torch.float64)
         for name in sorted(names - {protocol.PARTITION_ID})
-        if all(isinstance(record[name], int | float) for record in records)
+        if all(type(record[name]) in (int, float) for record in records)
     }
 
 

@@ -1,6 +1,6 @@
 """scripts/fuzz: random input to every command, each try judged, counts and failures printed.
 
-    scripts/fuzz                               # 5,000 configurations, 1,000 damaged runs, 500 command lines
+    scripts/fuzz                               # 5,000 configurations, and of the other kinds in proportion
     scripts/fuzz --count 200 --seed 7
     scripts/fuzz --kind damaged --only 31      # one try again
 
@@ -24,6 +24,7 @@ from random import Random
 import arguments
 import configurations
 import damaged_runs
+import hostile_replies
 from verdict import Result
 
 Try = Callable[[Random, Path, str], Result]
@@ -31,6 +32,7 @@ KINDS: dict[str, tuple[Try, float]] = {  # and how many for each configuration
     "configurations": (configurations.try_one, 1),
     "damaged": (damaged_runs.try_one, 0.2),
     "arguments": (arguments.try_one, 0.1),
+    "hostile": (hostile_replies.try_one, 0.4),
 }
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 BEGIN, END = "<!-- counts: written by scripts/fuzz --write -->", "<!-- end of counts -->"
@@ -106,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         "--count",
         type=int,
         default=5000,
-        help="configurations; a fifth as many damaged runs, a tenth of the rest",
+        help="configurations; a fifth as many damaged runs, a tenth command lines, two fifths replies",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")

@@ -65,10 +65,14 @@ def node_id(partition_id: int) -> int:
 
 
 def played(
-    strategy: Strategy, happens: Callable[[list[Message]], list[Message]], rounds: int = 2, nodes: int = 4
+    strategy: Strategy,
+    happens: Callable[[list[Message]], list[Message]],
+    rounds: int = 2,
+    nodes: Federation | int = 4,
 ) -> Outcome:
     """Play rounds of training and testing; return the model and all metrics after each of them."""
-    grid, arrays, history = Federation(trained, nodes), record(start()), []
+    grid = Federation(trained, nodes) if isinstance(nodes, int) else nodes
+    arrays, history = record(start()), []
     for server_round in range(1, rounds + 1):
         messages = strategy.configure_train(server_round, arrays, ConfigRecord(), grid)
         new, metrics = strategy.aggregate_train(server_round, happens(grid.send_and_receive(messages)))

@@ -155,9 +155,9 @@ def test_the_run_ends_when_every_group_is_lost() -> None:
         with pytest.raises(TooManyFailedRounds) as caught:
             play(each, losing(0, 1, 2, 3), zeros(), (6,))
         assert str(caught.value) == (
-            "2 rounds in a row failed for every model, the first by 0 sound replies, min_replies=1 (left "
-            "out in the last: partition 0 RuntimeError: disk full; partition 1 RuntimeError: disk full); "
-            "look at the nodes, or lower min_replies"
+            "2 rounds in a row failed for every model, the first by 0 sound replies, min_replies=1 "
+            "(left out in the last round: partition 0 RuntimeError: disk full; partition 1 "
+            "RuntimeError: disk full); look at the nodes, or lower min_replies"
         )
 
 

@@ -1,6 +1,7 @@
 """Strategies that are not ours: Flower's own, and its differential privacy around one of ours."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,7 @@ def test_a_short_run_without_any_step_has_failed_too(options: Path) -> None:
 def test_failed_rounds_that_are_not_in_a_row_end_nothing(options: Path) -> None:
     assert run(options, "DifferentialPrivacyServerSideFixedClipping", "Fickle", rounds=6) == 0
     losses = curve(metrics_in(options.parent / "run"), "test", "loss")
-    stood = [before == after for before, after in zip(losses, losses[1:], strict=False)]
+    stood = [before == after for before, after in pairwise(losses)]
     assert stood == [True, False] * 3
 
 

@@ -74,7 +74,7 @@ ARRAYS: dict[str, tuple[Tamper, str]] = {
     "truth": (sends(fc__weight=np.ones((4, 3), bool)), "holds bool, the model's float32"),
     "whole": (sends(fc__weight=np.ones((4, 3), int)), "holds int64, the model's float32"),
     "array missing": (sends(fc__weight=None), "lacks 'fc.weight'"),
-    "additional": (sends(fc__bias=np.ones(4, F)), "has 'fc.bias', which the model has not"),
+    "additional": (sends(fc__bias=np.ones(4, F)), "has 'fc.bias', which the model does not have"),
     "no arrays": (without("arrays"), "sent no arrays"),
     "array nan": (sends(fc__weight=np.full((4, 3), np.nan, F)), "NaN or infinite"),
     "array inf": (sends(fc__weight=np.full((4, 3), np.inf, F)), "NaN or infinite"),
@@ -98,7 +98,7 @@ CONTROL: dict[str, tuple[Tamper, str]] = {
     ),
     "nan": (sends("control", fc__weight=np.full((4, 3), np.nan, F)), "NaN or infinite"),
     "beyond float32": (sends("control", fc__weight=np.full((4, 3), -1e300)), "NaN or infinite"),
-    "a buffer": (sends("control", bn__running_mean=np.ones(4, F)), "which the model has not"),
+    "a buffer": (sends("control", bn__running_mean=np.ones(4, F)), "which the model does not have"),
     "short": (sends("control", conv__weight=None), "lacks 'conv.weight'"),
 }
 STRATEGIES = {

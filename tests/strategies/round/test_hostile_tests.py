@@ -50,8 +50,8 @@ def test_a_test_that_is_none_is_left_out(
     assert {"test loss", "test accuracy"} < outcome[0][1].keys()
     lines = reasons(caplog)
     assert [line.partition(": sent ")[0] for line in lines] == [
-        "round 1: no test by partition 1",
-        "round 2: no test by partition 1",
+        "round 1: partition 1 did not evaluate",
+        "round 2: partition 1 did not evaluate",
     ]
     assert all(why in line and "\n" not in line for line in lines)
 
@@ -68,7 +68,7 @@ def test_a_node_without_test_data_is_no_hostile_one(caplog: pytest.LogCaptureFix
     empty = tells(num_examples=0, loss=None, accuracy=None)
     outcome = played(FedAvg(), tampered(empty, "evaluate"))
     assert not difference(outcome, played(FedAvg(), tampered(None, "evaluate")))
-    assert all("gave no answer in time" in line for line in reasons(caplog))
+    assert all("did not answer in time" in line for line in reasons(caplog))
 
 
 PARTITIONS: dict[str, tuple[object, str]] = {
@@ -107,7 +107,7 @@ def test_a_partition_that_is_none_is_never_asked(
             list(this.configure_train(server_round, arrays, ConfigRecord(), grid))
             assert this._asked == {0: 100, 2: 102, 3: 103}
     (line,) = reasons(caplog)
-    assert line.startswith(f"node 101 does not tell its partition, and is asked again: {why}")
+    assert line.startswith(f"node 101 does not say which partition it holds, and is asked again: {why}")
 
 
 def test_an_answer_to_the_query_in_anothers_name_is_nobodys() -> None:
