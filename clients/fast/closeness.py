@@ -45,7 +45,8 @@ def close(found: Sequence[Tensor], expected: Sequence[Tensor], eps: float) -> bo
     allowed = share * norms + max(FLOOR, UNITS / 8 * eps) * norms[norms.isfinite()].norm()
     apart = _norms([a - b for a, b in zip(found, expected, strict=True)])
     neither = ~norms.isfinite() & ~_norms(found).isfinite()
-    return bool(((apart <= allowed) | neither).all())
+    within = (apart <= allowed) & norms.isfinite()  # infinity is within infinity
+    return bool((within | neither).all())
 
 
 def tells(gradient: Sequence[Tensor]) -> bool:

@@ -109,7 +109,7 @@ def _query(random: Random, name: str, kind: str, node: int, when: tuple[int, ...
         return "", fault
     absent = Federation(trained, NODES)
     absent.online.remove(node_id(node))
-    named = any(f"node {node_id(node)} does not tell its partition" in line for line in lines)
+    named = any(f"node {node_id(node)} does not say which partition it holds" in line for line in lines)
     expected, _, fault = watched(name, list, absent if named else _Asked(node_id(node), plain))
     fault = fault or difference(hostile, expected or [])
     return "never asked, by name" if named else "holds what it tells", fault

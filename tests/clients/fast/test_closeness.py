@@ -52,6 +52,7 @@ def test_a_gradient_of_0_may_differ_by_the_floor() -> None:
         ((INF, 1), (NAN, 1), True),
         ((2, 1), (NAN, 1), False),
         ((INF, 1), (2, 1), False),
+        ((2, 1), (INF, 1), False),
         ((NAN, 1.1), (NAN, 1), False),
         ((NAN, NAN), (NAN, NAN), True),
     ],

@@ -50,6 +50,14 @@ def test_masks_by_hand() -> None:
     assert soft.tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1, 0], rel=1e-12)
 
 
+@pytest.mark.parametrize("kind", [AndMask, AgreementMask])
+def test_a_threshold_of_0_is_no_mask(kind: type[AndMask]) -> None:
+    """Not even factors of 1, which would be multiplied by."""
+    weights = torch.full((2,), 0.5, dtype=torch.float64)
+    assert kind(0).with_mean(updates((1, -1), (1, 1)), weights)[1] is None
+    assert kind(1e-9).with_mean(updates((1, -1), (1, 1)), weights)[1] is not None
+
+
 @pytest.mark.parametrize("agreeing", range(11))
 def test_a_share_of_exactly_tau_agrees(agreeing: int) -> None:
     given = updates(*[(1.0,) if k < agreeing else (0.0,) for k in range(10)])
