@@ -1,19 +1,19 @@
-"""Correction: what a method does on the node between the backward pass and the optimiser's step.
+"""Correction: what a method adds on the node to the loss, or to the gradient before the optimiser's step.
 
-FedProx and its kin differ from FedAvg on the node by a term in the gradient, and by what they tell the
-server in the end. A correction is both. It is made anew for each round, and chosen in one of two ways:
+FedProx and its kin differ from FedAvg on the node by a term in the loss or in the gradient, and by what
+they tell the server in the end. A correction is all of these. It is made anew for each round, and chosen in
+one of two ways:
 
 * by the message: the strategy sends a key, and the class names it as ``asked_by``;
 * by ``client.corrections``: a YAML file names the class and its settings (``_partial_: true``).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
@@ -64,8 +64,8 @@ class RoundStart:
         return record
 
 
-class Correction(ABC):
-    """An edit or an observation of one round's gradients; its constructor takes a :class:`RoundStart`."""
+class Correction:
+    """What is added in one round; its constructor takes a :class:`RoundStart`."""
 
     asked_by: ClassVar[str] = ""  # the key of the message's configuration that asks for it; empty for none
     _asked: ClassVar[list[type["Correction"]]] = []  # in the order in which they act
@@ -86,11 +86,23 @@ class Correction(ABC):
         """Return the correction of a round whose message asks for it."""
         return cls(start)  # type: ignore[call-arg]
 
-    @classmethod  # noqa: B027
+    @classmethod
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` for a client optimiser that the correction cannot work with."""
 
-    @abstractmethod
+    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return what is added to a batch's loss, a number that can be differentiated.
+
+        ``model`` is the one in training, ``outputs`` what it gives for ``inputs``. Steps with a term are
+        left to autograd: they are neither recorded nor batched.
+        """
+        return outputs.new_zeros(())
+
+    @property
+    def has_term(self) -> bool:
+        """Whether it adds to the loss."""
+        return type(self).term is not Correction.term
+
     def __call__(self, parameters: Sequence[Parameter]) -> None:
         """Edit or observe ``p.grad`` of every trained parameter, once in each step."""
 

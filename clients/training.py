@@ -16,10 +16,10 @@ from strategies.shared.checks import require, require_count
 from .correction import Correction, OptimizerOf, RoundStart
 from .examples import Examples
 from .fast.bare_optimizer import bare_step, spare_compiler
-from .gradient import gradient_of
 from .optimizer_state import keep, prepare
 from .schedules import Exponential, Schedule
 from .tasks import Task
+from .terms import step_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ class LocalTraining:
         draws = torch.Generator().manual_seed(seed)
         _seed_model(seed, device)
         model.train()
-        gradient = gradient_of(model, task).of_round(self.trace)
+        gradient = step_of(model, task, corrections, self.trace)
         totals: dict[str, Tensor] = {}
         seen = steps = 0
         for inputs, targets in self._batches(examples, device, draws):

@@ -59,8 +59,8 @@ class Tiny(Workload):
         beside = {name: goals.get(name) for name in ("loop of addmm_", *others)}
         alone = [Row(self.name, way, "round", "s", Spread.of(samples[way]), at_most=GOAL) for way in WAYS]
         alone.append(Row(self.name, RAY, "round", "s", Spread.of(samples[RAY]), at_most=RAY_GOAL))
-        engine = {name: RAY_SHARE for name in others if name == on_ray.name}
-        goals_of = {**dict.fromkeys(WAYS, beside), RAY: engine}
+        engine: dict[str, float | None] = {name: RAY_SHARE for name in others if name == on_ray.name}
+        goals_of = dict.fromkeys(WAYS, beside) | {RAY: engine}
         return [*alone, *compared(self.name, "round", "s", samples, goals_of)]
 
     def _seconds(self, more: str) -> float:

@@ -74,7 +74,7 @@ class Ray:
         from .worker import Worker, versions
 
         settings = experiment.load(overrides).settings
-        gpus = ray.cluster_resources().get("GPU", 0)
+        gpus = ray.cluster_resources().get("GPU", 0)  # type: ignore[no-untyped-call]
         if gpus and not self.client_gpus and settings.device == "auto":
             logger.warning("%g GPUs are idle: set runtime.client_gpus=1 to give each worker one", gpus)
         arguments = (overrides, config.text(overrides), versions())

@@ -1,15 +1,16 @@
 """What is done to a step's gradient: FedProx' term, and what is observed of it."""
 
+import copy
 from functools import partial
 
 import pytest
 import torch
 from flwr.app import RecordDict
 from plain_loop import SEED, by_hand, examples, perceptron, seeded
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD
 
-from clients import Classification, GradientVariance, LocalTraining, Proximal, RoundStart
+from clients import Classification, Correction, GradientVariance, LocalTraining, Proximal, RoundStart
 
 
 def start_of(model: nn.Module) -> RoundStart:
@@ -73,3 +74,59 @@ def test_gradient_variance_of_two_steps_is_divided_by_one() -> None:
         observed([w])
     observed.finish([w], metrics)
     assert metrics == {"gradient-variance": 2.25}
+
+
+class Distance(Correction):
+    """FedProx' term, as it stands in the loss."""
+
+    def __init__(self, start: RoundStart, mu: float) -> None:
+        self.anchor = [p.detach().clone() for p in start.named.values()]
+        self.mu = mu
+
+    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+        squares = [(p - w).square().sum() for p, w in zip(model.parameters(), self.anchor, strict=True)]
+        return self.mu / 2 * torch.stack(squares).sum()
+
+
+class Distilled(Correction):
+    """The outputs stay near those of the model that the server sent."""
+
+    def __init__(self, start: RoundStart) -> None:
+        self.teacher = copy.deepcopy(start.model).eval()
+
+    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+        with torch.no_grad():
+            wanted = self.teacher(inputs).softmax(1)
+        return -(wanted * outputs.log_softmax(1)).sum(1).mean()
+
+
+def trained(*corrections: Correction) -> nn.Module:
+    model = seeded(perceptron)
+    training = LocalTraining(optimizer=partial(SGD, lr=0.1), local_epochs=3, batch_size=16)
+    training(model, examples(), Classification(), server_round=1, seed=SEED, corrections=corrections)
+    return model
+
+
+def test_a_term_of_the_loss_is_its_gradient() -> None:
+    in_loss = trained(Distance(start_of(seeded(perceptron)), 0.7))
+    as_gradient = trained(Proximal(start_of(seeded(perceptron)), 0.7))
+    for a, b, plain in zip(*(each.parameters() for each in (in_loss, as_gradient, trained())), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+        assert not torch.allclose(a, plain, rtol=1e-3)
+
+
+def test_a_term_sees_inputs_and_outputs() -> None:
+    model, plain = (seeded(perceptron) for _ in range(2))
+    data, sgd, task = examples(), partial(SGD, lr=0.1), Classification()
+    training = LocalTraining(optimizer=sgd, local_epochs=None, local_steps=2, batch_size=None)
+    training(model, data, task, server_round=1, seed=SEED, corrections=[Distilled(start_of(model))])
+    teacher, optimizer = copy.deepcopy(plain), SGD(plain.parameters(), lr=0.1)
+    inputs, targets = data.batch(slice(None), torch.device("cpu"))
+    for _ in range(2):
+        optimizer.zero_grad()
+        outputs = plain(inputs)
+        near = nn.functional.cross_entropy(outputs, teacher(inputs).detach().softmax(1))
+        (nn.functional.cross_entropy(outputs, targets) + near).backward()
+        optimizer.step()
+    for a, b in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)

@@ -207,6 +207,17 @@ class Halved(Classification):
         return loss / 2, sums
 
 
+class Pulled(Correction):
+    """Pulls the outputs to 0."""
+
+    def __init__(self, start: RoundStart) -> None:
+        """Need nothing of the round."""
+
+    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.square().mean()
+
+
+PULLED = {"pulled": Pulled}
 ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "a closure for a forward pass": ({"make": closed_over}, "its own forward"),
     "a counter": ({"make": partial(Keeping, counted)}, "changes its own attributes"),
@@ -230,6 +241,10 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "a task for whole batches": (
         {"change": lambda node, k: replace(node, task=Deaf())},
         "is not that of each node",
+    ),
+    "a term": (
+        {"change": lambda node, k: replace(node, training=replace(node.training, corrections=PULLED))},
+        "adds to the loss",
     ),
     "two rounds": ({"asked": {1: {"server-round": 2}}}, "nodes are in different rounds"),
 }

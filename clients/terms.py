@@ -1,0 +1,44 @@
+"""Terms: the step of a node whose corrections add to the loss."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .correction import Correction
+from .fast.replay import Step
+from .gradient import gradient_of
+from .tasks import Task
+
+
+@dataclass(frozen=True)
+class WithTerms:
+    """Gradient and metrics of a task's loss plus the corrections' terms; the metrics are the task's own.
+
+    Parameters
+    ----------
+    model, task : what is differentiated
+    corrections : whose terms are added
+    """
+
+    model: nn.Module
+    task: Task
+    corrections: Sequence[Correction]
+
+    @torch.enable_grad()  # type: ignore[no-untyped-call]
+    def __call__(
+        self, parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Return one gradient per parameter, and the metrics' sums over the batch."""
+        outputs = self.model(inputs)
+        loss, sums = self.task(outputs, targets)
+        for correction in self.corrections:
+            loss = loss + correction.term(self.model, inputs, outputs, targets)
+        return torch.autograd.grad(loss, parameters, materialize_grads=True), sums
+
+
+def step_of(model: nn.Module, task: Task, corrections: Sequence[Correction], trace: bool) -> Step:
+    """Return what computes the gradients of one round's steps."""
+    adding = [correction for correction in corrections if correction.has_term]
+    return WithTerms(model, task, adding) if adding else gradient_of(model, task).of_round(trace)
