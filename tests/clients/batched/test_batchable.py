@@ -217,7 +217,15 @@ class Pulled(Correction):
         return outputs.square().mean()
 
 
-PULLED = {"pulled": Pulled}
+_PULLED: list[LocalTraining] = []  # one for all nodes
+
+
+def pulled(node: Node, k: int) -> Node:
+    if k == 0:
+        _PULLED[:] = [replace(node.training, corrections={"pulled": Pulled})]
+    return replace(node, training=_PULLED[0])
+
+
 ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "a closure for a forward pass": ({"make": closed_over}, "its own forward"),
     "a counter": ({"make": partial(Keeping, counted)}, "changes its own attributes"),
@@ -242,10 +250,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         {"change": lambda node, k: replace(node, task=Deaf())},
         "is not that of each node",
     ),
-    "a term": (
-        {"change": lambda node, k: replace(node, training=replace(node.training, corrections=PULLED))},
-        "adds to the loss",
-    ),
+    "a term": ({"change": pulled}, "adds to the loss"),
     "two rounds": ({"asked": {1: {"server-round": 2}}}, "nodes are in different rounds"),
 }
 
