@@ -117,7 +117,7 @@ def main() -> int:
     except JobFailed as failed:
         return failed.status
     except (HydraException, OmegaConfBaseException) as error:
-        _say_error(config.mistake(error))
+        _say_error(config.mistake(error, sys.argv[1:]))
         return 2
     except YAMLError as error:
         _say_error(config.unreadable(error))

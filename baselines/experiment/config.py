@@ -7,7 +7,7 @@ configuration from the ``conf`` folder beside its own code.
 import hashlib
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from hydra.errors import (
 )
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.errors import UserError
@@ -75,7 +75,7 @@ def load(overrides: str) -> DictConfig:
             if checked != asked:
                 compose("config", overrides=checked)
     except (HydraException, OmegaConfBaseException) as error:
-        raise mistake(error) from error
+        raise mistake(error, shlex.split(overrides)) from error
     except YAMLError as error:
         raise unreadable(error) from error
     except (ValueError, TypeError) as error:  # strategy=null, strategy=[1], or a quote that is not closed
@@ -125,7 +125,7 @@ def _must_exist(override: str, cfg: DictConfig) -> str:
     return override if argument or group or path[0] == "hydra" else plain
 
 
-def mistake(error: Exception) -> UserError:
+def mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
     """Return in one line what Hydra says in many of what it cannot read or does not know."""
     if isinstance(error, OverrideParseException):
         expected = "expected key=value, and 'key=\"value\"' for a value with spaces or other signs"
@@ -141,6 +141,9 @@ def mistake(error: Exception) -> UserError:
         return UserError(f"there is no setting {unknown[1]}: {hint}")
     if isinstance(error, OmegaConfBaseException):
         return ranges.unresolved(error)
+    if isinstance(error.__cause__, GrammarParseError):  # of a group's option, which Hydra does not name
+        broken = [override for override in given if "${" in override]
+        return UserError(f"cannot read {' or '.join(broken)}: {error.__cause__}; expected group=option")
     return UserError(str(error))
 
 

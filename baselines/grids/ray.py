@@ -1,5 +1,6 @@
 """The grid of the Ray runtime: messages go to whichever worker is free, wherever it runs."""
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -46,20 +47,21 @@ class RayGrid(Population):
     ) -> list[Message]:
         """Return the replies that came within ``timeout`` s, in no particular order.
 
-        A worker that is still busy then is replaced: it may never end.
+        The time begins when there is a worker. One that is still busy at its end is replaced: it may never
+        end.
         """
         messages = list(messages)
         if messages and messages[0].metadata.message_type == MessageType.QUERY:
             return [self._answer_here(message) for message in messages]
         work = Work(deque(map(Task, travelling(messages))), {}, [])
         self.workers.grow(len(messages))
-        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        deadline = math.inf
         try:
-            while work.waiting or work.sent:
+            while (work.waiting or work.sent) and time.monotonic() < deadline:
+                if timeout is not None and deadline == math.inf and self.workers.ready:
+                    deadline = time.monotonic() + timeout
                 self._deal(work)
                 self._collect(work, deadline)
-                if time.monotonic() >= deadline:
-                    break
         finally:  # too late, or interrupted
             for worker in {id(task.worker): task.worker for task in work.sent.values()}.values():
                 assert worker is not None

@@ -10,6 +10,7 @@ ONE = "expected a number"
 WHOLE = "expected a whole number"
 FLAG = "expected true or false"
 MISTAKES = [
+    ("model='${'", "cannot read model='${': no viable alternative at input"),
     ("client.keep_optimizer=flase", f"client.keep_optimizer=flase is out of range: {FLAG}"),
     ("strategy=fedexp step_size.clamp=flase", f"step_size.clamp=flase is out of range: {FLAG}"),
     ("strategy=fedadam server_optimizer.bias_correction=1", f".bias_correction=1 is out of range: {FLAG}"),
