@@ -38,7 +38,7 @@ class Federation(InlineGrid):
         self.asked.append((message.metadata.message_type, partition_id))
         return super()._answer(message)
 
-    def _context(self, node_id: int) -> Context:
+    def context(self, node_id: int) -> Context:
         config: dict[str, bool | bytes | float | int | str] = {"partition-id": self.partition_of[node_id]}
         return Context(1, node_id, config, RecordDict(), {})
 

@@ -143,7 +143,7 @@ def test_partial_participation_moves_the_server_variate_by_its_share() -> None:
     grid = quadratics()
     play(strategy, grid, start())
     (k,) = strategy._asked
-    change = grid._context(k + 2).state.array_records["control"]["w"].numpy()[:, 0]  # c_k, from 0
+    change = grid.context(k + 2).state.array_records["control"]["w"].numpy()[:, 0]  # c_k, from 0
     assert np.abs(change).max() > 0.1
     np.testing.assert_allclose(strategy.state_dict()["control"].numpy(), change / 3, rtol=1e-12)
 
@@ -172,7 +172,7 @@ LOST: dict[str, tuple[Scaffold, Losing]] = {
 
 def own_variates(grid: InlineGrid) -> np.ndarray:
     """Return c_k, [nodes, 2]."""
-    states = [grid._context(node).state for node in grid.get_node_ids()]
+    states = [grid.context(node).state for node in grid.get_node_ids()]
     return np.stack([state.array_records["control"]["w"].numpy()[:, 0] for state in states])
 
 
@@ -247,10 +247,10 @@ def test_a_restored_strategy_goes_on() -> None:
     middle = play(first, grid, start(), range(1, 4))[-1][0]
     second = Scaffold(step_size=Constant(0.5))
     second.load_state_dict(first.state_dict())
-    states = {node: RecordDict(dict(grid._context(node).state)) for node in grid.get_node_ids()}
+    states = {node: RecordDict(dict(grid.context(node).state)) for node in grid.get_node_ids()}
     expected = play(first, grid, middle, range(4, 7))[-1][0]
     for node, state in states.items():
-        grid._context(node).state = state
+        grid.context(node).state = state
     assert_same(play(second, grid, middle, range(4, 7))[-1][0], expected)
 
 

@@ -58,7 +58,8 @@ def wait_until(done: Callable[[], bool], seconds: float, folder: Path) -> None:
 
 def rounds_in(folder: Path) -> int:
     path = folder / "metrics.csv"
-    return int(path.read_text().splitlines()[-1].split(",")[0]) if path.exists() else 0
+    rows = path.read_text().splitlines()[1:] if path.exists() else []
+    return int(rows[-1].split(",")[0]) if rows else 0
 
 
 def expected(folder: Path, rounds: int) -> list[str]:
