@@ -42,7 +42,7 @@ def joined(address: str | None, cpus: int | None, code: str, modules: Sequence[s
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         with signals.kept():
             if address is None:
-                ray.init(num_cpus=cpus, include_dashboard=False, logging_level=logging.ERROR)
+                ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.ERROR)
             else:
                 _answers(address)
                 travelling = {"working_dir": _staged(Path(folder), modules)} if code == "staged" else {}

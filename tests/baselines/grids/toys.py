@@ -54,7 +54,7 @@ def cluster(cpus: int, gpus: int = 0) -> Iterator[None]:
     """Start Ray on this machine, with as many processors as it is told that there are."""
     here = str(Path(__file__).parent)
     os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])  # the workers'
-    ray.init(num_cpus=cpus, num_gpus=gpus, include_dashboard=False, logging_level="ERROR")
+    ray.init("local", num_cpus=cpus, num_gpus=gpus, include_dashboard=False, logging_level="ERROR")
     try:
         yield
     finally:
