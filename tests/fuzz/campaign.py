@@ -15,7 +15,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -82,8 +81,8 @@ def _results(kind: str, seed: int, places: range | list[int], jobs: int) -> Iter
         yield from map(once, places)
         return
     context = get_context("spawn")  # fresh processes now and then: one has been given all kinds of things
-    with ProcessPoolExecutor(jobs, context, max_tasks_per_child=250) as pool:
-        yield from pool.map(once, places)
+    with context.Pool(jobs, maxtasksperchild=250) as pool:
+        yield from pool.imap(once, places)
 
 
 def _class_of(fault: str) -> str:
