@@ -22,6 +22,12 @@ def try_one(random: Random, folder: Path, repeat: str) -> Result:
     return Result(_outcome(this), fault(this, case, folder / "run"), command)
 
 
+CHOSEN = {  # groups that an override of another one chooses, or builds
+    "strategy": ["weighting", "mask", "step_size", "server_optimizer"],
+    "logger": ["logger"],
+}
+
+
 def names_of(overrides: tuple[str, ...]) -> list[str]:
     """Return what a refusal may call the settings: in full, by the last part, or a class by its part."""
     names = []
@@ -29,6 +35,7 @@ def names_of(overrides: tuple[str, ...]) -> list[str]:
         key = override.lstrip("+~").partition("=")[0].rstrip(".")
         path = key.split(".")
         names += [key or override, path[-1], *path[-2:-1] * (path[-1] == "_target_")]
+        names += CHOSEN.get(path[0], [])
     return names
 
 
