@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.runtime, pytest.mark.slow]
 
 # SCAFFOLD, because its variates live in the nodes' states from round to round.
 SETTING = "strategy=scaffold partitioner=dirichlet num_nodes=4 seed=3 model=softmax"
-RAY = Path(sys.executable).with_name("ray")
+# Not the program `ray`: an environment that borrows Ray from another one has no such file.
+RAY = f"{sys.executable} -m ray.scripts.scripts"
 
 
 @pytest.fixture
@@ -96,17 +97,17 @@ def test_a_machine_without_the_checkout(tmp_path: Path) -> None:
     )
     join = f"cd /; {RAY} start --address={cluster.address} --num-cpus=2 --block"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    other = subprocess.Popen(
-        ["unshare", "--mount", "bash", "-c", f"{hide}; {join}"],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    with open(tmp_path / "log", "wb") as log:
+        other = subprocess.Popen(
+            ["unshare", "--mount", "bash", "-c", f"{hide}; {join}"],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     folder = tmp_path / "ray"
-    (tmp_path / "log").touch()
     try:
-        wait_until(lambda: _processors(cluster) == 2, 60, tmp_path)
+        wait_until(lambda: _processors(cluster) == 2, 120, tmp_path)
         run = started(folder, "rounds=3", "runtime=ray", f"runtime.address={cluster.address}")
         assert run.wait(timeout=200) == 0, (folder / "log").read_text()
     finally:
