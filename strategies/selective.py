@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
@@ -38,7 +37,7 @@ class SelectiveFedAvg(LocalOnly):
     ----------
     grouping : from selection vectors to groups
     local_rounds : rounds of local training before the grouping
-    right_on : tells for each validation example whether a model is right about it, [V] of bools
+    right_on : tells which validation examples models are right about, [models, V] of bools
     seed : for groupings that draw
     """
 
@@ -75,7 +74,7 @@ class SelectiveFedAvg(LocalOnly):
                 "or give SelectiveFedAvg a function right_on"
             )
         assert self._initial is not None
-        selections = torch.stack([self.right_on(model) for model in self._models.values()])
+        selections = self.right_on(list(self._models.values()))
         nodes = [strategy.members for strategy in self._strategies.values()]
         groups = {
             f"group{g}": tuple(k for row in rows for k in nodes[row] or ())

@@ -14,6 +14,7 @@ from statistics import median
 
 from baselines.apps import client_app_of
 from baselines.engine import checkpoint
+from baselines.engine.progress import Progress
 from baselines.engine.rounds import Rounds
 from baselines.engine.run_folder import RunFolder
 from baselines.experiment import experiment
@@ -63,7 +64,8 @@ def _costs(overrides: str) -> dict[str, float]:
     # Beside the working directory, not in /tmp, which may be memory.
     with tempfile.TemporaryDirectory(dir=".") as name, contextlib.redirect_stdout(io.StringIO()):
         folder = RunFolder(Path(name), this)
-        rounds = Rounds(this, InlineGrid(client_app_of(overrides), this.settings.num_nodes), folder)
+        grid = InlineGrid(client_app_of(overrides), this.settings.num_nodes)
+        rounds = Rounds(this, grid, folder, Progress(this.settings.rounds))
         with folder.running():
             for server_round in range(1, this.settings.rounds + 1):
                 rounds.train(server_round)

@@ -1,14 +1,15 @@
 """All rounds of one run: train, aggregate, evaluate, write down."""
 
+import contextlib
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import fmean
 
 from flwr.app import ConfigRecord, MetricRecord
 
 from baselines.experiment.experiment import Experiment
 from baselines.grids.suite_grid import SuiteGrid
-from clients.app import load
-from clients.evaluation import evaluate
 
 from . import resuming
 from .checkpoint import Checkpoint
@@ -18,7 +19,7 @@ from .run_folder import RunFolder
 
 
 def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
-    """Run the experiment on ``grid``; every round is on disk before the next one begins.
+    """Run the experiment on ``grid``; every round is on disk before the next one ends.
 
     Raises
     ------
@@ -26,64 +27,83 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
     """
     told = this.settings
     saved = resuming.to_resume(this, folder.path, grid.gives_node_states)
-    rounds = Rounds(this, grid, folder)
-    with folder.running(saved, lambda: grid.lost), Progress(told.rounds) as progress:
+    progress = Progress(told.rounds)
+    rounds = Rounds(this, grid, folder, progress)
+    with folder.running(saved, lambda: grid.lost), progress:
         if saved:
             rounds.go_on_from(saved)
         else:
-            progress.show(0, rounds.evaluate(0))
+            rounds.judge(0)
         for server_round in range(saved.server_round + 1 if saved else 1, told.rounds + 1):
             last = server_round == told.rounds
             rounds.train(server_round)
-            due = server_round % told.evaluate_every == 0 or last
-            progress.show(server_round, rounds.test(server_round) if due else {})
+            if server_round % told.evaluate_every == 0 or last:
+                rounds.test_on_nodes(server_round)
+                rounds.judge(server_round)
+            else:
+                progress.show(server_round, {})
             if told.checkpoint_every and (server_round % told.checkpoint_every == 0 or last):
                 rounds.checkpoint(server_round).save(folder.path)
+        rounds.write_judged()
 
 
 class Rounds:
     """Where a run stands, and the steps that take it on."""
 
-    def __init__(self, this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
-        self.this, self.grid, self.folder = this, grid, folder
+    def __init__(self, this: Experiment, grid: SuiteGrid, folder: RunFolder, progress: Progress) -> None:
+        self.this, self.grid, self.folder, self.progress = this, grid, folder, progress
         self.strategy = this.strategy()
         self.arrays = this.initial_arrays()
         self.train_config = this.train_config()
-        self.model = this.model()
+        self._judge = grid.judge(this)
+        self._judged: Judged | None = None
+        if self.strategy.needs_validation:
+            self.strategy.validate_with(self._judge.right_on)
 
     def train(self, server_round: int) -> None:
-        """Take the round's step."""
+        """Take the round's step; the models of the last round are judged meanwhile, where the grid can."""
         started = time.perf_counter()
-        messages = self.strategy.configure_train(server_round, self.arrays, self.train_config, self.grid)
-        replies = self.grid.send_and_receive(messages, timeout=self.this.settings.timeout)
-        arrays, metrics = self.strategy.aggregate_train(server_round, replies)
+        try:
+            messages = self.strategy.configure_train(
+                server_round, self.arrays, self.train_config, self.grid
+            )
+            replies = self.grid.send_and_receive(messages, timeout=self.this.settings.timeout)
+            arrays, metrics = self.strategy.aggregate_train(server_round, replies)
+            seconds = time.perf_counter() - started
+        except Exception:
+            with contextlib.suppress(Exception):
+                self.write_judged()
+            raise
+        self.write_judged()  # the rounds' rows stand in order
         self.arrays = arrays if arrays is not None else self.arrays
-        seconds = time.perf_counter() - started
         self.folder.write(server_round, "train", "global", {**_scalars(metrics), "seconds": seconds})
 
-    def test(self, server_round: int) -> dict[str, float]:
-        """Evaluate on the nodes, where they keep test data, and on the server; return the latter's mean."""
-        if self.this.settings.node_test_fraction > 0:
-            self._test_on_nodes(server_round)
-        return self.evaluate(server_round)
-
-    def evaluate(self, server_round: int) -> dict[str, float]:
-        """Evaluate each judged model on the server's test set; return the mean over the nodes."""
-        results = []
+    def judge(self, server_round: int) -> None:
+        """Begin to evaluate each judged model on the server's test set; where it costs no time, wait."""
         judged = self.strategy.models(self.arrays)
-        for name, record in judged.items():
-            load(self.model, record)
-            results.append(evaluate(self.model, self.this.test_examples, self.this.dataset.task))
-            self.folder.write(server_round, "test", name, results[-1])
-        if len(judged) == 1:
-            return results[0]
         weights = [self.strategy.weight(name) for name in judged]
-        mean = {metric: fmean((r[metric] for r in results), weights) for metric in results[0]}
-        self.folder.write(server_round, "test", OWN_GROUP, mean)
-        return mean
+        wait = self._judge.evaluated(list(judged.values()))
+        self._judged = Judged(server_round, list(judged), weights, wait)
+        if not self._judge.aside:
+            self.write_judged()
+
+    def write_judged(self) -> None:
+        """Wait for the models that are judged, write down how well they do, show the mean over nodes."""
+        if (judged := self._judged) is None:
+            return
+        self._judged = None
+        results = judged.wait()
+        for name, metrics in zip(judged.names, results, strict=True):
+            self.folder.write(judged.server_round, "test", name, metrics)
+        mean = results[0]
+        if len(results) > 1:
+            mean = {metric: fmean((r[metric] for r in results), judged.weights) for metric in mean}
+            self.folder.write(judged.server_round, "test", OWN_GROUP, mean)
+        self.progress.show(judged.server_round, mean)
 
     def checkpoint(self, server_round: int) -> Checkpoint:
         """Return all that the rounds after this one depend on."""
+        self.write_judged()
         return Checkpoint(
             server_round=server_round,
             arrays=self.arrays,
@@ -99,13 +119,34 @@ class Rounds:
         if saved.nodes is not None:
             self.grid.load_node_states(saved.nodes)
 
-    def _test_on_nodes(self, server_round: int) -> None:
+    def test_on_nodes(self, server_round: int) -> None:
+        """Evaluate on the nodes, where they keep test data."""
+        if self.this.settings.node_test_fraction == 0:
+            return
         requests = self.strategy.configure_evaluate(server_round, self.arrays, ConfigRecord(), self.grid)
         answers = self.grid.send_and_receive(requests, timeout=self.this.settings.timeout)
         on_nodes = self.strategy.aggregate_evaluate(server_round, answers)
         names = list(self.strategy.models(self.arrays))
         name = names[0] if len(names) == 1 else OWN_GROUP
         self.folder.write(server_round, "node-test", name, _scalars(on_nodes))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Models that are judged.
+
+    Parameters
+    ----------
+    server_round : after which they are the strategy's
+    names : what the strategy calls them
+    weights : how many nodes each is for
+    wait : returns their metrics
+    """
+
+    server_round: int
+    names: list[str]
+    weights: list[int]
+    wait: Callable[[], list[dict[str, float]]]
 
 
 def _scalars(record: MetricRecord | None) -> dict[str, float]:

@@ -9,14 +9,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord
-from torch import Tensor, nn
+from torch import nn
 
 from baselines.datasets import Dataset
 from baselines.errors import UserError
 from baselines.partitioners import Partitioner
 from clients import Examples, LocalTraining, Node
-from clients.app import load as load_model
-from clients.evaluation import correct
 from strategies.round.evaluation import SuiteStrategy
 from strategies.shared import protocol
 
@@ -98,10 +96,8 @@ class Experiment(Described):
         """
         strategy = strategy_of(self.cfg)
         strategy.fail_within(self.settings.rounds)  # a run without any step has failed, if short
-        if strategy.needs_validation:
-            if not self.settings.validation_size:
-                raise UserError(NO_VALIDATION)
-            strategy.validate_with(self.right_on)
+        if strategy.needs_validation and not self.settings.validation_size:
+            raise UserError(NO_VALIDATION)
         return strategy
 
     @cached_property
@@ -113,12 +109,6 @@ class Experiment(Described):
     def nodes_remember(self) -> bool:
         """Whether the nodes keep anything from round to round."""
         return self.prototype.nodes_remember or self.training.keep_optimizer
-
-    def right_on(self, arrays: ArrayRecord) -> Tensor:
-        """Return for each validation example whether a model classifies it rightly, [V] of bools."""
-        load_model(self.node_model, arrays)
-        examples = self.holdings.examples(self.holdings.validation_rows, self.dataset.transform)
-        return correct(self.node_model, examples)
 
     def train_config(self) -> ConfigRecord:
         """Return what the nodes are told besides the round: which code the server runs."""
@@ -167,6 +157,11 @@ class Experiment(Described):
     def test_examples(self) -> Examples:
         """What the server evaluates on."""
         return self.holdings.test_examples
+
+    @property
+    def validation_examples(self) -> Examples:
+        """What the server groups nodes by."""
+        return self.holdings.examples(self.holdings.validation_rows, self.dataset.transform)
 
 
 @lru_cache(maxsize=4)

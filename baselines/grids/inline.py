@@ -1,19 +1,13 @@
 """The grid of the inline runtime: it calls the ClientApp in this process."""
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
-from logging import getLogger
+from collections.abc import Iterable
 
-from flwr.app import Context, Message, MessageType
+from flwr.app import Message
 from flwr.clientapp import ClientApp
 
-from strategies.shared.flower_private import stamp
-
-from .population import Population, answer, delivered, fresh
-
-logger = getLogger("flwr.inline")
-Together = Callable[[Sequence[Message], Sequence[Context]], list[Message]]
+from .answering import Answering, Together, answer, delivered
+from .population import Population
 
 
 class InlineGrid(Population):
@@ -28,17 +22,18 @@ class InlineGrid(Population):
 
     def __init__(self, app: ClientApp, num_nodes: int, together: Together | None = None) -> None:
         super().__init__(num_nodes)
-        self.app = app
-        self.together = together
+        self.answering = Answering(app, together)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
-        """Answer each message in turn; one that takes longer than ``timeout`` s is not answered."""
+        """Answer each message in turn; one that takes longer than ``timeout`` s is not answered.
+
+        Nodes that train batched are all late, or none is.
+        """
         messages, replies = list(messages), []
-        if self.together and len(messages) > 1 and messages[0].metadata.message_type == MessageType.TRAIN:
-            with contextlib.suppress(_GivenUp):
-                return self._answer_together(messages, timeout)
+        if self.answering.together and (batched := self._answer_at_once(messages, timeout)) is not None:
+            return batched
         for message in messages:
             started = time.monotonic()
             reply = self._answer(message)
@@ -49,27 +44,13 @@ class InlineGrid(Population):
     def _answer(self, message: Message) -> Message:
         """Let the addressed node handle a copy of the message, as if it had travelled."""
         context = self.context(message.metadata.dst_node_id)
-        return delivered(answer(self.app, delivered(message), context))
+        return delivered(answer(self.answering.app, delivered(message), context))
 
-    def _answer_together(self, messages: list[Message], timeout: float | None) -> list[Message]:
-        """Let all addressed nodes train batched; if late, all of them are."""
-        assert self.together is not None
+    def _answer_at_once(self, messages: list[Message], timeout: float | None) -> list[Message] | None:
         contexts = [self.context(message.metadata.dst_node_id) for message in messages]
-        before = [fresh(context.state) for context in contexts]
         started = time.monotonic()
-        try:
-            replies = self.together([delivered(message) for message in messages], contexts)
-        except Exception as error:
-            for context, state in zip(contexts, before, strict=True):
-                context.state = state
-            logger.warning("nodes are not batched, they train one after another: %s", error)
-            self.together = None
-            raise _GivenUp from error
+        replies = self.answering.at_once([delivered(message) for message in messages], contexts)
+        if replies is None:
+            return None
         in_time = timeout is None or time.monotonic() - started <= timeout
-        for reply in replies:
-            stamp(reply)
-        return replies if in_time else []
-
-
-class _GivenUp(Exception):
-    """The nodes could not be batched."""
+        return [delivered(reply) for reply in replies] if in_time else []

@@ -1,18 +1,15 @@
 """Population: nodes that are known before anything is sent, each with its context at hand."""
 
 from collections.abc import Iterable
-from logging import getLogger
 from typing import ClassVar
 
 from flwr.app import Context, Message, RecordDict, UserConfig
-from flwr.clientapp import ClientApp
 
 from strategies.shared import protocol
-from strategies.shared.flower_private import SUPERLINK_NODE_ID, Run, become_server, failed, stamp
+from strategies.shared.flower_private import SUPERLINK_NODE_ID, Run, become_server
 
+from .answering import fresh
 from .suite_grid import SuiteGrid
-
-logger = getLogger("flwr.grids")
 
 
 class Population(SuiteGrid):
@@ -89,30 +86,3 @@ class Population(SuiteGrid):
     ) -> Message:
         """Make a message to one node."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
-
-def answer(app: ClientApp, request: Message, context: Context) -> Message:
-    """Let a node handle a message; one that raises answers with the error and has not changed."""
-    before = fresh(context.state)
-    try:
-        return app(request, context)
-    except (Exception, SystemExit) as error:  # a client's exit is not the run's
-        context.state = before
-        logger.debug("node %d raised", context.node_id, exc_info=True)
-        return failed(request, f"{type(error).__name__}: {error}")
-
-
-def fresh(content: RecordDict) -> RecordDict:
-    """Copy the containers, not the arrays: sender and receiver must not see each other's changes."""
-    copied = content.copy()
-    for name, record in content.items():
-        copied[name] = record.copy()
-    return copied
-
-
-def delivered(message: Message) -> Message:
-    """Return the message as its receiver gets it."""
-    if message.has_content():
-        message = Message(content=fresh(message.content), metadata=message.metadata)  # type: ignore[call-overload]
-    stamp(message)
-    return message

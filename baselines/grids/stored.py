@@ -47,7 +47,7 @@ def _fetched(reference: Any) -> ArrayRecord:
     return ArrayRecord(dict(_received(reference)))
 
 
-@lru_cache(maxsize=2)  # a round's model, and SCAFFOLD's control variate
+@lru_cache(maxsize=3)  # a round's model, SCAFFOLD's control variate, and a model to judge
 def _received(reference: Any) -> ArrayRecord:
     record: ArrayRecord = ray.get(reference)
     return record

@@ -1,9 +1,13 @@
-"""What the grids here promise beyond Flower's: whether the nodes' states can be taken, and given back."""
+"""What grids promise here beyond Flower's: who judges models, and whether nodes' states can be had."""
 
 from typing import ClassVar
 
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
+
+from baselines.experiment.experiment import Experiment
+
+from .judge import Judge
 
 
 class SuiteGrid(Grid):
@@ -15,6 +19,10 @@ class SuiteGrid(Grid):
     def node_states(self) -> dict[int, RecordDict] | None:
         """Return what each node keeps, by partition id; None where the grid cannot tell."""
         return None
+
+    def judge(self, this: Experiment) -> Judge:
+        """Return who judges models on the server's examples: this process."""
+        return Judge(this)
 
     def load_node_states(self, states: dict[int, RecordDict]) -> None:
         """Give each node what it kept."""

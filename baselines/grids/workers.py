@@ -1,4 +1,4 @@
-"""Workers: the Ray actors that answer messages, as many as machines have room for and work is there."""
+"""Workers: the Ray actors that do tasks, as many as machines have room for and work is there."""
 
 import math
 import time
@@ -16,7 +16,7 @@ from baselines.errors import RunFailed, UserError
 logger = getLogger("flwr.grids")
 MOST_FAILED_STARTS = 3  # in a row, with no worker at work
 PATIENCE = 60.0  # seconds without any worker, before the user is told
-SHORT = 0.1  # seconds: workers whose answers take less have the next message at hand already
+SHORT = 0.1  # seconds: workers whose tasks take less have the next at hand already
 
 
 @dataclass(eq=False)
@@ -31,13 +31,12 @@ class Worker:
 
     actor: Any
     machine: str
-    sent: list[Any] = field(default_factory=list)  # references to its answers, the oldest first
-    seconds: float = math.inf  # that its last answer took
+    sent: list[Any] = field(default_factory=list)  # references to its outcomes, the oldest first
+    seconds: float = math.inf  # that its last task took, of those that are not done aside
 
-    @property
-    def free(self) -> bool:
-        """Whether it should be sent a message."""
-        return len(self.sent) < (2 if self.seconds < SHORT else 1)
+    def free(self, *, spare: bool) -> bool:
+        """Say whether it should be sent a task; with ``spare``, also one to have at hand."""
+        return len(self.sent) < (2 if spare and self.seconds < SHORT else 1)
 
 
 class Workers:
@@ -59,6 +58,10 @@ class Workers:
         self._worked = False
         self._began, self._told = time.monotonic(), False
 
+    def __len__(self) -> int:
+        """Return how many there are, those included that still start."""
+        return len(self.ready) + len(self.starting)
+
     def grow(self, wanted: int) -> None:
         """Start workers until there are ``wanted``, or no machine has room for another."""
         room = self._room()
@@ -67,7 +70,7 @@ class Workers:
         for worker in [*self.ready, *self.starting.values()]:
             if worker.machine in room:
                 room[worker.machine] -= 1
-        for _ in range(wanted - len(self.ready) - len(self.starting)):
+        for _ in range(wanted - len(self)):
             machine = max(room, key=room.__getitem__)
             if room[machine] <= 0:
                 return
@@ -106,9 +109,10 @@ class Workers:
             logger.warning("%s; it takes no part", said)
         self._unfit.add(worker.machine)
 
-    def free(self) -> Worker | None:
-        """Return a worker that should be sent a message; those without any come first."""
-        found = min((one for one in self.ready if one.free), key=lambda one: len(one.sent), default=None)
+    def free(self, *, spare: bool) -> Worker | None:
+        """Return a worker that should be sent a task; those without any come first."""
+        able = (one for one in self.ready if one.free(spare=spare))
+        found = min(able, key=lambda one: len(one.sent), default=None)
         self._worked = self._worked or found is not None
         return found
 

@@ -86,7 +86,7 @@ class Running:
         finally:
             left = [process for _, process in self._processes.values()]
             for process in left:
-                process.send_signal(signal.SIGINT)
+                process.send_signal(signal.SIGTERM)  # SIGINT is ignored by what started in the background
             deadline = time.monotonic() + PATIENCE
             for process in left:
                 with contextlib.suppress(subprocess.TimeoutExpired):

@@ -10,6 +10,8 @@ from typing import ClassVar
 from baselines.grids.inline import InlineGrid
 from strategies.shared.flower_private import server_context
 
+from . import batching
+
 
 @dataclass(frozen=True)
 class Inline:
@@ -27,16 +29,12 @@ class Inline:
 
     def __post_init__(self) -> None:
         """Refuse any other choice."""
-        if self.batch_clients not in (True, False, "auto"):
-            raise ValueError(
-                f"runtime.batch_clients={self.batch_clients} is unknown: expected auto, true or false"
-            )
+        batching.check(self.batch_clients)
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
         """Run one experiment and write its results into ``folder``."""
-        from baselines.apps import batching_pays, client_app_of, server_app, together_of
+        from baselines.apps import client_app_of, server_app, together_of
 
-        batch = batching_pays(overrides) if self.batch_clients == "auto" else self.batch_clients
-        together = together_of(overrides) if batch else None
+        together = together_of(overrides) if batching.chosen(self.batch_clients, overrides) else None
         grid = InlineGrid(client_app_of(overrides), num_nodes, together)
         server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))

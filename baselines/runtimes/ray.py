@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from strategies.shared.checks import require
 from strategies.shared.flower_private import server_context
 
+from . import batching
+
 logger = getLogger("flwr.grids")
 CODE = ("staged", "installed")
 ENVIRONMENT = {
@@ -29,6 +31,9 @@ class Ray:
     address : of an existing Ray cluster to join, ``host:port`` or ``auto``; None starts one here
     retries : how often a message whose worker died is sent to another one
     code : ``staged`` takes this project's code to a cluster's machines; ``installed`` uses theirs
+    batch_clients : True sends each worker its share of a round's nodes at once and trains them batched
+        where that is possible, with the same results to rounding; False sends them one after another, with
+        inline's results to the bit; auto is as with ``runtime=inline``
     modules : more folders of Python files that a cluster's machines are to have
     """
 
@@ -38,6 +43,7 @@ class Ray:
     address: str | None = None
     retries: int = 2
     code: str = "staged"
+    batch_clients: bool | str = "auto"
     modules: list[str] = field(default_factory=list)
     gives_node_states: ClassVar[bool] = True
 
@@ -47,6 +53,7 @@ class Ray:
         require(self.client_gpus >= 0, "runtime.client_gpus", self.client_gpus, "0 or above")
         require(self.cpus is None or self.cpus > 0, "runtime.cpus", self.cpus, "above 0, or null for all")
         require(self.retries >= 0, "runtime.retries", self.retries, "0 or above")
+        batching.check(self.batch_clients)
         require(self.code in CODE, "runtime.code", self.code, " or ".join(CODE))
         if self.address and self.cpus:
             raise ValueError(
@@ -77,11 +84,12 @@ class Ray:
         gpus = ray.cluster_resources().get("GPU", 0)  # type: ignore[no-untyped-call]
         if gpus and not self.client_gpus and settings.device == "auto":
             logger.warning("%g GPUs are idle: set runtime.client_gpus=1 to give each worker one", gpus)
-        arguments = (overrides, config.text(overrides), versions())
+        batched = batching.chosen(self.batch_clients, overrides)
+        arguments = (overrides, config.text(overrides), versions(), batched)
         actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(Worker)
         workers = Workers(partial(_start, actor, arguments), self.client_cpus, self.client_gpus)
         workers.grow(settings.asked)  # they start while the server prepares
-        grid = RayGrid(client_app_of(overrides), num_nodes, workers, self.retries)
+        grid = RayGrid(client_app_of(overrides), num_nodes, workers, self.retries, batched=batched)
         server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))
 
 

@@ -9,12 +9,16 @@ import socket
 from importlib.metadata import version
 
 import torch
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
+from torch import Tensor
 
-from baselines.apps import client_app_of
+from baselines.apps import client_app_of, together_of
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
-from baselines.grids.population import answer
+from baselines.experiment.experiment import Experiment
+from baselines.grids.answering import Answering
+from clients.app import load
+from clients.evaluation import Sums, batch_sums, correct
 
 
 class Worker:
@@ -25,12 +29,13 @@ class Worker:
     overrides : name the experiment
     configuration : its composed YAML, so that no folder with options need be on this machine
     versions : the driver's, as :func:`versions` gives them
+    batched : whether nodes whose messages come at once train batched
     """
 
-    def __init__(self, overrides: str, configuration: str, versions: dict[str, str]) -> None:
+    def __init__(self, overrides: str, configuration: str, versions: dict[str, str], batched: bool) -> None:
         config.take(overrides, configuration)
         self.overrides, self.expected = overrides, versions
-        self.app = client_app_of(overrides)
+        self.answering = Answering(client_app_of(overrides), together_of(overrides) if batched else None)
 
     def unfit(self) -> str | None:
         """Prepare for messages; return what this machine lacks, None where it can answer."""
@@ -39,17 +44,32 @@ class Worker:
             if ours[what] != expected:
                 return f"{what} {ours[what]} there, {expected} here: install the same on every machine"
         try:
-            this = experiment.load(self.overrides)
-            torch.set_num_threads(this.settings.threads)
-            _ = this.node_model, this.partitions
+            torch.set_num_threads(self._this.settings.threads)
+            _ = self._this.node_model, self._this.partitions
         except UserError as error:  # a device or a data set that is not there
             return str(error)
         return None
 
-    def answer(self, request: Message, context: Context) -> tuple[Message, RecordDict]:
-        """Return a node's reply, and its state after it."""
-        reply = answer(self.app, request, context)
-        return reply, context.state
+    def answer(self, requests: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
+        """Return each node's reply, and its state after it."""
+        replies = self.answering(requests, contexts)
+        return [(reply, context.state) for reply, context in zip(replies, contexts, strict=True)]
+
+    def test_sums(self, arrays: ArrayRecord, batches: range) -> list[Sums]:
+        """Return the sums of each metric over each of these batches of the test set."""
+        this = self._this
+        load(this.node_model, arrays)
+        found = batch_sums(this.node_model, this.test_examples, this.dataset.task, batches)
+        return [{name: value.cpu() for name, value in sums.items()} for sums in found]
+
+    def right_on(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:
+        """Return which examples the model is right about, of these batches of the validation set."""
+        load(self._this.node_model, arrays)
+        return [correct(self._this.node_model, self._this.validation_examples, batches)]
+
+    @property
+    def _this(self) -> Experiment:
+        return experiment.load(self.overrides)
 
 
 def versions() -> dict[str, str]:

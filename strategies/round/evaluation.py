@@ -17,7 +17,7 @@ from torch import Tensor
 
 from strategies.shared import protocol
 
-Selections = Callable[[ArrayRecord], Tensor]
+Selections = Callable[[Sequence[ArrayRecord]], Tensor]
 
 
 class SuiteStrategy(Strategy):
@@ -73,7 +73,7 @@ class SuiteStrategy(Strategy):
         return False
 
     def validate_with(self, right_on: Selections) -> None:
-        """Take a function that tells for each validation example whether a model is right, [V] of bools."""
+        """Take a function that tells what models are right about, [models, validation examples]."""
 
     def start(
         self,

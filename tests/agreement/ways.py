@@ -22,6 +22,7 @@ from tolerance import ROUNDING, TO_THE_BIT, Taken, Tolerance, hold, moved
 from baselines.apps import client_app_of, together_of
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
+from baselines.grids.judge import Judge
 from clients import LeastSquares
 from clients import gradient as gradient_module
 
@@ -60,6 +61,7 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
         patch.setattr(gradient_module, "TRACE_AFTER", trace_after if way.recorded else 10**9)
         this = experiment.load(overrides)
         strategy, arrays = this.strategy(), this.initial_arrays()
+        strategy.validate_with(Judge(this).right_on)
         together = together_of(overrides) if way.batched else None
         grid = InlineGrid(client_app_of(overrides), this.settings.num_nodes, together)
         start, done = _tensors(arrays), []
@@ -71,7 +73,7 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
             arrays = after
             shown = {name: float(metrics[name]) for name in ("loss", "accuracy") if name in metrics}
             done.append(Round(_tensors(arrays), shown))
-    return Taken(start, done, batched=way.batched and grid.together is not None)
+    return Taken(start, done, batched=way.batched and grid.answering.together is not None)
 
 
 @lru_cache(maxsize=2)

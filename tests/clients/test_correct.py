@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from clients import Examples
-from clients.evaluation import correct
+from clients.evaluation import correct, num_batches
 
 
 class Sizes(nn.Module):
@@ -25,12 +25,16 @@ class Sizes(nn.Module):
 @pytest.mark.parametrize(
     ("batch_size", "sizes"), [(1, [1] * 7), (3, [3, 3, 1]), (7, [7]), (50, [7])], ids=str
 )
-def test_each_example_of_the_index_once_in_order(batch_size: int, sizes: list[int]) -> None:
+def test_each_example_of_the_index_once_in_order(
+    batch_size: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clients.evaluation.BATCH_SIZE", batch_size)
     draws = torch.Generator().manual_seed(3)
     scores, targets = torch.randn(20, 4, generator=draws), torch.randint(4, (20,), generator=draws)
     index = torch.tensor([5, 1, 4, 19, 0, 2, 6])
     model = Sizes()
-    found = correct(model, Examples(scores, targets, index), batch_size)
+    examples = Examples(scores, targets, index)
+    found = correct(model, examples, range(num_batches(examples)))
     assert found.dtype == torch.bool
     assert found.tolist() == [int(scores[k].argmax()) == int(targets[k]) for k in index]
     assert {True, False} == set(found.tolist())

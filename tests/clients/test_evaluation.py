@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torchvision import transforms
 
-from clients import Classification, Examples, Normalize
+from clients import Classification, Examples, Normalize, evaluation
 from clients.evaluation import evaluate
 
 
@@ -19,29 +19,33 @@ def examples(size: int, index: torch.Tensor | None = None) -> Examples:
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1000, 5000])
-def test_equals_the_computation_on_the_whole_set(batch_size: int) -> None:
+def test_equals_the_computation_on_the_whole_set(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "BATCH_SIZE", batch_size)
     model, data = nn.Linear(5, 4), examples(2345)
-    found = evaluate(model, data, Classification(), batch_size)
+    found = evaluate(model, data, Classification())
     outputs = model(data.inputs).detach()
     assert found["accuracy"] == float((outputs.argmax(1) == data.targets).sum()) / 2345
     assert found["loss"] == pytest.approx(float(cross_entropy(outputs, data.targets)), rel=1e-5)
 
 
-def test_takes_the_rows_of_the_index_alone() -> None:
+def test_takes_the_rows_of_the_index_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "BATCH_SIZE", 3)
     model, index = nn.Linear(5, 4), torch.tensor([3, 1, 4, 15, 9, 2, 6])
     data = examples(20, index)
-    found = evaluate(model, data, Classification(), batch_size=3)
+    found = evaluate(model, data, Classification())
     expected = cross_entropy(model(data.inputs[index]).detach(), data.targets[index])
     assert len(data) == 7
     assert found["loss"] == pytest.approx(float(expected), rel=1e-6)
 
 
-def test_changes_nothing_and_uses_running_statistics() -> None:
+def test_changes_nothing_and_uses_running_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model, data = nn.Sequential(nn.BatchNorm1d(5), nn.Dropout(0.5), nn.Linear(5, 4)), examples(50)
     model.train()
     before = {name: values.clone() for name, values in model.state_dict().items()}
-    first, second = (evaluate(model, data, Classification(), batch_size=size) for size in (50, 7))
+    first = evaluate(model, data, Classification())
+    monkeypatch.setattr(evaluation, "BATCH_SIZE", 7)
+    second = evaluate(model, data, Classification())
     assert first["accuracy"] == second["accuracy"]
     assert first["loss"] == pytest.approx(second["loss"], rel=1e-6)
     assert all(torch.equal(values, before[name]) for name, values in model.state_dict().items())

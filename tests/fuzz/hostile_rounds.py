@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -49,8 +49,8 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 Happens = Callable[[list[Message]], list[Message]]
 
 
-def _right_on(model: ArrayRecord) -> torch.Tensor:
-    return torch.from_numpy(model["fc.weight"].numpy().reshape(-1) > 0)
+def _right_on(models: Sequence[ArrayRecord]) -> torch.Tensor:
+    return torch.stack([torch.from_numpy(m["fc.weight"].numpy().reshape(-1) > 0) for m in models])
 
 
 def only(kind: str, when: tuple[int, ...], happens: Happens) -> Happens:

@@ -1,7 +1,7 @@
 """What holds for every strategy, through Flower's messages."""
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -44,9 +44,10 @@ from strategies.parts.adaptive import Adaptive
 from strategies.shared import protocol
 
 
-def right_on(arrays: ArrayRecord) -> Tensor:
-    """Stand in for a validation set: a selection vector that depends on the model."""
-    return torch.from_numpy(model_in(arrays)["fc.weight"] > 0).flatten()
+def right_on(models: Sequence[ArrayRecord]) -> Tensor:
+    """Stand in for a validation set: selection vectors that depend on the models."""
+    rows = [torch.from_numpy(model_in(arrays)["fc.weight"] > 0).flatten() for arrays in models]
+    return torch.stack(rows)
 
 
 Make = Callable[[], Strategy]

@@ -1,6 +1,6 @@
 """SCAFFOLD, server and node together, on quadratics whose optimum is known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -205,8 +205,8 @@ def test_in_groups_the_variate_is_the_mean_over_the_group() -> None:
 
 
 def test_one_group_after_local_training_is_scaffold() -> None:
-    def right_on(model: ArrayRecord) -> Tensor:
-        return torch.ones(4, dtype=torch.bool)
+    def right_on(models: Sequence[ArrayRecord]) -> Tensor:
+        return torch.ones(len(models), 4, dtype=torch.bool)
 
     alike = SelectiveFedAvg(inner=Scaffold(num_nodes=3), local_rounds=3, right_on=right_on)
     found = play(alike, quadratics(), start(), range(1, 9))[-1][0]

@@ -19,6 +19,12 @@ def two_processors() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    toys.close()
+
+
 @pytest.mark.usefixtures("two_processors")
 def test_each_node_answers_each_round_and_remembers() -> None:
     grid = toys.grid(7)
@@ -32,7 +38,7 @@ def test_each_node_answers_each_round_and_remembers() -> None:
     assert {k: state["count"]["n"] for k, state in grid.node_states().items()} == dict.fromkeys(range(7), 2)
     pids = {toys.pid(reply) for reply in replies}
     assert len(pids) == 2
-    grid.workers.close()
+    toys.close()
     fresh = toys.grid(7)
     fresh.load_node_states(grid.node_states())
     assert toys.said(fresh.send_and_receive(toys.messages(fresh)))[0] == (first, 3)
@@ -88,3 +94,26 @@ def test_more_than_any_machine_has_is_refused() -> None:
     grid = toys.grid(2, gpus=1)
     with pytest.raises(UserError, match=r"client_gpus=1 is more than any machine has \(2 CPUs and 0 GPUs"):
         grid.send_and_receive(toys.messages(grid))
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_each_worker_takes_its_share_of_a_round_at_once() -> None:
+    grid = toys.grid(5, batched=True)
+    replies = grid.send_and_receive(toys.messages(grid, {k: {"seconds": 0.5} for k in range(5)}))
+    assert toys.said(replies) == [(node, 1) for node in grid.get_node_ids()]
+    shares = [reply.content.config_records["said"]["at_once"] for reply in replies]
+    assert sorted(shares) == [2, 2, 3, 3, 3]  # type: ignore[type-var]
+    assert len({toys.pid(reply) for reply in replies}) == 2
+    asked = grid.send_and_receive(toys.messages(grid, kind="evaluate"))
+    assert {reply.content.config_records["said"]["at_once"] for reply in asked} == {1}
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_a_node_that_kills_its_worker_takes_no_other_of_its_share_along(tmp_path: Path) -> None:
+    grid = toys.grid(5, batched=True, retries=1)
+    told = {3: {"dies": str(tmp_path / "deaths"), "times": 99}}
+    replies = grid.send_and_receive(toys.messages(grid, told))
+    (lost,) = [reply for reply in replies if reply.has_error()]
+    assert lost.metadata.src_node_id == grid.get_node_ids()[3]
+    assert [n for _, n in toys.said(replies)] == [1] * 4
+    assert grid.lost == 1

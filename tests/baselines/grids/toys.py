@@ -16,6 +16,8 @@ from flwr.clientapp import ClientApp
 from baselines.grids.ray import RayGrid
 from baselines.grids.workers import Workers
 
+made: list[Workers] = []
+
 
 class Toy:
     """Counts in the node's state, sleeps, or dies, as its message says.
@@ -31,15 +33,31 @@ class Toy:
     def unfit(self) -> str | None:
         return self.lacks
 
-    def answer(self, request: Message, context: Context) -> tuple[Message, RecordDict]:
+    def answer(self, requests: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
+        pairs = zip(requests, contexts, strict=True)
+        return [self._answer(request, context, len(requests)) for request, context in pairs]
+
+    def _answer(self, request: Message, context: Context, at_once: int) -> tuple[Message, RecordDict]:
         told = request.content.config_records["config"]
         if "dies" in told and _first(Path(str(told["dies"])), int(told.get("times", 1))):  # type: ignore[arg-type]
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(float(told.get("seconds", 0)))  # type: ignore[arg-type]
         before = context.state.config_records.get("count", ConfigRecord({"n": 0}))
         context.state["count"] = ConfigRecord({"n": int(before["n"]) + 1})  # type: ignore[arg-type]
-        said = ConfigRecord({"node": context.node_id, "pid": os.getpid(), **context.state["count"]})
+        said = ConfigRecord(
+            {"node": context.node_id, "pid": os.getpid(), "at_once": at_once, **context.state["count"]}
+        )
         return Message(RecordDict({"said": said}), reply_to=request), context.state
+
+    def note(self, told: tuple[Any, ...], _: range) -> list[float]:
+        match told:
+            case ("sleeps", seconds):
+                time.sleep(seconds)
+            case ("raises",):
+                raise ValueError("of this task")
+            case ("dies", folder, times) if _first(folder, times):
+                os.kill(os.getpid(), signal.SIGKILL)
+        return [time.monotonic()]
 
 
 def _first(folder: Path, times: int) -> bool:
@@ -62,22 +80,37 @@ def cluster(cpus: int, gpus: int = 0) -> Iterator[None]:
 
 
 def grid(
-    nodes: int, *, cpus: float = 1, gpus: float = 0, lacks: str | None = None, retries: int = 2
+    nodes: int,
+    *,
+    cpus: float = 1,
+    gpus: float = 0,
+    lacks: str | None = None,
+    retries: int = 2,
+    batched: bool = False,
 ) -> RayGrid:
     """Return a grid whose nodes are toys."""
     actor: Any = ray.remote(max_restarts=0)(Toy)
     workers = Workers(partial(_started, actor, lacks), cpus, gpus)
-    return RayGrid(ClientApp(), nodes, workers, retries)
+    made.append(workers)
+    return RayGrid(ClientApp(), nodes, workers, retries, batched=batched)
 
 
 def _started(actor: Any, lacks: str | None, **options: Any) -> Any:
     return actor.options(**options).remote(lacks)
 
 
-def messages(grid: RayGrid, told: dict[int, dict[str, Any]] | None = None) -> list[Message]:
-    """Return a training message to each node, with what it is told."""
+def close() -> None:
+    """End all grids' workers, so that the next grid has the processors."""
+    while made:
+        made.pop().close()
+
+
+def messages(
+    grid: RayGrid, told: dict[int, dict[str, Any]] | None = None, kind: str = "train"
+) -> list[Message]:
+    """Return a message to each node, with what it is told."""
     return [
-        Message(RecordDict({"config": ConfigRecord((told or {}).get(k, {}))}), node, "train")
+        Message(RecordDict({"config": ConfigRecord((told or {}).get(k, {}))}), node, kind)
         for k, node in enumerate(grid.get_node_ids())
     ]
 

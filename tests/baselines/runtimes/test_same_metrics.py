@@ -12,7 +12,12 @@ from baselines.runtimes import Inline
 pytestmark = [pytest.mark.runtime, pytest.mark.slow]
 
 # SCAFFOLD, because its variates live in the nodes' state from round to round.
-SETTING = "strategy=scaffold dataset=digits partitioner=dirichlet num_nodes=2 rounds=2 seed=3"
+SCAFFOLD = "strategy=scaffold dataset=digits partitioner=dirichlet num_nodes=2 rounds=2 seed=3"
+# Several models, and more test examples than one batch, so that there is something to share out.
+SELECTIVE = (
+    "strategy=selective strategy.local_rounds=1 validation_size=50 dataset=digits "
+    "dataset.load.test_size=0.8 model=softmax num_nodes=3 rounds=5 evaluate_every=2"
+)
 
 
 def rows_in(folder: Path) -> list[str]:
@@ -21,12 +26,19 @@ def rows_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("runtime", "more"),
-    [("ray", "runtime.cpus=2 node_test_fraction=0.2 nodes_per_round=1"), ("superlink", "")],
+    ("runtime", "nodes", "setting"),
+    [
+        ("ray", 2, f"{SCAFFOLD} runtime.cpus=2 node_test_fraction=0.2 nodes_per_round=1"),
+        ("ray", 3, f"{SELECTIVE} runtime.cpus=2"),
+        ("superlink", 2, SCAFFOLD),
+    ],
+    ids=["scaffold on ray", "selective on ray", "scaffold on superlink"],
 )
-def test_every_runtime_gives_the_metrics_of_inline(runtime: str, more: str, tmp_path: Path) -> None:
-    setting = f"{SETTING} runtime={runtime} {more}"
-    Inline().run(setting, 2, tmp_path / "inline")
+def test_every_runtime_gives_the_metrics_of_inline(
+    runtime: str, nodes: int, setting: str, tmp_path: Path
+) -> None:
+    setting = f"{setting} runtime={runtime}"
+    Inline().run(setting, nodes, tmp_path / "inline")
     expected = rows_in(tmp_path / "inline")
     assert len(expected) > 20
     command = [sys.executable, "-m", "baselines.run", f"hydra.run.dir={tmp_path / runtime}"]

@@ -87,7 +87,7 @@ def played(
             before(shared, server_round)
             replies += ask(pair[which - 1], start, server_round, asked or {})
         both.append(replies)
-    together = pair[1].together is not None
+    together = pair[1].answering.together is not None
     for one, other in zip(*both, strict=True):
         assert one.has_content()
         if together:
@@ -277,7 +277,7 @@ def test_a_model_that_begins_to_count_later_is_noticed(caplog: pytest.LogCapture
 
     shared, _, together = grids(partial(Keeping, factor))
     ask(together, ArrayRecord(shared.state_dict()), 1, {})
-    assert together.together is None
+    assert together.answering.together is None
     assert "changes its own attributes" in caplog.text
 
 
@@ -342,7 +342,7 @@ def test_nodes_train_together_in_bfloat16(
         torch.stack([flat(reply.content["arrays"]) - flat(start) for reply in ask(grid, start, 1, {})])  # type: ignore[arg-type]
         for grid in (alone, together, grids(exact)[1])
     )
-    assert together.together is not None
+    assert together.answering.together is not None
     assert 0 < (one - right).norm() < 0.2 * right.norm()
     assert (other - one).norm() < 2 * (one - right).norm()
 

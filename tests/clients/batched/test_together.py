@@ -126,7 +126,7 @@ def test_each_nodes_result_is_its_own(
         replies = ask(together, perceptron, server_round, **asked)
         for one, other in zip(ask(alone, perceptron, server_round, **asked), replies, strict=True):
             same(one, other)
-    assert together.together is not None
+    assert together.answering.together is not None
     assert not caplog.records
 
 
@@ -137,7 +137,7 @@ def test_least_squares_with_a_bias() -> None:
     alone, together = grids(linear, LeastSquares(1), optimizer=partial(SGD, lr=0.01), local_epochs=2)
     for one, other in zip(ask(alone, linear, 1), ask(together, linear, 1), strict=True):
         same(one, other)
-    assert together.together is not None
+    assert together.answering.together is not None
 
 
 def test_examples_that_do_not_change_are_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_examples_that_are_seen_differently_are_gathered_anew() -> None:
         ):
             same(one, other)
         transforms |= dict.fromkeys(transforms, torch.square)
-    assert together.together is not None
+    assert together.answering.together is not None
 
 
 def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,9 +167,9 @@ def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.Monk
     alone, together = grids()
     for one, other in zip(ask(alone, perceptron, 1), ask(together, perceptron, 1), strict=True):
         same(one, other)
-    assert isinstance(together.together, Together)
-    assert isinstance(together.together._stack, Stack)
-    assert len(together.together._stack.places) == 2
+    assert isinstance(together.answering.together, Together)
+    assert isinstance(together.answering.together._stack, Stack)
+    assert len(together.answering.together._stack.places) == 2
 
 
 def dropping() -> nn.Module:
@@ -236,7 +236,7 @@ def test_layer_norm_is_no_obstacle() -> None:
     alone, together = grids(normalised)
     for one, other in zip(ask(alone, normalised, 1), ask(together, normalised, 1), strict=True):
         same(one, other)
-    assert together.together is not None
+    assert together.answering.together is not None
 
 
 def test_a_node_that_fails_fails_alone_and_the_others_states_are_sound() -> None:

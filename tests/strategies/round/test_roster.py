@@ -205,7 +205,7 @@ def test_a_newcomer_without_a_query_gets_the_next_number() -> None:
 def test_a_node_with_another_kind_of_query_takes_part() -> None:
     grid = Federation(moving, 2, query=False)
 
-    @grid.app.query()
+    @grid.answering.app.query()
     def version(message: Message, context: object) -> Message:
         return Message(RecordDict(), reply_to=message)
 
@@ -229,7 +229,7 @@ def test_works_with_a_client_as_in_flowers_quickstart() -> None:
         return Message(content=content, reply_to=message)
 
     grid = Federation(moving, {10: 0, 20: 1})
-    grid.app = app
+    grid.answering.app = app
     ((new, metrics),) = play(FedAvg(), grid, MODEL)
     np.testing.assert_array_equal(model_in(new)["w"], np.full(3, 15, np.float32))
     assert (metrics["train_loss"], metrics["replies"]) == (0.5, 2)

@@ -1,0 +1,111 @@
+"""DealtJudge: Ray workers judge, batch by batch; the result is a single process's, to the bit."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, ClassVar
+
+import torch
+from flwr.app import ArrayRecord
+from torch import Tensor
+
+from baselines.errors import RunFailed
+from baselines.experiment.experiment import Experiment
+from clients.evaluation import averaged, num_batches
+
+from .dispatch import Dispatch, Group
+from .judge import Judge, Metrics
+from .stored import Stored
+from .tasks import Task
+
+TASKS_PER_WORKER = 4  # about: small enough that all end at about the same time
+
+
+class DealtJudge(Judge):
+    """Has models judged by workers, while these have nothing else to do.
+
+    Parameters
+    ----------
+    this : whose examples they are
+    dispatch : deals to the workers
+    """
+
+    aside: ClassVar[bool] = True
+
+    def __init__(self, this: Experiment, dispatch: Dispatch) -> None:
+        super().__init__(this)
+        self.dispatch = dispatch
+
+    def evaluated(self, models: Sequence[ArrayRecord]) -> Callable[[], list[Metrics]]:
+        """Begin to evaluate models on the test set; return a function that waits for their metrics."""
+        examples = self.this.test_examples
+        judging = [
+            self._tasks(arrays, "test_sums", num_batches(examples), len(models)) for arrays in models
+        ]
+        group = self.dispatch.add(chain(*judging), aside=True)
+
+        def wait() -> list[Metrics]:
+            return [averaged(sums, len(examples)) for sums in self._outcomes(judging, group)]
+
+        return wait
+
+    def right_on(self, models: Sequence[ArrayRecord]) -> Tensor:
+        """Return whether each model classifies each validation example rightly, [models, V] of bools."""
+        batches = num_batches(self.this.validation_examples)
+        judging = [self._tasks(arrays, "right_on", batches, len(models)) for arrays in models]
+        group = self.dispatch.add(chain(*judging), aside=True)
+        return torch.stack([torch.cat(parts) for parts in self._outcomes(judging, group)])
+
+    def _tasks(self, arrays: ArrayRecord, method: str, batches: int, models: int) -> list["Judging"]:
+        """Return the tasks that judge one of so many models."""
+        wanted = max(1, TASKS_PER_WORKER * len(self.dispatch.workers) // models)
+        each = math.ceil(batches / wanted)
+        stored = Stored(arrays)
+        return [
+            Judging(method, stored, range(first, min(first + each, batches)))
+            for first in range(0, batches, each)
+        ]
+
+    def _outcomes(self, judging: list[list["Judging"]], group: Group) -> list[list[Any]]:
+        """Wait; return what was found out about each model, batch after batch."""
+        self.dispatch.finish(group)
+        return [list(chain.from_iterable(task.outcome() for task in tasks)) for tasks in judging]
+
+
+class Judging(Task):
+    """Batches for a worker to judge a model on.
+
+    Parameters
+    ----------
+    method : the worker's
+    arrays : the model
+    batches : which
+    """
+
+    def __init__(self, method: str, arrays: Stored, batches: range) -> None:
+        super().__init__()
+        self.method, self.arrays, self.batches = method, arrays, batches
+        self._outcome: list[Any] = []
+        self._error: Exception | None = None
+
+    def send(self, actor: Any) -> Any:
+        """Have the worker judge."""
+        return getattr(actor, self.method).remote(self.arrays, self.batches)
+
+    def take(self, outcome: Any) -> None:
+        """Keep what was found out, a list of one thing per batch."""
+        self._outcome = outcome
+
+    def raised(self, error: Exception) -> None:
+        """Keep the error, for who waits."""
+        self._error = error
+
+    def lost(self, reason: str) -> None:
+        """Tell who waits."""
+        self._error = RunFailed(f"a model could not be judged: {reason}")
+
+    def outcome(self) -> list[Any]:
+        """Return what was found out; raise what the worker raised."""
+        if self._error is not None:
+            raise self._error
+        return self._outcome

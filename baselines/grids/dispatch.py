@@ -1,0 +1,189 @@
+"""Dispatch: deals tasks to Ray workers, whichever are free, and outlives their deaths."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from logging import getLogger
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from .tasks import Task
+from .workers import Worker, Workers
+
+logger = getLogger("flwr.grids")
+LOOK = 2.0  # seconds between two looks at which machines there are
+
+
+@dataclass(eq=False)
+class Group:
+    """Tasks that are awaited together.
+
+    Parameters
+    ----------
+    left : how many are not finished
+    aside : whether they are done only where a worker would have nothing else to do
+    """
+
+    left: int
+    aside: bool = False
+
+
+@dataclass(eq=False)
+class Sent:
+    """A task that is with a worker.
+
+    Parameters
+    ----------
+    since : when the worker could begin with it
+    """
+
+    task: Task
+    group: Group
+    worker: Worker
+    since: float
+
+
+class Dispatch:
+    """The tasks of one run that wait or are with workers.
+
+    Parameters
+    ----------
+    workers : who do them
+    retries : how often a task whose worker died is done again before it is given up
+    """
+
+    def __init__(self, workers: Workers, retries: int) -> None:
+        self.workers, self.retries = workers, retries
+        self._waiting: deque[tuple[Task, Group]] = deque()
+        self._aside: deque[tuple[Task, Group]] = deque()
+        self._sent: dict[Any, Sent] = {}
+
+    def add(self, tasks: Iterable[Task], *, aside: bool = False) -> Group:
+        """Take tasks on; return what to :meth:`finish`."""
+        tasks = list(tasks)
+        group = Group(len(tasks), aside)
+        self._queue(group).extend((task, group) for task in tasks)
+        self._deal()
+        return group
+
+    def finish(self, group: Group, timeout: float | None = None) -> None:
+        """Do tasks until those of ``group`` are finished, for ``timeout`` s at most.
+
+        The time begins when there is a worker. One that is still busy with the group at its end is
+        replaced: it may never end.
+        """
+        self._grow()
+        deadline = math.inf
+        try:
+            while group.left and time.monotonic() < deadline:
+                if timeout is not None and deadline == math.inf and self.workers.ready:
+                    deadline = time.monotonic() + timeout
+                self._deal()
+                self._collect(deadline)
+        finally:  # too late, or interrupted
+            if group.left:
+                self._abandon(group)
+
+    def _grow(self) -> None:
+        self.workers.grow(len(self._waiting) + len(self._aside) + len(self._sent))
+
+    def _queue(self, group: Group) -> deque[tuple[Task, Group]]:
+        return self._aside if group.aside else self._waiting
+
+    def _deal(self) -> None:
+        """Send what waits to the workers that are free."""
+        for queue, spare in ((self._waiting, True), (self._aside, False)):
+            while queue and (worker := self.workers.free(spare=spare)):
+                task, group = queue.popleft()
+                reference = task.send(worker.actor)
+                worker.sent.append(reference)
+                self._sent[reference] = Sent(task, group, worker, time.monotonic())
+
+    def _collect(self, deadline: float) -> None:
+        """Wait until something has come, and take all that has."""
+        awaited = [*self._sent, *self.workers.starting]
+        patience = max(0.0, min(LOOK, deadline - time.monotonic()))
+        come, _ = ray.wait(awaited, timeout=patience) if awaited else ([], [])
+        if not come:
+            self._grow()
+            self._relieve()
+            self.workers.waiting()
+        for reference in come:
+            if reference in self.workers.starting:
+                self.workers.admit(reference)
+            else:
+                self._take(reference)
+
+    def _relieve(self) -> None:
+        """Take back what waits at a busy worker, for those that have nothing to do."""
+        if self._waiting or not any(not worker.sent for worker in self.workers.ready):
+            return
+        for worker in self.workers.ready:
+            if len(worker.sent) > 1:
+                worker.seconds = LOOK
+            self._take_back(worker.sent[1:])
+
+    def _take_back(self, references: list[Any]) -> None:
+        for reference in references:
+            sent = self._sent.pop(reference)
+            sent.worker.sent.remove(reference)
+            self._queue(sent.group).append((sent.task, sent.group))
+            ray.cancel(reference)
+
+    def _take(self, reference: Any) -> None:
+        if (sent := self._sent.pop(reference, None)) is None:
+            return  # its worker has died
+        worker = sent.worker
+        try:
+            sent.task.take(ray.get(reference))
+        except RayTaskError as error:
+            sent.task.raised(error.cause)
+        except RayError as error:
+            self._sent[reference] = sent
+            self._mourn(worker, type(error).__name__)
+            return
+        sent.group.left -= 1
+        worker.sent.remove(reference)
+        if not sent.group.aside:
+            worker.seconds = time.monotonic() - sent.since
+        if worker.sent:
+            self._sent[worker.sent[0]].since = time.monotonic()  # it begins only now
+
+    def _mourn(self, worker: Worker, reason: str) -> None:
+        """Have the tasks of a worker that died done by others; count the death with the one it was at."""
+        self.workers.drop(worker)
+        for reference in reversed(worker.sent):
+            sent = self._sent.pop(reference)
+            task, group = sent.task, sent.group
+            running = reference == worker.sent[0]
+            task.deaths += running
+            if task.deaths > self.retries:
+                group.left -= 1
+                task.lost(f"its worker died {task.deaths} times ({reason})")
+                continue
+            tasks = task.again() if running else [task]
+            group.left += len(tasks) - 1
+            self._queue(group).extendleft((one, group) for one in reversed(tasks))
+        logger.warning("a worker on %s died (%s)", self.workers.name(worker.machine), reason)
+        self._grow()
+
+    def _abandon(self, group: Group) -> None:
+        """Forget a group's tasks, and end the workers that are busy with them."""
+        queue = self._queue(group)
+        kept = [one for one in queue if one[1] is not group]
+        queue.clear()
+        queue.extend(kept)
+        for worker in {id(sent.worker): sent.worker for sent in self._sent.values()}.values():
+            mine = [reference for reference in worker.sent if self._sent[reference].group is group]
+            if not mine:
+                continue
+            self.workers.end(worker)
+            for reference in mine:
+                del self._sent[reference]
+                worker.sent.remove(reference)
+            self._take_back(list(worker.sent))
+        group.left = 0

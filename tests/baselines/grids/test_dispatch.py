@@ -1,0 +1,77 @@
+"""What is done aside: it keeps nobody waiting, and is not lost with what is done first."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toys
+
+from baselines.errors import RunFailed
+from baselines.grids.dealt_judge import Judging
+from baselines.grids.dispatch import Dispatch
+
+pytestmark = [pytest.mark.runtime, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_processor() -> Iterator[None]:
+    with toys.cluster(cpus=1):
+        yield
+
+
+@pytest.fixture
+def dispatch() -> Iterator[Dispatch]:
+    yield toys.grid(1).dispatch
+    toys.close()
+
+
+def noting(*told: Any) -> Judging:
+    """Return a task that notes when it was done, [seconds]."""
+    return Judging("note", told, range(1))
+
+
+def test_it_waits_for_what_comes_first(dispatch: Dispatch) -> None:
+    aside, first = [noting() for _ in range(3)], [noting() for _ in range(3)]
+    later = dispatch.add(aside, aside=True)
+    now = dispatch.add(first)
+    dispatch.finish(now)
+    dispatch.finish(later)
+    assert max(task.outcome()[0] for task in first) < min(task.outcome()[0] for task in aside)
+
+
+def test_it_goes_on_while_nobody_waits_for_it(dispatch: Dispatch) -> None:
+    dispatch.finish(dispatch.add([noting()]))
+    group = dispatch.add([noting()], aside=True)  # there is a worker, with nothing to do
+    time.sleep(1)
+    asked = time.monotonic()
+    dispatch.finish(group)
+    assert time.monotonic() - asked < 0.5
+
+
+def test_a_round_that_is_late_does_not_take_it_along(dispatch: Dispatch) -> None:
+    dispatch.finish(dispatch.add([noting()]))
+    slow = dispatch.add([noting("sleeps", 600)])
+    aside = noting()
+    group = dispatch.add([aside], aside=True)
+    began = time.monotonic()
+    dispatch.finish(slow, timeout=1)
+    dispatch.finish(group)
+    assert aside.outcome()[0] > began
+    assert time.monotonic() - began < 120
+
+
+def test_its_death_is_not_the_last_word(dispatch: Dispatch, tmp_path: Path) -> None:
+    once, always = noting("dies", tmp_path / "once", 1), noting("dies", tmp_path / "always", 99)
+    dispatch.finish(dispatch.add([once, always], aside=True))
+    assert len(once.outcome()) == 1
+    with pytest.raises(RunFailed, match="a model could not be judged: its worker died 3 times"):
+        always.outcome()
+
+
+def test_what_it_raises_is_told_to_who_asks(dispatch: Dispatch) -> None:
+    task = noting("raises")
+    dispatch.finish(dispatch.add([task], aside=True))
+    with pytest.raises(ValueError, match="of this task"):
+        task.outcome()
