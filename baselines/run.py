@@ -105,6 +105,7 @@ def _debugs(cfg: DictConfig) -> bool:
 def main() -> int:
     """Run what the command line names; return the exit status."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here, and not as Hydra prints them
+    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "ERROR")  # at each look it warns of missing accounts
     try:
         with interruptible(), without_hydras_lines():
             keyed(sys.argv[1:])

@@ -24,7 +24,7 @@ DISTRIBUTIONS = {
     "F": (0, 0, 0.1, 0.1, 0.2, 0.2, 0.2, 0.1, 0.1, 0),
     "G": (0.91, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01),
 }
-CHUNKS = 100  # the authors cut a digit's rows into so many: 99 whole ones and what remains
+CHUNKS = 100  # the authors use so many of a digit
 
 
 class ShiftedLabels(Partitioner):
@@ -38,9 +38,10 @@ class ShiftedLabels(Partitioner):
     distribution : a letter of the report's figure 1, A to G
     requester : judge models on the test examples that follow this node's distribution: of each digit the
         first floor(p_k[d] * n_d); None judges them on the whole test set
-    chunked : deal as the authors' code does: in the order of the data, in chunks of floor(n_d / 99) rows,
-        rounding the number of chunks up. Where it is no whole number, rows are dealt more than once (C
-        with 20 and 100 nodes, G with 20, 50 and 100)
+    chunked : deal as the authors' code does: in the order of the data, in chunks of floor(n_d / 99) rows.
+        Where a node wants no whole number of chunks it gets the next higher one, and the next node begins
+        after the next lower one: rows are dealt more than once, and others never (C with 20 and 100 nodes,
+        G with 20, 50 and 100)
     """
 
     def __init__(self, distribution: str, requester: int | None, chunked: bool) -> None:
@@ -72,7 +73,7 @@ class ShiftedLabels(Partitioner):
             )
         pattern = np.stack([np.roll(self.fractions, -node) for node in range(num_nodes)])
         if self.chunked:
-            return _chunks(labels, pattern * CHUNKS * digits / num_nodes)
+            return _chunks(labels, CHUNKS * pattern / (num_nodes / digits))
         counts = fit(pattern, equal_sizes(len(labels), num_nodes), totals)
         return fill(labels, counts, generator(seed, Purpose.PARTITION))
 
@@ -89,13 +90,18 @@ class ShiftedLabels(Partitioner):
 
 
 def _chunks(labels: np.ndarray, wanted: np.ndarray) -> list[np.ndarray]:
-    """Deal ``wanted`` chunks [nodes, digits] in the data's order, from its start again where needed."""
+    """Deal ``wanted`` chunks [nodes, digits], a float each, in the data's order.
+
+    Rounding decides at whole numbers, so that the additions are those of the authors' code.
+    """
     parts: list[list[np.ndarray]] = [[] for _ in wanted]
     for digit, column in enumerate(wanted.T):
         rows = np.flatnonzero(labels == digit)
         size = len(rows) // (CHUNKS - 1)
-        *edges, end = np.cumsum(np.ceil(column - 1e-9), dtype=np.int64)
-        deck = np.tile(rows, ceil(end / CHUNKS))[: end * size]
-        for part, mine in zip(parts, np.split(deck, np.multiply(edges, size)), strict=True):
-            part.append(mine)
+        first = 0
+        for part, chunks in zip(parts, column, strict=True):
+            end = first + chunks
+            after = ceil(end)
+            part.append(rows[first * size : after * size])
+            first = after - (after > end)
     return [np.sort(np.concatenate(part)) for part in parts]
