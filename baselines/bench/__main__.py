@@ -19,6 +19,7 @@ from . import machine, report, resnet
 from .checkpoint import Checkpoint
 from .classification import MNIST, Classification
 from .growth import Growth
+from .on_ray import OnRay
 from .server_step import ServerStep
 from .tiny import Tiny
 from .workers import Workers
@@ -43,6 +44,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Classification("mlp30", f"{MANY} model=mlp30", BATCHED, RECORDED),
     Classification("lenet", LENET, {"inline": ("", 1.1)} | CONVOLUTIONS),
     Workers("lenet-ray", LENET, 1.15),
+    OnRay("on-ray", LENET),
     Classification("resnet", resnet.setting(steps=2), {"inline": ("", 1.05)} | CONVOLUTIONS, rounds=2),
     Growth("growth"),
     ServerStep("server-step"),

@@ -46,7 +46,7 @@ def seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> flo
             _client_app(setting, client_of),
             this.settings.num_nodes,
             backend_config={
-                "init_args": {"num_cpus": workers, "log_to_driver": False},
+                "init_args": {"address": "local", "num_cpus": workers, "log_to_driver": False},
                 "client_resources": {"num_cpus": 1, "num_gpus": 0},
             },
         )

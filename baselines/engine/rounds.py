@@ -13,6 +13,7 @@ from baselines.grids.suite_grid import SuiteGrid
 
 from . import resuming
 from .checkpoint import Checkpoint
+from .judge import Judge
 from .metrics import OWN_GROUP
 from .progress import Progress
 from .run_folder import RunFolder
@@ -55,7 +56,7 @@ class Rounds:
         self.strategy = this.strategy()
         self.arrays = this.initial_arrays()
         self.train_config = this.train_config()
-        self._judge = grid.judge(this)
+        self._judge = _judge_of(this, grid)
         self._judged: Judged | None = None
         if self.strategy.needs_validation:
             self.strategy.validate_with(self._judge.right_on)
@@ -147,6 +148,15 @@ class Judged:
     names: list[str]
     weights: list[int]
     wait: Callable[[], list[dict[str, float]]]
+
+
+def _judge_of(this: Experiment, grid: SuiteGrid) -> Judge:
+    """Return who judges: the grid's workers, where it has any that do tasks."""
+    if grid.dispatch is None:
+        return Judge(this)
+    from .dealt_judge import DealtJudge  # imports Ray
+
+    return DealtJudge(this, grid.dispatch)
 
 
 def _scalars(record: MetricRecord | None) -> dict[str, float]:

@@ -5,14 +5,11 @@ from collections.abc import Iterable, Sequence
 from flwr.app import Message, MessageType
 from flwr.clientapp import ClientApp
 
-from baselines.experiment.experiment import Experiment
-
 from .answering import answer, delivered
-from .dealt_judge import DealtJudge
 from .dispatch import Dispatch
 from .population import Population
+from .shares import Share
 from .stored import travelling
-from .tasks import Share
 from .workers import Workers
 
 
@@ -36,7 +33,7 @@ class RayGrid(Population):
     ) -> None:
         super().__init__(num_nodes)
         self.app, self.workers, self.batched = app, workers, batched
-        self.dispatch = Dispatch(workers, retries)
+        self.dispatch: Dispatch = Dispatch(workers, retries)
         self.lost = 0
 
     def send_and_receive(
@@ -56,10 +53,6 @@ class RayGrid(Population):
         shares = self._shares(travelling(messages), at_once=self.batched and kind == MessageType.TRAIN)
         self.dispatch.finish(self.dispatch.add(Share(share, self, replies) for share in shares), timeout)
         return replies
-
-    def judge(self, this: Experiment) -> DealtJudge:
-        """Return who judges models: the workers, while they have nothing else to do."""
-        return DealtJudge(this, self.dispatch)
 
     def _shares(self, messages: list[Message], *, at_once: bool) -> list[Sequence[Message]]:
         """Return what each task is to answer: one message, or the like of what other workers do."""

@@ -20,9 +20,9 @@ from plain import Data, Plain, Round
 from tolerance import ROUNDING, TO_THE_BIT, Taken, Tolerance, hold, moved
 
 from baselines.apps import client_app_of, together_of
+from baselines.engine.judge import Judge
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
-from baselines.grids.judge import Judge
 from clients import LeastSquares
 from clients import gradient as gradient_module
 

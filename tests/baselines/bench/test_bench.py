@@ -11,6 +11,7 @@ from baselines.bench.__main__ import BATCHED, WORKLOADS, main
 from baselines.bench.checkpoint import Checkpoint
 from baselines.bench.classification import Classification
 from baselines.bench.growth import Growth
+from baselines.bench.on_ray import OnRay
 from baselines.bench.peers import Peer, present
 from baselines.bench.report import Row
 from baselines.bench.server_step import ServerStep
@@ -33,6 +34,7 @@ QUICK: tuple[Workload, ...] = (
 )
 SLOW: tuple[Workload, ...] = (  # they start processes
     Workers("lenet-ray", DIGITS, 1.15, rounds=2),
+    OnRay("on-ray", DIGITS, PICTURES, population=200),
     Growth("growth", populations=(2, 3), sampled=2, rounds=2),
     ServerStep("server-step", WE_CNN, nodes=3, rank_nodes=2, steps=1, in_memory=("mask=and",)),
 )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import toys
 
+from baselines.engine.dealt_judge import Judging
 from baselines.errors import RunFailed
-from baselines.grids.dealt_judge import Judging
 from baselines.grids.dispatch import Dispatch
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow]

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from baselines.errors import RunFailed
 from baselines.experiment.experiment import Experiment
+from baselines.grids.dispatch import Dispatch, Group
+from baselines.grids.stored import Stored
+from baselines.grids.tasks import Task
 from clients.evaluation import averaged, num_batches
 
-from .dispatch import Dispatch, Group
 from .judge import Judge, Metrics
-from .stored import Stored
-from .tasks import Task
 
 TASKS_PER_WORKER = 4  # about: small enough that all end at about the same time
 
