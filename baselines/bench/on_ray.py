@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from baselines.experiment.config import ROOT
 
@@ -22,7 +23,7 @@ from .workload import Workload
 DIGITS = "dataset=digits num_nodes=10 rounds=2"
 RAY = "runtime=ray runtime.cpus=2"
 ROUNDS = 6
-MESSAGES = f"{resnet.setting(steps=1)} client.batch_size=1 client.local_steps=1"
+MESSAGES = f"{resnet.setting(steps=1)} client.batch_size=1 client.local_epochs=null client.local_steps=1"
 TRIVIAL = (
     "experiment=fedexp/synthetic dataset.load.dimension=10 dataset.load.rows=1 client.local_steps=1 "
     "strategy.average_last=1"
@@ -40,12 +41,14 @@ class Seen:
     rounds : of each round, as metrics.csv has them
     wall : from the command until it has ended
     training : the nodes' mean seconds in a round
+    server : the server's seconds in a round, once all have answered
     """
 
     first: float
     rounds: list[float]
     wall: float
     training: float
+    server: float
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,10 @@ class OnRay(Workload):
 
     def _messages(self, repeats: int) -> list[Row]:
         """Measure what a ResNet-18 costs to send, train aside and take back."""
-        found = alternate({"ray": partial(seen, f"{self.messages} {RAY} rounds=6")}, repeats)["ray"]
-        costs = [2 * sorted(one.rounds[1:])[2] / resnet.NODES - one.training for one in found]
+        found = alternate({"ray": partial(seen, runs.with_rounds(f"{self.messages} {RAY}", 8))}, repeats)[
+            "ray"
+        ]
+        costs = [2 * (median(one.rounds[1:]) - one.server) / resnet.NODES - one.training for one in found]
         return [Row(self.name, "ResNet-18", "a node's message", "s", Spread.of(costs), at_most=0.1)]
 
     def _many(self, repeats: int) -> list[Row]:
@@ -113,7 +118,7 @@ class OnRay(Workload):
         }
         found = alternate(ways, repeats)
         ray, inline = ways
-        rounds = {way: [sorted(one.rounds[1:])[2] for one in each] for way, each in found.items()}
+        rounds = {way: [median(one.rounds[1:]) for one in each] for way, each in found.items()}
         starts = {way: [one.first for one in each] for way, each in found.items()}
         return [
             *compared(self.name, "round", "s", rounds, {ray: {inline: 3.0}}),
@@ -135,6 +140,9 @@ def seen(overrides: str) -> Seen:
         if process.returncode:
             raise RuntimeError(f"{shlex.join(command)} ended with {process.returncode}")
         with open(metrics, newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["metric"] == "client_seconds"]
-        training = sum(float(row["value"]) for row in rows) / max(1, len(rows))
-        return Seen(first, runs.rounds_in(Path(name)), wall, training)
+            rows = list(csv.DictReader(file))
+        training, server = (
+            median(float(row["value"]) for row in rows if row["metric"] == metric and row["round"] != "1")
+            for metric in ("client_seconds", "server_seconds")
+        )
+        return Seen(first, runs.rounds_in(Path(name)), wall, training, server)

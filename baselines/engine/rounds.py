@@ -69,15 +69,17 @@ class Rounds:
                 server_round, self.arrays, self.train_config, self.grid
             )
             replies = self.grid.send_and_receive(messages, timeout=self.this.settings.timeout)
+            answered = time.perf_counter()
             arrays, metrics = self.strategy.aggregate_train(server_round, replies)
-            seconds = time.perf_counter() - started
+            ended = time.perf_counter()
         except Exception:
             with contextlib.suppress(Exception):
                 self.write_judged()
             raise
         self.write_judged()  # the rounds' rows stand in order
         self.arrays = arrays if arrays is not None else self.arrays
-        self.folder.write(server_round, "train", "global", {**_scalars(metrics), "seconds": seconds})
+        times = {"seconds": ended - started, "server_seconds": ended - answered}
+        self.folder.write(server_round, "train", "global", _scalars(metrics) | times)
 
     def judge(self, server_round: int) -> None:
         """Begin to evaluate each judged model on the server's test set; where it costs no time, wait."""

@@ -15,7 +15,8 @@ from .tasks import Task
 from .workers import Worker, Workers
 
 logger = getLogger("flwr.grids")
-LOOK = 2.0  # seconds between two looks at which machines there are
+LOOK = 2.0  # seconds without any outcome, before machines and workers are looked at
+SHORT = 0.1  # seconds that a short task takes
 
 
 @dataclass(eq=False)
@@ -96,12 +97,19 @@ class Dispatch:
 
     def _deal(self) -> None:
         """Send what waits to the workers that are free."""
-        for queue, spare in ((self._waiting, True), (self._aside, False)):
-            while queue and (worker := self.workers.free(spare=spare)):
-                task, group = queue.popleft()
-                reference = task.send(worker.actor)
-                worker.sent.append(reference)
-                self._sent[reference] = Sent(task, group, worker, time.monotonic())
+        self._deal_from(self._waiting, 0.0)
+        # A task at hand saves a worker the way there and back. Towards the end it would wait for a worker
+        # that is slower than another, unless tasks are short.
+        plenty = len(self._waiting) >= len(self.workers.ready)
+        self._deal_from(self._waiting, LOOK if plenty else SHORT)
+        self._deal_from(self._aside, 0.0)
+
+    def _deal_from(self, queue: deque[tuple[Task, Group]], short: float) -> None:
+        while queue and (worker := self.workers.free(short)):
+            task, group = queue.popleft()
+            reference = task.send(worker.actor)
+            worker.sent.append(reference)
+            self._sent[reference] = Sent(task, group, worker, time.monotonic())
 
     def _collect(self, deadline: float) -> None:
         """Wait until something has come, and take all that has."""
@@ -148,8 +156,9 @@ class Dispatch:
             return
         sent.group.left -= 1
         worker.sent.remove(reference)
+        sent.task.seconds = time.monotonic() - sent.since
         if not sent.group.aside:
-            worker.seconds = time.monotonic() - sent.since
+            worker.seconds = sent.task.seconds
         if worker.sent:
             self._sent[worker.sent[0]].since = time.monotonic()  # it begins only now
 

@@ -1,6 +1,7 @@
 """The grid of the Ray runtime: messages go to whichever worker is free, wherever it runs."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 
 from flwr.app import Message, MessageType
 from flwr.clientapp import ClientApp
@@ -11,6 +12,8 @@ from .population import Population
 from .shares import Share
 from .stored import travelling
 from .workers import Workers
+
+SHORT = 0.05  # seconds that a task of several messages may take
 
 
 class RayGrid(Population):
@@ -35,6 +38,7 @@ class RayGrid(Population):
         self.app, self.workers, self.batched = app, workers, batched
         self.dispatch: Dispatch = Dispatch(workers, retries)
         self.lost = 0
+        self._seconds: dict[str, float] = {}  # that a message of a kind took, the slowest of a round
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -50,14 +54,22 @@ class RayGrid(Population):
             return [self._answer_here(message) for message in messages]
         replies: list[Message] = []
         self.workers.grow(len(messages))
-        shares = self._shares(travelling(messages), at_once=self.batched and kind == MessageType.TRAIN)
-        self.dispatch.finish(self.dispatch.add(Share(share, self, replies) for share in shares), timeout)
+        dealt, count = travelling(messages), self._shares(kind, len(messages))
+        shares = [Share(dealt[k::count], self, replies) for k in range(count)]
+        self.dispatch.finish(self.dispatch.add(shares), timeout)
+        self._seconds[kind] = max((one.seconds / len(one.messages) for one in shares), default=math.inf)
         return replies
 
-    def _shares(self, messages: list[Message], *, at_once: bool) -> list[Sequence[Message]]:
-        """Return what each task is to answer: one message, or the like of what other workers do."""
-        shares = min(len(self.workers), len(messages)) if at_once else len(messages)
-        return [messages[k::shares] for k in range(shares)]
+    def _shares(self, kind: str, messages: int) -> int:
+        """Return into how many tasks to divide so many messages.
+
+        Nodes that train batched: one for each worker. Others: a message each, or as many as last time took
+        a short time together, since a task has costs of its own. One that is late makes its task late.
+        """
+        if self.batched and kind == MessageType.TRAIN:
+            return min(len(self.workers), messages)
+        several = max(1, int(SHORT / self._seconds.get(kind, math.inf)))
+        return min(messages, max(len(self.workers), math.ceil(messages / several)))
 
     def _answer_here(self, message: Message) -> Message:
         context = self.context(message.metadata.dst_node_id)

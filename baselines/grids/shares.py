@@ -1,6 +1,7 @@
 """Share: messages to nodes, as a Ray worker's task."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 from flwr.app import Context, Message
@@ -9,6 +10,7 @@ from strategies.shared.flower_private import failed, stamp
 
 from .answering import delivered
 from .population import Population
+from .stored import buffered
 from .tasks import Task
 
 
@@ -28,7 +30,10 @@ class Share(Task):
 
     def send(self, actor: Any) -> Any:
         """Have the worker answer the messages."""
-        return actor.answer.remote(self.messages, [self._context(message) for message in self.messages])
+        contexts = [copy(self._context(message)) for message in self.messages]
+        for context in contexts:
+            context.state = buffered(context.state)
+        return actor.answer.remote(self.messages, contexts)
 
     def take(self, outcome: Any) -> None:
         """Keep the replies, and what each node remembers."""

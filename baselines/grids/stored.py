@@ -1,11 +1,12 @@
-"""What the messages of a round have in common travels once: through Ray's object store."""
+"""How records travel on Ray: arrays straight to where they go, and what messages have in common once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from pickle import PickleBuffer
 from typing import Any
 
 import ray
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from strategies.shared.flower_private import stamp
 
@@ -24,6 +25,27 @@ def travelling(messages: list[Message]) -> list[Message]:
     return copies
 
 
+def buffered(content: RecordDict) -> RecordDict:
+    """Return the content with array records that pickle as buffers."""
+    copy = RecordDict(dict(content))
+    for name, record in list(content.array_records.items()):
+        copy[name] = Buffered(dict(record))
+    return copy
+
+
+class Buffered(ArrayRecord):
+    """A record whose bytes are no part of its pickle: Ray copies them straight to where they go."""
+
+    def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
+        """Return how the receiver gets a plain record."""
+        return _plain, ([(n, a.dtype, a.shape, a.stype, PickleBuffer(a.data)) for n, a in self.items()],)
+
+
+def _plain(arrays: Iterable[tuple[str, str, tuple[int, ...], str, Any]]) -> ArrayRecord:
+    rebuilt = {name: Array(dtype, shape, kind, bytes(data)) for name, dtype, shape, kind, data in arrays}
+    return ArrayRecord(rebuilt)
+
+
 class Stored(ArrayRecord):
     """A record that is pickled as a reference to Ray's object store, and put there once.
 
@@ -39,7 +61,7 @@ class Stored(ArrayRecord):
     def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
         """Return how a worker gets the record."""
         if self._reference is None:
-            self._reference = ray.put(ArrayRecord(dict(self)))
+            self._reference = ray.put(Buffered(dict(self)))
         return _fetched, (self._reference,)
 
 

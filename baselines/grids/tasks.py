@@ -1,5 +1,6 @@
 """Task: something for a Ray worker to do, and what becomes of it."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ class Task(ABC):
 
     def __init__(self) -> None:
         self.deaths = 0  # of workers that were at it
+        self.seconds = math.inf  # that it took
 
     @abstractmethod
     def send(self, actor: Any) -> Any:

@@ -15,8 +15,8 @@ from baselines.errors import RunFailed, UserError
 
 logger = getLogger("flwr.grids")
 MOST_FAILED_STARTS = 3  # in a row, with no worker at work
+LOOK = 1.0  # seconds between two looks at which machines there are
 PATIENCE = 60.0  # seconds without any worker, before the user is told
-SHORT = 0.1  # seconds: workers whose tasks take less have the next at hand already
 
 
 @dataclass(eq=False)
@@ -34,9 +34,9 @@ class Worker:
     sent: list[Any] = field(default_factory=list)  # references to its outcomes, the oldest first
     seconds: float = math.inf  # that its last task took, of those that are not done aside
 
-    def free(self, *, spare: bool) -> bool:
-        """Say whether it should be sent a task; with ``spare``, also one to have at hand."""
-        return len(self.sent) < (2 if spare and self.seconds < SHORT else 1)
+    def free(self, short: float) -> bool:
+        """Say whether it has nothing to do, or one task only and takes less than ``short`` s for one."""
+        return len(self.sent) < (2 if self.seconds < short else 1)
 
 
 class Workers:
@@ -57,13 +57,21 @@ class Workers:
         self._failed_starts = 0
         self._worked = False
         self._began, self._told = time.monotonic(), False
+        self._look_again = 0.0
 
     def __len__(self) -> int:
         """Return how many there are, those included that still start."""
         return len(self.ready) + len(self.starting)
 
     def grow(self, wanted: int) -> None:
-        """Start workers until there are ``wanted``, or no machine has room for another."""
+        """Start workers until there are ``wanted``, or no machine has room for another.
+
+        To look which machines there are takes milliseconds: with workers at hand that is not done again
+        at once.
+        """
+        if self.ready and time.monotonic() < self._look_again:
+            return
+        self._look_again = time.monotonic() + LOOK
         room = self._room()
         if not room:
             raise UserError(self._no_room())
@@ -109,15 +117,16 @@ class Workers:
             logger.warning("%s; it takes no part", said)
         self._unfit.add(worker.machine)
 
-    def free(self, *, spare: bool) -> Worker | None:
+    def free(self, short: float) -> Worker | None:
         """Return a worker that should be sent a task; those without any come first."""
-        able = (one for one in self.ready if one.free(spare=spare))
+        able = (one for one in self.ready if one.free(short))
         found = min(able, key=lambda one: len(one.sent), default=None)
         self._worked = self._worked or found is not None
         return found
 
     def drop(self, worker: Worker) -> None:
         """Forget a worker that has died."""
+        self._look_again = 0.0
         if worker in self.ready:
             self.ready.remove(worker)
 

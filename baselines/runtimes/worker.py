@@ -17,6 +17,7 @@ from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.experiment import Experiment
 from baselines.grids.answering import Answering
+from baselines.grids.stored import buffered
 from clients.app import load
 from clients.evaluation import Sums, batch_sums, correct
 
@@ -53,7 +54,11 @@ class Worker:
     def answer(self, requests: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
         """Return each node's reply, and its state after it."""
         replies = self.answering(requests, contexts)
-        return [(reply, context.state) for reply, context in zip(replies, contexts, strict=True)]
+        for reply in replies:
+            if reply.has_content():
+                reply.content = buffered(reply.content)
+        states = [buffered(context.state) for context in contexts]
+        return list(zip(replies, states, strict=True))
 
     def test_sums(self, arrays: ArrayRecord, batches: range) -> list[Sums]:
         """Return the sums of each metric over each of these batches of the test set."""

@@ -44,6 +44,7 @@ def test_metrics_are_tidy_and_complete(folder: Path) -> None:
             "learning_rate",
             "client_seconds",
             "seconds",
+            "server_seconds",
         },
     }
     assert curve(rows, "train", "replies") == [3.0] * 3
