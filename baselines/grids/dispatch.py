@@ -4,48 +4,18 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from logging import getLogger
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from .tasks import Task
+from .tasks import Group, Sent, Task
 from .workers import Worker, Workers
 
 logger = getLogger("flwr.grids")
 LOOK = 2.0  # seconds without any outcome, before machines and workers are looked at
 SHORT = 0.1  # seconds that a short task takes
-
-
-@dataclass(eq=False)
-class Group:
-    """Tasks that are awaited together.
-
-    Parameters
-    ----------
-    left : how many are not finished
-    aside : whether they are done only where a worker would have nothing else to do
-    """
-
-    left: int
-    aside: bool = False
-
-
-@dataclass(eq=False)
-class Sent:
-    """A task that is with a worker.
-
-    Parameters
-    ----------
-    since : when the worker could begin with it
-    """
-
-    task: Task
-    group: Group
-    worker: Worker
-    since: float
 
 
 class Dispatch:
@@ -119,6 +89,7 @@ class Dispatch:
         if not come:
             self._grow()
             self._relieve()
+            self._part()
             self.workers.waiting()
         for reference in come:
             if reference in self.workers.starting:
@@ -134,6 +105,14 @@ class Dispatch:
             if len(worker.sent) > 1:
                 worker.seconds = LOOK
             self._take_back(worker.sent[1:])
+
+    def _part(self) -> None:
+        """Have what was thought to be short, and is not, done in parts; the worker may never end."""
+        for worker in list(self.workers.ready):
+            first = self._sent[worker.sent[0]] if worker.sent else None
+            if first and time.monotonic() - first.since > first.task.patience:
+                self.workers.end(worker)
+                self._hand_back(worker)
 
     def _take_back(self, references: list[Any]) -> None:
         for reference in references:
@@ -165,20 +144,23 @@ class Dispatch:
     def _mourn(self, worker: Worker, reason: str) -> None:
         """Have the tasks of a worker that died done by others; count the death with the one it was at."""
         self.workers.drop(worker)
-        for reference in reversed(worker.sent):
-            sent = self._sent.pop(reference)
-            task, group = sent.task, sent.group
-            running = reference == worker.sent[0]
-            task.deaths += running
-            if task.deaths > self.retries:
-                group.left -= 1
-                task.lost(f"its worker died {task.deaths} times ({reason})")
-                continue
-            tasks = task.again() if running else [task]
-            group.left += len(tasks) - 1
-            self._queue(group).extendleft((one, group) for one in reversed(tasks))
+        first = self._sent[worker.sent[0]]
+        first.task.deaths += 1
+        if first.task.deaths > self.retries:
+            del self._sent[worker.sent.pop(0)]
+            first.group.left -= 1
+            first.task.lost(f"its worker died {first.task.deaths} times ({reason})")
+        self._hand_back(worker)
         logger.warning("a worker on %s died (%s)", self.workers.name(worker.machine), reason)
         self._grow()
+
+    def _hand_back(self, worker: Worker) -> None:
+        """Have the tasks of a worker that is no more done by others, first of all, and in parts."""
+        for reference in reversed(worker.sent):
+            sent = self._sent.pop(reference)
+            parts = sent.task.parts()
+            sent.group.left += len(parts) - 1
+            self._queue(sent.group).extendleft((part, sent.group) for part in reversed(parts))
 
     def _abandon(self, group: Group) -> None:
         """Forget a group's tasks, and end the workers that are busy with them."""

@@ -13,7 +13,9 @@ from .shares import Share
 from .stored import travelling
 from .workers import Workers
 
-SHORT = 0.05  # seconds that a task of several messages may take
+SHORT = 0.05  # seconds that a task of several messages is to take
+LONG = 2.0  # seconds after which they are answered one by one
+HURRY = 60.0  # seconds: with less for a round there is no time for a second try
 
 
 class RayGrid(Population):
@@ -54,22 +56,27 @@ class RayGrid(Population):
             return [self._answer_here(message) for message in messages]
         replies: list[Message] = []
         self.workers.grow(len(messages))
-        dealt, count = travelling(messages), self._shares(kind, len(messages))
-        shares = [Share(dealt[k::count], self, replies) for k in range(count)]
+        hurried = timeout is not None and timeout < HURRY
+        shares = self._shares(kind, travelling(messages), replies, one_by_one=hurried)
         self.dispatch.finish(self.dispatch.add(shares), timeout)
         self._seconds[kind] = max((one.seconds / len(one.messages) for one in shares), default=math.inf)
         return replies
 
-    def _shares(self, kind: str, messages: int) -> int:
-        """Return into how many tasks to divide so many messages.
+    def _shares(
+        self, kind: str, messages: list[Message], replies: list[Message], *, one_by_one: bool
+    ) -> list[Share]:
+        """Return the tasks that answer the messages.
 
-        Nodes that train batched: one for each worker. Others: a message each, or as many as last time took
-        a short time together, since a task has costs of its own. One that is late makes its task late.
+        Nodes that train batched: one for each worker. Others: one for each message, or for as many as last
+        time took a short time together, since a task has costs of its own.
         """
         if self.batched and kind == MessageType.TRAIN:
-            return min(len(self.workers), messages)
-        several = max(1, int(SHORT / self._seconds.get(kind, math.inf)))
-        return min(messages, max(len(self.workers), math.ceil(messages / several)))
+            count, patience = len(self.workers), math.inf
+        else:
+            several = 1 if one_by_one else max(1, int(SHORT / self._seconds.get(kind, math.inf)))
+            count, patience = max(len(self.workers), math.ceil(len(messages) / several)), LONG
+        count = min(count, len(messages))
+        return [Share(messages[k::count], self, replies, patience) for k in range(count)]
 
     def _answer_here(self, message: Message) -> Message:
         context = self.context(message.metadata.dst_node_id)

@@ -1,5 +1,6 @@
 """Share: messages to nodes, as a Ray worker's task."""
 
+import math
 from collections.abc import Sequence
 from copy import copy
 from typing import Any
@@ -22,11 +23,19 @@ class Share(Task):
     messages : as they travel
     nodes : whose contexts travel with the messages; their states come back
     replies : where the replies go
+    patience : seconds after which several messages are answered one by one
     """
 
-    def __init__(self, messages: Sequence[Message], nodes: Population, replies: list[Message]) -> None:
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        nodes: Population,
+        replies: list[Message],
+        patience: float = math.inf,
+    ) -> None:
         super().__init__()
         self.messages, self.nodes, self.replies = messages, nodes, replies
+        self.patience = patience if len(messages) > 1 else math.inf
 
     def send(self, actor: Any) -> Any:
         """Have the worker answer the messages."""
@@ -51,8 +60,8 @@ class Share(Task):
         self.nodes.lost += len(self.messages)
         self.replies += [delivered(failed(message, reason)) for message in self.messages]
 
-    def again(self) -> Sequence[Task]:
-        """Return the messages one by one: no other node is to die with the one that kills its workers."""
+    def parts(self) -> Sequence[Task]:
+        """Return the messages one by one: no other node is to suffer from the one that went wrong."""
         if len(self.messages) == 1:
             return [self]
         parts = [Share([message], self.nodes, self.replies) for message in self.messages]

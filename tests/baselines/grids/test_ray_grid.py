@@ -83,6 +83,18 @@ def test_a_late_node_is_left_out_and_keeps_nobody_waiting() -> None:
 
 
 @pytest.mark.usefixtures("two_processors")
+def test_short_answers_are_asked_for_several_at_a_time_until_one_takes_long() -> None:
+    grid = toys.grid(12)
+    for n, at_once in ((1, {1}), (2, {6})):
+        replies = grid.send_and_receive(toys.messages(grid))
+        assert toys.said(replies) == [(node, n) for node in grid.get_node_ids()]
+        assert {toys.at_once(reply) for reply in replies} == at_once
+    replies = grid.send_and_receive(toys.messages(grid, {3: {"seconds": 6}}))
+    assert toys.said(replies) == [(node, 3) for node in grid.get_node_ids()]  # each once
+    assert {toys.at_once(reply) for reply in replies} == {1, 6}
+
+
+@pytest.mark.usefixtures("two_processors")
 def test_a_machine_that_is_not_fit_is_named() -> None:
     grid = toys.grid(2, lacks="data set MNIST is not there")
     with pytest.raises(UserError, match=r"^machine .*: data set MNIST is not there$"):
@@ -101,11 +113,10 @@ def test_each_worker_takes_its_share_of_a_round_at_once() -> None:
     grid = toys.grid(5, batched=True)
     replies = grid.send_and_receive(toys.messages(grid, {k: {"seconds": 0.5} for k in range(5)}))
     assert toys.said(replies) == [(node, 1) for node in grid.get_node_ids()]
-    shares = [reply.content.config_records["said"]["at_once"] for reply in replies]
-    assert sorted(shares) == [2, 2, 3, 3, 3]  # type: ignore[type-var]
+    assert sorted(map(toys.at_once, replies)) == [2, 2, 3, 3, 3]
     assert len({toys.pid(reply) for reply in replies}) == 2
     asked = grid.send_and_receive(toys.messages(grid, kind="evaluate"))
-    assert {reply.content.config_records["said"]["at_once"] for reply in asked} == {1}
+    assert {toys.at_once(reply) for reply in asked} == {1}
 
 
 @pytest.mark.usefixtures("two_processors")

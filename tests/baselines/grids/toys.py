@@ -124,3 +124,8 @@ def said(replies: list[Message]) -> list[tuple[int, int]]:
 def pid(reply: Message) -> int:
     """Return the process that answered."""
     return int(reply.content.config_records["said"]["pid"])  # type: ignore[arg-type]
+
+
+def at_once(reply: Message) -> int:
+    """Return with how many messages at once the reply's was answered."""
+    return int(reply.content.config_records["said"]["at_once"])  # type: ignore[arg-type]
