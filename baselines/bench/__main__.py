@@ -43,7 +43,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Classification("softmax", f"{MANY} model=softmax", BATCHED, RECORDED),
     Classification("mlp30", f"{MANY} model=mlp30", BATCHED, RECORDED),
     Classification("lenet", LENET, {"inline": ("", 1.1)} | CONVOLUTIONS),
-    Workers("lenet-ray", LENET, 1.15),
+    Workers("lenet-ray", LENET, 1.0),
     OnRay("on-ray", LENET),
     Classification("resnet", resnet.setting(steps=2), {"inline": ("", 1.05)} | CONVOLUTIONS, rounds=2),
     Growth("growth"),

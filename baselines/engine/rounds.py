@@ -13,7 +13,7 @@ from baselines.grids.suite_grid import SuiteGrid
 
 from . import resuming
 from .checkpoint import Checkpoint
-from .judge import Judge
+from .evaluator import Evaluator
 from .metrics import OWN_GROUP
 from .progress import Progress
 from .run_folder import RunFolder
@@ -34,18 +34,18 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
         if saved:
             rounds.go_on_from(saved)
         else:
-            rounds.judge(0)
+            rounds.evaluate(0)
         for server_round in range(saved.server_round + 1 if saved else 1, told.rounds + 1):
             last = server_round == told.rounds
             rounds.train(server_round)
             if server_round % told.evaluate_every == 0 or last:
                 rounds.test_on_nodes(server_round)
-                rounds.judge(server_round)
+                rounds.evaluate(server_round)
             else:
                 progress.show(server_round, {})
             if told.checkpoint_every and (server_round % told.checkpoint_every == 0 or last):
                 rounds.checkpoint(server_round).save(folder.path)
-        rounds.write_judged()
+        rounds.write_evaluated()
 
 
 class Rounds:
@@ -56,13 +56,13 @@ class Rounds:
         self.strategy = this.strategy()
         self.arrays = this.initial_arrays()
         self.train_config = this.train_config()
-        self._judge = _judge_of(this, grid)
-        self._judged: Judged | None = None
+        self._evaluator = _evaluator_of(this, grid)
+        self._pending: Pending | None = None
         if self.strategy.needs_validation:
-            self.strategy.validate_with(self._judge.right_on)
+            self.strategy.validate_with(self._evaluator.right_on)
 
     def train(self, server_round: int) -> None:
-        """Take the round's step; the models of the last round are judged meanwhile, where the grid can."""
+        """Take the round's step; the last one is evaluated meanwhile, where the grid can."""
         started = time.perf_counter()
         try:
             messages = self.strategy.configure_train(
@@ -74,39 +74,39 @@ class Rounds:
             ended = time.perf_counter()
         except Exception:
             with contextlib.suppress(Exception):
-                self.write_judged()
+                self.write_evaluated()
             raise
-        self.write_judged()  # the rounds' rows stand in order
+        self.write_evaluated()  # the rounds' rows stand in order
         self.arrays = arrays if arrays is not None else self.arrays
         times = {"seconds": ended - started, "server_seconds": ended - answered}
         self.folder.write(server_round, "train", "global", _scalars(metrics) | times)
 
-    def judge(self, server_round: int) -> None:
-        """Begin to evaluate each judged model on the server's test set; where it costs no time, wait."""
-        judged = self.strategy.models(self.arrays)
-        weights = [self.strategy.weight(name) for name in judged]
-        wait = self._judge.evaluated(list(judged.values()))
-        self._judged = Judged(server_round, list(judged), weights, wait)
-        if not self._judge.aside:
-            self.write_judged()
+    def evaluate(self, server_round: int) -> None:
+        """Begin to evaluate the models on the server's test set; where it costs no time, wait."""
+        models = self.strategy.models(self.arrays)
+        weights = [self.strategy.weight(name) for name in models]
+        wait = self._evaluator.evaluated(list(models.values()))
+        self._pending = Pending(server_round, list(models), weights, wait)
+        if not self._evaluator.aside:
+            self.write_evaluated()
 
-    def write_judged(self) -> None:
-        """Wait for the models that are judged, write down how well they do, show the mean over nodes."""
-        if (judged := self._judged) is None:
+    def write_evaluated(self) -> None:
+        """Wait for the models that are evaluated, write down how well they do, show the mean over nodes."""
+        if (pending := self._pending) is None:
             return
-        self._judged = None
-        results = judged.wait()
-        for name, metrics in zip(judged.names, results, strict=True):
-            self.folder.write(judged.server_round, "test", name, metrics)
+        self._pending = None
+        results = pending.wait()
+        for name, metrics in zip(pending.names, results, strict=True):
+            self.folder.write(pending.server_round, "test", name, metrics)
         mean = results[0]
         if len(results) > 1:
-            mean = {metric: fmean((r[metric] for r in results), judged.weights) for metric in mean}
-            self.folder.write(judged.server_round, "test", OWN_GROUP, mean)
-        self.progress.show(judged.server_round, mean)
+            mean = {metric: fmean((r[metric] for r in results), pending.weights) for metric in mean}
+            self.folder.write(pending.server_round, "test", OWN_GROUP, mean)
+        self.progress.show(pending.server_round, mean)
 
     def checkpoint(self, server_round: int) -> Checkpoint:
         """Return all that the rounds after this one depend on."""
-        self.write_judged()
+        self.write_evaluated()
         return Checkpoint(
             server_round=server_round,
             arrays=self.arrays,
@@ -135,8 +135,8 @@ class Rounds:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Models that are judged.
+class Pending:
+    """Models that are being evaluated.
 
     Parameters
     ----------
@@ -152,13 +152,13 @@ class Judged:
     wait: Callable[[], list[dict[str, float]]]
 
 
-def _judge_of(this: Experiment, grid: SuiteGrid) -> Judge:
-    """Return who judges: the grid's workers, where it has any that do tasks."""
+def _evaluator_of(this: Experiment, grid: SuiteGrid) -> Evaluator:
+    """Return who evaluates: the grid's workers, where it has any that do tasks."""
     if grid.dispatch is None:
-        return Judge(this)
-    from .dealt_judge import DealtJudge  # imports Ray
+        return Evaluator(this)
+    from .ray_evaluator import RayEvaluator  # imports Ray
 
-    return DealtJudge(this, grid.dispatch)
+    return RayEvaluator(this, grid.dispatch)
 
 
 def _scalars(record: MetricRecord | None) -> dict[str, float]:

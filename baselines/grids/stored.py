@@ -69,7 +69,7 @@ def _fetched(reference: Any) -> ArrayRecord:
     return ArrayRecord(dict(_received(reference)))
 
 
-@lru_cache(maxsize=3)  # a round's model, SCAFFOLD's control variate, and a model to judge
+@lru_cache(maxsize=3)  # a round's model, SCAFFOLD's control variate, and a model to evaluate
 def _received(reference: Any) -> ArrayRecord:
     record: ArrayRecord = ray.get(reference)
     return record

@@ -20,7 +20,7 @@ from plain import Data, Plain, Round
 from tolerance import ROUNDING, TO_THE_BIT, Taken, Tolerance, hold, moved
 
 from baselines.apps import client_app_of, together_of
-from baselines.engine.judge import Judge
+from baselines.engine.evaluator import Evaluator
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients import LeastSquares
@@ -61,7 +61,7 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
         patch.setattr(gradient_module, "TRACE_AFTER", trace_after if way.recorded else 10**9)
         this = experiment.load(overrides)
         strategy, arrays = this.strategy(), this.initial_arrays()
-        strategy.validate_with(Judge(this).right_on)
+        strategy.validate_with(Evaluator(this).right_on)
         together = together_of(overrides) if way.batched else None
         grid = InlineGrid(client_app_of(overrides), this.settings.num_nodes, together)
         start, done = _tensors(arrays), []

@@ -10,6 +10,16 @@ from drawn_values import HUGE, SYNTAX, WORDS, bad, good, is_huge, of_another_kin
 TINY = {"rounds": "1", "num_nodes": "3", "model": "softmax"}  # where nothing else is drawn
 KEPT = ("data_root", "debug", "resume", "threads")  # debug=true asks for the traceback
 
+# Written without a fraction in conf/, and may have one.
+FRACTIONS_TOO = {
+    "timeout",
+    "start_timeout",
+    "client_cpus",
+    "client_gpus",
+    "node_test_fraction",
+    "node_turn",
+}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -44,6 +54,8 @@ def draw(random: Random) -> Case:
         value = (bad if place < wrong else good)(random, key, default)
         overrides.append(f"{key}={value}")
         huge |= is_huge(value)
+        if key.rpartition(".")[2] in FRACTIONS_TOO:
+            default = float(default)
         if place < wrong and of_another_kind(default, value) and _is_read(key, chosen):
             refused = overrides[-1]
     if random.random() < 0.1:

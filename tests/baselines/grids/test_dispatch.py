@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import toys
 
-from baselines.engine.dealt_judge import Judging
+from baselines.engine.ray_evaluator import Evaluating
 from baselines.errors import RunFailed
 from baselines.grids.dispatch import Dispatch
 
@@ -27,9 +27,9 @@ def dispatch() -> Iterator[Dispatch]:
     toys.close()
 
 
-def noting(*told: Any) -> Judging:
+def noting(*told: Any) -> Evaluating:
     """Return a task that notes when it was done, [seconds]."""
-    return Judging("note", told, range(1))
+    return Evaluating("note", told, range(1))
 
 
 def test_it_waits_for_what_comes_first(dispatch: Dispatch) -> None:
@@ -66,7 +66,7 @@ def test_its_death_is_not_the_last_word(dispatch: Dispatch, tmp_path: Path) -> N
     once, always = noting("dies", tmp_path / "once", 1), noting("dies", tmp_path / "always", 99)
     dispatch.finish(dispatch.add([once, always], aside=True))
     assert len(once.outcome()) == 1
-    with pytest.raises(RunFailed, match="a model could not be judged: its worker died 3 times"):
+    with pytest.raises(RunFailed, match="a model could not be evaluated: its worker died 3 times"):
         always.outcome()
 
 

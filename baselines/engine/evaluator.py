@@ -1,4 +1,4 @@
-"""Judge: how well models do on the examples that the server keeps."""
+"""Evaluator: how well models do on the examples that the server keeps."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -15,15 +15,15 @@ from clients.evaluation import correct, evaluate, num_batches
 Metrics = dict[str, float]
 
 
-class Judge:
-    """Judges models in this process.
+class Evaluator:
+    """Evaluates models in this process.
 
     Parameters
     ----------
     this : whose examples they are
     """
 
-    aside: ClassVar[bool] = False  # whether it judges while the next round trains
+    aside: ClassVar[bool] = False  # whether it evaluates while the next round trains
 
     def __init__(self, this: Experiment) -> None:
         self.this = this

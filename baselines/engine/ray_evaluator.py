@@ -1,4 +1,4 @@
-"""DealtJudge: Ray workers judge, batch by batch; the result is a single process's, to the bit."""
+"""RayEvaluator: Ray workers evaluate, batch by batch; the result is a single process's, to the bit."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,18 +11,18 @@ from torch import Tensor
 
 from baselines.errors import RunFailed
 from baselines.experiment.experiment import Experiment
-from baselines.grids.dispatch import Dispatch, Group
+from baselines.grids.dispatch import Dispatch
 from baselines.grids.stored import Stored
-from baselines.grids.tasks import Task
+from baselines.grids.tasks import Group, Task
 from clients.evaluation import averaged, num_batches
 
-from .judge import Judge, Metrics
+from .evaluator import Evaluator, Metrics
 
 TASKS_PER_WORKER = 4  # about: small enough that all end at about the same time
 
 
-class DealtJudge(Judge):
-    """Has models judged by workers, while these have nothing else to do.
+class RayEvaluator(Evaluator):
+    """Has models evaluated by workers, while these have nothing else to do.
 
     Parameters
     ----------
@@ -39,41 +39,39 @@ class DealtJudge(Judge):
     def evaluated(self, models: Sequence[ArrayRecord]) -> Callable[[], list[Metrics]]:
         """Begin to evaluate models on the test set; return a function that waits for their metrics."""
         examples = self.this.test_examples
-        judging = [
-            self._tasks(arrays, "test_sums", num_batches(examples), len(models)) for arrays in models
-        ]
-        group = self.dispatch.add(chain(*judging), aside=True)
+        dealt = [self._tasks(arrays, "test_sums", num_batches(examples), len(models)) for arrays in models]
+        group = self.dispatch.add(chain(*dealt), aside=True)
 
         def wait() -> list[Metrics]:
-            return [averaged(sums, len(examples)) for sums in self._outcomes(judging, group)]
+            return [averaged(sums, len(examples)) for sums in self._outcomes(dealt, group)]
 
         return wait
 
     def right_on(self, models: Sequence[ArrayRecord]) -> Tensor:
         """Return whether each model classifies each validation example rightly, [models, V] of bools."""
         batches = num_batches(self.this.validation_examples)
-        judging = [self._tasks(arrays, "right_on", batches, len(models)) for arrays in models]
-        group = self.dispatch.add(chain(*judging), aside=True)
-        return torch.stack([torch.cat(parts) for parts in self._outcomes(judging, group)])
+        dealt = [self._tasks(arrays, "right_on", batches, len(models)) for arrays in models]
+        group = self.dispatch.add(chain(*dealt), aside=True)
+        return torch.stack([torch.cat(parts) for parts in self._outcomes(dealt, group)])
 
-    def _tasks(self, arrays: ArrayRecord, method: str, batches: int, models: int) -> list["Judging"]:
-        """Return the tasks that judge one of so many models."""
+    def _tasks(self, arrays: ArrayRecord, method: str, batches: int, models: int) -> list["Evaluating"]:
+        """Return the tasks that evaluate one of so many models."""
         wanted = max(1, TASKS_PER_WORKER * len(self.dispatch.workers) // models)
         each = math.ceil(batches / wanted)
         stored = Stored(arrays)
         return [
-            Judging(method, stored, range(first, min(first + each, batches)))
+            Evaluating(method, stored, range(first, min(first + each, batches)))
             for first in range(0, batches, each)
         ]
 
-    def _outcomes(self, judging: list[list["Judging"]], group: Group) -> list[list[Any]]:
+    def _outcomes(self, dealt: list[list["Evaluating"]], group: Group) -> list[list[Any]]:
         """Wait; return what was found out about each model, batch after batch."""
         self.dispatch.finish(group)
-        return [list(chain.from_iterable(task.outcome() for task in tasks)) for tasks in judging]
+        return [list(chain.from_iterable(task.outcome() for task in tasks)) for tasks in dealt]
 
 
-class Judging(Task):
-    """Batches for a worker to judge a model on.
+class Evaluating(Task):
+    """Batches for a worker to evaluate a model on.
 
     Parameters
     ----------
@@ -89,7 +87,7 @@ class Judging(Task):
         self._error: Exception | None = None
 
     def send(self, actor: Any) -> Any:
-        """Have the worker judge."""
+        """Have the worker evaluate."""
         return getattr(actor, self.method).remote(self.arrays, self.batches)
 
     def take(self, outcome: Any) -> None:
@@ -102,7 +100,7 @@ class Judging(Task):
 
     def lost(self, reason: str) -> None:
         """Tell who waits."""
-        self._error = RunFailed(f"a model could not be judged: {reason}")
+        self._error = RunFailed(f"a model could not be evaluated: {reason}")
 
     def outcome(self) -> list[Any]:
         """Return what was found out; raise what the worker raised."""
