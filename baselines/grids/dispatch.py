@@ -14,7 +14,7 @@ from .tasks import Group, Sent, Task
 from .workers import Worker, Workers
 
 logger = getLogger("flwr.grids")
-LOOK = 2.0  # seconds without any outcome, before machines and workers are looked at
+LOOK = 2.0  # seconds without any outcome, before workers are looked at
 SHORT = 0.1  # seconds that a short task takes
 
 
@@ -86,8 +86,8 @@ class Dispatch:
         awaited = [*self._sent, *self.workers.starting]
         patience = max(0.0, min(LOOK, deadline - time.monotonic()))
         come, _ = ray.wait(awaited, timeout=patience) if awaited else ([], [])
+        self._grow()
         if not come:
-            self._grow()
             self._relieve()
             self._part()
             self.workers.waiting()

@@ -4,6 +4,7 @@ A node that failed, was late, or sent NaN, other shapes or no ``num-examples`` i
 round and named with its reason. Flower's own strategies let a NaN through; these do not.
 """
 
+import logging
 import math
 import sys
 from collections import Counter
@@ -17,6 +18,7 @@ from strategies.parts.layout import Layout
 from strategies.shared import protocol
 from strategies.shared.flower_private import SUPERLINK_NODE_ID
 
+logger = logging.getLogger("flwr.strategies")
 MOST_EXAMPLES = 2.0**53  # beyond, a count is not exact, and a sum of weights may overflow
 
 
@@ -47,9 +49,11 @@ def num_examples_of(message: Message) -> float:
 
 
 def scalar_metrics(messages: Iterable[Message]) -> dict[str, Tensor]:
-    """Return {name: [K] in float64}: every scalar metric that all of the messages carry."""
+    """Return {name: [K] in float64}: every scalar metric that all messages carry; name the others."""
     records = [metrics_of(message) for message in messages]
     names = set.intersection(*map(set, records)) if records else set()
+    if lost := sorted(set().union(*records) - names):
+        logger.warning("not every node sent %s: not averaged", ", ".join(map(repr, lost)))
     return {
         name: torch.tensor([record[name] for record in records], dtype=torch.float64)
         for name in sorted(names - {protocol.PARTITION_ID})

@@ -206,3 +206,15 @@ def test_a_failed_round_counts_after_a_restart() -> None:
     restored.load_state_dict(strategy.state_dict())
     with pytest.raises(TooManyFailedRounds):
         play(restored, flaky(set()), MODEL, (2,))
+
+
+def test_a_metric_that_not_every_node_sends_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        more = {"recall": 0.5} if partition_id == 0 else {}
+        return answer(sent_model(content), accuracy=0.25, **more)
+
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        ((_, metrics),) = play(FedAvg(), Federation(node, 2), MODEL)
+    assert metrics["accuracy"] == 0.25
+    assert "recall" not in metrics
+    assert "not every node sent 'recall': not averaged" in caplog.text
