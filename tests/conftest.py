@@ -12,18 +12,6 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have one process run what starts Ray or a SuperLink, from the start, and others the rest by files.
-
-    With --dist loadgroup: two engines at once would want more processors than there are.
-    """
-    for item in items:
-        engine = item.get_closest_marker("runtime") is not None
-        item.add_marker(pytest.mark.xdist_group("runtimes" if engine else item.location[0]))
-    items.sort(key=lambda item: item.get_closest_marker("runtime") is None)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """Use one torch thread, as runs do: results are equal to the bit only for equal threads."""

@@ -60,20 +60,23 @@ class OnRay(Workload):
     lenet : the overrides of the run that is evaluated after each round
     messages : those of nodes whose models are large and whose training is short
     population : how many trivial nodes there are where there are many; a hundredth is sampled
+    parts : what is measured
     """
 
     lenet: str
     messages: str = MESSAGES
     population: int = 100_000
+    parts: tuple[str, ...] = ("start", "whole", "messages", "many")
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
         """Measure each beside what it is held to."""
-        return [
-            *self._start(repeats),
-            *self._whole(repeats),
-            *self._messages(repeats),
-            *self._many(repeats),
-        ]
+        ways = {
+            "start": self._start,
+            "whole": self._whole,
+            "messages": self._messages,
+            "many": self._many,
+        }
+        return [row for part in self.parts for row in ways[part](repeats)]
 
     def _start(self, repeats: int) -> list[Row]:
         found = alternate({"ray": partial(seen, f"{DIGITS} {RAY}")}, repeats)["ray"]

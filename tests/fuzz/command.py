@@ -131,14 +131,15 @@ def _captured(out: StringIO, err: StringIO) -> Iterator[None]:
     """Send what is printed and logged to these."""
     loggers = [logging.getLogger("flwr"), logging.getLogger()]
     handlers = [h for logger in loggers for h in logger.handlers if type(h) is logging.StreamHandler]
-    before = [handler.setStream(err) for handler in handlers]
+    before = [handler.stream for handler in handlers]
+    for handler in handlers:
+        handler.stream = err  # not setStream, which flushes: another test may have closed the old one
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             yield
     finally:
         for handler, stream in zip(handlers, before, strict=True):
-            if stream is not None:
-                handler.setStream(stream)
+            handler.stream = stream
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ QUICK: tuple[Workload, ...] = (
 )
 SLOW: tuple[Workload, ...] = (  # they start processes
     Workers("lenet-ray", DIGITS, 1.15, rounds=2),
-    OnRay("on-ray", DIGITS, PICTURES, population=200),
+    OnRay("on-ray", DIGITS, PICTURES, parts=("whole", "messages")),
     Growth("growth", populations=(2, 3), sampled=2, rounds=2),
     ServerStep("server-step", WE_CNN, nodes=3, rank_nodes=2, steps=1, in_memory=("mask=and",)),
 )

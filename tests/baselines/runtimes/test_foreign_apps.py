@@ -138,7 +138,7 @@ def main(grid: Grid, context: Context) -> None:
         json.dump({"w": result.arrays["w"].numpy().tolist(), "step_sizes": told}, file)
 
 
-resources = {"client_resources": {"num_cpus": 1}, "init_args": {"num_cpus": 2}}
+resources = {"client_resources": {"num_cpus": 1}, "init_args": {"address": "local", "num_cpus": 2}}
 run_simulation(server_app, client_app, num_supernodes=3, backend_config=resources)
 """
 

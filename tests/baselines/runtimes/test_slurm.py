@@ -50,10 +50,10 @@ def hold(sweep: Path) -> None:
     """Hold the runs of a sweep beside inline's."""
     folders = sorted(path.parent for path in sweep.rglob("metrics.csv"))
     assert len(folders) == 4
-    for folder in folders:
+    for k, folder in enumerate(folders):
         told = dict(setting.split("=") for setting in folder.name.split(","))
         one = [f"strategy={told['strategy']}", f"seed={told['seed']}"]
-        expected = sweep / "inline" / folder.name
+        expected = sweep.with_name(f"inline{k}")
         assert launch(*SETTING.split(), *one, f"hydra.run.dir={expected}") == 0
         assert rows_in(folder) == rows_in(expected)
 
