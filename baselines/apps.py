@@ -1,11 +1,11 @@
 """The ServerApp and the ClientApp, the same for every runtime.
 
-Flower's run configuration carries two keys: ``overrides``, the experiment as one shell-quoted string,
-and ``output``, the folder that the ServerApp writes into.
+Flower's run configuration carries ``overrides``, the experiment as one shell-quoted string, ``output``,
+the folder that the ServerApp writes into, and ``commit``, that of the code, which a bundle does not know.
 """
 
 from functools import partial
-from logging import getLogger
+from logging import LogRecord, getLogger
 from pathlib import Path
 
 import torch
@@ -15,18 +15,26 @@ from flwr.serverapp import Grid, ServerApp
 
 from clients import Node
 from clients import client_app as make_client_app
-from clients.app import record_of
 from clients.batched.together import Together
+from clients.turn import record_of
+from strategies import TooManyFailedRounds
 from strategies.shared import protocol
 
 from .engine.rounds import run_rounds
 from .engine.run_folder import RunFolder
+from .errors import UserError
 from .experiment import config, experiment, precision
 from .experiment.experiment import Experiment
 from .experiment.preflight import check
 from .grids.polling import PollingGrid
 from .grids.suite_grid import SuiteGrid
 
+REFUSED = "the experiment is refused:"  # and why, in the log of a deployment
+EXPLAINED = (
+    UserError,
+    TooManyFailedRounds,
+    OSError,
+)  # in one line; the last: a full disk, no node
 SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
 
 server_app = ServerApp()
@@ -35,12 +43,43 @@ server_app = ServerApp()
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run all rounds of the experiment that the run configuration names."""
-    this = experiment.load(str(context.run_config["overrides"]))
-    check(this)
-    torch.set_num_threads(this.settings.threads)
-    output = context.run_config.get("output") or f"outputs/{context.run_id}"
-    with precision.deterministic(this.deterministic):
-        play(this, grid if isinstance(grid, SuiteGrid) else PollingGrid(grid), Path(str(output)))
+    try:
+        this = experiment.load(str(context.run_config["overrides"]))
+        check(this)
+        torch.set_num_threads(this.settings.threads)
+        output = context.run_config.get("output") or f"outputs/{context.run_id}"
+        with precision.deterministic(this.deterministic):
+            play(this, _grid_of(this, grid, str(context.run_config.get("commit", ""))), Path(str(output)))
+    except EXPLAINED:
+        if not isinstance(grid, SuiteGrid):  # Flower writes down what its ServerApp raises
+            getLogger("flwr").addFilter(_one_line)
+        raise
+
+
+def _one_line(record: LogRecord) -> bool:
+    """Leave an error's traceback out of Flower's log where the error says all itself."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, EXPLAINED):
+        said = f"{REFUSED} {error}" if isinstance(error, UserError) else f"{error}"
+        record.msg, record.args, record.exc_info = said, (), None
+    return True
+
+
+def _grid_of(this: Experiment, grid: Grid, commit: str) -> SuiteGrid:
+    """Return a runtime's own grid as it is, and Flower's with what a deployment waits for.
+
+    Raises
+    ------
+    UserError : for a quorum where all nodes are simulated
+    """
+    told = this.settings
+    if not isinstance(grid, SuiteGrid):
+        return PollingGrid(grid, told.quorum, told.round_deadline, commit)
+    if told.quorum is not None:
+        raise UserError(
+            f"quorum={told.quorum} is for deployments: choose runtime=superlink, or quorum=null"
+        )
+    return grid
 
 
 def play(this: Experiment, grid: SuiteGrid, output: Path) -> None:
@@ -93,7 +132,10 @@ def _node(overrides: str | None, message: Message, context: Context) -> Node:
     this = experiment.load(overrides)
     torch.set_num_threads(this.settings.threads)
     precision.use_deterministic(this.deterministic)
-    return this.node(int(context.node_config[protocol.PARTITION_ID]))
+    own = context.node_config
+    if protocol.PARTITION_ID in own:
+        return this.node(int(own[protocol.PARTITION_ID]))
+    return this.site(str(own.get(protocol.SITE, "")), str(own.get(protocol.DATA, "")))
 
 
 client_app = make_client_app(partial(_node, None))

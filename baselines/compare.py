@@ -1,7 +1,8 @@
-"""python -m baselines.compare FOLDER...: the runs of a sweep as a table (also Markdown) and a figure.
+"""python -m baselines.compare FOLDER...: the runs of a sweep as tables and a figure.
 
 Runs that differ in nothing but their seed are one line: mean and standard deviation over seeds. "node
-accuracy" is the last one on the nodes' own test data, where they keep any.
+accuracy" is the last one on the nodes' own test data, where they keep any. The table is also written in
+Markdown beside the figure, and with --latex and --csv as .tex and .csv.
 """
 
 import argparse
@@ -12,20 +13,19 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
+from . import results
 from .engine.environment import environment
+from .engine.metrics import less_is_better
 from .errors import UserError
-from .reports import curves, summary
-from .reports.labels import read
+from .reports import curves, printed, summary, written
+from .reports.figure_style import WIDTHS
 from .reports.measurements import examined
+from .reports.shown import choose
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table, draw the figure; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m baselines.compare", description=__doc__)
-    parser.add_argument("folders", nargs="+", type=Path, help="run folders, or folders of run folders")
-    parser.add_argument("--figure", type=Path, help="where to draw (default: comparison.png beside)")
-    parser.add_argument("--best", type=int, metavar="N", help="only the N settings of best last accuracy")
-    options = parser.parse_args(arguments)
+    """Print the tables, draw the figure; return the exit status."""
+    options = _parser().parse_args(arguments)
     try:
         _compare(options)
     except (UserError, OSError) as error:  # OSError: where the figure cannot be written
@@ -34,64 +34,160 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m baselines.compare", description=__doc__)
+    add = parser.add_argument
+    add("folders", nargs="+", type=Path, help="run folders, or folders of run folders")
+    shown = "what to show: mae, node-test/accuracy; may come several times (default: the test set's)"
+    add("--metric", action="append", default=[], metavar="NAME", help=shown)
+    add("--best", type=int, metavar="N", help="only the N settings that end best")
+    add(
+        "--rounds-to", type=float, metavar="TARGET", help="add the rounds until the first metric reaches it"
+    )
+    add(
+        "--paired",
+        metavar="BASELINE",
+        help="seed by seed against fedavg, or mask=none: interval and t-test",
+    )
+    add(
+        "--label",
+        action="append",
+        default=[],
+        metavar="OLD=NEW",
+        help="call a setting, or a part of it, so",
+    )
+    add("--x", choices=curves.X, default="round", help="what the curves go by")
+    add("--figure", type=Path, help="where to draw (default: comparison.png beside)")
+    add("--width", choices=list(WIDTHS), help="draw for a paper, as wide as its column or its page")
+    add("--latex", action="store_true", help="write the tables beside the figure for LaTeX, too")
+    add("--csv", action="store_true", help="write the numbers beside the figure, unrounded")
+    add("--html", type=Path, metavar="PAGE", help="write one page for a browser with all of it")
+    return parser
+
+
 def _compare(options: argparse.Namespace) -> None:
     if options.figure:
         curves.check_name(options.figure)
-    runs = find_runs(options.folders)
-    settings = read(runs)
+    metrics = tuple(options.metric)
+    frame = results.load(*options.folders)
+    everything = frame
     if options.best is not None:
-        settings = best(settings, options.best)
-    target = options.figure or _common_parent(runs) / "comparison.png"
+        frame = best(frame, options.best, metrics)
+    frame = renamed(frame, options.label)
+    target = options.figure or _common_parent(frame) / "comparison.png"
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
-    table = summary.summarise(settings)
-    summary.show(table, console)
-    curves.draw(settings, target)
-    target.with_suffix(".md").write_text(summary.markdown(table))
-    for run in map(Path, pd.concat(settings.values()).run.unique()):
-        if (status := environment(run)["status"]) != "finished":
-            console.print(f"not finished, counted up to its last round ({status}): {run}", soft_wrap=True)
-    for run, reason in examined(options.folders)[1].items():
-        console.print(f"left out ({reason}): {run}", soft_wrap=True)
+    found = summary.columns(frame, metrics, options.rounds_to)
+    table = summary.summarise(frame, found)
+    printed.show(table, console, summary.TITLE)
+    tables = {"comparison": table}
+    if options.paired:
+        tables["paired"] = _paired(renamed(everything, options.label), options.paired, metrics, console)
+    drawing = curves.Drawing(metrics, options.x, options.width)
+    drawn = curves.draw(frame, target, drawing)
+    _write(tables, target, options, summary.numbers(frame, found), found)
+    _tell(frame, options.folders, console)
+    if drawn:
+        console.print(drawn)
     console.print(f"figure: {target}", soft_wrap=True)
+    if options.html:
+        from .reports.page.document import write_page  # what it imports takes a second
+
+        write_page(options.html, frame, tables, options.folders, drawing)
+        console.print(f"page: {options.html}", soft_wrap=True)
 
 
-def find_runs(folders: list[Path]) -> list[Path]:
-    """Return every whole run at or below ``folders`` that has measured anything, sorted.
-
-    Raises
-    ------
-    UserError : when there is none
-    """
-    runs, left_out = examined(folders)
-    if not runs:
-        for run, reason in left_out.items():
-            raise UserError(f"{run}/{reason}: run it again, or move the folder away")
-        raise UserError(f"no run in {', '.join(map(str, folders))}: give the folder of a run or of a sweep")
-    return runs
-
-
-def best(curves: dict[str, pd.DataFrame], count: int) -> dict[str, pd.DataFrame]:
-    """Return the settings whose last test accuracy is highest in the mean over seeds, the best one first.
+def best(frame: pd.DataFrame, count: int, metrics: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Return the rows of the settings that are best at the first metric in the end, the best one first.
 
     Raises
     ------
-    UserError : when no run has an accuracy, or none is asked for
+    UserError : when no run has it, or none is asked for
     """
     if count < 1:
         raise UserError(f"--best {count} is out of range: expected a whole number above 0")
-    last = {
-        label: accuracy.groupby("seed").last().mean()
-        for label, frame in curves.items()
-        if len(accuracy := summary.measured(frame, "accuracy"))
+    if not (there := choose(frame, metrics)):
+        raise UserError("--best: no run has a test metric to be ordered by")
+    shown = there[0]
+    means = results.last(frame, shown.metric, shown.split).groupby("setting", sort=False).value.mean()
+    ordered = means.sort_values(ascending=less_is_better(shown.metric), kind="stable")
+    return pd.concat(frame[frame.setting == label] for label in ordered.index[:count])
+
+
+def renamed(frame: pd.DataFrame, wishes: list[str]) -> pd.DataFrame:
+    """Return the frame with settings called as ``OLD=NEW`` says: a label, a part of it, or a key.
+
+    Raises
+    ------
+    UserError : for a name that no setting has, or one that two would have
+    """
+    labels = {label: label for label in frame.setting.unique()}
+    for wish in wishes:
+        old, equals, new = wish.rpartition("=")
+        if not (old and equals and new):
+            raise UserError(f"--label {wish}: expected OLD=NEW")
+        changed = {label: _called(now, old, new) for label, now in labels.items()}
+        if changed == labels:
+            raise UserError(f"--label {wish}: no setting is called {old}; there are {'; '.join(labels)}")
+        labels = changed
+    if len(set(labels.values())) < len(labels):
+        raise UserError("--label gives two settings the same name: choose others")
+    return frame.assign(setting=frame.setting.map(labels))
+
+
+def _called(label: str, old: str, new: str) -> str:
+    if label == old:
+        return new
+    parts = []
+    for part in label.split(", "):
+        key, equals, value = part.partition("=")
+        parts.append(new if part == old else f"{new}{equals}{value}" if key == old and equals else part)
+    return ", ".join(parts)
+
+
+def _paired(frame: pd.DataFrame, wish: str, metrics: tuple[str, ...], console: Console) -> pd.DataFrame:
+    """Print and return the paired differences from a baseline."""
+    setting, _, baseline = wish.rpartition("=")
+    shown = choose(frame, metrics)[0]
+    compared = results.paired(frame, setting or "strategy", baseline, shown.metric, shown.split)
+    table = summary.pairs(compared, shown.percent)
+    printed.show(table, console, f"last {shown.title}, paired by seed; p of the paired t-test")
+    return table
+
+
+def _write(
+    tables: dict[str, pd.DataFrame],
+    target: Path,
+    options: argparse.Namespace,
+    numbers: pd.DataFrame,
+    found: list[summary.Column],
+) -> None:
+    """Write the tables beside the figure."""
+    written.write(target.with_suffix(".md"), "\n".join(map(written.markdown, tables.values())))
+    captions = {
+        "comparison": "Mean ± standard deviation over seeds.",
+        "paired": "Differences, paired by seed.",
     }
-    if not last:
-        raise UserError("--best: no run has a test accuracy to be ordered by")
-    ordered = sorted(last, key=lambda label: -last[label])
-    return {label: curves[label] for label in ordered[:count]}
+    if options.latex:
+        texts = [
+            written.latex(table, captions[name], name, found if name == "comparison" else None)
+            for name, table in tables.items()
+        ]
+        written.write(target.with_suffix(".tex"), "\n".join(texts))
+    if options.csv:
+        written.write(target.with_suffix(".csv"), numbers.to_csv(index=False))
 
 
-def _common_parent(runs: list[Path]) -> Path:
-    return Path(os.path.commonpath([run.resolve() for run in runs]))
+def _tell(frame: pd.DataFrame, folders: list[Path], console: Console) -> None:
+    """Say which runs did not finish, and which could not be read."""
+    for run in map(Path, frame.run.unique()):
+        if (status := environment(run)["status"]) != "finished":
+            console.print(f"not finished, counted up to its last round ({status}): {run}", soft_wrap=True)
+    for run, reason in examined(folders)[1].items():
+        console.print(f"left out ({reason}): {run}", soft_wrap=True)
+
+
+def _common_parent(frame: pd.DataFrame) -> Path:
+    return Path(os.path.commonpath([Path(run).resolve() for run in frame.run.unique()]))
 
 
 if __name__ == "__main__":

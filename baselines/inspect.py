@@ -13,16 +13,19 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor, nn
 
-from clients import Classification, LeastSquares, Task
+from clients import Classification, LeastSquares, NextToken, Task
 
 from .errors import UserError
 from .experiment.experiment import Experiment
+from .experiment.overrides import add_config_dir, with_config_dir
 from .reports import curves, model_cost, model_table, partition_table
-from .reports.summary import width_of
+from .reports.printed import width_of
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,13 +36,14 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("overrides", nargs="*", help="as for baselines.run")
+    add_config_dir(parser)
     figure = Path("outputs", "partition.png")
     parser.add_argument("--figure", type=Path, default=figure, help=f"where to draw (default: {figure})")
     options = parser.parse_args(arguments)
     keys = {override.partition("=")[0].partition(".")[0] for override in options.overrides}
     wanted = keys & {"partitioner", "model"} or {"partitioner", "model"}
     models = [override.partition("=")[2] for override in options.overrides if override.startswith("model=")]
-    this = Experiment(shlex.join(options.overrides))
+    this = Experiment(shlex.join(with_config_dir(options.config_dir, options.overrides)))
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     try:
         if "partitioner" in wanted:
@@ -55,10 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def show_partition(this: Experiment, target: Path, console: Console) -> None:
     """Print and draw how many examples of each label each node holds."""
-    data, classes = this.dataset, _classes(this)
-    if not isinstance(data.task, Classification):
+    counts, judged_labels = partition_table.counted(this), this.dataset.labels_of("test")
+    if counts is None or judged_labels is None:
         raise UserError("the data set has no labels to count: choose a data set for classification")
-    counts = partition_table.count(this.partitions, data.train_targets.numpy(), classes)
     name = type(this.partitioner).__name__
     title = f"{name}, {len(counts)} nodes, seed {this.settings.seed}: examples by label"
     tests = [len(test) for _, test in this.partitions]
@@ -69,8 +72,8 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
     sizes = counts.sum(1)
     console.print(f"examples per node: {sizes.min()} to {sizes.max()}, mean {sizes.mean():.1f}")
     judged = this.test_examples.index
-    if len(judged) < len(data.test_targets):
-        by_label = torch.bincount(data.test_targets[judged], minlength=classes).tolist()
+    if len(judged) < len(judged_labels):
+        by_label = np.bincount(judged_labels[judged], minlength=counts.shape[1]).tolist()
         console.print(f"models are evaluated on {len(judged)} test examples: {by_label}")
     partition_table.draw(counts, target, title)
     console.print(f"figure: {target}")
@@ -80,18 +83,13 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
     """Print a model's layers and the cost of a training step, beside what a paper prints of it."""
     model, training, classes = this.model(), this.training, _classes(this)
     shape = this.input_shape
-    task: Task = LeastSquares() if classes == 1 else Classification()
     size = training.batch_size or 32
-    dtype = next(model.parameters()).dtype
-    inputs = torch.randn(max(size, model_cost.PAIR), *shape, dtype=dtype, device=this.device)
-    targets = torch.arange(len(inputs), device=this.device) % classes
-    if classes == 1:
-        targets = targets[:, None].to(dtype)
+    inputs, targets, task = _batch(model, max(size, model_cost.PAIR), shape, classes)
     pair, batch = (inputs[: model_cost.PAIR], targets[: model_cost.PAIR]), (inputs[:size], targets[:size])
     torch.set_num_threads(this.settings.threads)
     try:
         layers = model_cost.layers(model, *pair, task)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise UserError(
             f"the model does not take inputs of shape {tuple(shape)} ({error}): "
             "choose another model or dataset"
@@ -108,6 +106,19 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
         console.print(model_table.beside(layers, rows))
 
 
+def _batch(model: nn.Module, size: int, shape: list[int], classes: int) -> tuple[Tensor, Tensor, Task]:
+    """Return a batch of noise for a model, and a task for it; one with an embedding takes tokens."""
+    first = next(model.parameters())
+    if any(isinstance(module, nn.Embedding) for module in model.modules()):
+        tokens = torch.randint(classes, (size, *shape), device=first.device)
+        return tokens, tokens, NextToken()
+    inputs = torch.randn(size, *shape, dtype=first.dtype, device=first.device)
+    targets = torch.arange(size, device=first.device) % classes
+    if classes == 1:
+        return inputs, targets[:, None].to(first.dtype), LeastSquares()
+    return inputs, targets, Classification()
+
+
 def _print_whole(console: Console, table: Table) -> None:
     """Print a table as wide as it is: a narrow terminal breaks its lines, and leaves no digit out."""
     console.width = max(console.width, width_of(table, console))
@@ -115,7 +126,8 @@ def _print_whole(console: Console, table: Table) -> None:
 
 
 def _classes(this: Experiment) -> int:
-    assert this.num_classes is not None
+    if this.num_classes is None:
+        raise UserError("how many classes there are is not known: set dataset.num_classes")
     return int(this.num_classes)
 
 

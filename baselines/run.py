@@ -30,13 +30,19 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from strategies import TooManyFailedRounds
 
 from .engine import resuming
+from .engine.early_stopping import best_round
 from .engine.objective import objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
-from .experiment import config, experiment
+from .experiment import config, device, experiment
 from .experiment.hydra_errors import without_hydras_lines
 from .experiment.overrides import carried, keyed, quoted
 from .experiment.preflight import check
+
+NO_SITES = (
+    "dataset=local has no partitions: play its sites with runtime=inline or superlink and "
+    "runtime.sites={name: path, ...}, or deploy them"
+)
 
 
 @hydra.main(config_path=str(config.CONF), config_name="config", version_base="1.3")
@@ -53,7 +59,9 @@ def _job(cfg: DictConfig) -> float | None:
     try:
         overrides = shlex.join([*_searchpath(settings), *carried(settings, cfg)])
         _run(overrides, folder)
-        return objective(folder, cfg.objective)
+        stopping = cfg.early_stopping
+        best = None if stopping.patience is None else best_round(folder, stopping.metric)
+        return objective(folder, cfg.objective, best)
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
         if _debugs(cfg):
             traceback.print_exc()
@@ -75,7 +83,11 @@ def _run(overrides: str, folder: Path) -> None:
         console.print(f"finished already: {folder}")
         return
     check(this)
+    if said := device.chosen(this.settings.device):
+        console.print(said)
     runtime = this.runtime()
+    if this.dataset.site is not None and not getattr(runtime, "sites", None):
+        raise UserError(NO_SITES)
     resuming.check(this, getattr(runtime, "gives_node_states", False))
     runtime.run(overrides, this.settings.num_nodes, folder)
     console.print(f"results: {folder}")

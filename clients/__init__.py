@@ -1,28 +1,40 @@
 """What a node does: local training and evaluation, behind one Flower ClientApp."""
 
-from .app import Node, client_app
+from .app import client_app
 from .control_variate import ControlVariate
 from .correction import Correction, RoundStart
 from .corrections import GradientVariance, Proximal
+from .dynamic import Dynamic
+from .effective_steps import EffectiveSteps
 from .examples import Examples, Normalize
+from .lazy import LazyRows
+from .moon import Moon
 from .schedules import Exponential, Schedule, StepDecay
-from .tasks import Classification, LeastSquares, Task
+from .start_loss import StartLoss
+from .tasks import Classification, LeastSquares, NextToken, Task
 from .training import LocalTraining
+from .turn import Node
 
 __all__ = [
     "Classification",
     "ControlVariate",
     "Correction",
+    "Dynamic",
+    "EffectiveSteps",
     "Examples",
     "Exponential",
     "GradientVariance",
+    "LazyRows",
     "LeastSquares",
     "LocalTraining",
+    "Moon",
+    "NextToken",
     "Node",
     "Normalize",
     "Proximal",
     "RoundStart",
     "Schedule",
+    "StartLoss",
     "StepDecay",
     "Task",
     "client_app",

@@ -12,29 +12,34 @@ multiplied by -beta / (1 - beta) in every round of many steps, and grow without 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import numpy as np
 import torch
 from flwr.app import ArrayRecord
 from torch import Tensor
 from torch.nn import Parameter
-from torch.optim import SGD
 
-from strategies.shared import protocol
-from strategies.shared.arrays import pack, view
+from strategies.shared import held, protocol
 
 from .control_store import ControlStore, counted_round
 from .correction import Correction, OptimizerOf, RoundStart
-from .gradient import full_gradient
+from .full_gradient import full_gradient
+from .gradient_weight import gradient_weight
+
+NEEDS_SGD = (
+    "SCAFFOLD's option 2 computes a node's gradient from how far SGD has moved",
+    "set strategy.option=1 (in groups +strategy.inner.option=1), or client=sgd",
+)
 
 
 class ControlVariate(Correction):
     """The correction of one round; the message carries the server's variate c as a record.
 
     ``renewal`` is what c_k is renewed from: for option 1 g_k(w_t), one tensor each, for option 2 the
-    round's :func:`gradient_weight`.
+    round's :func:`~clients.gradient_weight.gradient_weight`.
     """
 
     asked_by: ClassVar[str] = protocol.CONTROL_OPTION
+    remembers: ClassVar[bool] = True
+    shares_all: ClassVar[bool] = True  # c of a private parameter would be the mean of what is not alike
 
     def __init__(self, start: RoundStart) -> None:
         named = start.named
@@ -52,13 +57,13 @@ class ControlVariate(Correction):
         if start.config[protocol.CONTROL_OPTION] == 1:
             self.renewal = full_gradient(start.model, start.examples, start.task, start.batch_size)
         else:
-            self.renewal = gradient_weight(start.optimizer, start.steps)
+            self.renewal = gradient_weight(start.optimizer, start.steps, *NEEDS_SGD)
 
     @classmethod
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` where option 2 meets an optimiser whose steps are no sums of gradients."""
         if config[protocol.CONTROL_OPTION] == 2:
-            gradient_weight(optimizer, steps=1)
+            gradient_weight(optimizer, 1, *NEEDS_SGD)
 
     def __call__(self, parameters: Sequence[Parameter]) -> None:
         """Add c - c_k to the gradients."""
@@ -85,38 +90,12 @@ class ControlVariate(Correction):
 
     def _record(self, tensors: Sequence[Tensor]) -> ArrayRecord:
         """Return what is shaped as c, 0 for what is not trained."""
-        values = {name: tensor.numpy(force=True) for name, tensor in zip(self.names, tensors, strict=True)}
-        rest = {name: np.zeros_like(view(c)) for name, c in self.sent.items() if name not in values}
-        return ArrayRecord({name: pack(value) for name, value in {**values, **rest}.items()})
-
-
-def gradient_weight(optimizer: OptimizerOf, steps: int) -> float:
-    """Return how many learning rates a parameter moves whose gradient is 1 in each of so many steps.
-
-    It is ``steps`` in plain SGD, and the norm |a|_1 of FedNova (Wang et al., NeurIPS 2020, section 4) with
-    momentum. A momentum kept from earlier rounds is left out.
-
-    Raises
-    ------
-    ValueError : for an optimiser whose steps are no sums of gradients
-    """
-    built = optimizer([Parameter(torch.zeros(1))])
-    if type(built) is not SGD:
-        raise ValueError(
-            "SCAFFOLD's option 2 computes a node's gradient from how far SGD has moved, but "
-            f"client.optimizer is {type(built).__name__}: set strategy.option=1 (in groups "
-            "+strategy.inner.option=1), or client=sgd"
-        )
-    settings = built.param_groups[0]
-    momentum, damping = settings["momentum"], 1 - settings["dampening"]
-    if not momentum:
-        return steps
-    velocity = total = 0.0
-    for step in range(steps):
-        velocity = momentum * velocity + (damping if step else 1)
-        total += 1 + momentum * velocity if settings["nesterov"] else velocity
-    return total
+        values = dict(zip(self.names, (tensor.detach().clone() for tensor in tensors), strict=True))
+        rest = {
+            name: torch.zeros_like(held.values_of(c)) for name, c in self.sent.items() if name not in values
+        }
+        return held.record({**values, **rest})
 
 
 def _tensors(record: ArrayRecord, named: dict[str, Parameter]) -> list[Tensor]:
-    return [torch.from_numpy(view(record[name]).copy()).to(p) for name, p in named.items()]
+    return [held.values_of(record[name]).to(p) for name, p in named.items()]

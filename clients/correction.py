@@ -68,6 +68,8 @@ class Correction:
     """What is added in one round; its constructor takes a :class:`RoundStart`."""
 
     asked_by: ClassVar[str] = ""  # the key of the message's configuration that asks for it; empty for none
+    remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
+    shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
     _asked: ClassVar[list[type["Correction"]]] = []  # in the order in which they act
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -104,8 +106,13 @@ class Correction:
         return type(self).term is not Correction.term
 
     def __call__(self, parameters: Sequence[Parameter]) -> None:
-        """Edit or observe ``p.grad`` of every trained parameter, once in each step."""
+        """Edit or observe ``p.grad`` of every trained parameter, once in each step; copy what you keep."""
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         """Return what else the reply carries; may add to ``metrics``. Called after the last step."""
         return {}
+
+
+def remembers(begin: object) -> bool:
+    """Say whether what begins a correction, mostly its class, keeps anything from round to round."""
+    return bool(getattr(begin, "remembers", False))

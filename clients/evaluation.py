@@ -44,6 +44,17 @@ def averaged(sums: Iterable[Sums], total: int) -> dict[str, float]:
 
 
 @torch.no_grad()
+def predictions(model: nn.Module, examples: Examples) -> tuple[Tensor, Tensor]:
+    """Return the label of each example, and what the model takes it for, two of [n]."""
+    pairs = [
+        (targets.cpu(), out.argmax(1).cpu())
+        for out, targets in _outputs(model, examples, range(num_batches(examples)))
+    ]
+    labels, predicted = zip(*pairs, strict=True)
+    return torch.cat(labels), torch.cat(predicted)
+
+
+@torch.no_grad()
 def correct(model: nn.Module, examples: Examples, batches: range) -> Tensor:
     """Return for each example of these batches whether the model is right about it, [n] of bools."""
     parts = [(out.argmax(1) == targets).cpu() for out, targets in _outputs(model, examples, batches)]

@@ -1,12 +1,16 @@
 """Examples: one node's data, as rows of tensors that all nodes of a process share."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from .augment import Augmentation
+from .fast.resident import resident
+from .lazy import LazyRows
 
 Transform = Callable[[Tensor], Tensor]
 
@@ -27,11 +31,21 @@ class Normalize:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Normalise a batch."""
-        shape = (1, -1) + (1,) * (inputs.ndim - 2)
-        mean = torch.tensor(self.mean, device=inputs.device).view(shape)
-        std = torch.tensor(self.std, device=inputs.device).view(shape)
-        factor = 1 / (self.scale * std)
-        return inputs.to(torch.float32).mul_(factor).sub_(mean / std)
+        factor, offset = _constants(
+            tuple(self.mean), tuple(self.std), self.scale, inputs.ndim, inputs.device
+        )
+        return inputs.to(torch.float32).mul_(factor).sub_(offset)
+
+
+@lru_cache(maxsize=64)
+def _constants(
+    means: tuple[float, ...], stds: tuple[float, ...], scale: float, ndim: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return 1 / (scale std) and mean / std, shaped for inputs of ``ndim`` dimensions, made once."""
+    shape = (1, -1) + (1,) * (ndim - 2)
+    mean = torch.tensor(means, device=device).view(shape)
+    std = torch.tensor(stds, device=device).view(shape)
+    return 1 / (scale * std), mean / std
 
 
 @dataclass(frozen=True)
@@ -40,17 +54,19 @@ class Examples:
 
     Parameters
     ----------
-    inputs, targets : the whole data set [N, ...], shared and never copied
+    inputs, targets : the whole data set [N, ...], shared and never copied; inputs may be read lazily
     index : which rows are this node's
     transform : applied to each batch of inputs, on the training device
     augment : changes transformed batches at random, where training asks for it
+    memory_share : of an accelerator's free memory that inputs, and targets, may each take to lie there
     """
 
-    inputs: Tensor
+    inputs: Tensor | LazyRows
     targets: Tensor
     index: Tensor
     transform: Transform | None = None
     augment: Augmentation | None = None
+    memory_share: float = 0.5
 
     def __len__(self) -> int:
         """Return the number of examples."""
@@ -63,7 +79,7 @@ class Examples:
 
         With a generator ``draws`` the inputs are augmented; without, they are as in a test.
         """
-        rows = self.index[positions]
+        rows = resident(self.index, self.place(device), math.inf)[positions]
         inputs, targets = self.rows(rows, device)
         if self.augment and draws:
             inputs = self.augment(inputs, draws)
@@ -72,7 +88,14 @@ class Examples:
     def rows(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the transformed inputs and the targets of these rows of the whole data set."""
         inputs, targets = (
-            values.index_select(0, rows).to(device)  # values[rows] copies images byte by byte
-            for values in (self.inputs, self.targets)
+            values.index_select(0, rows.to(values.device)).to(device)  # values[rows] copies byte by byte
+            for values in (self._near(device, self.inputs), self._near(device, self.targets))
         )
         return (self.transform(inputs) if self.transform else inputs), targets
+
+    def place(self, device: torch.device) -> torch.device:
+        """Return where batches for ``device`` are selected: on it, or in host memory."""
+        return self._near(device, self.inputs).device
+
+    def _near(self, device: torch.device, values: Tensor | LazyRows) -> Tensor | LazyRows:
+        return resident(values, device, self.memory_share) if isinstance(values, Tensor) else values

@@ -4,6 +4,7 @@ On a small model, autograd's bookkeeping costs several times the arithmetic. A s
 often enough is therefore traced once, into the plain operations that autograd itself would run, and
 replayed without autograd: the same operations in the same order, hence the same bits. So it is only where a
 step leaves everything but its results as it was, and for as long as nobody changes the model's attributes.
+On a GPU the recorded step is captured as one graph besides.
 """
 
 import logging
@@ -17,11 +18,12 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.func import functional_call, grad, vmap
 
-from .examples import Examples
+from .fast import graphs
 from .fast.closeness import Coarsest, close
 from .fast.pooling import pool_by_pixels
 from .fast.replay import Step, record
 from .fast.steady import Kept, Watch
+from .fast.taken import CAPTURED, EAGER, RECORDED, note
 from .tasks import Task
 
 logger = logging.getLogger("flwr.clients")
@@ -44,7 +46,7 @@ class Gradient:
         self.model = model
         self.task = task
         self.names = self._trained()
-        self._steps: dict[object, Step] = {}
+        self._steps: dict[object, tuple[str, Step]] = {}  # and how each is taken
         self._seen: Counter[object] = Counter()
         self._kept = Kept(model, task)
 
@@ -55,7 +57,7 @@ class Gradient:
         """
         self.names = self._trained()
         if not trace:
-            return self._eager
+            return self._untraced
         self._renewed()
         return self
 
@@ -74,28 +76,46 @@ class Gradient:
         step = self._steps.get(key)
         if step is None or (not self._kept.unmoved() and self._renewed()):
             return self._first(key, parameters, *batch)
-        return step(parameters, *batch)
+        way, taken_step = step
+        note(way)
+        return taken_step(parameters, *batch)
 
     def _first(
         self, key: object, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
         """Take a step that is not recorded yet; record it when it is time."""
         self._seen[key] += 1
-        if self._seen[key] <= TRACE_AFTER or self._renewed():
+        note(EAGER)
+        after = graphs.AFTER if graphs.capturable(parameters[0].device) else TRACE_AFTER
+        if self._seen[key] <= after or self._renewed():
             return self._eager(parameters, *batch)
         watch = Watch(self.model, self.task)
         with Coarsest() as precision:
             gradients, sums = self._eager(parameters, *batch)
-        step: Step = self._eager
+        taken: tuple[str, Step] = EAGER, self._eager
         if reason := watch.changed():
             logger.debug("not traced: %s", reason)
-        else:
-            step = self._trace(parameters, *batch)
-            if step != self._eager and not close(step(parameters, *batch)[0], gradients, precision.eps):
+        elif (step := self._trace(parameters, *batch)) != self._eager:
+            if close(step(parameters, *batch)[0], gradients, precision.eps):
+                taken = self._captured(step, parameters, *batch)
+            else:
                 logger.debug("not traced: the recorded step computes something else")
-                step = self._eager
-        self._steps[key] = step
+        self._steps[key] = taken
         return gradients, sums
+
+    def _captured(self, step: Step, parameters: Sequence[Tensor], *batch: Tensor) -> tuple[str, Step]:
+        """Return how a recorded step is taken from now on: captured where it can be."""
+        count = sum(way == CAPTURED for way, _ in self._steps.values())
+        if not graphs.capturable(parameters[0].device) or count == graphs.MOST:
+            return RECORDED, step
+        graph = graphs.captured(step, parameters, batch)
+        return (RECORDED, step) if graph is None else (CAPTURED, graph)
+
+    def _untraced(
+        self, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        note(EAGER)
+        return self._eager(parameters, *batch)
 
     def _renewed(self) -> bool:
         """Forget what was recorded, and count anew, if somebody has changed an attribute since."""
@@ -177,23 +197,3 @@ class Gradients(Gradient):
 def gradient_of(model: nn.Module, task: Task) -> Gradient:
     """Return the gradient of a model's task, kept so that it is traced once per process."""
     return Gradient(model, task)
-
-
-@torch.enable_grad()  # type: ignore[no-untyped-call]
-def full_gradient(model: nn.Module, examples: Examples, task: Task, batch_size: int | None) -> list[Tensor]:
-    """Return the gradient of all examples at the model's parameters, the mean over its batches.
-
-    The model is in evaluation mode meanwhile: no dropout, running statistics as they are.
-    """
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    size, device = len(examples), parameters[0].device
-    model.eval()
-    total = [torch.zeros_like(p) for p in parameters]
-    for start in range(0, size, batch_size or size):
-        inputs, targets = examples.batch(slice(start, start + (batch_size or size)), device)
-        loss, _ = task(model(inputs), targets)
-        for sum_, g in zip(
-            total, torch.autograd.grad(loss, parameters, materialize_grads=True), strict=True
-        ):
-            sum_.add_(g, alpha=len(targets) / size)
-    return total

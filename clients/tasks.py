@@ -41,6 +41,26 @@ class Classification(Task):
 
 
 @dataclass(frozen=True)
+class NextToken(Task):
+    """Mean cross-entropy of logits [n, T, vocabulary] against the tokens [n, T]; accuracy in [0, 1].
+
+    Each token of an example counts the same, and so does each example.
+    """
+
+    def __call__(
+        self, outputs: Tensor, targets: Tensor, present: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the mean cross-entropy; the sums of the examples' losses and shares of right tokens."""
+        losses = cross_entropy(outputs.transpose(1, 2), targets, reduction="none").mean(1)
+        right = (outputs.detach().argmax(2) == targets).to(outputs.dtype).mean(1)
+        if present is None:
+            return losses.mean(), {protocol.LOSS: losses.detach().sum(), protocol.ACCURACY: right.sum()}
+        total = (losses * present).sum()
+        sums = {protocol.LOSS: total.detach(), protocol.ACCURACY: (right * present).sum()}
+        return total / present.sum(), sums
+
+
+@dataclass(frozen=True)
 class LeastSquares(Task):
     """F_i(w) = 0.5 ||A_i w - b_i||^2, not divided by the number of rows (FedExP, section 6).
 

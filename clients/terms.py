@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from .correction import Correction
 from .fast.replay import Step
+from .fast.taken import EAGER, note
 from .gradient import gradient_of
 from .tasks import Task
 
@@ -31,6 +32,7 @@ class WithTerms:
         self, parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
         """Return one gradient per parameter, and the metrics' sums over the batch."""
+        note(EAGER)
         outputs = self.model(inputs)
         loss, sums = self.task(outputs, targets)
         for correction in self.corrections:

@@ -13,13 +13,16 @@ from torch import Tensor, nn
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 
-from .correction import Correction, OptimizerOf, RoundStart
+from . import stragglers
+from .correction import Correction, OptimizerOf, RoundStart, remembers
 from .examples import Examples
 from .fast.bare_optimizer import bare_step, spare_compiler
 from .optimizer_state import keep, prepare
 from .schedules import Exponential, Schedule
 from .tasks import Task
 from .terms import step_of
+
+HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,10 @@ class LocalTraining:
     local_epochs, local_steps : how long to train; exactly one of them is set
     batch_size : examples per step; None takes all of the node's examples at once
     schedule : factor on the optimiser's learning rate, by round
+    stragglers : the probability that a node does less in a round (:mod:`clients.stragglers`)
+    least_work : how many epochs (or steps) it takes at least
     max_grad_norm : clip the gradient's global norm to this before each step; None does not clip
+    private : patterns of what stays at the node from round to round (:mod:`clients.private`)
     keep_optimizer : the optimiser's state (momentum, moments) stays at the node from round to round;
         False starts each round with a fresh one
     corrections : by any name, what begins a :class:`~clients.Correction` of each round, besides those that
@@ -46,7 +52,10 @@ class LocalTraining:
     local_steps: int | None = None
     batch_size: int | None = 32
     schedule: Schedule = Exponential()
+    stragglers: float = 0.0
+    least_work: int = 1
     max_grad_norm: float | None = None
+    private: list[str] = field(default_factory=list)
     keep_optimizer: bool = False
     corrections: Mapping[str, Callable[[RoundStart], Correction]] = field(default_factory=dict)
     trace: bool = True
@@ -60,6 +69,7 @@ class LocalTraining:
             )
         for name in ("local_epochs", "local_steps", "batch_size"):
             require_count(f"client.{name}", getattr(self, name), optional=True)
+        stragglers.check(self.stragglers, self.least_work, *self.work)
         norm = self.max_grad_norm
         require(norm is None or norm > 0, "client.max_grad_norm", norm, "above 0, or null")
         spare_compiler()
@@ -76,6 +86,18 @@ class LocalTraining:
         if isinstance(self.optimizer, partial):  # Hydra's kind examines its target at every call
             plain = partial(self.optimizer.func, *self.optimizer.args, **self.optimizer.keywords)
             object.__setattr__(self, "optimizer", plain)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a node keeps anything from round to round."""
+        kinds = (getattr(begin, "func", begin) for begin in self.corrections.values())
+        return self.keep_optimizer or bool(self.private) or any(map(remembers, kinds))
+
+    @property
+    def work(self) -> tuple[str, int]:
+        """What a node does in a round: the setting's name, and how much."""
+        unit = "local_epochs" if self.local_epochs else "local_steps"
+        return unit, getattr(self, unit)
 
     @property
     def lr(self) -> float:
@@ -141,12 +163,15 @@ class LocalTraining:
         """Return how many steps a node with ``size`` examples takes in a round."""
         return self.local_steps or self._steps_per_epoch(size) * (self.local_epochs or 0)
 
-    def positions(self, size: int, draws: torch.Generator) -> Iterator[Tensor]:
-        """Yield which of its examples each step takes: reshuffled every epoch, the last batch shorter."""
+    def positions(self, size: int, draws: torch.Generator, device: torch.device = HOST) -> Iterator[Tensor]:
+        """Yield which of its examples each step takes: reshuffled every epoch, the last batch shorter.
+
+        An epoch's order goes to ``device`` as a whole.
+        """
         for step in range(self.steps(size)):
             place = step % self._steps_per_epoch(size)
             if place == 0:
-                shuffled = torch.randperm(size, generator=draws)
+                shuffled = torch.randperm(size, generator=draws).to(device)
                 batches = torch.split(shuffled, self.batch_size or size)
             yield batches[place]
 
@@ -158,7 +183,7 @@ class LocalTraining:
         if self.whole(size) and not examples.augment:
             yield from repeat(examples.batch(slice(None), device), self.steps(size))
         else:
-            for positions in self.positions(size, draws):
+            for positions in self.positions(size, draws, examples.place(device)):
                 yield examples.batch(positions, device, draws)
 
     def whole(self, size: int) -> bool:
@@ -167,7 +192,7 @@ class LocalTraining:
 
 
 def _seed_model(seed: int, device: torch.device) -> None:
-    """Seed what the model itself draws from; ``torch.manual_seed`` would wake CUDA for the CPU's sake."""
+    """Seed what the model itself draws from; ``torch.manual_seed`` would wake a GPU for the CPU's sake."""
     torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)

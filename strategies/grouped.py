@@ -17,6 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRec
 from flwr.serverapp import Grid
 
 from .parts.layout import Layout
+from .parts.privacy import refuse_groups
 from .pseudo_gradient import PseudoGradientStrategy
 from .round.evaluation import SuiteStrategy, merged
 from .round.failures import TooManyFailedRounds
@@ -58,7 +59,7 @@ class Grouped(SuiteStrategy):
             min_replies=min(self.inner.min_replies, max(1, len(members))),  # more there cannot be
             max_failed_rounds=sys.maxsize,  # the run ends when all groups have failed too often
         )
-        strategy.share(self.inner)
+        strategy._roster, strategy._scratch = self.inner._roster, self.inner._scratch  # one at a time
         strategy._movement = Movement(alone=False)
         return strategy
 
@@ -114,8 +115,7 @@ class Grouped(SuiteStrategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average over the groups, each with the same weight as its number of nodes that answered."""
-        replies, answered = list(replies), list[int]()
-        found: list[MetricRecord] = []
+        replies, answered, found = list(replies), list[int](), list[MetricRecord]()
         for name, strategy in self._strategies.items():
             if metrics := strategy.aggregate_evaluate(server_round, of_group(name, replies)):
                 found.append(metrics)
@@ -128,13 +128,10 @@ class Grouped(SuiteStrategy):
         """Return each group's model to evaluate, by the group's name."""
         if not self._strategies:
             return self.inner.models(arrays)
-        judged: dict[str, ArrayRecord] = {}
-        for name, strategy in self._strategies.items():
-            (judged[name],) = strategy.models(self._models[name]).values()
-        return judged
+        found = {name: s.models(self._models[name]) for name, s in self._strategies.items()}
+        return {name: next(iter(models.values())) for name, models in found.items()}
 
     def weight(self, name: str) -> int:
-        """Return how many nodes are in a group."""
         return len(self._strategies[name].members or ()) if name in self._strategies else 1
 
     def most_models(self, num_nodes: int) -> int:
@@ -142,6 +139,12 @@ class Grouped(SuiteStrategy):
 
     def asks(self) -> dict[str, ConfigScalar]:
         return self.inner.asks()
+
+    def at_sites(self) -> dict[str, dict[str, float]]:
+        return dict(pair for s in self._strategies.values() for pair in s.at_sites().items())
+
+    def contributions(self) -> dict[str, dict[str, int]]:
+        return self.inner.contributions()
 
     @property
     def nodes_remember(self) -> bool:
@@ -151,7 +154,7 @@ class Grouped(SuiteStrategy):
         self.inner.fail_within(rounds)
 
     def check(self, arrays: ArrayRecord) -> Layout:
-        """Raise ``ValueError`` for a model that the inner strategy cannot work with."""
+        refuse_groups(self.inner.privacy)
         return self.inner.check(arrays)
 
     def state_dict(self) -> dict[str, Any]:
@@ -171,7 +174,6 @@ class Grouped(SuiteStrategy):
             strategy.load_state_dict(state["strategies"][name])
 
     def summary(self) -> None:
-        """Log the inner strategy."""
         self.inner.summary()
 
     def _name_who_is_left_out(self, grid: Grid) -> None:
@@ -185,10 +187,9 @@ class Grouped(SuiteStrategy):
         strategies = self._strategies.values()
         count = min(strategy._failed_rounds for strategy in strategies)
         if count >= self.inner.max_failed_rounds:
-            first = next(iter(strategies))._last_failure
             raise TooManyFailedRounds(
-                f"{count} rounds in a row failed for every model, the first by {first}; "
-                "look at the nodes, or lower min_replies"
+                f"{count} rounds in a row failed for every model, the first by "
+                f"{next(iter(strategies))._last_failure}; look at the nodes, or lower min_replies"
             )
 
     def _mean_model(self) -> ArrayRecord:

@@ -26,13 +26,13 @@ from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, RecordDict
 from torch import Tensor
 
 from .parts.weighting import Uniform, Weighting
-from .pseudo_gradient import PseudoGradientStrategy
+from .remembering import Remembering
 from .shared import protocol
 from .shared.checks import require
 
 
 @dataclass(kw_only=True, eq=False)
-class Scaffold(PseudoGradientStrategy):
+class Scaffold(Remembering):
     """FedAvg with control variates; the nodes must be ours, or return a ``control`` record.
 
     Parameters
@@ -46,17 +46,11 @@ class Scaffold(PseudoGradientStrategy):
     extra_record: ClassVar[str | None] = protocol.CONTROL
 
     _control: Tensor | None = field(default=None, init=False, repr=False)  # c, [P]
-    _counted: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # round by partition
-    _awaited: set[int] = field(default_factory=set, init=False, repr=False)  # asked, and not counted since
 
     def __post_init__(self) -> None:
         """Refuse an option that the paper does not have."""
         super().__post_init__()
         require(self.option in (1, 2), "strategy.option", self.option, "1 or 2")
-
-    @property
-    def nodes_remember(self) -> bool:
-        return True
 
     def asks(self) -> dict[str, ConfigScalar]:
         return {**super().asks(), protocol.CONTROL_OPTION: self.option}
@@ -65,12 +59,8 @@ class Scaffold(PseudoGradientStrategy):
         assert self._layout is not None
         if self._control is None:
             self._control = torch.zeros_like(self._parameters)
-        extra = ConfigRecord(dict(config))
-        if lost := [k for k in self._asked if k in self._awaited or k not in self._counted]:
-            extra[protocol.CONTROL_LOST] = lost
-            extra[protocol.CONTROL_COUNTED] = [self._counted.get(k, 0) for k in lost]
-        self._awaited |= self._asked.keys()
-        content = super()._content(server_round, arrays, extra)
+        self._control = self._control.to(self._parameters.device)  # a checkpoint's lies in host memory
+        content = super()._content(server_round, arrays, config)
         content[protocol.CONTROL] = self._layout.record(self._control, None)
         return content
 
@@ -78,21 +68,11 @@ class Scaffold(PseudoGradientStrategy):
         """Renew the server variate: c <- c + (1/N) sum_k (c_k+ - c_k)."""
         assert self._control is not None
         self._control = self._control + extra.sum(0) / self._population()
-        self._counted |= dict.fromkeys(partition_ids, server_round)
-        self._awaited -= set(partition_ids)
-
-    def _population(self) -> int:
-        """Return N: the members of a group, where the strategy is that of one."""
-        if self.members is not None:
-            return len(self.members)
-        return self.num_nodes or len(set(self._roster.partition_of.values()))
+        self._count(server_round, partition_ids)
 
     def state_dict(self) -> dict[str, Any]:
-        own = {"control": self._control, "counted": dict(self._counted), "awaited": sorted(self._awaited)}
-        return super().state_dict() | own
+        return super().state_dict() | {"control": self._control}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self._control = state["control"]
-        self._counted = dict(state["counted"])
-        self._awaited = set(state["awaited"])

@@ -41,6 +41,11 @@ class WeightErosion(PseudoGradientStrategy):
         return sorted([*sample(others, count, self.seed, server_round), *here])
 
     @property
+    def names_partitions(self) -> bool:
+        """The requester is one."""
+        return True
+
+    @property
     def _requester(self) -> int:
         assert isinstance(self.weighting, Erosion)
         assert self.weighting.requester is not None

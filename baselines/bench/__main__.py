@@ -15,7 +15,7 @@ from rich.console import Console
 
 from baselines.errors import UserError
 
-from . import machine, report, resnet
+from . import machine, on_device, report, resnet
 from .checkpoint import Checkpoint
 from .classification import MNIST, Classification
 from .growth import Growth
@@ -55,9 +55,16 @@ WORKLOADS: tuple[Workload, ...] = (
 def main(arguments: list[str] | None = None, workloads: tuple[Workload, ...] = WORKLOADS) -> int:
     """Measure the named workloads, or all; return the exit status."""
     options = _parser(workloads).parse_args(arguments)
+    if options.device:
+        workloads = on_device.workloads(
+            options.device, on_device.SMALL if options.small else on_device.Sizes()
+        )
     names = [workload.name for workload in workloads]
     if unknown := sorted(set(options.workloads) - set(names)):
         print(f"error: no workload {', '.join(unknown)}: choose from {', '.join(names)}", file=sys.stderr)
+        return 2
+    if options.small and not options.device:
+        print("error: --small is for the workloads of --device: name one", file=sys.stderr)
         return 2
     if options.repeats < 1:
         print(f"error: --repeats={options.repeats} is out of range: expected 1 or more", file=sys.stderr)
@@ -89,6 +96,10 @@ def _parser(workloads: tuple[Workload, ...]) -> argparse.ArgumentParser:
     names = ", ".join(workload.name for workload in workloads)
     parser = argparse.ArgumentParser(prog="python -m baselines.bench", description=__doc__)
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {names}; none for all")
+    parser.add_argument("--device", help="the workloads for an accelerator, on this device: cuda")
+    parser.add_argument(
+        "--small", action="store_true", help="with --device: tiny, only to see that it works"
+    )
     parser.add_argument("--repeats", type=int, default=5, help="turns of each contender (5)")
     parser.add_argument("--peers", action="store_true", help="also other frameworks that take minutes")
     parser.add_argument("--output", type=Path, default=Path("outputs/bench"), help="folder (outputs/bench)")

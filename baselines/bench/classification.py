@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import torch
-
 from baselines.experiment import experiment
 
 from . import runs
@@ -34,15 +32,10 @@ class Classification(Workload):
     rounds: int = 3
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
-        """Measure each way beside the plain loop and pfl-research; on a GPU too where there is one."""
+        """Measure each way beside the plain loop and pfl-research."""
         others = present(self.name, [pfl_research(self.setting, rounds=self.rounds)], peers)
-        rows = self._on("cpu", repeats, others)
-        return [*rows, *self._on("cuda", repeats, {})] if torch.cuda.is_available() else rows
-
-    def _on(self, device: str, repeats: int, others: Contenders) -> list[Row]:
-        setting = f"{self.setting} device={device}"
-        loop = f"plain loop, {device}"
-        goals = {f"{way}, {device}": goal for way, (_, goal) in self.ways.items()}
+        setting, loop = f"{self.setting} device=cpu", "plain loop, cpu"
+        goals = {f"{way}, cpu": goal for way, (_, goal) in self.ways.items()}
         runs_ = [runs.with_rounds(f"{setting} {more}", self.rounds) for more, _ in self.ways.values()]
         ours = {subject: partial(_seconds, each) for subject, each in zip(goals, runs_, strict=True)}
         limit = Loop(experiment.load(setting), self.rounds)

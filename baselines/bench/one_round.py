@@ -6,7 +6,7 @@ from flwr.clientapp import ClientApp
 
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
-from clients.app import load
+from clients.turn import load
 from strategies import PseudoGradientStrategy, Updates
 from strategies.round.buffers import Buffers
 from strategies.shared import protocol
@@ -55,7 +55,7 @@ def _moved(model: str) -> ClientApp:
         load(network, message.content.array_records[protocol.ARRAYS])
         draws = torch.Generator().manual_seed(partition_id)
         for p in network.parameters():
-            p.add_(torch.randn(p.shape, generator=draws), alpha=1e-3)
+            p.add_(torch.randn(p.shape, generator=draws).to(p.device), alpha=1e-3)
         told = {protocol.NUM_EXAMPLES: 100 + partition_id, protocol.GRADIENT_VARIANCE: 1.0 + partition_id}
         arrays = ArrayRecord(network.state_dict())
         content = RecordDict({protocol.ARRAYS: arrays, protocol.METRICS: MetricRecord(dict(told))})

@@ -122,12 +122,37 @@ def terminal(rows: Sequence[Row]) -> Table:
 def write(rows: Sequence[Row], machine: dict[str, object], folder: Path) -> None:
     """Write benchmarks.csv and, with the machine's description, benchmarks.md."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "benchmarks.csv", "w", newline="") as file:
+    with open(folder / "benchmarks.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([COLUMNS, *(row.record() for row in rows)])
     cells = [HEADINGS, ("---",) * len(HEADINGS), *lines(rows)]
     table = "".join(f"| {' | '.join(line)} |\n" for line in cells)
     described = "".join(f"- {key}: {_plain(value)}\n" for key, value in machine.items())
-    (folder / "benchmarks.md").write_text(f"{table}\n{described}")
+    (folder / "benchmarks.md").write_text(f"{table}\n{described}", encoding="utf-8")
+
+
+def read(folder: Path) -> list[Row]:
+    """Return the rows of a folder's benchmarks.csv; none where it is not there."""
+    if not (folder / "benchmarks.csv").exists():
+        return []
+    with open(folder / "benchmarks.csv", newline="", encoding="utf-8") as file:
+        return [_row(told) for told in csv.DictReader(file)]
+
+
+def _row(told: Mapping[str, str]) -> Row:
+    return Row(
+        told["workload"],
+        told["subject"],
+        told["quantity"],
+        told["unit"],
+        _told_spread(told, "median", "low", "high"),
+        told["beside"],
+        _told_spread(told, "ratio", "ratio_low", "ratio_high") if told["ratio"] else None,
+        float(told["at_most"]) if told["at_most"] else None,
+    )
+
+
+def _told_spread(told: Mapping[str, str], median: str, low: str, high: str) -> Spread:
+    return Spread(float(told[median]), float(told[low]), float(told[high]), int(told["repeats"]))
 
 
 def _plain(value: object) -> str:

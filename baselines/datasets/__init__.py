@@ -1,24 +1,32 @@
 """Data sets: one function and one file in ``conf/dataset`` each."""
 
 from .cmnist import cmnist
+from .colour_maps import cmnist_maps
 from .dataset import Dataset
 from .digits import digits
 from .femnist import femnist
+from .from_torch import from_torch
 from .hub import hub
 from .images import TorchvisionImages, image_classification
+from .local import local
 from .mnist_writers import mnist_writers
 from .rotmnist import rotmnist
+from .speech import speech
 from .synthetic import synthetic
 
 __all__ = [
     "Dataset",
     "TorchvisionImages",
     "cmnist",
+    "cmnist_maps",
     "digits",
     "femnist",
+    "from_torch",
     "hub",
     "image_classification",
+    "local",
     "mnist_writers",
     "rotmnist",
+    "speech",
     "synthetic",
 ]

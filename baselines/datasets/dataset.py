@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
-from clients import Task
+from clients import LazyRows, Task
 from clients.augment import Augmentation
 from clients.examples import Transform
 
@@ -17,19 +18,23 @@ class Dataset:
 
     Parameters
     ----------
-    train_inputs, train_targets, test_inputs, test_targets : rows of raw values (uint8 for images)
+    train_inputs, train_targets, test_inputs, test_targets : rows of raw values (uint8 for images); inputs
+        that do not fit in memory are :class:`~clients.LazyRows`
     task : what models are trained for on it
     transform : turns a batch of raw inputs into what a model takes; None leaves them as they are
+    labels, test_labels : for each row what partitioners go by, 0, 1, ...; None: its target
     owners : for each training row the partition it belongs to by nature, 0 ... N-1; None without one
     augment : changes transformed batches at random in training
     node_transform : the transform of the node with a given partition id, where nodes see differently;
         None where all of them see with ``transform``
     num_classes : where the data, not the configuration, know it
+    site : reads the ``inputs`` and ``targets`` of a site's own, where nodes have data of their own; the
+        tensors here have no rows then
     """
 
-    train_inputs: Tensor
+    train_inputs: Tensor | LazyRows
     train_targets: Tensor
-    test_inputs: Tensor
+    test_inputs: Tensor | LazyRows
     test_targets: Tensor
     task: Task
     transform: Transform | None = None
@@ -37,6 +42,19 @@ class Dataset:
     augment: Augmentation | None = None
     node_transform: Callable[[int], Transform] | None = None
     num_classes: int | None = None
+    site: Callable[[Path], Mapping[str, Tensor]] | None = None
+    labels: np.ndarray | None = None
+    test_labels: np.ndarray | None = None
+
+    def labels_of(self, part: str) -> np.ndarray | None:
+        """Return what partitioners go by in ``train`` or ``test``; None where the targets are no labels."""
+        given, targets = {
+            "train": (self.labels, self.train_targets),
+            "test": (self.test_labels, self.test_targets),
+        }[part]
+        if given is not None or targets.numel() != len(targets):
+            return given
+        return targets.flatten().numpy()
 
 
 def parts(arrays: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:

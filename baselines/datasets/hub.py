@@ -107,7 +107,7 @@ def _table(rows: Any, name: str, columns: dict[str, str | None], size: list[int]
                 f"data set {name} has no column {column!r} for the {role}: expected one of "
                 f"{rows.column_names}"
             )
-    pictures = [_pixels(picture, size) for picture in rows[columns["image"]]]
+    pictures = [pixels(picture, size) for picture in rows[columns["image"]]]
     channels = max((picture.shape[0] for picture in pictures), default=1)
     pictures = [p if len(p) == channels else np.repeat(p, channels, 0) for p in pictures]
     shapes = {picture.shape[1:] for picture in pictures}
@@ -124,7 +124,7 @@ def _table(rows: Any, name: str, columns: dict[str, str | None], size: list[int]
     )
 
 
-def _pixels(picture: Any, size: list[int] | None) -> np.ndarray:
+def pixels(picture: Any, size: list[int] | None) -> np.ndarray:
     """Return a PIL picture as uint8 [C, H, W], one channel when it is grey."""
     from PIL import Image
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
-from hydra.utils import get_class
 
 from baselines.errors import UserError
 from clients import Classification, Normalize
@@ -92,7 +92,7 @@ class TorchvisionImages:
         """Return images [N, C, H, W] and labels [N]."""
         options: dict[str, Any] = {} if self.split is None else {"split": self.split}
         try:
-            found = get_class(self.source)(root=self.root, train=train, download=self.download, **options)
+            found = class_named(self.source)(root=self.root, train=train, download=self.download, **options)
         except FAILURES as error:
             there = any(Path(self.root, self.folder).glob("*"))
             state = "cannot be read from" if there else "is not in"
@@ -118,6 +118,23 @@ class TorchvisionImages:
                     f"{path} is damaged: its SHA-256 is {found[:12]}..., expected {expected[:12]}...; "
                     "delete it and put an intact copy there, or let it be downloaded again"
                 )
+
+
+def class_named(name: str) -> Any:
+    """Return a class by its dotted name.
+
+    Raises
+    ------
+    UserError : when there is none
+    """
+    expected = "expected a class such as torchvision.datasets.MNIST"
+    try:
+        found = resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"dataset.load: there is no {name} ({error}): {expected}") from error
+    if not isinstance(found, type):
+        raise UserError(f"dataset.load: {name} is no class: {expected}")
+    return found
 
 
 def image_classification(

@@ -8,14 +8,13 @@ from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
-from hydra.utils import get_class
 
 from baselines.errors import UserError
 from clients import Classification, Normalize
 
 from .cache import cached
 from .dataset import Dataset, parts
-from .images import FAILURES, TorchvisionImages
+from .images import FAILURES, TorchvisionImages, class_named
 
 WRITER_COLUMN = 2  # of QMNIST's labels: class, series, writer, ...
 
@@ -62,7 +61,7 @@ def _ids(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def _qmnist(images: TorchvisionImages, source: str) -> tuple[np.ndarray, np.ndarray]:
     try:
-        labels = get_class(source)(
+        labels = class_named(source)(
             images.root, what="train", compat=False, download=images.download
         ).targets
     except FAILURES as error:

@@ -9,8 +9,9 @@ from flwr.app import ArrayRecord
 from torch import Tensor, nn
 
 from baselines.experiment.experiment import Experiment
-from clients.app import load
-from clients.evaluation import correct, evaluate, num_batches
+from clients import Examples
+from clients.evaluation import correct, evaluate, num_batches, predictions
+from clients.turn import load
 
 Metrics = dict[str, float]
 
@@ -32,20 +33,33 @@ class Evaluator:
     def _model(self) -> nn.Module:
         return self.this.model()
 
-    def evaluated(self, models: Sequence[ArrayRecord]) -> Callable[[], list[Metrics]]:
-        """Begin to evaluate models on the test set; return a function that waits for their metrics."""
-        found = [self._evaluated(arrays) for arrays in models]
+    def evaluated(self, models: Sequence[ArrayRecord], split: str) -> Callable[[], list[Metrics]]:
+        """Begin to evaluate models on ``test`` or ``validation``; return what waits for their metrics."""
+        found = [self._evaluated(arrays, split) for arrays in models]
         return lambda: found
+
+    def predictions(self, models: Sequence[ArrayRecord]) -> list[tuple[Tensor, Tensor]]:
+        """Return the test examples' labels and what each model takes them for, in this process."""
+        found = []
+        for arrays in models:
+            load(self._model, arrays)
+            found.append(predictions(self._model, self.this.test_examples))
+        return found
 
     def right_on(self, models: Sequence[ArrayRecord]) -> Tensor:
         """Return whether each model classifies each validation example rightly, [models, V] of bools."""
         return torch.stack([self._right_on(arrays) for arrays in models])
 
-    def _evaluated(self, arrays: ArrayRecord) -> Metrics:
+    def _evaluated(self, arrays: ArrayRecord, split: str) -> Metrics:
         load(self._model, arrays)
-        return evaluate(self._model, self.this.test_examples, self.this.dataset.task)
+        return evaluate(self._model, kept(self.this, split), self.this.dataset.task)
 
     def _right_on(self, arrays: ArrayRecord) -> Tensor:
         load(self._model, arrays)
         examples = self.this.validation_examples
         return correct(self._model, examples, range(num_batches(examples)))
+
+
+def kept(this: Experiment, split: str) -> Examples:
+    """Return the examples that the server keeps, of ``test`` or ``validation``."""
+    return this.test_examples if split == "test" else this.validation_examples

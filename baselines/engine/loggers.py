@@ -4,9 +4,9 @@ A metric's name there is ``split/model/metric``, its step the round. A resumed r
 place, and what had been logged after the checkpoint is there once.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from importlib import import_module
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,7 @@ from filelock import FileLock
 
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
-
-
-class Logger(ABC):
-    """Somewhere that metrics go."""
-
-    @abstractmethod
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
-        """Start; ``last_round`` is the checkpoint's in a resumed run, None in a new one."""
-
-    @abstractmethod
-    def write(self, server_round: int, metrics: dict[str, float]) -> None:
-        """Log the metrics of a round by name."""
-
-    @abstractmethod
-    def end(self, status: str) -> None:
-        """Stop; ``status`` is that of environment.json."""
+from baselines.experiment.ranges import Logger
 
 
 @dataclass
@@ -107,10 +92,56 @@ class MLflow(Logger):
         return self._logged[name]
 
 
+@dataclass
+class WandB(Logger):
+    """A run of Weights & Biases, with the configuration; a sweep's runs are one group.
+
+    Parameters
+    ----------
+    project : the project's name
+    mode : ``online``, or ``offline``: files in the run's folder, for ``wandb sync``
+    """
+
+    project: str = "florilegium"
+    mode: str = "online"
+
+    _run: Any = field(default=None, init=False, repr=False)
+    _notes: Path = field(default=Path(), init=False, repr=False)
+    _logged: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # last round by name
+
+    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+        module = _imported("wandb", "wandb")
+        self._notes = folder / "wandb_run.json"
+        known = loads(self._notes.read_text()) if last_round is not None and self._notes.exists() else {}
+        self._run = module.init(
+            project=self.project,
+            mode=self.mode,
+            dir=str(folder),
+            id=known.get("id"),
+            resume="allow" if known else None,
+            name=this.overrides,
+            group=folder.absolute().parent.name,
+            config=this.flat_configuration(),
+        )
+        self._logged = known.get("logged", {})
+        self._run.define_metric("round")
+        self._run.define_metric("*", step_metric="round")  # some of a round come after those of the next
+
+    def write(self, server_round: int, metrics: dict[str, float]) -> None:
+        new = {name: value for name, value in metrics.items() if server_round > self._logged.get(name, -1)}
+        if new:
+            self._run.log({"round": server_round, **new})
+            self._logged |= dict.fromkeys(new, server_round)
+            self._notes.write_text(dumps({"id": self._run.id, "logged": self._logged}))
+
+    def end(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "finished" else 1)
+
+
 def _imported(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
         raise UserError(
-            f"logger={package} needs the package {package}: pip install 'florilegium[{package}]'"
+            f"logger={package} needs the package {package}: pip install -e '.[{package}]'"
         ) from error

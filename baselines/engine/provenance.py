@@ -5,40 +5,73 @@ import os
 import platform
 import subprocess
 import time
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from baselines.experiment import config
+from baselines.experiment.device import accelerator, name_of, peak_memory, watch_memory
 from baselines.experiment.experiment import Experiment
+from clients.fast import taken
 
-PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "numpy", "hydra-core", "ray")
+PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "timm", "numpy", "hydra-core", "ray")
 
 
 def provenance(this: Experiment) -> dict[str, Any]:
     """Return what environment.json says of a run when it begins."""
+    gpu = accelerator()
     return {
         "overrides": this.overrides,
         "seed": this.settings.seed,
         "identity": this.identity(),
         "setting": this.setting,
-        "git_commit": _git_commit(),
+        "choices": this.choices,
+        "git_commit": git_commit(),
         "source_hash": config.source_hash(),
         "versions": {"python": platform.python_version()}
-        | {package: version(package) for package in PACKAGES},
+        | {package: _version(package) for package in PACKAGES},
         "hardware": {
             "processor": _processor(),
             "cores": os.cpu_count(),
             "device": str(this.device),
-            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+            "gpu": name_of(gpu) if gpu else None,
         },
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
 
 
-def _git_commit() -> str | None:
+class Used:
+    """What this process uses from now on, as environment.json says when a run has ended.
+
+    Parameters
+    ----------
+    device : where the run computes
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._before = taken.steps()
+        watch_memory(device)
+
+    def told(self) -> dict[str, Any]:
+        """Return the accelerator's peak memory in bytes, and how the steps were taken.
+
+        None where this process does not know: on the CPU, and of steps that other processes took.
+        """
+        steps = taken.since(self._before)
+        return {"gpu_peak_bytes": peak_memory(self.device), "steps": steps if any(steps.values()) else None}
+
+
+def _version(package: str) -> str | None:
+    """Return a package's version; None where it is not installed, as Ray need not be."""
+    with contextlib.suppress(PackageNotFoundError):
+        return version(package)
+    return None
+
+
+def git_commit() -> str | None:
     """Return the commit of the code, with ``-dirty`` after uncommitted changes; None outside git."""
     command = ["git", "-C", str(config.ROOT), "describe", "--always", "--abbrev=40", "--dirty"]
     try:

@@ -16,7 +16,7 @@ from baselines.grids.stored import Stored
 from baselines.grids.tasks import Group, Task
 from clients.evaluation import averaged, num_batches
 
-from .evaluator import Evaluator, Metrics
+from .evaluator import Evaluator, Metrics, kept
 
 TASKS_PER_WORKER = 4  # about: small enough that all end at about the same time
 
@@ -36,10 +36,11 @@ class RayEvaluator(Evaluator):
         super().__init__(this)
         self.dispatch = dispatch
 
-    def evaluated(self, models: Sequence[ArrayRecord]) -> Callable[[], list[Metrics]]:
-        """Begin to evaluate models on the test set; return a function that waits for their metrics."""
-        examples = self.this.test_examples
-        dealt = [self._tasks(arrays, "test_sums", num_batches(examples), len(models)) for arrays in models]
+    def evaluated(self, models: Sequence[ArrayRecord], split: str) -> Callable[[], list[Metrics]]:
+        """Begin to evaluate models on ``test`` or ``validation``; return what waits for their metrics."""
+        examples = kept(self.this, split)
+        method = f"{split}_sums"
+        dealt = [self._tasks(arrays, method, num_batches(examples), len(models)) for arrays in models]
         group = self.dispatch.add(chain(*dealt), aside=True)
 
         def wait() -> list[Metrics]:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from torch import Tensor
 
-from strategies.shared.arrays import view
+from strategies.shared.held import values_of
 
 RECORDS = {record.__name__: record for record in (ArrayRecord, ConfigRecord, MetricRecord, RecordDict)}
 
@@ -13,7 +13,9 @@ RECORDS = {record.__name__: record for record in (ArrayRecord, ConfigRecord, Met
 def packed(value: Any) -> Any:
     """Return a value made of dicts, lists, records and tensors in that form."""
     if isinstance(value, Array):
-        return torch.from_numpy(view(value).copy())
+        return values_of(value).cpu()
+    if isinstance(value, Tensor):
+        return value.cpu()  # a run may go on where there is no accelerator
     if type(value).__name__ in RECORDS:
         return {type(value).__name__: {name: packed(item) for name, item in value.items()}}
     if isinstance(value, dict):

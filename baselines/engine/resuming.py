@@ -23,9 +23,9 @@ def check(this: Experiment, gives_node_states: bool) -> None:
         )
     if this.nodes_remember and not gives_node_states:
         raise UserError(
-            f"checkpoint_every={every}: the nodes keep a state of their own (SCAFFOLD, or "
-            "client.keep_optimizer) that this runtime cannot restore; use runtime=inline or "
-            "runtime=ray, or checkpoint_every=0"
+            f"checkpoint_every={every}: the nodes keep a state of their own (SCAFFOLD, "
+            "client.keep_optimizer, private or a correction) that this runtime cannot restore; use "
+            "runtime=inline or runtime=ray, or checkpoint_every=0"
         )
 
 
@@ -70,7 +70,10 @@ def finished(this: Experiment, folder: Path) -> bool:
         return reason is None
     saved = load(folder)
     if saved is None or not _is_begun_by(this, saved):
-        raise UserError(_another(folder / "environment.json"))
+        lacks = "missing" if saved is None else "another run's"
+        raise UserError(
+            _another(folder / "environment.json", f", or of fewer rounds whose {LATEST} is {lacks}")
+        )
     return False
 
 
@@ -88,9 +91,8 @@ def _is_begun_by(this: Experiment, saved: Checkpoint) -> bool:
     return saved.identity in (this.identity(), shorter)
 
 
-def _another(path: Path) -> str:
+def _another(path: Path, unless: str = "") -> str:
     return (
-        f"{path} belongs to a run with another configuration or other versions (a run of fewer rounds "
-        "resumes if it left a checkpoint): choose another folder (hydra.run.dir=...), or start again with "
-        "resume=false"
+        f"{path} belongs to a run with another configuration or other versions{unless}: choose another "
+        "folder (hydra.run.dir=...), or start again with resume=false"
     )

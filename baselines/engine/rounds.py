@@ -1,22 +1,25 @@
 """All rounds of one run: train, aggregate, evaluate, write down."""
 
 import contextlib
+import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from statistics import fmean
+from typing import Any
 
-from flwr.app import ConfigRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from baselines.experiment.experiment import Experiment
 from baselines.grids.suite_grid import SuiteGrid
+from strategies.shared import held
 
-from . import resuming
+from . import early_stopping, resuming
 from .checkpoint import Checkpoint
-from .evaluator import Evaluator
-from .metrics import OWN_GROUP
+from .measures import Sent, node_spread, sent
+from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
 from .progress import Progress
 from .run_folder import RunFolder
+from .server_evaluation import ServerEvaluation
+
+logger = logging.getLogger("flwr")
 
 
 def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
@@ -30,22 +33,27 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
     saved = resuming.to_resume(this, folder.path, grid.gives_node_states)
     progress = Progress(told.rounds)
     rounds = Rounds(this, grid, folder, progress)
-    with folder.running(saved, lambda: grid.lost), progress:
+    with folder.running(saved, rounds.told), progress:
         if saved:
             rounds.go_on_from(saved)
         else:
             rounds.evaluate(0)
-        for server_round in range(saved.server_round + 1 if saved else 1, told.rounds + 1):
-            last = server_round == told.rounds
+        server_round = before = saved.server_round if saved else 0
+        first_over = before + 1 if rounds.strategy.over else told.rounds + 1
+        for server_round in range(before + 1, first_over):
             rounds.train(server_round)
+            last = server_round == told.rounds or bool(rounds.strategy.over)
             if server_round % told.evaluate_every == 0 or last:
                 rounds.test_on_nodes(server_round)
                 rounds.evaluate(server_round)
+                last = last or rounds.is_over(server_round)
             else:
                 progress.show(server_round, {})
             if told.checkpoint_every and (server_round % told.checkpoint_every == 0 or last):
                 rounds.checkpoint(server_round).save(folder.path)
-        rounds.write_evaluated()
+            if last:
+                break
+        rounds.end(server_round)
 
 
 class Rounds:
@@ -54,59 +62,81 @@ class Rounds:
     def __init__(self, this: Experiment, grid: SuiteGrid, folder: RunFolder, progress: Progress) -> None:
         self.this, self.grid, self.folder, self.progress = this, grid, folder, progress
         self.strategy = this.strategy()
-        self.arrays = this.initial_arrays()
+        self.arrays = self._placed(this.initial_arrays())
         self.train_config = this.train_config()
-        self._evaluator = _evaluator_of(this, grid)
-        self._pending: Pending | None = None
+        self.evaluation = ServerEvaluation(this, grid, folder, progress)
+        self._on_nodes: dict[str, float] = {}  # the last evaluation there
         if self.strategy.needs_validation:
-            self.strategy.validate_with(self._evaluator.right_on)
+            self.strategy.validate_with(self.evaluation.evaluator.right_on)
+
+    def told(self) -> dict[str, Any]:
+        """Return what environment.json says of the nodes: of a deployment also who took part."""
+        stopping = self.this.settings.early_stopping
+        lost = {"lost": self.grid.lost} | early_stopping.reached(self.folder.path, stopping)
+        if self.strategy.over:
+            lost["over"] = self.strategy.over
+        deployment = self.grid.deployment()
+        if not deployment and self.this.dataset.site is None:
+            return lost
+        return lost | deployment | {"contributions": self.strategy.contributions()}
 
     def train(self, server_round: int) -> None:
         """Take the round's step; the last one is evaluated meanwhile, where the grid can."""
         started = time.perf_counter()
         try:
-            messages = self.strategy.configure_train(
-                server_round, self.arrays, self.train_config, self.grid
+            messages = list(
+                self.strategy.configure_train(server_round, self.arrays, self.train_config, self.grid)
             )
-            replies = self.grid.send_and_receive(messages, timeout=self.this.settings.timeout)
+            replies = list(self.grid.send_and_receive(messages, timeout=self.this.settings.timeout))
             answered = time.perf_counter()
+            counted = self._sent(messages, replies)
             arrays, metrics = self.strategy.aggregate_train(server_round, replies)
             ended = time.perf_counter()
         except Exception:
             with contextlib.suppress(Exception):
-                self.write_evaluated()
+                self.evaluation.finish()
             raise
-        self.write_evaluated()  # the rounds' rows stand in order
+        self.evaluation.finish()  # the rounds' rows stand in order
         self.arrays = arrays if arrays is not None else self.arrays
         times = {"seconds": ended - started, "server_seconds": ended - answered}
-        self.folder.write(server_round, "train", "global", _scalars(metrics) | times)
+        in_all = counted.pop(GLOBAL, {})
+        self.folder.write(server_round, "train", GLOBAL, _scalars(metrics) | times | in_all)
+        for node, bytes_of_it in counted.items():
+            self.folder.write(server_round, BY_NODE, node, bytes_of_it)
+
+    def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:
+        """Return the round's bytes, of all nodes and of each, where they are counted."""
+        wanted = self.this.settings.count_bytes
+        if not wanted:
+            return {}
+        counted = sent(messages, replies, compressed=wanted == "compressed")
+        return counted if self.this.dataset.site is None else {GLOBAL: counted[GLOBAL]}
 
     def evaluate(self, server_round: int) -> None:
-        """Begin to evaluate the models on the server's test set; where it costs no time, wait."""
-        models = self.strategy.models(self.arrays)
-        weights = [self.strategy.weight(name) for name in models]
-        wait = self._evaluator.evaluated(list(models.values()))
-        self._pending = Pending(server_round, list(models), weights, wait)
-        if not self._evaluator.aside:
-            self.write_evaluated()
-
-    def write_evaluated(self) -> None:
-        """Wait for the models that are evaluated, write down how well they do, show the mean over nodes."""
-        if (pending := self._pending) is None:
+        """Begin to evaluate the models on the server's examples, if it has any."""
+        if len(self.this.test_examples) == 0:
+            self.progress.show(server_round, self._on_nodes)
             return
-        self._pending = None
-        results = pending.wait()
-        for name, metrics in zip(pending.names, results, strict=True):
-            self.folder.write(pending.server_round, "test", name, metrics)
-        mean = results[0]
-        if len(results) > 1:
-            mean = {metric: fmean((r[metric] for r in results), pending.weights) for metric in mean}
-            self.folder.write(pending.server_round, "test", OWN_GROUP, mean)
-        self.progress.show(pending.server_round, mean)
+        models = self.strategy.models(self.arrays)
+        self.evaluation.begin(server_round, models, [self.strategy.weight(name) for name in models])
+
+    def is_over(self, server_round: int) -> bool:
+        """Say whether early stopping ends the run after this round, which has been evaluated."""
+        told = self.this.settings.early_stopping
+        if told.patience is not None:
+            self.evaluation.finish()
+        return early_stopping.is_over(self.folder.path, told, server_round)
+
+    def end(self, server_round: int) -> None:
+        """Write down what is left to say of the last models, and why they are the last."""
+        if self.strategy.over:
+            logger.warning("the run ends after round %d: %s", server_round, self.strategy.over)
+        if len(self.this.test_examples):
+            self.evaluation.end(server_round, self.strategy.models(self.arrays))
 
     def checkpoint(self, server_round: int) -> Checkpoint:
         """Return all that the rounds after this one depend on."""
-        self.write_evaluated()
+        self.evaluation.finish()
         return Checkpoint(
             server_round=server_round,
             arrays=self.arrays,
@@ -117,10 +147,14 @@ class Rounds:
 
     def go_on_from(self, saved: Checkpoint) -> None:
         """Stand where the checkpoint was taken."""
-        self.arrays = saved.arrays
+        self.arrays = self._placed(saved.arrays)
         self.strategy.load_state_dict(saved.strategy)
         if saved.nodes is not None:
             self.grid.load_node_states(saved.nodes)
+
+    def _placed(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return the model where this process' nodes train; the server's step follows it."""
+        return held.moved(arrays, self.this.device) if self.grid.keeps_arrays else arrays
 
     def test_on_nodes(self, server_round: int) -> None:
         """Evaluate on the nodes, where they keep test data."""
@@ -128,37 +162,20 @@ class Rounds:
             return
         requests = self.strategy.configure_evaluate(server_round, self.arrays, ConfigRecord(), self.grid)
         answers = self.grid.send_and_receive(requests, timeout=self.this.settings.timeout)
+        answers = list(answers)
         on_nodes = self.strategy.aggregate_evaluate(server_round, answers)
+        self._on_nodes = _scalars(on_nodes)
+        spreads = self.this.settings.evaluation.node_spread
+        more = node_spread(answers) if spreads else {}
         names = list(self.strategy.models(self.arrays))
         name = names[0] if len(names) == 1 else OWN_GROUP
-        self.folder.write(server_round, "node-test", name, _scalars(on_nodes))
-
-
-@dataclass(frozen=True)
-class Pending:
-    """Models that are being evaluated.
-
-    Parameters
-    ----------
-    server_round : after which they are the strategy's
-    names : what the strategy calls them
-    weights : how many nodes each is for
-    wait : returns their metrics
-    """
-
-    server_round: int
-    names: list[str]
-    weights: list[int]
-    wait: Callable[[], list[dict[str, float]]]
-
-
-def _evaluator_of(this: Experiment, grid: SuiteGrid) -> Evaluator:
-    """Return who evaluates: the grid's workers, where it has any that do tasks."""
-    if grid.dispatch is None:
-        return Evaluator(this)
-    from .ray_evaluator import RayEvaluator  # imports Ray
-
-    return RayEvaluator(this, grid.dispatch)
+        alone = not len(self.this.test_examples)
+        found = self.strategy.at_sites() if alone or spreads else {}
+        at_sites = {site: _scalars(MetricRecord(dict(metrics))) for site, metrics in found.items()}
+        apart = spread(at_sites) if alone else {}
+        self.folder.write(server_round, "node-test", name, self._on_nodes | apart | more)
+        for site, metrics in at_sites.items():
+            self.folder.write(server_round, SITES, site, metrics)
 
 
 def _scalars(record: MetricRecord | None) -> dict[str, float]:

@@ -2,8 +2,10 @@
 
 metrics.csv       tidy: round, split, model, metric, value; a row at round r is measured after r rounds
 config.yaml       the resolved configuration
-environment.json  overrides, seed, versions, hardware, git commit, wall time, how it ended
+environment.json  overrides, seed, versions, hardware, git commit, wall time, how it ended, peak
+                  memory of the accelerator, how steps were taken
 figures/          test metrics and server step size by round
+model.safetensors with ``save``: the trained model
 checkpoint/       with ``checkpoint_every``: what ``resume=true`` continues from
 """
 
@@ -20,13 +22,13 @@ from filelock import FileLock, Timeout
 
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.ranges import Logger
 
-from . import checkpoint
+from . import checkpoint, saved_model
 from .checkpoint import Checkpoint
 from .environment import checksum, checksums, naming, size
-from .loggers import Logger
 from .metrics import COLUMNS
-from .provenance import provenance
+from .provenance import Used, provenance
 
 LOCK = ".lock"
 PATIENCE = 2.0  # seconds to wait for the folder: who asks whether it is in use holds it for a moment
@@ -68,11 +70,12 @@ class RunFolder:
 
     @contextlib.contextmanager
     def running(
-        self, saved: Checkpoint | None = None, lost: Callable[[], int] = lambda: 0
+        self, saved: Checkpoint | None = None, told: Callable[[], dict[str, Any]] = lambda: {"lost": 0}
     ) -> Iterator[None]:
         """Lay the folder out, from ``saved`` on; write down how the run ended, however it ends.
 
-        ``lost`` tells at the end how many messages were never answered because their workers died.
+        ``told`` says at the end what else there is to know: how many messages were never answered because
+        their workers died, and of a deployment who took part.
 
         Raises
         ------
@@ -85,6 +88,7 @@ class RunFolder:
             self._started = time.time() - (saved.wall_seconds if saved else 0)
             self._resumed = (*saved.resumed, saved.server_round) if saved else ()
             environment = provenance(self.this) | {"resumed": list(self._resumed)}
+            used = Used(self.this.device)
             status = "interrupted"
             # Before anything is touched: an earlier run's "finished" would outlive a kill.
             self._save(environment | {"status": "running"})
@@ -97,9 +101,9 @@ class RunFolder:
                 status = f"failed: {error}"
                 raise
             finally:
-                end = {"status": status, "wall_seconds": time.time() - self._started, "lost": lost()}
+                end = {"status": status, "wall_seconds": time.time() - self._started} | told()
                 left = {"metrics_size": size(self._metrics), "checksums": checksums(self.path)}
-                self._save(environment | end | left)
+                self._save(environment | end | left | used.told())
                 for logger in self._loggers:
                     logger.end(status)
 
@@ -109,6 +113,7 @@ class RunFolder:
             os.truncate(self._metrics, saved.metrics_size)
         else:
             checkpoint.discard(self.path)
+            saved_model.discard(self.path)
             with naming(self._metrics), open(self._metrics, "w", newline="") as file:
                 csv.writer(file).writerow(COLUMNS)
         with naming(self.path / "config.yaml"):

@@ -8,6 +8,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -36,7 +37,7 @@ from .overrides import keyed
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
 SHARED = ("base", "common")  # templates that options are made of, not options themselves
-EXTRAS = ", or install Hydra's plugins: pip install 'florilegium[joblib,submitit,optuna]'"
+EXTRAS = ", or install Hydra's plugins: pip install -e '.[joblib,submitit,optuna]'"
 
 
 _taken: dict[str, DictConfig] = {}  # configurations that another process has composed
@@ -64,11 +65,8 @@ def load(overrides: str) -> DictConfig:
     """
     if overrides in _taken:
         return _taken[overrides]
-    hydra = GlobalHydra.instance()
-    outer = hydra.hydra  # set inside @hydra.main
-    hydra.clear()
     try:
-        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        with composing():
             asked = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
             cfg = compose("config", overrides=asked)
             checked = [_must_exist(override, cfg) for override in asked]
@@ -80,10 +78,21 @@ def load(overrides: str) -> DictConfig:
         raise unreadable(error) from error
     except (ValueError, TypeError) as error:  # strategy=null, strategy=[1], or a quote that is not closed
         raise UserError(f"{error}, in: {overrides}") from error
-    finally:
-        hydra.hydra = outer
     ranges.check(cfg)
     return cfg
+
+
+@contextmanager
+def composing() -> Iterator[None]:
+    """Let Hydra compose configurations from our folder, also inside ``@hydra.main``."""
+    hydra = GlobalHydra.instance()
+    outer = hydra.hydra
+    hydra.clear()
+    try:
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            yield
+    finally:
+        hydra.hydra = outer
 
 
 def _kept(overrides: list[str]) -> list[str]:
@@ -166,14 +175,6 @@ def _keys(settings: Any, within: str = "") -> Iterator[str]:
         yield f"{within}{key}"
         if isinstance(value, dict):
             yield from _keys(value, f"{within}{key}.")
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, str]:
-    """Return nested settings as {dotted key: text}."""
-    if not isinstance(value, dict):
-        return {prefix: str(value)}
-    parts = (flat(item, f"{prefix}.{key}" if prefix else str(key)) for key, item in value.items())
-    return {key: text for part in parts for key, text in part.items()}
 
 
 def build(node: Any, **arguments: Any) -> Any:

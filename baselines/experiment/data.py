@@ -29,6 +29,8 @@ def dataset_of(cfg: DictConfig) -> Dataset:
             f"dataset.shape={list(said)}, but the inputs have shape {shape}: correct the data set's "
             "file in conf/dataset"
         )
+    if dataset.site is not None:  # no rows here
+        return dataset
     classes, highest = cfg.num_classes, dataset.train_targets.max()
     if isinstance(dataset.task, Classification) and classes is not None and highest >= classes:
         raise UserError(

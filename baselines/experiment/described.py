@@ -7,6 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from . import config
+from .choices import choices, leaves
 from .identity import identity, setting
 from .settings import Settings
 
@@ -56,4 +57,10 @@ class Described:
 
     def flat_configuration(self) -> dict[str, str]:
         """Return the resolved configuration as {dotted key: text}."""
-        return config.flat(OmegaConf.to_container(self.cfg, resolve=True))
+        settings = leaves(OmegaConf.to_container(self.cfg, resolve=True))
+        return {key: str(value) for key, value in settings.items()}
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The option that each group has."""
+        return choices(self.overrides)

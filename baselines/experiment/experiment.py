@@ -21,9 +21,11 @@ from strategies.shared import protocol
 from . import config, precision
 from .data import dataset_of
 from .described import Described
+from .device import device_of
 from .foreign import strategy_of
 from .holdings import Holdings
-from .model import device_of, model_of
+from .model import model_of
+from .site import site_examples
 
 NO_VALIDATION = (
     "strategy=selective groups the nodes by what they get right on validation examples, but "
@@ -108,7 +110,7 @@ class Experiment(Described):
     @property
     def nodes_remember(self) -> bool:
         """Whether the nodes keep anything from round to round."""
-        return self.prototype.nodes_remember or self.training.keep_optimizer
+        return self.prototype.nodes_remember or self.training.remembers
 
     def train_config(self) -> ConfigRecord:
         """Return what the nodes are told besides the round: which code the server runs."""
@@ -135,10 +137,36 @@ class Experiment(Described):
         return {}
 
     def node(self, partition_id: int) -> Node:
-        """Return the node that holds a partition, built when it is first asked for."""
+        """Return the node that holds a partition, built when it is first asked for.
+
+        Raises
+        ------
+        UserError : for a partition that there is none of
+        """
+        if not 0 <= partition_id < self.settings.num_nodes:
+            last = self.settings.num_nodes - 1
+            raise UserError(f"partition-id={partition_id} is out of range: expected 0 to {last}")
         if partition_id not in self._nodes:
             self._nodes[partition_id] = self._node(partition_id)
         return self._nodes[partition_id]
+
+    def site(self, name: str, path: str) -> Node:
+        """Return the node of a site with data of its own, built when it is first asked for.
+
+        Raises
+        ------
+        UserError : where the site has no name or no data, or data that do not fit the schema
+        """
+        if name not in self._sites:
+            found = site_examples(self.dataset, self.settings, name, path)
+            self._sites[name] = Node(
+                self.node_model, self.training, self.dataset.task, *found, self.settings.seed
+            )
+        return self._sites[name]
+
+    @cached_property
+    def _sites(self) -> dict[str, Node]:
+        return {}
 
     def _node(self, partition_id: int) -> Node:
         train, test = self.partitions[partition_id]

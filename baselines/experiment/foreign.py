@@ -15,11 +15,15 @@ from omegaconf import DictConfig, OmegaConf
 from baselines.errors import UserError
 from strategies import TooManyFailedRounds
 from strategies.round.evaluation import SuiteStrategy
+from strategies.round.failures import reason_of
+from strategies.shared import protocol
 from strategies.shared.checks import require_count
 
 from . import config
 
-OF_OURS = ("weighting", "mask", "step_size", "server_optimizer", "nodes_per_round", "min_replies")
+PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy")
+CLIPPED_AT_NODES = "DifferentialPrivacyClientSide"
+OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
 
 
 class Foreign(SuiteStrategy):
@@ -38,6 +42,8 @@ class Foreign(SuiteStrategy):
     def __init__(
         self, strategy: Strategy, num_nodes: int, max_failed_rounds: int, unread: Sequence[str] = ()
     ) -> None:
+        if getattr(strategy, "train_loss_key", None) == "train_loss":
+            strategy.train_loss_key = protocol.LOSS  # type: ignore[attr-defined]  # as our nodes call it
         self.strategy = strategy
         self.num_nodes = num_nodes
         self.unread = unread
@@ -59,6 +65,11 @@ class Foreign(SuiteStrategy):
             raise ValueError(
                 f"{key} does not reach {self.name}, which is not a strategy of this suite: "
                 f"leave it out, or let the strategy's file name it, as ${{{key}}}"
+            )
+        if self.name.startswith(CLIPPED_AT_NODES):
+            raise ValueError(
+                f"{self.name} leaves the clipping to a mod that this suite's nodes do not have, and would "
+                "protect nothing: choose strategy=fedavg privacy=local, or the server-side strategy"
             )
         wanted = getattr(self.strategy, "min_available_nodes", 0)
         if wanted > self.num_nodes:
@@ -117,7 +128,7 @@ class Foreign(SuiteStrategy):
 
 def _errors(replies: Iterable[Message]) -> str:
     """Return what the nodes that failed say, each reason once and three at most."""
-    reasons = (" ".join(str(reply.error.reason).split()) for reply in replies if reply.has_error())
+    reasons = (reason_of(reply) for reply in replies if reply.has_error())
     return "; ".join([*dict.fromkeys(reasons)][:3]) or "none"
 
 

@@ -15,6 +15,8 @@ from strategies.shared.seeding import Purpose, generator
 
 from .settings import Settings
 
+Dealt = tuple[np.ndarray, np.ndarray]  # the rows of all nodes, and the length of each one's two lists
+
 
 @dataclass(frozen=True)
 class Holdings:
@@ -41,12 +43,28 @@ class Holdings:
             )
         return np.sort(generator(self.settings.seed, Purpose.VALIDATION).permutation(total)[:size])
 
+    def dealt(self) -> Dealt:
+        """Return who holds which rows, for a process that need not work it out again."""
+        both = [rows for pair in self.partitions for rows in pair]
+        return np.concatenate(both), np.array([len(rows) for rows in both])
+
+    def take(self, dealt: Dealt) -> None:
+        """Hold what another process has dealt."""
+        rows, lengths = dealt
+        both = np.split(rows.copy(), np.cumsum(lengths)[:-1])  # what came through Ray cannot be written to
+        self.__dict__["partitions"] = list(zip(both[::2], both[1::2], strict=True))
+
     @cached_property
     def partitions(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Each node's rows of the training set, as (train, test)."""
         told, dataset = self.settings, self.dataset
-        labels = dataset.train_targets.flatten().numpy()
+        labels = self._labels("train")
         kept = np.setdiff1d(np.arange(len(labels)), self.validation_rows)
+        if dataset.site is not None:
+            raise UserError(
+                "dataset=local has no partitions: its nodes have data of their own; start each with a site "
+                "and its data, and without partition-id"
+            )
         if told.num_nodes > len(kept):
             raise UserError(
                 f"num_nodes={told.num_nodes} is more than the {len(kept)} training examples that "
@@ -55,6 +73,18 @@ class Holdings:
         owners = None if dataset.owners is None else dataset.owners[kept]
         parts = self.partitioner(labels[kept], owners, told.num_nodes, told.seed)
         return [self._split(k, kept[part], labels) for k, part in enumerate(parts)]
+
+    def _labels(self, part: str) -> np.ndarray:
+        """Return what the partitioner goes by; zeros where there is nothing, and it needs nothing."""
+        labels, partitioner = self.dataset.labels_of(part), self.partitioner
+        if labels is not None:
+            return labels
+        if partitioner.needs_labels:
+            raise UserError(
+                f"partitioner {type(partitioner).__name__} goes by labels, and the data set's targets are "
+                "none: give the data set labels, or choose a partitioner such as iid or by_writer"
+            )
+        return np.zeros(len(getattr(self.dataset, f"{part}_targets")), dtype=np.int64)
 
     def _split(
         self, partition_id: int, mine: np.ndarray, labels: np.ndarray
@@ -69,11 +99,24 @@ class Holdings:
     ) -> Examples:
         """Return examples of the training set."""
         data, augment = self.dataset, self.dataset.augment if augmented else None
-        return Examples(data.train_inputs, data.train_targets, torch.from_numpy(rows), transform, augment)
+        return Examples(
+            data.train_inputs,
+            data.train_targets,
+            torch.from_numpy(rows),
+            transform,
+            augment,
+            self.settings.device_memory_share,
+        )
 
     @cached_property
     def test_examples(self) -> Examples:
-        """What the server evaluates on: the data set's own test set, or the partitioner's choice of it."""
-        data = self.dataset
-        index = torch.from_numpy(self.partitioner.test_rows(data.test_targets.flatten().numpy()))
-        return Examples(data.test_inputs, data.test_targets, index, data.transform)
+        """What the server evaluates on: the data set's own test set, or the partitioner's choice of it.
+
+        Empty for ``central_test=none``, and where the sites have all data.
+        """
+        data, share = self.dataset, self.settings.device_memory_share
+        if data.site is not None or self.settings.central_test == "none":
+            index = torch.zeros(0, dtype=torch.int64)
+        else:
+            index = torch.from_numpy(self.partitioner.test_rows(self._labels("test")))
+        return Examples(data.test_inputs, data.test_targets, index, data.transform, memory_share=share)

@@ -26,13 +26,45 @@ from baselines.errors import UserError
 RESULTS = 1
 PACKAGES = ("numpy", "timm", "torch")
 LATER: dict[str, object] = {  # options younger than some results, by their dotted names; so they were then
+    "aggregation": {"_target_": "strategies.Mean"},
+    "strategy.aggregation": {"_target_": "strategies.Mean"},
+    "strategy.inner.aggregation": {"_target_": "strategies.Mean"},
     "autocast": None,
+    "central_test": "all",
     "channels_last": False,
     "client.corrections": {},
+    "client.least_work": 1,
+    "client.private": [],
+    "client.stragglers": 0.0,
     "client.trace": True,
+    "count_bytes": False,
     "deterministic": False,
+    "early_stopping.metric": "validation/accuracy",
+    "early_stopping.patience": None,
+    "early_stopping": {},  # where nothing else is left of it
+    "evaluation.node_spread": False,
+    "evaluation.per_class": False,
+    "evaluation": {},  # where nothing else is left of it
+    "node_timeout": 120,
+    "participation.dropout": 0.0,
+    "participation": {},  # where nothing else is left of it
+    "partitioner.even": True,
+    "privacy": {"_target_": "strategies.NoPrivacy"},
+    "strategy.privacy": {"_target_": "strategies.NoPrivacy"},
+    "strategy.inner.privacy": {"_target_": "strategies.NoPrivacy"},
+    "quorum": None,
+    "round_deadline": None,
+    "runtime.authenticate": False,
+    "runtime.sites": None,
+    "runtime.tls": False,
+    "strategy.inner.dropout": 0.0,
+    "strategy.inner.node_timeout": 120,
+    "strategy.inner.query_partitions": True,
+    "strategy.dropout": 0.0,
+    "strategy.node_timeout": 120,
+    "strategy.query_partitions": True,
 }
-BESIDE = ("resume", "checkpoint_every", "debug", "logger", "objective")
+BESIDE = ("resume", "checkpoint_every", "debug", "device_memory_share", "logger", "objective", "save")
 
 
 def identity(cfg: DictConfig, rounds: int | None = None) -> str:

@@ -1,5 +1,6 @@
-"""The model of an experiment, and the device that it computes on."""
+"""The model of an experiment, on the device that it computes on."""
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -7,27 +8,10 @@ from omegaconf import DictConfig
 from torch import nn
 
 from baselines.datasets import Dataset
-from baselines.errors import UserError
 from strategies.shared.seeding import Purpose, torch_seed
 
 from . import config, precision
-
-
-def device_of(name: str) -> torch.device:
-    """Return the device of this name; ``auto`` is a GPU where there is one.
-
-    Raises
-    ------
-    UserError : for a device that is not available
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:  # no such device, or torch built without it
-        raise UserError(
-            f"device={name} is not available on this machine: expected cpu, cuda or auto"
-        ) from error
+from .device import device_of
 
 
 def model_of(cfg: DictConfig, dataset: Callable[[], Dataset]) -> nn.Module:
@@ -42,6 +26,8 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset]) -> nn.Module:
         measured["num_classes"] = dataset().num_classes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(cfg.seed, Purpose.INITIAL_MODEL))
-        model: nn.Module = config.build(cfg.model, **measured)
+        with warnings.catch_warnings():  # of a model without classes, which is refused in one line
+            warnings.filterwarnings("ignore", "Initializing zero-element tensors", UserWarning)
+            model: nn.Module = config.build(cfg.model, **measured)
     device = device_of(cfg.device)
     return precision.prepared(model.to(device), device, cfg.autocast, cfg.channels_last)

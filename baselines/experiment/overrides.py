@@ -2,6 +2,7 @@
 
 import os
 import re
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -17,6 +18,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from baselines.errors import UserError
 
+from .schema_file import inlined
+
 LONGEST_NAME = 255  # bytes that a file system allows
 WORDS = ("null", "true", "false", "nan", "inf")  # which Hydra takes for something else than a text
 
@@ -25,6 +28,19 @@ def quoted(text: str) -> str:
     """Return what Hydra reads as this text, spaces and other signs included."""
     plain = re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and text.lower() not in WORDS
     return text if plain else "'" + text.replace("'", r"\'") + "'"
+
+
+def add_config_dir(parser: ArgumentParser) -> None:
+    """Let a command take ``--config-dir``, as Hydra's do."""
+    told = "a folder of options of your own, laid out like conf/"
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help=told)
+
+
+def with_config_dir(folder: Path | None, overrides: list[str]) -> list[str]:
+    """Return the overrides, with the options of a folder within reach."""
+    if folder is None:
+        return overrides
+    return [f"hydra.searchpath=[{quoted(f'file://{folder.resolve()}')}]", *overrides]
 
 
 def keyed(overrides: list[str]) -> list[str]:
@@ -38,9 +54,10 @@ def keyed(overrides: list[str]) -> list[str]:
 def carried(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
     """Yield a job's overrides: relative to nothing that another process does not have.
 
-    The data folder does not depend on a working directory, a value that names another is that value.
+    The data folder does not depend on a working directory, a value that names another is that value, and a
+    schema's file is what it says.
     """
-    for override in _written(settings.overrides, "task"):
+    for override in map(inlined, _written(settings.overrides, "task")):
         if override.lstrip("+").startswith("data_root=") and type(_value("data_root", cfg)) is str:
             folder = to_absolute_path(os.path.expanduser(cfg.data_root))
             yield f"data_root={quoted(folder)}"

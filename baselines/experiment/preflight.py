@@ -1,10 +1,14 @@
 """Find a mistake before anything is started."""
 
+from dataclasses import replace
+
 import torch
+from torch import Tensor
 
 from baselines.errors import UserError
-from clients import Classification
+from clients import Classification, Examples, private
 from clients.app import check_training
+from strategies.parts.privacy import Gaussian
 
 from . import precision
 from .experiment import Experiment
@@ -26,18 +30,54 @@ def _check(this: Experiment) -> None:
     try:
         strategy.check(this.initial_arrays())
         check_training(this.training, strategy.asks())
+        private.check(this.node_model, this.training.private)
     except ValueError as error:
         raise UserError(str(error)) from error
-    _ = this.training, this.partitions
+    _ = this.training
+    if this.training.private and not this.settings.node_test_fraction:
+        raise UserError(
+            f"client.private={list(this.training.private)}: the model is whole at a node alone, which is "
+            "to evaluate it on a share of its data: set node_test_fraction above 0, e.g. 0.2"
+        )
+    if this.dataset.site is None:
+        _ = this.partitions
+    _check_privacy(this)
+    if len(this.test_examples) == 0 and not this.settings.node_test_fraction and not _is_unheard(this):
+        raise UserError(
+            "the server has no data to judge the model with (dataset=local or central_test=none), and "
+            "node_test_fraction=0: let the nodes do it on a share of theirs, e.g. node_test_fraction=0.2"
+        )
     if this.deterministic:
         _check_deterministic(this)
     _check_model(this)
 
 
+def _is_unheard(this: Experiment) -> bool:
+    """Say whether the nodes evaluate for nobody, whatever they hold."""
+    return bool(getattr(getattr(this.prototype, "privacy", None), "at_nodes", False))
+
+
+def _check_privacy(this: Experiment) -> None:
+    """Refuse what a node would tell without noise, and noise that somebody could take off again."""
+    privacy = getattr(this.prototype, "privacy", None)
+    if not isinstance(privacy, Gaussian):
+        return
+    if privacy.at_nodes and this.settings.node_test_fraction:
+        raise UserError(
+            f"node_test_fraction={this.settings.node_test_fraction}: with privacy=local nodes do not "
+            "evaluate, since what they would tell has no noise; set node_test_fraction=0"
+        )
+    if this.dataset.site is not None and not privacy.fresh:
+        raise UserError(
+            "privacy would not hold: sites with data of their own know privacy.noise_seed, or there is no "
+            "noise; set privacy.noise_seed=null and privacy.noise_multiplier above 0"
+        )
+
+
 def _check_deterministic(this: Experiment) -> None:
     """Refuse a model of which one training step has no deterministic algorithm."""
     try:
-        inputs, targets = this.test_examples.batch(slice(0, 2), this.device)
+        inputs, targets = _two_examples(this)
         with torch.random.fork_rng():
             model = this.model().train()
             loss, _ = this.dataset.task(model(inputs), targets)
@@ -56,7 +96,7 @@ def _check_model(this: Experiment) -> None:
     """Let the model see two examples, and the task what it says of them."""
     model = this.node_model.eval()
     try:
-        inputs, targets = this.test_examples.batch(slice(0, 2), this.device)
+        inputs, targets = _two_examples(this)
     except RuntimeError as error:  # a mean for two channels where there is one
         said = f"the data set's transform does not take its inputs: {error}"
         raise UserError(f"{said}; correct dataset.load, e.g. its mean and std") from error
@@ -67,7 +107,7 @@ def _check_model(this: Experiment) -> None:
     try:
         with torch.no_grad():
             outputs = model(inputs)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise UserError(
             f"the model does not take the data set's inputs of shape {tuple(inputs.shape[1:])} and "
             f"dtype {inputs.dtype} ({error}): choose another model or dataset, or do not set "
@@ -75,14 +115,36 @@ def _check_model(this: Experiment) -> None:
         ) from error
     if isinstance(this.dataset.task, Classification):
         _check_labels(this, outputs.shape[1])
+    elif this.settings.evaluation.per_class:
+        raise UserError("evaluation.per_class=true: the data set has no classes; set it to false")
     try:
         this.dataset.task(outputs, targets)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise UserError(f"the data set's task cannot use what the model returns: {error}") from error
 
 
+def _two_examples(this: Experiment) -> tuple[Tensor, Tensor]:
+    """Return two examples of the test set; where the sites have all data, two of zeros."""
+    data = this.dataset
+    if data.site is None:
+        judged = this.test_examples
+        if len(judged) == 0:  # central_test=none
+            judged = replace(judged, index=torch.arange(len(data.test_targets)))
+        return judged.batch(slice(0, 2), this.device)
+    inputs = torch.zeros(2, *data.test_inputs.shape[1:], dtype=data.test_inputs.dtype)
+    targets = torch.zeros(2, dtype=torch.int64)
+    return Examples(inputs, targets, torch.arange(2), data.transform).batch(slice(None), this.device)
+
+
 def _check_labels(this: Experiment, classes: int) -> None:
     """Refuse labels that a model's ``classes`` outputs do not stand for."""
+    if this.dataset.site is not None:
+        known = this.num_classes
+        if known is not None and classes < known:
+            raise UserError(
+                f"the model has {classes} classes, and the schema {known}: correct model.num_classes"
+            )
+        return
     for name in ("train_targets", "test_targets"):
         labels = getattr(this.dataset, name)
         if len(labels) == 0:

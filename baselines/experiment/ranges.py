@@ -1,5 +1,6 @@
 """Ranges of the settings that belong to no part: what nothing else would refuse."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -8,10 +9,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from baselines.errors import UserError
 
+from . import settings
 from .annotations import found, is_part
 from .argument_types import out_of_range
+from .device import EXPECTED
 
-SPLITS = ("test", "node-test", "train")  # whose metrics a run writes
+SPLITS = ("test", "validation", "node-test", "train")  # whose metrics a run writes
 GROUPS = {  # what every run builds, and of which kind it must be
     "strategy": "flwr.serverapp.strategy.Strategy",
     "client": "clients.LocalTraining",
@@ -32,6 +35,20 @@ class Runtime(Protocol):
         """Run one experiment and write its results into ``folder``."""
 
 
+@runtime_checkable
+class Logger(Protocol):
+    """Somewhere that a run's metrics go, besides metrics.csv."""
+
+    def begin(self, this: Any, folder: Path, last_round: int | None) -> None:
+        """Start for an experiment; ``last_round`` is the checkpoint's, None in a new run."""
+
+    def write(self, server_round: int, metrics: dict[str, float]) -> None:
+        """Log the metrics of a round by name."""
+
+    def end(self, status: str) -> None:
+        """Stop; ``status`` is that of environment.json."""
+
+
 def check(cfg: DictConfig) -> None:
     """Refuse a setting without a value, a group that is no part, and a value out of range.
 
@@ -41,23 +58,62 @@ def check(cfg: DictConfig) -> None:
     """
     _check_complete(cfg)
     _check_groups(cfg)
+    for key, kind in settings.GROUPS.items():
+        names, group = [field.name for field in fields(kind)], cfg[key]
+        whole = isinstance(group, DictConfig) and sorted(map(str, group)) == sorted(names)
+        _require(whole, cfg, key, " and ".join(f"{key}.{name}" for name in names))
     for key in ("rounds", "num_nodes", "threads", "evaluate_every"):
         _require(_is_whole(cfg[key]) and cfg[key] >= 1, cfg, key, ABOVE_0)
     _require(cfg.threads <= MOST_THREADS, cfg, "threads", f"at most {MOST_THREADS}")
+    counted = cfg.count_bytes
+    whether = type(counted) is bool or counted == "compressed"
+    _require(whether, cfg, "count_bytes", "true, false or compressed")
     for key in ("resume", "debug"):
         _require(type(cfg[key]) is bool, cfg, key, "true or false")
-    fraction, timeout = cfg.node_test_fraction, cfg.timeout
+    _require(cfg.save in (None, "last", "best"), cfg, "save", "last, best or null")
+    for key in ("per_class", "node_spread"):
+        _require(type(cfg.evaluation[key]) is bool, cfg.evaluation, key, "true or false")
+    fraction, timeout, share = cfg.node_test_fraction, cfg.timeout, cfg.device_memory_share
     _require(_is_number(fraction) and 0 <= fraction < 1, cfg, "node_test_fraction", "in [0, 1)")
+    _require(_is_number(share) and 0 <= share <= 1, cfg, "device_memory_share", "in [0, 1]")
     for key in ("seed", "checkpoint_every", "validation_size"):
         _require(_is_whole(cfg[key]) and cfg[key] >= 0, cfg, key, "a whole number, 0 or above")
     _require(_is_number(timeout) and timeout > 0, cfg, "timeout", "seconds, above 0")
+    _require(cfg.central_test in ("all", "none"), cfg, "central_test", "all or none")
+    _check_quorum(cfg)
     for key in ("device", "data_root"):
         _require(type(cfg[key]) is str, cfg, key, "a text")
-    _require(not cfg.device.startswith("meta"), cfg, "device", "cpu, cuda or auto")  # it holds no numbers
+    _require(not cfg.device.startswith("meta"), cfg, "device", EXPECTED)  # it holds no numbers
     _check_data(cfg.dataset)
-    split, _, metric = str(cfg.objective).partition("/")
+    stopping = cfg.early_stopping
+    if stopping.patience is not None:
+        whole = _is_whole(stopping.patience) and stopping.patience >= 1
+        _require(whole, stopping, "patience", f"{ABOVE_0}, or null")
+        _check_measured(cfg, "early_stopping.metric", stopping.metric)
+    _check_measured(cfg, "objective", cfg.objective)
+
+
+def _check_measured(cfg: DictConfig, key: str, name: object) -> None:
+    """Refuse the name of no metric, and a split without examples."""
+    split, _, metric = str(name).partition("/")
     if split not in SPLITS or not metric:
-        raise UserError(f"objective={cfg.objective} is unknown: expected split/metric, e.g. test/accuracy")
+        raise UserError(f"{key}={name} is unknown: expected split/metric, e.g. test/accuracy")
+    for needed, size in (("validation", "validation_size"), ("node-test", "node_test_fraction")):
+        if split == needed and not cfg[size]:
+            raise UserError(f"{key}={name} with {size}=0: nothing is measured there; set {size} above 0")
+
+
+def _check_quorum(cfg: DictConfig) -> None:
+    """Refuse a quorum without a deadline, or the other way round, and what could never come to pass."""
+    quorum, deadline = cfg.quorum, cfg.round_deadline
+    if quorum is None and deadline is None:
+        return
+    if quorum is None or deadline is None:
+        raise UserError(f"quorum={quorum} and round_deadline={deadline}: set both, or none")
+    asked = cfg.num_nodes if cfg.nodes_per_round is None else cfg.nodes_per_round
+    _require(_is_whole(quorum) and 1 <= quorum <= asked, cfg, "quorum", f"a whole number from 1 to {asked}")
+    within = _is_number(deadline) and 0 < deadline < cfg.timeout
+    _require(within, cfg, "round_deadline", f"seconds, above 0 and below timeout={cfg.timeout}")
 
 
 def _require(valid: bool, cfg: DictConfig, key: str, expected: str) -> None:
@@ -104,6 +160,8 @@ def _check_groups(cfg: DictConfig) -> None:
     for name, logger in (cfg.get("logger") or {}).items():
         if not is_part(logger, None):
             raise UserError(f"logger.{name} has no _target_, the class to build: choose logger=...")
+        if not is_part(logger, Logger):
+            raise UserError(f"logger.{name}._target_={logger._target_} is not a Logger: choose logger=...")
 
 
 def _check_data(dataset: DictConfig) -> None:

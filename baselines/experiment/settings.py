@@ -6,6 +6,32 @@ from omegaconf import DictConfig
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """What else is measured of the models."""
+
+    node_spread: bool
+    per_class: bool
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """When a run ends before its last round."""
+
+    patience: int | None
+    metric: str
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Who of the chosen nodes takes part."""
+
+    dropout: float
+
+
+GROUPS = {"participation": Participation, "evaluation": Evaluation, "early_stopping": EarlyStopping}
+
+
+@dataclass(frozen=True)
 class Settings:
     """The plain values of an experiment; conf/config.yaml says what each of them means."""
 
@@ -14,22 +40,38 @@ class Settings:
     num_nodes: int
     nodes_per_round: int | None
     node_test_fraction: float
+    central_test: str
     validation_size: int
     evaluate_every: int
     max_failed_rounds: int
     timeout: float
+    quorum: int | None
+    round_deadline: float | None
     device: str
+    device_memory_share: float
     threads: int
     deterministic: bool
     debug: bool
     resume: bool
     checkpoint_every: int
     objective: str
+    count_bytes: bool | str
+    save: str | None
+    participation: Participation
+    evaluation: Evaluation
+    early_stopping: EarlyStopping
 
     @classmethod
     def of(cls, cfg: DictConfig) -> "Settings":
         """Return those of a configuration."""
-        return cls(**{field.name: cfg[field.name] for field in fields(cls)})
+        plain = {field.name: cfg[field.name] for field in fields(cls) if field.name not in GROUPS}
+        return cls(**plain, **{name: kind(**cfg[name]) for name, kind in GROUPS.items()})
+
+    @property
+    def validates(self) -> bool:
+        """Whether models are evaluated on the validation examples: where somebody asks for it."""
+        stops = self.early_stopping.metric if self.early_stopping.patience is not None else ""
+        return any(name.startswith("validation/") for name in (self.objective, stops))
 
     @property
     def asked(self) -> int:

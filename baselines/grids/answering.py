@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from logging import getLogger
+from traceback import format_exception
 
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
+from baselines.errors import UserError
 from strategies.shared.flower_private import failed, stamp
 
 logger = getLogger("flwr.grids")
@@ -57,7 +59,9 @@ def answer(app: ClientApp, request: Message, context: Context) -> Message:
     except (Exception, SystemExit) as error:  # a client's exit is not the run's
         context.state = before
         logger.debug("node %d raised", context.node_id, exc_info=True)
-        return failed(request, f"{type(error).__name__}: {error}")
+        said = f"{type(error).__name__}: {error}"
+        trace = [] if isinstance(error, UserError) else ["\n", *format_exception(error)]
+        return failed(request, "".join([said, *trace]))
 
 
 def fresh(content: RecordDict) -> RecordDict:

@@ -127,12 +127,13 @@ class Dispatch:
         worker = sent.worker
         try:
             sent.task.take(ray.get(reference))
-        except RayTaskError as error:
-            sent.task.raised(error.cause)
         except RayError as error:
-            self._sent[reference] = sent
-            self._mourn(worker, type(error).__name__)
-            return
+            why = error.cause if isinstance(error, RayTaskError) else error
+            if isinstance(why, RayError):  # not of what the task does: its machine is going, or gone
+                self._sent[reference] = sent
+                self._mourn(worker, type(why).__name__)
+                return
+            sent.task.raised(why)
         sent.group.left -= 1
         worker.sent.remove(reference)
         sent.task.seconds = time.monotonic() - sent.since
@@ -143,7 +144,7 @@ class Dispatch:
 
     def _mourn(self, worker: Worker, reason: str) -> None:
         """Have the tasks of a worker that died done by others; count the death with the one it was at."""
-        self.workers.drop(worker)
+        self.workers.end(worker)  # one that has lost its machine may not know yet
         first = self._sent[worker.sent[0]]
         first.task.deaths += 1
         if first.task.deaths > self.retries:

@@ -1,7 +1,8 @@
 """The grid of the inline runtime: it calls the ClientApp in this process."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from flwr.app import Message
 from flwr.clientapp import ClientApp
@@ -18,10 +19,19 @@ class InlineGrid(Population):
     app : answers one message
     num_nodes : the population
     together : answers the training messages of many nodes at once; when it raises, it is not called again
+    sites : {name: path} of data of the nodes' own
     """
 
-    def __init__(self, app: ClientApp, num_nodes: int, together: Together | None = None) -> None:
-        super().__init__(num_nodes)
+    keeps_arrays: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        app: ClientApp,
+        num_nodes: int,
+        together: Together | None = None,
+        sites: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(num_nodes, sites)
         self.answering = Answering(app, together)
 
     def send_and_receive(

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from strategies.shared.flower_private import Run
@@ -18,15 +18,33 @@ class PollingGrid(SuiteGrid):
     """Another grid, asked for its replies after pauses that grow from 5 ms to half a second.
 
     Flower's own grids sleep 0.1 s (simulation) or 3 s (deployment) whatever a round takes.
+
+    Parameters
+    ----------
+    grid : the other one
+    quorum : so many replies are enough once ``deadline`` is over; None waits for all. The question who a
+        node is goes on asking for ``timeout``
+    deadline : seconds from the start of a round
+    commit : of the app's code, as who submitted it has told; empty where nobody has
     """
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
+    def __init__(
+        self, grid: Grid, quorum: int | None = None, deadline: float | None = None, commit: str = ""
+    ) -> None:
+        self.grid, self.commit = grid, commit
+        self.quorum = float("inf") if quorum is None else quorum
+        self.deadline = float("inf") if deadline is None else deadline
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> list[Message]:
-        """Send the messages; return the replies that came within ``timeout`` s (None: wait for all)."""
+        """Send the messages; return the replies that came within ``timeout`` s (None: wait for all).
+
+        With a quorum, also those that came within the deadline, if they are enough, or else until they are.
+        An error is no reply that counts.
+        """
+        messages = list(messages)
+        asks_who = any(message.metadata.message_type == MessageType.QUERY for message in messages)
         waiting = set(self.push_messages(messages))
         started, limit = time.monotonic(), float("inf") if timeout is None else timeout
         replies: list[Message] = []
@@ -35,7 +53,8 @@ class PollingGrid(SuiteGrid):
             replies += found
             waiting -= {reply.metadata.reply_to_message_id for reply in found}
             waited = time.monotonic() - started
-            if not waiting or waited >= limit:
+            enough = not asks_who and sum(not reply.has_error() for reply in replies) >= self.quorum
+            if not waiting or waited >= (min(limit, self.deadline) if enough else limit):
                 return replies
             pause = max(SHORTEST_PAUSE, min(PART * waited, LONGEST_PAUSE))
             time.sleep(min(pause, limit - waited))
@@ -51,6 +70,11 @@ class PollingGrid(SuiteGrid):
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that are connected."""
         return self.grid.get_node_ids()
+
+    def deployment(self) -> dict[str, str]:
+        """Return the run's id, the hash of the app that the nodes run, and its commit."""
+        known = {"git_commit": self.commit} if self.commit else {}
+        return {"run_id": str(self.run.run_id), "app_hash": self.run.fab_hash} | known
 
     def set_run(self, run: Run) -> None:
         """Take the run's description."""

@@ -1,6 +1,6 @@
 """Population: nodes that are known before anything is sent, each with its context at hand."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from flwr.app import Context, Message, RecordDict, UserConfig
@@ -13,19 +13,21 @@ from .suite_grid import SuiteGrid
 
 
 class Population(SuiteGrid):
-    """A grid of ``num_nodes`` nodes; node k holds partition k.
+    """A grid of ``num_nodes`` nodes; node k holds partition k, or is the k-th site.
 
     A context is made when its node is first addressed, so that the population costs nothing.
 
     Parameters
     ----------
     num_nodes : the population
+    sites : {name: path} of data of the nodes' own, one for each node; empty where they hold partitions
     """
 
     gives_node_states: ClassVar[bool] = True
 
-    def __init__(self, num_nodes: int) -> None:
+    def __init__(self, num_nodes: int, sites: Mapping[str, str] | None = None) -> None:
         become_server()
+        self._sites = list((sites or {}).items())
         self.num_nodes = num_nodes
         self._contexts: dict[int, Context] = {}
         self._replies: dict[str, Message] = {}
@@ -47,11 +49,8 @@ class Population(SuiteGrid):
         return [self._replies.pop(key) for key in message_ids if key in self._replies]
 
     def node_states(self) -> dict[int, RecordDict]:
-        """Return what each node addressed so far keeps in its context, by partition id."""
-        return {
-            int(context.node_config[protocol.PARTITION_ID]): context.state
-            for context in self._contexts.values()
-        }
+        """Return what each node addressed so far keeps in its context, by its position."""
+        return {_position(node_id): context.state for node_id, context in self._contexts.items()}
 
     def load_node_states(self, states: dict[int, RecordDict]) -> None:
         """Give each node what it kept."""
@@ -62,8 +61,10 @@ class Population(SuiteGrid):
     def context(self, node_id: int) -> Context:
         """Return a node's context; its state lives on between rounds, as everywhere in Flower."""
         if node_id not in self._contexts:
-            partition_id = node_id - SUPERLINK_NODE_ID - 1
-            config: UserConfig = {protocol.PARTITION_ID: partition_id, "num-partitions": self.num_nodes}
+            k = _position(node_id)
+            config: UserConfig = {protocol.PARTITION_ID: k, "num-partitions": self.num_nodes}
+            if self._sites:
+                config = dict(zip((protocol.SITE, protocol.DATA), self._sites[k], strict=True))
             self._contexts[node_id] = Context(1, node_id, config, RecordDict(), {})
         return self._contexts[node_id]
 
@@ -86,3 +87,7 @@ class Population(SuiteGrid):
     ) -> Message:
         """Make a message to one node."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+
+def _position(node_id: int) -> int:
+    return node_id - SUPERLINK_NODE_ID - 1

@@ -13,12 +13,17 @@ class SuiteGrid(Grid):
     """A Flower Grid; its nodes' states stay with them unless it says otherwise."""
 
     gives_node_states: ClassVar[bool] = False
+    keeps_arrays: ClassVar[bool] = False  # whether arrays reach nodes, and replies the server, as they are
     dispatch: "Dispatch | None" = None  # deals tasks to workers that live as long as the run
     lost: int = 0  # messages that were never answered, because every worker died that took them
 
     def node_states(self) -> dict[int, RecordDict] | None:
         """Return what each node keeps, by partition id; None where the grid cannot tell."""
         return None
+
+    def deployment(self) -> dict[str, str]:
+        """Return what identifies the run in Flower; empty where Flower does not run it."""
+        return {}
 
     def load_node_states(self, states: dict[int, RecordDict]) -> None:
         """Give each node what it kept."""

@@ -19,6 +19,8 @@ class ByWriter(Partitioner):
         asks for one node per writer
     """
 
+    needs_labels = False
+
     def __init__(self, merge: bool) -> None:
         self.merge = merge
 

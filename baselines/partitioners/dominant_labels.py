@@ -3,7 +3,8 @@
 Tenison: *Generalization in Federated Learning*, 2022, section 4.2 and table 4.3: two of ten classes make
 90 % of a node, the other eight 10 % in equal parts. Every row is dealt exactly once; so a class is shared
 evenly by the nodes in which it dominates, after the others have had their noise. (In the printed table the
-noise is 1 % of the dominant count per class, 7 % of a node: ``share`` 0.93.)
+noise is 1 % of the dominant count per class, 7 % of a node: ``share`` 0.93. There the three nodes also
+differ in size, from 3,590 to 5,536 rows, and 2,247 of label 1's 6,742 rows are a third: ``even`` false.)
 """
 
 import numpy as np
@@ -15,22 +16,26 @@ from strategies.shared.seeding import Purpose, generator
 from .counts import apportion, fill
 from .partitioner import Partitioner
 
+MOST_DRAWS = 10_000
+
 
 class DominantLabels(Partitioner):
     """Label skew with noise; sizes follow from the labels.
 
     Parameters
     ----------
-    labels_per_node : how many labels dominate a node; each label dominates in equally many nodes, to
-        within one
+    labels_per_node : how many labels dominate a node
     share : the fraction of a node's examples that they make together
+    even : whether each label dominates in equally many nodes, to within one; otherwise each node draws its
+        labels for itself, again until every label has a node, and sizes differ more
     """
 
-    def __init__(self, labels_per_node: int, share: float) -> None:
+    def __init__(self, labels_per_node: int, share: float, even: bool = True) -> None:
         require(labels_per_node >= 1, "partitioner.labels_per_node", labels_per_node, "1 or more")
         require(0 < share <= 1, "partitioner.share", share, "a fraction in (0, 1]")
         self.labels_per_node = labels_per_node
         self.share = share
+        self.even = even
 
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
@@ -50,7 +55,8 @@ class DominantLabels(Partitioner):
                 f"leave some of the {len(totals)} labels without a node: raise num_nodes or "
                 "partitioner.labels_per_node"
             )
-        dominant = _deal_labels(len(totals), num_nodes, self.labels_per_node, rng)
+        choose = _deal_labels if self.even else _draw_labels
+        dominant = choose(len(totals), num_nodes, self.labels_per_node, rng)
         quotas = self._quotas(totals, dominant)
         if quotas[dominant].min() < 1:
             label = int(np.argmin(np.where(dominant, quotas, np.inf).min(0)))
@@ -86,3 +92,22 @@ def _deal_labels(num_labels: int, num_nodes: int, per_node: int, rng: np.random.
                 deck += rng.permutation(num_labels).tolist()
             mine[deck.pop(next(i for i, label in enumerate(deck) if not mine[label]))] = True
     return dominant
+
+
+def _draw_labels(num_labels: int, num_nodes: int, per_node: int, rng: np.random.Generator) -> np.ndarray:
+    """Return [nodes, labels] of bool: each node draws for itself; all again while a label is left over.
+
+    Raises
+    ------
+    UserError : when that hardly ever happens
+    """
+    for _ in range(MOST_DRAWS):
+        order = rng.permuted(np.tile(np.arange(num_labels), (num_nodes, 1)), axis=1)
+        dominant = order < per_node
+        if dominant.any(0).all():
+            return dominant
+    raise UserError(
+        f"partitioner=dominant_labels: with {num_nodes} nodes that draw {per_node} of {num_labels} labels "
+        "each, some label is always left over: raise num_nodes or partitioner.labels_per_node, or set "
+        "partitioner.even=true"
+    )

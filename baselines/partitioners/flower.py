@@ -15,6 +15,8 @@ from .partitioner import Partitioner
 class Iid(Partitioner):
     """A random and equal share of the data for every node."""
 
+    needs_labels = False
+
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:

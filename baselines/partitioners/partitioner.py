@@ -6,7 +6,12 @@ import numpy as np
 
 
 class Partitioner(ABC):
-    """Distributes the rows of a training set over nodes."""
+    """Distributes the rows of a training set over nodes.
+
+    ``needs_labels`` is False where it goes by something else: data without a label for each row will do.
+    """
+
+    needs_labels = True
 
     @abstractmethod
     def __call__(

@@ -21,6 +21,8 @@ class QuantitySkew(Partitioner):
     alpha : concentration above 0 of the sizes; large makes them equal
     """
 
+    needs_labels = False
+
     def __init__(self, alpha: float) -> None:
         require(0 < alpha < float("inf"), "partitioner.alpha", alpha, "above 0")
         self.alpha = alpha

@@ -10,6 +10,8 @@ from .partitioner import Partitioner
 class Centralized(Partitioner):
     """One node with all of the data: training without federation."""
 
+    needs_labels = False
+
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
@@ -27,6 +29,8 @@ class Replicated(Partitioner):
 
     The thesis on FedER (2022) does not say how it divides the data; its accuracies fit this reading.
     """
+
+    needs_labels = False
 
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int

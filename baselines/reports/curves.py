@@ -1,27 +1,42 @@
-"""Curves by round, of one run or of many with their spread over seeds."""
+"""Curves by round, by time or by bytes: of one run, or of many with their spread over seeds."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
-from cycler import cycler
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
-from matplotlib.ticker import MaxNLocator
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from baselines import results
 from baselines.errors import UserError
 
-from .summary import measured
+from . import figure_style as style
+from .shown import Shown, choose
 
-PANELS = (
-    ("test", "accuracy", "test accuracy"),
-    ("test", "loss", "test loss"),
-    ("train", "step_size", "server step size"),
-)
-STYLES = cycler(linestyle=["-", "--", ":", "-."]) * plt.rcParams["axes.prop_cycle"]  # 40 of them
-PANEL_WIDTH, CHARACTERS = 4.6, 11.5  # inches; of the legend's text in an inch
+PANEL_WIDTH, CHARACTERS = 4.6, 103.5  # inches; of the legend's text in an inch at a size of one point
 KINDS = (".png", ".pdf", ".svg")
+X = ("round", "seconds", "bytes")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a figure shows.
+
+    Parameters
+    ----------
+    metrics : ``metric`` or ``split/metric``, a panel each; none: whatever was measured
+    x : what the curves go by: the round, or the seconds or bytes that it took to get there
+    width : of a paper, ``column`` or ``page``; None: for a screen
+    """
+
+    metrics: tuple[str, ...] = ()
+    x: str = "round"
+    width: str | None = None
 
 
 def check_name(target: Path) -> None:
@@ -33,49 +48,135 @@ def check_name(target: Path) -> None:
 def draw_run(folder: Path) -> None:
     """Draw a run's own metrics into ``figures/metrics.png``."""
     rows = pd.read_csv(folder / "metrics.csv")
-    draw({"": rows.assign(seed=0)}, folder / "figures" / "metrics.png")
+    draw(rows.assign(setting="", seed=0), folder / "figures" / "metrics.png")
 
 
-def draw(curves: dict[str, pd.DataFrame], target: Path) -> None:
-    """Draw one line per label, the mean over seeds, with a band of one standard deviation.
+def draw(frame: pd.DataFrame, target: Path, drawing: Drawing | None = None) -> str | None:
+    """Draw a line per setting, the mean over seeds, with a band of one standard deviation.
 
-    ``curves`` maps a label to the rows of metrics.csv of all its runs, with a column ``seed``. A panel
-    without any rows is left out, as is a step size that is the same in all rounds; with no rows at all, no
-    figure is written.
+    ``frame`` is that of :func:`baselines.results.load`. A step size that is the same in all rounds has no
+    panel; with nothing to draw, no figure is written. Returns the line that says what the bands are.
     """
-    everything = pd.concat(curves.values())
-    present = [panel for panel in PANELS if _has_something(everything, *panel[:2])]
-    if not present:
-        return
-    entry = 0.65 + max(map(len, curves)) / CHARACTERS  # of the legend, inches
-    width = max(PANEL_WIDTH * len(present), entry)
-    columns = int(width / entry)
-    lines = -(-len(curves) // columns) if any(curves) else 0
-    figure, axes = plt.subplots(
-        1, len(present), figsize=(width, 3.4 + 0.2 * lines), squeeze=False, layout="constrained"
-    )
-    for axis, (split, metric, title) in zip(axes[0], present, strict=True):
-        axis.set_prop_cycle(STYLES)
-        for label, rows in curves.items():
-            stats = measured(rows, metric, split).groupby("round").agg(["mean", "std"]).fillna(0.0)
-            (line,) = axis.plot(stats.index, stats["mean"], label=label, linewidth=1.6)
-            low, high = stats["mean"] - stats["std"], stats["mean"] + stats["std"]
-            axis.fill_between(stats.index, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-        if metric == "loss" and (everything[everything.metric == "loss"].value > 0).all():
-            axis.set_yscale("log")
-        axis.set_xlabel("round")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set_ylabel(title)
-        axis.grid(alpha=0.3)
-        axis.spines[["top", "right"]].set_visible(False)
-    if lines:
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=150)
+    drawing = drawing or Drawing()
+    panels = choose(frame, drawing.metrics, step_size=not drawing.metrics)
+    if not panels:
+        return None
+    labels = list(frame.setting.unique())
+    caption = says(frame)
+    paper = style.WIDTHS.get(drawing.width or "")
+    with mpl.rc_context(style.PAPER if paper else style.SCREEN):
+        figure, axes = _figure(len(panels), labels, paper)
+        for axis, shown in zip(axes, panels, strict=True):
+            _panel(axis, frame, labels, shown, drawing.x)
+        _legend(figure, axes[0], labels, caption)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(target, dpi=300 if paper else 150)
     plt.close(figure)
+    return caption
 
 
-def _has_something(rows: pd.DataFrame, split: str, metric: str) -> bool:
-    values = rows[(rows.split == split) & (rows.metric == metric)].value
-    return len(values) > 0 and not (metric == "step_size" and (values == values.iloc[0]).all())
+def says(frame: pd.DataFrame) -> str:
+    """Return the caption: over how many seeds the means are, and what the bands are."""
+    seeds = frame.groupby("setting").seed.nunique()
+    if seeds.max() == 1:
+        return ""
+    low, high = seeds.min(), seeds.max()
+    counted = f"{high} seeds" if low == high else f"{low} to {high} seeds"
+    return f"Mean over {counted}; bands: one standard deviation to each side."
+
+
+def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
+    """Return rows by round with a column ``x``: the round, or what had been spent up to it.
+
+    Raises
+    ------
+    UserError : when a run has not counted its bytes
+    """
+    if x == "round":
+        return rows.assign(x=rows["round"].astype(float))
+    names = ("seconds",) if x == "seconds" else ("bytes_down", "bytes_up")
+    spent = frame[(frame.split == "train") & frame.metric.isin(names)]
+    by_round = spent.groupby([*results.RUN, "round"]).value.sum().rename("spent").reset_index()
+    by_round["x"] = by_round.groupby(results.RUN).spent.cumsum()
+    if missing := sorted(set(rows.setting) - set(by_round.setting)):
+        named = missing[0] or "the run"
+        raise UserError(f"--x {x}: {named} has not counted them; run it with count_bytes=true")
+    joined = rows.merge(by_round[[*results.RUN, "round", "x"]], on=[*results.RUN, "round"], how="left")
+    joined.loc[joined["round"] == 0, "x"] = 0.0
+    return joined
+
+
+def statistics(frame: pd.DataFrame, shown: Shown, x: str) -> pd.DataFrame:
+    """Return a metric's mean and standard deviation over seeds, and the mean x, by setting and round."""
+    rows = with_x(frame, results.by_round(frame, shown.metric, shown.split), x)
+    grouped = rows.groupby(["setting", "round"])
+    means = grouped.agg(mean=("value", "mean"), std=("value", "std"), x=("x", "mean"))
+    return means.fillna({"std": 0.0})
+
+
+def unit_of(x: str, most: float) -> tuple[str, float]:
+    """Return the label of the axis and what x is divided by."""
+    if x != "bytes":
+        return ("seconds" if x == "seconds" else "round"), 1.0
+    size = max((s for s in (1e9, 1e6, 1e3) if most >= s), default=1.0)
+    names = {1e9: "GB", 1e6: "MB", 1e3: "kB", 1.0: "bytes"}
+    return f"{names[size]} sent, down and up", size
+
+
+def _figure(count: int, labels: list[str], paper: float | None) -> tuple[Figure, list[Axes]]:
+    """Return an empty figure with room for its legend; in a column the panels stand below each other."""
+    columns = 1 if paper and paper < 4 else min(count, 3) if paper else count
+    rows = -(-count // columns)
+    width = paper or max(PANEL_WIDTH * count, _entry(labels))
+    height = (2.1 if paper else 3.4) * rows + (0.15 if paper else 0.2) * (_lines(labels, width) + 1)
+    figure, grid = plt.subplots(rows, columns, figsize=(width, height), squeeze=False, layout="constrained")
+    axes = list(grid.flat)
+    for axis in axes[count:]:
+        axis.set_axis_off()
+    return figure, axes[:count]
+
+
+def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], shown: Shown, x: str) -> None:
+    found = statistics(frame, shown, x)
+    unit, size = unit_of(x, found.x.max())
+    there = [found.loc[label] if label in found.index else found.iloc[:0] for label in labels]
+    points = [(own.x.to_numpy(), own["mean"].to_numpy()) for own in there]
+    widths = style.widths(points, mpl.rcParams["lines.linewidth"])
+    looks = style.looks(len(labels))
+    for place, (label, own) in enumerate(zip(labels, there, strict=True)):
+        marks = style.marks_at(place, len(labels), len(own))
+        at = own.x / size
+        look = looks[place] | {"linewidth": widths[place], "markevery": marks}
+        if len(labels) == 1:
+            look["marker"] = None if len(own) > 1 else "o"
+        axis.plot(at, own["mean"], label=label, markeredgecolor="white", markeredgewidth=0.4, **look)
+        low, high = own["mean"] - own["std"], own["mean"] + own["std"]
+        axis.fill_between(at, low, high, color=looks[place]["color"], alpha=0.15, linewidth=0)
+    if shown.metric != "accuracy":
+        finite = found["mean"][np.isfinite(found["mean"])]
+        style.scale_y(axis, finite.min(), finite.max())
+    style.finish(axis, unit, shown.title)
+
+
+def _legend(figure: Figure, axis: Axes, labels: list[str], caption: str) -> None:
+    if any(labels):
+        handles, names = axis.get_legend_handles_labels()
+        lines = _lines(labels, figure.get_size_inches()[0])
+        columns = -(-len(labels) // lines)
+        figure.legend(
+            handles, names, loc="outside lower left", ncols=columns, frameon=False, handlelength=3.2,
+            title=caption or None, alignment="left",
+        )  # fmt: skip
+    elif caption:
+        figure.supxlabel(caption, fontsize="small")
+
+
+def _entry(labels: list[str]) -> float:
+    """Return how wide an entry of the legend is, in inches."""
+    points = mpl.rcParams["legend.fontsize"]
+    size = float(points) if isinstance(points, int | float) else 9.0
+    return 0.075 * size + max(map(len, labels)) * size / CHARACTERS
+
+
+def _lines(labels: list[str], width: float) -> int:
+    return -(-len(labels) // max(1, int(width / _entry(labels)))) if any(labels) else 0

@@ -1,79 +1,137 @@
-"""Labels: which runs differ in nothing but their seed, and what to call them beside each other."""
+"""Labels: which runs differ in nothing but their seed, in what others differ, and what to call them."""
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.engine.environment import environment
-from baselines.experiment import config
+from baselines.errors import UserError
+from baselines.experiment.choices import choices, leaves
 from baselines.experiment.identity import BESIDE
 
-from .measurements import measured
-
 ASIDE = ("seed", "data_root", "hydra", *BESIDE)  # what makes no other setting
+TAKEN = ("seed", "run", "round", "split", "model", "node", "metric", "value", "setting")  # other columns
 
 
-def read(runs: list[Path]) -> dict[str, pd.DataFrame]:
-    """Return {label: rows of metrics.csv with columns seed and run}, a label for each setting.
+def described(runs: list[Path]) -> pd.DataFrame:
+    """Return a row for each run: its settings by name, its label ``setting``, its seed and its folder.
 
-    The label is made of the overrides in which the settings differ. Where those are the same, for an
-    option's file was another when a run began, what differs in the configurations follows in brackets.
+    The settings are those that any run's command line names; a run that leaves one alone has the value of
+    its configuration. Runs whose configurations differ elsewhere (an option's file has changed) have
+    those settings, too. A setting with the name of a column of metrics.csv is called ``option.<name>``.
 
-    ``runs`` are whole, as :func:`baselines.compare.find_runs` has them.
+    ``runs`` are whole, as :func:`baselines.reports.measurements.examined` has them.
     """
     told = {run: environment(run) for run in runs}
-    members: dict[str, list[Path]] = {}
-    for run, one in told.items():
-        setting = one.get("setting") or str(_overrides(one))  # it is younger than some runs
-        members.setdefault(setting, []).append(run)
-    labels = _labels({setting: own[0] for setting, own in members.items()}, told)
+    hashes = {run: one.get("setting") or str(_overrides(one)) for run, one in told.items()}  # young key
+    first = {setting: run for run, setting in reversed(hashes.items())}
+    configurations = {setting: _configuration(run) for setting, run in first.items()}
+    overrides = {setting: _overrides(told[run]) for setting, run in first.items()}
+    keys = list(dict.fromkeys(key for own in overrides.values() for key in own))
+    values = {
+        setting: _values(keys, overrides[setting], _choices(told[run]), configurations[setting])
+        for setting, run in first.items()
+    }
+    for key in _told_apart_by(values, configurations):
+        for setting, own in values.items():
+            own[key] = _plain(configurations[setting].get(key))
+    labels = _labels(values)
+    rows = [
+        {column(key): value for key, value in values[hashes[run]].items()}
+        | {"setting": labels[hashes[run]], "seed": one["seed"], "run": str(run)}
+        for run, one in told.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def column(key: str) -> str:
+    """Return the column that holds a setting."""
+    return f"option.{key}" if key in TAKEN else key
+
+
+def _values(
+    keys: list[str], given: dict[str, str], choices: dict[str, str], settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the resolved value of each key: a group's option, else the configuration's, else as typed."""
+    found: dict[str, Any] = {}
+    for key in keys:
+        if key in choices:
+            found[key] = choices[key]
+        else:
+            found[key] = _plain(settings.get(key, given.get(key)))
+    return found
+
+
+def _told_apart_by(
+    values: dict[str, dict[str, Any]], configurations: dict[str, dict[str, Any]]
+) -> list[str]:
+    """Return the other keys that settings differ in whose values are all the same so far."""
+    alike: dict[str, list[str]] = {}
+    for setting, own in values.items():
+        alike.setdefault(str(own), []).append(setting)
+    keys: dict[str, None] = {}
+    for same in alike.values():
+        all_leaves = [configurations[setting] for setting in same]
+        named = dict.fromkeys(key for one in all_leaves for key in one)
+        keys |= dict.fromkeys(key for key in named if len({str(one.get(key)) for one in all_leaves}) > 1)
+    return [key for key in keys if _decides(key) and not key.endswith(".seed")]
+
+
+def _labels(values: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return a label for each setting, no two the same: the values in which they differ."""
+    keys = dict.fromkeys(key for own in values.values() for key in own)
+    differing = [key for key in keys if len({str(own.get(key)) for own in values.values()}) > 1]
+    labels = {}
+    for setting, own in values.items():
+        parts = [_part(key, own[key]) for key in differing if own.get(key) is not None]
+        labels[setting] = ", ".join(parts) or ("others" if differing else "all")
+    told = list(labels.values())
     return {
-        label: pd.concat(measured(run).assign(seed=told[run]["seed"], run=str(run)) for run in own)
-        for label, own in zip(labels, members.values(), strict=True)
+        setting: label if told.count(label) == 1 else f"{label} ({setting})"
+        for setting, label in labels.items()
     }
 
 
-def _labels(first: dict[str, Path], told: dict[Path, dict[str, Any]]) -> list[str]:
-    """Return a label for each setting, no two the same; ``first`` names a run of each."""
-    settings, runs = list(first), list(first.values())
-    labels = _apart([_overrides(told[run]) for run in runs])
-    for label in {label for label in labels if labels.count(label) > 1}:
-        same = [place for place, other in enumerate(labels) if other == label]
-        inner = _apart([_values(runs[place]) for place in same])
-        for place, text in zip(same, inner, strict=True):
-            more = text if inner.count(text) == 1 else settings[place]
-            labels[place] = f"{label} ({more})" if label else more
-    return [label or "all" for label in labels]
+def _part(key: str, value: object) -> str:
+    """Name a differing value: a strategy by its option alone, others with their key."""
+    return str(value) if key == "strategy" else f"{key}={value}"
 
 
-def _apart(settings: list[dict[str, str]]) -> list[str]:
-    """Return of each setting the values in which they differ, as a text."""
-    keys = dict.fromkeys(key for setting in settings for key in setting)
-    differing = [key for key in keys if len({setting.get(key) for setting in settings}) > 1]
-    return [", ".join(_part(key, setting.get(key)) for key in differing) for setting in settings]
-
-
-def _overrides(environment: dict[str, Any]) -> dict[str, str]:
+def _overrides(told: dict[str, Any]) -> dict[str, str]:
     """Return the overrides that decide a run's numbers, the seed aside: not where data and options lie."""
-    items = (item.partition("=") for item in shlex.split(environment["overrides"]))
+    items = (item.lstrip("+~").partition("=") for item in shlex.split(told["overrides"]))
     return {key: value for key, _, value in items if _decides(key)}
 
 
-def _values(run: Path) -> dict[str, str]:
-    """Return the same of all that its configuration says."""
-    leaves = config.flat(OmegaConf.to_container(OmegaConf.load(run / "config.yaml")))
-    return {key: value for key, value in leaves.items() if _decides(key) and not key.endswith(".seed")}
+def _choices(told: dict[str, Any]) -> dict[str, str]:
+    """Return the option of each group; of a run that did not write them down, those of today."""
+    written = told.get("choices")
+    if isinstance(written, dict):
+        return {str(group): str(option) for group, option in written.items()}
+    try:
+        return choices(told["overrides"])
+    except UserError:  # an option of then that is no more
+        return {}
+
+
+def _configuration(run: Path) -> dict[str, Any]:
+    """Return the leaves of a run's configuration by their dotted names; nothing where it is damaged."""
+    with contextlib.suppress(OSError, ValueError, YAMLError, OmegaConfBaseException):
+        settings = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
+        if isinstance(settings, dict):
+            return leaves(settings)
+    return {}
 
 
 def _decides(key: str) -> bool:
-    return key.lstrip("+~").partition(".")[0] not in ASIDE
+    return key.partition(".")[0] not in ASIDE
 
 
-def _part(key: str, value: str | None) -> str:
-    """Name a differing value: a strategy by its option alone, others with their key."""
-    if value is None:
-        return f"{key} default"
-    return value if key == "strategy" else f"{key}={value}"
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, str | int | float) else str(value)

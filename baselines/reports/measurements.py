@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from baselines.engine.environment import damage
+from baselines.engine.metrics import NODE, OWN_GROUP
 from baselines.errors import UserError
 
 COLUMNS = ["round", "split", "model", "metric", "value"]
@@ -51,3 +52,18 @@ def measured(run: Path) -> pd.DataFrame:
         pd.errors.ParserWarning,
     ) as error:  # no UTF-8 is one of these
         raise UserError(f"metrics.csv is damaged ({error})") from error
+
+
+def node_of(models: "pd.Series[str]") -> "pd.Series[int]":
+    """Return the node that each row is of, by its partition; empty where it is of no single one."""
+    return models.str.extract(NODE, expand=False).astype("Int64")
+
+
+def over_nodes(rows: pd.DataFrame, by: list[str]) -> "pd.Series[float]":
+    """Return a metric's mean over the nodes, as the run has written it; else over the models there are.
+
+    What is no number in one model is none in the mean.
+    """
+    by_model = rows.groupby(by).value
+    mean = by_model.mean().where(by_model.count() == by_model.size())
+    return rows[rows.model == OWN_GROUP].groupby(by).value.mean().combine_first(mean)

@@ -2,7 +2,7 @@
 
 Multiply-accumulates (MACs) are half of what torch's flop counter finds in convolutions and matrix products
 for one example; additions of biases, activations, pooling and normalisation are not counted. (The counter
-takes the backward pass of a strided convolution for that of a dense one.)
+takes the backward pass of a strided convolution for that of a dense one, and knows no recurrent layer.)
 """
 
 import dataclasses
@@ -37,8 +37,9 @@ def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> lis
     """Return the layers in the order in which they run; ``inputs`` and ``targets`` hold two examples."""
     outputs: dict[str, tuple[int, ...]] = {}
 
-    def note(name: str, _: nn.Module, __: object, output: Tensor) -> None:
-        outputs[name] = tuple(output.shape[1:])
+    def note(name: str, _: nn.Module, __: object, output: Tensor | tuple[Tensor, object]) -> None:
+        out = output[0] if isinstance(output, tuple) else output  # a recurrent layer also returns its state
+        outputs[name] = tuple(out.shape[1:])
 
     handles = [
         module.register_forward_hook(partial(note, name))

@@ -7,11 +7,26 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from baselines.experiment.experiment import Experiment
+from clients import Classification
+
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 MANY_NODES = 40  # of more nodes the table shows the first and the last
 MANY_LABELS = 12  # so many have a column each
+
+
+def counted(this: Experiment) -> np.ndarray | None:
+    """Return how many examples [nodes, labels] each node of an experiment holds; None without labels.
+
+    Labels are what partitioners go by: classes, or what the data set has in their place.
+    """
+    labels = this.dataset.labels_of("train")
+    if this.dataset.site is not None or labels is None or labels.dtype.kind != "i":
+        return None
+    known = this.num_classes if isinstance(this.dataset.task, Classification) else None
+    return count(this.partitions, labels, int(known or labels.max() + 1))
 
 
 def count(partitions: list[tuple[np.ndarray, np.ndarray]], labels: np.ndarray, classes: int) -> np.ndarray:

@@ -1,89 +1,168 @@
 """Summary: a line for each setting, mean ± standard deviation over its seeds."""
 
+from dataclasses import dataclass
+
 import pandas as pd
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
-from baselines.engine.metrics import OWN_GROUP
+from baselines import results
+from baselines.engine.metrics import less_is_better
+
+from .shown import Shown, choose
+
+TITLE = "test set, mean ± std over seeds"
 
 
-def summarise(curves: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return a row of texts for each setting; a column that no setting has anything in is left out.
+@dataclass(frozen=True)
+class Column:
+    """A number of each setting.
 
-    ``curves`` maps a setting to the rows of metrics.csv of all its runs, with a column ``seed``. "node
-    accuracy" is the last one on the nodes' own test data, the other metrics are the server's test set's.
+    Parameters
+    ----------
+    heading : what stands above it
+    rows : setting, seed and ``value``, NaN where a run has none
+    lower : whether less is better
+    percent : whether it is a share
+    of_reached : whether NaN means that a run never got there, and the others count
     """
+
+    heading: str
+    rows: pd.DataFrame
+    lower: bool = False
+    percent: bool = False
+    of_reached: bool = False
+
+    def text(self, setting: str) -> str:
+        """Return mean and deviation as a table has them."""
+        values = self.rows[self.rows.setting == setting].value
+        if values.empty:
+            return "-"
+        if self.of_reached:
+            return _reached(values)
+        scaled = values * 100 if self.percent else values
+        return _spread(scaled, ".1f" if self.percent else ".3g", " %" if self.percent else "")
+
+    def numbers(self) -> pd.DataFrame:
+        """Return mean, std and the number of runs by setting, neither rounded nor scaled."""
+        found = self.rows.groupby("setting").value.agg(["mean", "std", "count"])
+        return found.add_prefix(f"{self.heading}, ")
+
+    def best(self) -> str | None:
+        """Return the text of the best setting; None where there is nothing to choose.
+
+        Where some runs never got there, it is one of the settings that got there most often.
+        """
+        by_setting = self.rows.groupby("setting").value
+        means = by_setting.mean().dropna()
+        if len(means) < 2:
+            return None
+        if self.of_reached:
+            share = by_setting.count() / by_setting.size()
+            means = means[share[means.index] == share.max()]
+        return self.text(str(means.idxmin() if self.lower else means.idxmax()))
+
+
+def columns(
+    frame: pd.DataFrame,
+    metrics: tuple[str, ...] = (),
+    target: float | None = None,
+    lower: bool | None = None,
+) -> list[Column]:
+    """Return what is known of the settings; a metric's best round, too, but for a loss.
+
+    ``frame`` is that of :func:`baselines.results.load`. Without ``metrics``, whatever was measured on the
+    test set, and the last accuracy on the nodes' own test data. ``target`` adds the rounds to it, of the
+    first metric.
+    """
+    shown = choose(frame, metrics)
+    found = [column for one in shown for column in _columns(frame, one, bool(metrics), lower)]
+    on_nodes = Shown("node-test", "accuracy")
+    if not metrics and len(rows := results.last(frame, on_nodes.metric, on_nodes.split)):
+        found.append(Column("node accuracy", rows, percent=True))
+        found += _over_sites(frame)
+    if target is not None and shown:
+        rows = results.rounds_to(frame, shown[0].metric, target, shown[0].split, lower)
+        name = "" if shown[0].metric == "accuracy" else f"{shown[0].metric} "
+        found.append(Column(f"rounds to {name}{target:g}", rows, lower=True, of_reached=True))
+    return found
+
+
+def _over_sites(frame: pd.DataFrame) -> list[Column]:
+    """Return how the sites differ in the end, where they have data of their own."""
+    parts = {part: results.last(frame, f"accuracy_{part}", "node-test") for part in ("lowest", "median")}
+    if parts["lowest"].empty:
+        return []
+    apart = results.last(frame, "accuracy_highest", "node-test")
+    apart["value"] -= parts["lowest"].value
+    return [
+        Column("worst site", parts["lowest"], percent=True),
+        Column("median site", parts["median"], percent=True),
+        Column("best minus worst", apart, lower=True, percent=True),
+    ]
+
+
+def _columns(frame: pd.DataFrame, shown: Shown, asked: bool, lower: bool | None) -> list[Column]:
+    metric, split = shown.metric, shown.split
+    less = less_is_better(metric) if lower is None else lower
+    name = metric if split == "test" else f"{split} {metric}"
+    found = [Column(f"last {name}", results.last(frame, metric, split), less, shown.percent)]
+    if asked or metric != "loss":
+        best = results.best(frame, metric, split, lower)
+        found.append(Column(f"best {name}", best, less, shown.percent))
+    return found
+
+
+def summarise(frame: pd.DataFrame, found: list[Column] | None = None) -> pd.DataFrame:
+    """Return a row of texts for each setting; a column that no setting has anything in is left out."""
+    found = columns(frame) if found is None else found
     rows = []
-    for label, frame in curves.items():
-        reached = frame.groupby("seed")["round"].max()
-        accuracy, loss = measured(frame, "accuracy"), measured(frame, "loss")
-        on_nodes = measured(frame, "accuracy", split="node-test")
-        rows.append(
-            {
-                "setting": label,
-                "seeds": str(frame.seed.nunique()),
-                "rounds": " to ".join(map(str, sorted({min(reached), max(reached)}))),
-                "last accuracy": _spread(accuracy.groupby("seed").tail(1) * 100, ".1f", " %"),
-                "best accuracy": _spread(accuracy.groupby("seed").max() * 100, ".1f", " %"),
-                "last loss": _spread(loss.groupby("seed").tail(1), ".3g", ""),
-                "node accuracy": _spread(on_nodes.groupby("seed").tail(1) * 100, ".1f", " %"),
-            }
-        )
+    for label, own in frame.groupby("setting", sort=False):
+        reached = own.groupby("seed")["round"].max()
+        told = {
+            "setting": str(label),
+            "seeds": str(own.seed.nunique()),
+            "rounds": " to ".join(map(str, sorted({min(reached), max(reached)}))),
+        }
+        rows.append(told | {column.heading: column.text(str(label)) for column in found})
     table = pd.DataFrame(rows)
     return table.loc[:, (table != "-").any()]
 
 
-def measured(frame: pd.DataFrame, metric: str, split: str = "test") -> "pd.Series[float]":
-    """Return a metric by seed and round; empty where there is none."""
-    chosen = frame[(frame.split == split) & (frame.metric == metric)]
-    return over_nodes(chosen, ["seed", "round"])
+def numbers(frame: pd.DataFrame, found: list[Column]) -> pd.DataFrame:
+    """Return the same unrounded, with a column for each setting: what a spreadsheet wants."""
+    told = frame[["setting", *results.settings(frame)]].drop_duplicates("setting").set_index("setting")
+    told["seeds"] = frame.groupby("setting").seed.nunique()
+    return told.join([column.numbers() for column in found]).reset_index()
 
 
-def over_nodes(rows: pd.DataFrame, by: list[str]) -> "pd.Series[float]":
-    """Return a metric's mean over the nodes, as the run has written it; else over the models there are.
-
-    What is no number in one model is none in the mean.
-    """
-    by_model = rows.groupby(by).value
-    mean = by_model.mean().where(by_model.count() == by_model.size())
-    return rows[rows.model == OWN_GROUP].groupby(by).value.mean().combine_first(mean)
-
-
-def markdown(table: pd.DataFrame) -> str:
-    """Return the table in Markdown."""
-    lines = [list(map(str, table)), ["---"] * len(table.columns), *table.to_numpy().tolist()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def show(table: pd.DataFrame, console: Console) -> None:
-    """Print the table; where the settings' names leave it no room, they are numbered and follow below."""
-    if width_of(_terminal(table), console) <= console.width:
-        console.print(_terminal(table))
-        return
-    numbers = [str(place + 1) for place in range(len(table))]
-    console.print(_terminal(table.assign(setting=numbers)))
-    for number, setting in zip(numbers, table.setting, strict=True):
-        console.print(f"{number:>3}  {setting}", soft_wrap=True)
-
-
-def _terminal(table: pd.DataFrame) -> Table:
-    out = Table(title="test set, mean ± std over seeds", box=box.SIMPLE_HEAD)
-    for heading in table:
-        number = heading not in ("setting", "seeds", "rounds")
-        out.add_column(str(heading), justify="right" if number else "left")
-    for row in table.to_numpy().tolist():
-        out.add_row(*row)
-    return out
-
-
-def width_of(table: Table, console: Console) -> int:
-    """Return how wide it would be with nothing wrapped."""
-    return console.measure(table, options=console.options.update(width=10_000)).maximum
+def pairs(compared: pd.DataFrame, percent: bool) -> pd.DataFrame:
+    """Return the rows of :func:`baselines.results.paired` as texts; of shares in percentage points."""
+    scale, form, unit = (100.0, "+.1f", " points") if percent else (1.0, "+.3g", "")
+    rows = []
+    for row in compared.to_dict("records"):
+        interval = f"{row['low'] * scale:{form}} to {row['high'] * scale:{form}}{unit}"
+        known = row["low"] == row["low"]  # no NaN: one seed, or the same difference in all
+        chance = "< 0.001" if row["p"] < 0.001 else f"{row['p']:.2g}"
+        rows.append(
+            {
+                "setting": f"{row['setting']} - {row['baseline']}",
+                "seeds": str(row["seeds"]),
+                "difference": f"{row['mean'] * scale:{form}}{unit}",
+                "95 % interval": interval if known else "-",
+                "p": chance if known else "-",
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:
-    if values.empty:
-        return "-"
     spread = f" ± {values.std():{form}}" if len(values) > 1 else ""
     return f"{values.mean(skipna=False):{form}}{spread}{unit}"
+
+
+def _reached(values: "pd.Series[float]") -> str:
+    """Return the rounds of the runs that got there, and how many of them did where not all."""
+    there = values.dropna()
+    if there.empty:
+        return "never"
+    few = f" ({len(there)} of {len(values)})" if len(there) < len(values) else ""
+    return _spread(there, ".3g", "") + few

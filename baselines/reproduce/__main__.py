@@ -3,6 +3,8 @@
     python -m baselines.reproduce weight_erosion table2 --where num_nodes=10 --seeds 0,1 --jobs 2
     python -m baselines.reproduce gma table4_4 --scale small dataset.load.augment=null
     python -m baselines.reproduce gma table4_4 --dry-run
+    python -m baselines.reproduce gma table4_4 --budget 40m device=auto   # the most telling runs first
+    python -m baselines.reproduce gma table4_4 --export runs.tar          # for --collect runs.tar elsewhere
     python -m baselines.reproduce                                # which papers and tables there are
 
 Killed and started again it continues: what is finished is not run twice, and a run under way goes on from
@@ -15,6 +17,7 @@ Exit status: 0 when all is there, 1 when a run failed, 2 after a user's mistake,
 """
 
 import argparse
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,18 +28,19 @@ from rich.console import Console
 
 from baselines.engine.run_folder import LOCK
 from baselines.errors import UserError
+from baselines.experiment.overrides import with_config_dir
 
-from . import collect, numbers, overview, paper_tables, report, scoreboard
-from .display import Display
-from .estimate import Calibration, told
+from . import budget, collect, numbers, overview, paper_tables, report, scoreboard, transfer
+from .filling import AUTO, fill
+from .options import parser
+from .paper_page import write_page
 from .paper_tables import PaperTable
-from .plan import SCALES, Trial, plan, select, table_of
-from .running import Running
+from .plan import Trial, plan, select, table_of
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Do what the command line asks for; return the exit status."""
-    options = _parser().parse_intermixed_args(arguments)
+    options = parser(__doc__ or "").parse_intermixed_args(arguments)
     try:
         return _reproduce(options)
     except (UserError, OSError) as error:  # OSError: where nothing can be written
@@ -50,41 +54,81 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _reproduce(options: argparse.Namespace) -> int:
     out = Console(soft_wrap=True, highlight=False, markup=False)
-    if options.jobs < 1:
-        raise UserError(f"--jobs {options.jobs}: expected 1 or more runs at a time")
-    if given := [override for override in options.overrides if override.startswith("seed=")]:
-        raise UserError(f"{given[0]}: a table's seeds are chosen with --seeds")
+    options.overrides = with_config_dir(options.config_dir, options.overrides)
+    _check(options)
     if options.table is None:
-        overview.show([options.paper] if options.paper else paper_tables.papers(), out)
+        papers = [options.paper] if options.paper else paper_tables.papers()
+        if options.html:
+            write_page(papers, options.html)
+            out.print(f"page: {options.html}")
+        else:
+            overview.show(papers, out)
         return 0
     table = table_of(options.paper, options.table)
-    chosen = select(table, ",".join(options.where))
     seeds = _seeds(options.seeds) if options.seeds else range(table.seeds)
     output = Path(options.output)
     smoke = options.scale == "smoke"
     folder = output / "smoke" / table.paper if smoke else paper_tables.PAPERS / table.paper / "ours"
     there = collect.read(folder / f"{table.name}.csv")
+    if options.collect:
+        return _take_in(options, table, folder, there, out)
+    chosen = select(table, ",".join(options.where))
     shown = plan(table, chosen, _with(seeds, there), options.scale, options.overrides, output)
+    if options.export:
+        count = transfer.export(table, [t for t in shown if collect.is_finished(t)], Path(options.export))
+        out.print(f"{count} runs: {options.export}")
+        return 0
     trials = [trial for trial in shown if trial.seed in seeds]
-    known = collect.known(trials, there)
+    known = collect.known(trials, there, any_version=bool(options.budget))
     done = {t.folder.name for t in trials if t.folder.name in known or collect.is_finished(t)}
     missing = trials if options.rerun else [t for t in trials if t.folder.name not in done]
     if options.dry_run:
         return _show(missing, out)
-    failed: list[tuple[Trial, str]] = []
     try:
-        if missing and not options.collect_only:
-            _announce(table, trials, missing, options.jobs, out)
-            if options.rerun:
-                collect.forget(missing)
-            running = Running(options.jobs, collect.is_finished, Display(missing, out))
-            failed = running.failed
-            running.run(missing)
+        run = not options.collect_only and missing
+        failed = fill(options, table, trials, missing, out) if run else []
     finally:
         _write(table, shown, options.scale, folder, out)
     for trial, reason in failed:
         out.print(f"failed: {trial.label}: {reason}\n  {trial.command}")
     return 1 if failed else 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.jobs not in (None, AUTO) and not (options.jobs.isdecimal() and int(options.jobs)):
+        raise UserError(f"--jobs {options.jobs}: expected 1 or more runs at a time, or {AUTO}")
+    if given := [override for override in options.overrides if override.startswith("seed=")]:
+        raise UserError(f"{given[0]}: a table's seeds are chosen with --seeds")
+    if options.html and options.table:
+        raise UserError(f"--html {options.html}: the page is of a whole paper; leave {options.table} out")
+    if options.budget:
+        budget.seconds_in(options.budget)
+    for name in ("budget", "collect", "export"):
+        if getattr(options, name) and options.table is None:
+            raise UserError(f"--{name} {getattr(options, name)}: name a paper and one of its tables")
+
+
+def _take_in(
+    options: argparse.Namespace, table: PaperTable, folder: Path, there: pd.DataFrame, out: Console
+) -> int:
+    """Add the runs of another machine to the table; those that it has already stay as they are."""
+    source = transfer.unpacked(table, Path(options.collect))
+    try:
+        count, output = len(list(source.iterdir())), Path(options.output)
+        chosen, seeds = select(table, ",".join(options.where)), transfer.seeds_in(source)
+        trials = plan(table, chosen, seeds, options.scale, options.overrides, output)
+        known = collect.known(trials, there, any_version=True)
+        new = [trial for trial in trials if trial.folder.name not in known]
+        taken = list(transfer.taken_in(new, source, output / table.paper))
+    finally:
+        shutil.rmtree(source)
+    rest = count - len({trial.folder for trial in taken})
+    out.print(
+        f"{count - rest} runs taken in"
+        + f"; {rest} left out: here already, damaged, or of other cells or settings" * bool(rest)
+    )
+    _write(table, taken, options.scale, folder, out)
+    return 0
 
 
 def _with(seeds: Sequence[int], rows: pd.DataFrame) -> list[int]:
@@ -122,52 +166,11 @@ def _show(missing: Sequence[Trial], out: Console) -> int:
     return 0
 
 
-def _announce(
-    table: PaperTable, trials: Sequence[Trial], missing: Sequence[Trial], jobs: int, out: Console
-) -> None:
-    """Say what will run and how long it takes, learnt from a few steps."""
-    count = f"{len(missing)} of {len(trials)} runs are missing"
-    changed = sorted({trial.changes for trial in missing if trial.changes})
-    note = f"; not the paper's setting: {' | '.join(changed)}" if changed else ""
-    try:
-        seconds = Calibration().seconds(missing) / jobs
-    except UserError as error:
-        out.print(f"{table.paper} {table.name}: {count}{note}; time unknown: {error}")
-        return
-    out.print(f"{table.paper} {table.name}: {count}{note}; about {told(seconds)} with --jobs {jobs}")
-
-
 def _seeds(text: str) -> list[int]:
     seeds = text.split(",")
     if not all(seed.strip().isdecimal() for seed in seeds):
         raise UserError(f"--seeds {text}: expected whole numbers, such as 0,1,2")
     return list(dict.fromkeys(map(int, seeds)))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m baselines.reproduce",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("paper", nargs="?", help="a folder of baselines/papers")
-    parser.add_argument(
-        "table", nargs="?", help="a table of its tables.yaml; without it the tables are listed"
-    )
-    parser.add_argument("overrides", nargs="*", help="for every run; the results are labelled with them")
-    parser.add_argument(
-        "--where", action="append", default=[], metavar="KEY=VALUE,...", help="cells to run"
-    )
-    parser.add_argument("--seeds", metavar="0,1,...", help="default: as many as the paper has, from 0")
-    parser.add_argument("--scale", choices=SCALES, default="full", help="see baselines/reproduce/plan.py")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time, of a thread each")
-    parser.add_argument("--output", default="outputs/reproduce", help="where the runs are kept")
-    parser.add_argument("--dry-run", action="store_true", help="only print the commands of what is missing")
-    parser.add_argument(
-        "--collect-only", action="store_true", help="run nothing, only collect what is finished"
-    )
-    parser.add_argument("--rerun", action="store_true", help="run the chosen cells again")
-    return parser
 
 
 if __name__ == "__main__":

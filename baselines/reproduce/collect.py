@@ -22,7 +22,7 @@ from hydra.utils import get_method
 from baselines.engine.environment import environment
 from baselines.errors import UserError
 from baselines.experiment.identity import PACKAGES, versions
-from baselines.reports.summary import over_nodes
+from baselines.reports.measurements import over_nodes
 
 from .paper_tables import PaperTable
 from .plan import Trial
@@ -42,12 +42,15 @@ def forget(trials: Sequence[Trial]) -> None:
         shutil.rmtree(trial.folder)
 
 
-def known(trials: Sequence[Trial], rows: pd.DataFrame) -> set[str]:
-    """Return the names of the folders of those trials whose results are among ``rows`` already."""
+def known(trials: Sequence[Trial], rows: pd.DataFrame, *, any_version: bool = False) -> set[str]:
+    """Return the names of the folders of those trials whose results are among ``rows`` already.
+
+    With ``any_version`` those that other versions of the packages computed count, too.
+    """
     found = set()
     here = versions()
     for row in rows.to_dict("records"):
-        if all(str(row[package]) == here[package] for package in PACKAGES):
+        if any_version or all(str(row[package]) == here[package] for package in PACKAGES):
             found.add((row["config"], str(row["seed"])))
     return {trial.folder.name for trial in trials if (trial.config, str(trial.seed)) in found}
 
@@ -116,7 +119,10 @@ def reduced(table: PaperTable, values: "pd.Series[float]") -> float:
 
 def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
     told = environment(trial.folder)
-    packages = {name: told["versions"].get(name, versions().get(name)) for name in (*PACKAGES, "flwr")}
+    hardware = told["hardware"]
+    packages = {name: told["versions"].get(name, "") for name in (*PACKAGES, "flwr")}
+    if all(packages[name] in (here, "") for name, here in versions().items()):
+        packages |= versions()  # a run that did not tell all of them, of this machine by its identity
     return {
         **trial.cell.keys,
         "seed": trial.seed,
@@ -128,8 +134,8 @@ def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
         **packages,
         "commit": told["git_commit"] or "",
         "source": told["source_hash"],
-        "processor": told["hardware"]["gpu"] or told["hardware"]["processor"],
-        "device": told["hardware"]["device"],
+        "processor": hardware["processor"] if hardware["device"] == "cpu" else hardware["gpu"],
+        "device": hardware["device"],
         "seconds": f"{told['wall_seconds']:.0f}",
     }
 

@@ -10,8 +10,8 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from statistics import fmean
 
 import torch
@@ -30,6 +30,7 @@ class Calibration:
 
     def __init__(self) -> None:
         self._speeds: dict[str, Speed] = {}
+        self._seconds: dict[tuple[str, ...], float] = {}  # of a trial, by its cell's overrides
 
     def seconds(self, trials: Sequence[Trial]) -> float:
         """Return about how long the trials take, one after another.
@@ -38,10 +39,13 @@ class Calibration:
         ------
         UserError : when one cannot be built, for lack of data, say
         """
-        by_cell: dict[tuple[str, ...], list[Trial]] = {}
-        for trial in trials:
-            by_cell.setdefault(trial.cell.overrides, []).append(trial)
-        return sum(len(own) * self._of_one(own[0]) for own in by_cell.values())
+        return sum(map(self.of, trials))
+
+    def of(self, trial: Trial) -> float:
+        """Return about how long a trial takes; the same for all seeds of its cell."""
+        if trial.cell.overrides not in self._seconds:
+            self._seconds[trial.cell.overrides] = self._of_one(trial)
+        return self._seconds[trial.cell.overrides]
 
     def _of_one(self, trial: Trial) -> float:
         this = Experiment(shlex.join(trial.overrides))
@@ -57,21 +61,27 @@ class Calibration:
     def _speed(self, this: Experiment) -> Speed:
         kind = this.kind_of_step
         if kind not in self._speeds:
-            torch.set_num_threads(this.settings.threads)
             self._speeds[kind] = _measured(this)
         return self._speeds[kind]
 
 
 def _measured(this: Experiment) -> Speed:
-    node, model = this.node(0), this.node_model
+    step = step_of(this)()
+    model, task = this.node_model, this.dataset.task
+    some = dataclasses.replace(this.test_examples, index=this.test_examples.index[:200])
+    evaluate(model, some, task)
+    started = time.perf_counter()
+    evaluate(model, some, task)
+    return step, (time.perf_counter() - started) / len(some)
+
+
+def step_of(this: Experiment) -> Callable[[], float]:
+    """Return what measures the seconds of a training step of a node's, with its data in memory."""
+    torch.set_num_threads(this.settings.threads)
+    node = this.node(0)
     size = min(this.training.batch_size or len(node.train), len(node.train))
     inputs, targets = node.train.batch(slice(0, size), this.device)
-    step = model_cost.step_seconds(model, inputs, targets, node.task, this.training)
-    some = dataclasses.replace(this.test_examples, index=this.test_examples.index[:200])
-    evaluate(model, some, node.task)
-    started = time.perf_counter()
-    evaluate(model, some, node.task)
-    return step, (time.perf_counter() - started) / len(some)
+    return partial(model_cost.step_seconds, this.node_model, inputs, targets, node.task, this.training)
 
 
 @cache

@@ -1,14 +1,17 @@
-"""The paper's findings: A beats B. Does ours agree, pair of cells by pair of cells?"""
+"""The paper's findings: A beats B. Does ours agree, pair of cells by pair of cells, by a paired test?"""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from scipy import stats
+
 from .collect import less_is_better
-from .numbers import Ours, Results
+from .numbers import Keys, Ours, Results
 from .paper_tables import Cell, PaperTable, agrees, texts
 
+CONFIDENCE = 0.95
 VERDICTS = ("agrees", "disagrees", "cannot tell", "missing")
 
 
@@ -21,44 +24,58 @@ class Comparison:
     keys : what both have in common
     paper : how much better the better one is in the paper; None where a number is missing
     ours : the same with us; None where one has not been run, or they were run in different settings
-    spread : sqrt(s_A^2 + s_B^2) over the seeds; None with a single seed of either
+    interval : of ours, that holds the true difference with 95 % confidence; None of a single seed
     departs : whether ours were run in another setting than the paper's
-    seeds : on how many seeds the one of the two with fewer stands; 0 where one has not been run
+    seeds : how many both were run with; 0 where one has not been run
     """
 
     keys: dict[str, str]
     paper: float | None
     ours: float | None
-    spread: float | None
+    interval: tuple[float, float] | None
     departs: bool = False
     seeds: int = 0
 
     @property
     def verdict(self) -> str:
-        """Whether ours agrees, disagrees, or cannot tell within the spread."""
+        """Whether ours agrees, disagrees, or cannot tell because zero is in the interval."""
         if self.ours is None:
             return "missing"
-        if self.spread is None or not abs(self.ours) > self.spread:  # not: of what has diverged, too
-            return "cannot tell"
-        return "agrees" if self.ours > 0 else "disagrees"
+        low, high = self.interval or (-np.inf, np.inf)
+        if low > 0:
+            return "agrees"
+        return "disagrees" if high < 0 else "cannot tell"  # which what has diverged is, too
 
 
 def comparisons(table: PaperTable, finding: Mapping[str, Any], results: Results) -> Iterator[Comparison]:
-    """Yield every pair of cells that differ in the finding's column alone."""
-    cells = {tuple(cell.keys.values()): cell for cell in table.cells()}
+    """Compare ours in every pair of cells that the finding speaks of."""
     column, sign = finding["column"], -1 if less_is_better(table) else 1
+    for cell, other in _pairs(table, finding):
+        a, b = (results.get(tuple(one.keys.values())) for one in (cell, other))
+        rest = {key: text for key, text in cell.keys.items() if key != column}
+        if len(texts(finding["worse"])) > 1:
+            rest["against"] = other.keys[column]
+        yield _compared(rest, sign, (cell, other), (a, b))
+
+
+def pairs(table: PaperTable) -> Iterator[tuple[Keys, Keys]]:
+    """Yield the values of the keys of every pair of cells that a finding of the table compares."""
+    for finding in table.findings:
+        for better, worse in _pairs(table, finding):
+            yield tuple(better.keys.values()), tuple(worse.keys.values())
+
+
+def _pairs(table: PaperTable, finding: Mapping[str, Any]) -> Iterator[tuple[Cell, Cell]]:
+    """Yield every pair of cells that differ in the finding's column alone, the better one first."""
+    cells = {tuple(cell.keys.values()): cell for cell in table.cells()}
+    column = finding["column"]
     for cell in cells.values():
         if cell.keys[column] != str(finding["better"]) or not agrees(cell.keys, finding.get("where", {})):
             continue
         for value in texts(finding["worse"]):
             other = cells.get(tuple({**cell.keys, column: value}.values()))
-            if other is None:
-                continue
-            a, b = (results.get(tuple(one.keys.values())) for one in (cell, other))
-            rest = {key: text for key, text in cell.keys.items() if key != column}
-            if len(texts(finding["worse"])) > 1:
-                rest["against"] = value
-            yield _compared(rest, sign, (cell, other), (a, b))
+            if other is not None:
+                yield cell, other
 
 
 def _compared(
@@ -70,6 +87,19 @@ def _compared(
         paper = sign * (better.paper_mean - worse.paper_mean)
     if a is None or b is None or a.changes != b.changes:
         return Comparison(keys, paper, None, None)
-    spread = None if a.spread is None or b.spread is None else math.hypot(a.spread, b.spread)
-    seeds = min(len(a.values), len(b.values))
-    return Comparison(keys, paper, sign * (a.mean - b.mean), spread, bool(a.changes), seeds)
+    both = sorted(a.by_seed.keys() & b.by_seed.keys())
+    if not both:
+        return Comparison(keys, paper, None, None)
+    differences = [sign * (a.by_seed[seed] - b.by_seed[seed]) for seed in both]
+    mean = float(np.mean(differences))
+    interval = _interval(differences) if a.seeded else (mean, mean)
+    return Comparison(keys, paper, mean, interval, bool(a.changes), len(both))
+
+
+def _interval(differences: Sequence[float]) -> tuple[float, float] | None:
+    """Return Student's interval of the mean difference; None of one difference."""
+    if len(differences) < 2:
+        return None
+    mean, degrees = float(np.mean(differences)), len(differences) - 1
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees) * stats.sem(differences))
+    return mean - half, mean + half

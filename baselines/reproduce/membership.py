@@ -18,7 +18,7 @@ from baselines.engine import checkpoint
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from clients import Examples
-from clients.app import load
+from clients.turn import load
 from strategies.shared.seeding import Purpose, generator
 
 

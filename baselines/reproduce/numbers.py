@@ -21,37 +21,35 @@ class Ours:
 
     Parameters
     ----------
-    values : one per seed
+    by_seed : the value of each seed
     changes : in what it departs from the paper's setting; empty where it does not
     earlier : whether it was measured under a configuration that the cell no longer has
     seeded : whether the seed decides anything
+    torch : the version that computed them, where it is not that of most of the table
     """
 
-    values: tuple[float, ...]
+    by_seed: Mapping[int, float]
     changes: str
     earlier: bool = False
     seeded: bool = True
+    torch: str = ""
 
     @property
     def mean(self) -> float:
         """The mean over the seeds."""
-        return sum(self.values) / len(self.values)
+        return sum(self.by_seed.values()) / len(self.by_seed)
 
     @property
     def std(self) -> float | None:
         """The standard deviation over the seeds; None of a single one."""
-        return float(pd.Series(self.values).std()) if len(self.values) > 1 else None
-
-    @property
-    def spread(self) -> float | None:
-        """The same; 0 of a single seed that decides nothing."""
-        return self.std if self.seeded else self.std or 0.0
+        return float(pd.Series(self.by_seed).std()) if len(self.by_seed) > 1 else None
 
     @property
     def note(self) -> str:
         """What a reader must be told beside the number."""
         reduced = f"not the paper's setting: {self.changes}" if self.changes else ""
-        return "; ".join(filter(None, [reduced, "of an earlier configuration" if self.earlier else ""]))
+        earlier = "of an earlier configuration" if self.earlier else ""
+        return "; ".join(filter(None, [reduced, earlier, f"with torch {self.torch}" if self.torch else ""]))
 
 
 Keys = tuple[str, ...]
@@ -80,10 +78,22 @@ def settings(
         own = own[own.earlier == own.earlier.all()]
         ordered = own.sort_values(["departs", "rounds"], ascending=[True, False], kind="stable")
         found[keys] = [
-            Ours(tuple(same.value.astype(float)), str(changes), bool(own.earlier.all()), table.seeded)
+            Ours(_by_seed(same), str(changes), bool(own.earlier.all()), table.seeded, _others(rows, same))
             for changes, same in ordered.groupby("changes", sort=False)
         ]
     return found
+
+
+def _by_seed(rows: pd.DataFrame) -> dict[int, float]:
+    return dict(zip(rows.seed.astype(int), rows.value.astype(float), strict=True))
+
+
+def _others(rows: pd.DataFrame, own: pd.DataFrame) -> str:
+    """Return the versions of torch among ``own`` rows that are not the one of most of all rows."""
+    if "torch" not in rows:
+        return ""
+    usual = rows.torch.mode().iloc[-1]  # of as many, the last
+    return " and ".join(sorted(set(own.torch) - {usual}))
 
 
 def configs(table: PaperTable, rows: pd.DataFrame) -> dict[Keys, set[str]]:

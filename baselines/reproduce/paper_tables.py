@@ -14,7 +14,8 @@ scale : what to multiply our number by to compare it with the paper's (100: the 
 measure : the dotted name of a function of a run's folder, where no metric is the paper's number
 lower : whether less is better, as it is of a loss
 seeds : how many seeds the paper's numbers are over
-seeded : false where the seed decides nothing, so that a single run has no spread
+seeded : false where the seed decides nothing, so that a single run is enough
+y_from : where the figure's vertical axis begins; what lies below is cut off
 x : the column that the paper's figure has along its axis; a figure without one shows rounds
 findings : what the paper concludes: a list of {text, column, better, worse: value or values, where};
     of two cells that differ in ``column`` alone, ``better`` is better than ``worse``
@@ -76,6 +77,7 @@ class PaperTable:
     seeds: int = 1
     seeded: bool = True
     x: str | None = None
+    y_from: float | None = None
     findings: tuple[Mapping[str, Any], ...] = ()
 
     @property

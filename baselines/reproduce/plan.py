@@ -159,7 +159,7 @@ def _trials(
     cell: Cell, seeds: Sequence[int], scale: Scale, extra: Sequence[str], folder: Path
 ) -> Iterator[Trial]:
     overrides = [*cell.overrides, *extra]
-    departing = [override for override in extra if not _says_where(override)]
+    departing = [override for override in extra if not says_where(override)]
     try:
         run, setting = Variants(overrides), Variants([*cell.overrides, *departing])
     except UserError as error:  # an override of the user's that not all cells take
@@ -182,7 +182,7 @@ def _trials(
         )
 
 
-def _says_where(override: str) -> bool:
+def says_where(override: str) -> bool:
     """Say whether an override decides where or how a trial is run, and not what."""
     return override.lstrip("+").partition("=")[0].partition(".")[0] in WHERE
 

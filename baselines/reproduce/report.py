@@ -1,5 +1,6 @@
 """Paper beside ours as Markdown: the cells with their means, spreads and differences, and the findings."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,10 @@ from .findings import VERDICTS, Comparison, comparisons
 from .numbers import Keys, Ours, Results, ours
 from .paper_tables import Cell, PaperTable
 
-EXPLAINED = """A finding is compared in each pair of cells that it speaks of. "Cannot tell": the difference
-of the means is within the spread, the root of the sum of both variances over seeds, or the spread is not
-known, of a single seed. "Ahead": in so many of the pairs that were run the difference has the finding's
-sign.
+EXPLAINED = """A finding is compared in each pair of cells that it speaks of, seed by seed: both have the
+same partition and first model. Ours agrees or disagrees where the 95 % interval of the mean difference
+(Student's t) leaves out zero; else, and always with one seed, it cannot tell. "Ahead": in so many of the
+pairs that were run the mean difference has the finding's sign.
 
 """
 
@@ -58,7 +59,7 @@ def _ours(table: PaperTable, cell: Cell, found: Ours | None, printed: bool) -> l
     difference = ""
     if cell.paper_mean is not None and not found.changes:
         difference = f"{found.mean - cell.paper_mean:+{_form(table)}}"
-    numbers = [_number(table, found.mean, found.std), str(len(found.values))]
+    numbers = [_number(table, found.mean, found.std), str(len(found.by_seed))]
     return [*numbers, *([difference] if printed else []), found.note]
 
 
@@ -71,7 +72,7 @@ def _further(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> Iterator[st
     yield "\n## Further settings\n\n"
     yield _rows(
         [*table.keys, "ours", "seeds", "note"],
-        [[*keys, _number(table, one.mean, one.std), str(len(one.values)), one.note] for keys, one in rest],
+        [[*keys, _number(table, one.mean, one.std), str(len(one.by_seed)), one.note] for keys, one in rest],
     )
 
 
@@ -101,8 +102,10 @@ def _detail(table: PaperTable, finding: Mapping[str, Any], pair: Comparison) -> 
     where = ", ".join(f"{key} {value}" for key, value in pair.keys.items())
     paper = "" if pair.paper is None else f", paper {pair.paper:+{_form(table)}}"
     form = _form(table)
+    low, high = pair.interval or (math.nan, math.nan)
     note = "; not the paper's setting" if pair.departs else ""
-    return f"* {finding['text']}; {where}: ours {pair.ours:+{form}} ± {pair.spread:{form}}{paper}{note}\n"
+    ours = f"ours {pair.ours:+{form}} ({low:+{form}} to {high:+{form}})"
+    return f"* {finding['text']}; {where}: {ours}{paper}{note}\n"
 
 
 def _rows(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

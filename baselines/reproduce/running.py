@@ -1,6 +1,7 @@
 """Running: trials as processes of one thread each, some at a time, under one display."""
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -29,23 +30,27 @@ class Running:
     ----------
     jobs : how many run at a time
     finished : tells whether a trial's run is there
+    deadline : when runs under way are ended, as ``time.monotonic`` tells it; they go on another time
     """
 
     jobs: int
     finished: Callable[[Trial], bool]
     display: Display
+    deadline: float = math.inf
     failed: list[tuple[Trial, str]] = field(default_factory=list)
     _processes: dict[str, tuple[Trial, subprocess.Popen[bytes]]] = field(default_factory=dict)
 
     def run(self, trials: Sequence[Trial]) -> None:
-        """Run all; one that fails is noted, and the rest goes on. An interruption ends those that run.
+        """Run all; one that fails is noted, and the rest goes on.
+
+        An interruption, or the deadline, ends those that run.
 
         Runs that another process has under way are left to it, and count among the jobs: those, say, of
         this command before it was killed with SIGKILL.
         """
         waiting = list(trials)
         with interruptible(), self.display, self._ended():
-            while waiting or self._processes:
+            while (waiting or self._processes) and time.monotonic() < self.deadline:
                 elsewhere = {trial.folder for trial in waiting if in_use(trial.folder)}
                 free = self.jobs - len(self._processes) - len(elsewhere)
                 for trial in [one for one in waiting if one.folder not in elsewhere][: max(0, free)]:
@@ -69,7 +74,7 @@ class Running:
         for name, (trial, process) in list(self._processes.items()):
             status = process.poll()
             if status is None:
-                self.display.moved(trial, _rounds_done(trial.folder))
+                self.display.moved(trial, rounds_done(trial.folder))
                 continue
             del self._processes[name]
             if status == 0 and self.finished(trial):
@@ -108,7 +113,7 @@ def _process(trial: Trial) -> subprocess.Popen[bytes]:
         )
 
 
-def _rounds_done(folder: Path) -> int:
+def rounds_done(folder: Path) -> int:
     """Return the round of the last whole row of metrics.csv; 0 before there is one."""
     with contextlib.suppress(OSError, IndexError, ValueError), open(folder / "metrics.csv", "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 400))

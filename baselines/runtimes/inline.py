@@ -3,14 +3,16 @@
 No server, no workers: it starts at once, a debugger stops in client code, and one program holds the device.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from strategies.shared.flower_private import server_context
 
-from . import batching
+from . import batching, sites
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,11 @@ class Inline:
     batch_clients : True trains the nodes of a round batched where that is possible, with the same
         results to rounding; False trains one after another, with Ray's results to the bit; auto is False
         on the CPU, and True on an accelerator for models that leave it idle, below a million parameters
+    sites : {name: path} of data of the nodes' own, for dataset=local; None where nodes hold partitions
     """
 
     batch_clients: bool | str = "auto"
+    sites: Mapping[str, str] | None = None
     gives_node_states: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -35,6 +39,8 @@ class Inline:
         """Run one experiment and write its results into ``folder``."""
         from baselines.apps import client_app_of, server_app, together_of
 
+        own_data = experiment.load(overrides).dataset.site is not None
+        paths = sites.checked(self.sites or {}, num_nodes, own_data)
         together = together_of(overrides) if batching.chosen(self.batch_clients, overrides) else None
-        grid = InlineGrid(client_app_of(overrides), num_nodes, together)
+        grid = InlineGrid(client_app_of(overrides), num_nodes, together, paths)
         server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))

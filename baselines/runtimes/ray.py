@@ -80,12 +80,14 @@ class Ray:
 
         from .worker import Worker, versions
 
-        settings = experiment.load(overrides).settings
+        this = experiment.load(overrides)
+        settings = this.settings
         gpus = ray.cluster_resources().get("GPU", 0)  # type: ignore[no-untyped-call]
         if gpus and not self.client_gpus and settings.device == "auto":
             logger.warning("%g GPUs are idle: set runtime.client_gpus=1 to give each worker one", gpus)
         batched = batching.chosen(self.batch_clients, overrides)
-        arguments = (overrides, config.text(overrides), versions(), batched)
+        dealt = ray.put(this.holdings.dealt())
+        arguments = (overrides, config.text(overrides), versions(), batched, dealt)
         actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(Worker)
         workers = Workers(partial(_start, actor, arguments), self.client_cpus, self.client_gpus)
         workers.grow(settings.asked)  # they start while the server prepares

@@ -7,21 +7,21 @@ several machines is the same with other addresses; README shows its commands.
 
 import contextlib
 import json
-import os
 import socket
 import subprocess
-import sysconfig
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
 
 from baselines.engine import run_folder
 from baselines.errors import RunFailed, UserError
+from baselines.experiment import experiment
 from baselines.experiment.config import ROOT
 from strategies.shared.checks import require
 
+from . import commands, credentials, sites
 from .programs import HOST, Programs
 
 LINK = "florilegium"
@@ -34,14 +34,25 @@ class SuperLink:
     Parameters
     ----------
     start_timeout : how many seconds each program may take to listen
+    sites : {name: path} of data of the nodes' own, for dataset=local; None where nodes hold partitions
+    tls : whether programs talk over TLS, with certificates made for this run
+    authenticate : whether the SuperLink lets in only nodes whose keys, made for this run, are registered
     """
 
     start_timeout: float = 120.0
+    sites: Mapping[str, str] | None = None
+    tls: bool = False
+    authenticate: bool = False
     gives_node_states: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Refuse a time limit that is none."""
+        """Refuse a time limit that is none, and signatures without encryption: Flower has none."""
         require(self.start_timeout > 0, "runtime.start_timeout", self.start_timeout, "above 0")
+        for name in ("tls", "authenticate"):
+            value = getattr(self, name)
+            require(isinstance(value, bool), f"runtime.{name}", value, "true or false")
+        if self.authenticate:
+            require(self.tls, "runtime.tls", self.tls, "true where runtime.authenticate=true")
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
         """Run one experiment; its ServerApp writes into ``folder``, logs into its ``logs``.
@@ -55,6 +66,8 @@ class SuperLink:
         if not (ROOT / "pyproject.toml").exists():
             what = "runtime=superlink submits the project's folder, but this is a wheel, which has none"
             raise UserError(f"{what}: install a clone with pip install -e ., or try runtime=ray")
+        own_data = experiment.load(overrides).dataset.site is not None
+        node_configs = sites.node_configs(sites.checked(self.sites or {}, num_nodes, own_data), num_nodes)
         folder = folder.resolve()
         if run_folder.in_use(folder):  # before anything of its run is touched
             raise UserError(run_folder.taken(folder))
@@ -64,79 +77,54 @@ class SuperLink:
         result.unlink(missing_ok=True)  # an earlier run's would be taken for this one's
         with (
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home,
-            Programs(Path(home), _environment(home), logs) as programs,
+            Programs(Path(home), commands.environment(home), logs) as programs,
         ):
-            link = self._deploy(programs, num_nodes)
-            _write_configuration(Path(home), link, overrides, folder)
-            command = ["flwr", "run", str(ROOT), LINK, "--stream", "--run-config", f"{home}/run.toml"]
-            if programs.follow("run", command) != 0:
+            self._deploy(programs, node_configs)
+            run_config = Path(home) / "run.toml"
+            run_config.write_text(commands.run_config(overrides, str(folder)), encoding="utf-8")
+            if programs.follow("run", commands.submit(ROOT, LINK, run_config)) != 0:
                 raise RunFailed(f"flwr run failed; {programs.tail('run')}")
             _check(result, _status_in_flower(programs), programs.tail("run"))
 
-    def _deploy(self, programs: Programs, num_nodes: int) -> int:
-        """Start the SuperLink and the SuperNodes; return the SuperLink's port when all listen."""
-        link, fleet, *ports = _free_ports(num_nodes + 2)
-        programs.start("superlink", _superlink_command(link, fleet))
-        programs.wait_for("superlink", link, self.start_timeout)
+    def _deploy(self, programs: Programs, node_configs: list[str]) -> None:
+        """Start the SuperLink and the SuperNodes; return when all listen."""
+        port, fleet_port, *ports = _free_ports(len(node_configs) + 2)
+        server = commands.Server(HOST, HOST, port, fleet_port, self.authenticate)
+        home = programs.directory
+        tls = _tls(home) if self.tls else None
+        ca = tls.ca if tls else None
+        (home / "config.toml").write_text(server.link(LINK, Path(ca) if ca else None))
+        programs.start("superlink", server.superlink(tls))
+        programs.wait_for("superlink", port, self.start_timeout)
         nodes = {f"supernode-{k}": port for k, port in enumerate(ports)}
-        for k, (name, port) in enumerate(nodes.items()):
-            programs.start(name, _supernode_command(k, num_nodes, port, link, fleet))
+        keys = {name: _registered(programs, name) for name in nodes if self.authenticate}
+        for config, (name, port) in zip(node_configs, nodes.items(), strict=True):
+            programs.start(name, server.supernode(config, port, ca, keys.get(name)))
         for name, port in nodes.items():
             programs.wait_for(name, port, self.start_timeout)
-        return link
 
 
-def _environment(home: str) -> dict[str, str]:
-    """Return the programs' environment: a Flower home of their own, no telemetry, nothing installed."""
-    scripts = sysconfig.get_path("scripts")  # where this interpreter's Flower has its programs
-    environment = os.environ | {
-        "FLWR_HOME": home,
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "PYTHONUNBUFFERED": "1",
-        "PATH": f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}",
-    }
-    if root := environment.get("FLORILEGIUM_DATA"):
-        environment["FLORILEGIUM_DATA"] = str(Path(root).resolve())  # they start in another directory
-    return environment
+def _tls(folder: Path) -> commands.Tls:
+    """Return throw-away certificates, made in ``folder``."""
+    credentials.authority(folder)
+    credentials.server_certificate(folder, folder, HOST)
+    return commands.Tls(*(str(folder / name) for name in ("ca.pem", "server.pem", "server.key")))
 
 
-def _superlink_command(link: int, fleet: int) -> list[str]:
-    command = ["flower-superlink", "--insecure", "--host", HOST, "--port", str(link)]
-    return [*command, "--fleet-api-address", f"{HOST}:{fleet}"] if _fleet_is_grpc() else command
-
-
-def _supernode_command(k: int, num_nodes: int, port: int, link: int, fleet: int) -> list[str]:
-    superlink = f"{HOST}:{fleet if _fleet_is_grpc() else link}"
-    node_config = f"partition-id={k} num-partitions={num_nodes}"
-    command = ["flower-supernode", "--insecure", "--superlink", superlink]
-    return [*command, "--host", HOST, "--port", str(port), "--node-config", node_config]
-
-
-def _fleet_is_grpc() -> bool:
-    """Say how SuperNodes reach the SuperLink: by gRPC at its Fleet address, or by HTTP at its own."""
-    major, minor = (int(part) for part in version("flwr").split(".")[:2])
-    return (major, minor) < (1, 40)
-
-
-def _write_configuration(home: Path, link: int, overrides: str, folder: Path) -> None:
-    """Write what ``flwr run`` reads: the link's address and the run configuration.
-
-    A file, because ``--run-config`` takes no value that holds both kinds of quotes.
-    """
-    config = f'[superlink.{LINK}]\naddress = "{HOST}:{link}"\ninsecure = true\n'
-    (home / "config.toml").write_text(config)
-    values = {"overrides": overrides, "output": str(folder)}
-    # A JSON string is a TOML string as long as nothing is escaped as surrogates.
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()]
-    (home / "run.toml").write_text("".join(lines), encoding="utf-8")
+def _registered(programs: Programs, name: str) -> str:
+    """Make a node's key, let the node in, and return the key's file."""
+    key = programs.directory / name
+    credentials.key_pair(key)
+    log = f"register-{name}"
+    if programs.follow(log, commands.register(f"{key}.pub", name, LINK)) != 0:
+        raise RunFailed(f"{name} was not registered; {programs.tail(log)}")
+    return str(key)
 
 
 def _status_in_flower(programs: Programs) -> str:
     """Return what the SuperLink says of its one run, e.g. ``finished:completed``."""
     listed = subprocess.run(
-        ["flwr", "list", LINK, "--format", "json"],
+        commands.runs(LINK),
         env=programs.environment,
         cwd=programs.directory,
         capture_output=True,

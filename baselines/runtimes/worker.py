@@ -13,13 +13,15 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from torch import Tensor
 
 from baselines.apps import client_app_of, together_of
+from baselines.engine.evaluator import kept
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.holdings import Dealt
 from baselines.grids.answering import Answering
 from baselines.grids.stored import buffered
-from clients.app import load
 from clients.evaluation import Sums, batch_sums, correct
+from clients.turn import load
 
 
 class Worker:
@@ -31,11 +33,14 @@ class Worker:
     configuration : its composed YAML, so that no folder with options need be on this machine
     versions : the driver's, as :func:`versions` gives them
     batched : whether nodes whose messages come at once train batched
+    dealt : who holds which rows, as the driver has worked it out
     """
 
-    def __init__(self, overrides: str, configuration: str, versions: dict[str, str], batched: bool) -> None:
+    def __init__(
+        self, overrides: str, configuration: str, versions: dict[str, str], batched: bool, dealt: Dealt
+    ) -> None:
         config.take(overrides, configuration)
-        self.overrides, self.expected = overrides, versions
+        self.overrides, self.expected, self.dealt = overrides, versions, dealt
         self.answering = Answering(client_app_of(overrides), together_of(overrides) if batched else None)
 
     def unfit(self) -> str | None:
@@ -46,7 +51,8 @@ class Worker:
                 return f"{what} {ours[what]} there, {expected} here: install the same on every machine"
         try:
             torch.set_num_threads(self._this.settings.threads)
-            _ = self._this.node_model, self._this.partitions
+            _ = self._this.node_model
+            self._this.holdings.take(self.dealt)
         except UserError as error:  # a device or a data set that is not there
             return str(error)
         return None
@@ -62,15 +68,22 @@ class Worker:
 
     def test_sums(self, arrays: ArrayRecord, batches: range) -> list[Sums]:
         """Return the sums of each metric over each of these batches of the test set."""
-        this = self._this
-        load(this.node_model, arrays)
-        found = batch_sums(this.node_model, this.test_examples, this.dataset.task, batches)
-        return [{name: value.cpu() for name, value in sums.items()} for sums in found]
+        return self._sums("test", arrays, batches)
+
+    def validation_sums(self, arrays: ArrayRecord, batches: range) -> list[Sums]:
+        """Return the sums of each metric over each of these batches of the validation set."""
+        return self._sums("validation", arrays, batches)
 
     def right_on(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:
         """Return which examples the model is right about, of these batches of the validation set."""
         load(self._this.node_model, arrays)
         return [correct(self._this.node_model, self._this.validation_examples, batches)]
+
+    def _sums(self, split: str, arrays: ArrayRecord, batches: range) -> list[Sums]:
+        this = self._this
+        load(this.node_model, arrays)
+        found = batch_sums(this.node_model, kept(this, split), this.dataset.task, batches)
+        return [{name: value.cpu() for name, value in sums.items()} for sums in found]
 
     @property
     def _this(self) -> Experiment:

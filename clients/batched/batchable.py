@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 
-from clients.app import Node
 from clients.examples import Examples
 from clients.fast.bare_optimizer import hooked
 from clients.fast.closeness import Coarsest, close, tells
 from clients.fast.steady import Watch
 from clients.gradient import Gradients, gradient_of
 from clients.training import LocalTraining
+from clients.turn import Node
 
 DIFFERS = "the batched gradient is not that of each node: does the model set its own forward?"
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own

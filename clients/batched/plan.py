@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from clients.app import Turn
-from clients.training import LocalTraining
+from clients.training import HOST
+from clients.turn import Turn
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,15 @@ class Step:
     ----------
     rows : of the data set [nodes, batch], filled up with row 0
     present : which of these rows count [nodes, batch]; None for all
+    again : whether it takes the examples of the step before it; None for the first one, where nobody knows
     """
 
     rows: Tensor
     present: Tensor | None
+    again: bool | None = None
 
     def same(self, other: "Step") -> bool:
-        """Say whether both take the same examples."""
+        """Say whether both take the same examples; on an accelerator this waits for it."""
         if not torch.equal(self.rows, other.rows):
             return False
         if self.present is None or other.present is None:
@@ -50,11 +52,11 @@ class Plan:
     lengths: Tensor
 
     @classmethod
-    def of(cls, training: LocalTraining, turns: Sequence[Turn]) -> "Plan":
+    def of(cls, turns: Sequence[Turn]) -> "Plan":
         """Plan a round of nodes, those with the most steps first."""
         chosen, counts = [], []
         for turn in turns:
-            index, size = turn.node.train.index, len(turn.node.train)
+            training, index, size = turn.training, turn.node.train.index, len(turn.node.train)
             if training.whole(size):
                 chosen.append(index.repeat(training.steps(size)))
                 counts.append(torch.full((training.steps(size),), size))
@@ -68,11 +70,18 @@ class Plan:
         rows[present] = torch.cat(chosen)
         return cls(rows.transpose(0, 1), lengths)
 
-    def __iter__(self) -> Iterator[Step]:
-        """Yield each step."""
+    def steps(self, device: torch.device = HOST) -> Iterator[Step]:
+        """Yield each step, its tensors on ``device``, where the whole plan goes at once."""
         lengths, batch = self.lengths, self.rows.shape[2]
         present = torch.arange(batch) < lengths[..., None]  # [steps, nodes, batch]
         nodes = (lengths > 0).sum(1).tolist()
         padded = ((lengths > 0) & (lengths < batch)).any(1).tolist()
+        again = [None, *self._repeats().tolist()]
+        rows, present = self.rows.to(device), present.to(device)
         for k, (active, short) in enumerate(zip(nodes, padded, strict=True)):
-            yield Step(self.rows[k, :active], present[k, :active] if short else None)
+            yield Step(rows[k, :active], present[k, :active] if short else None, again[k])
+
+    def _repeats(self) -> Tensor:
+        """Return of each step but the first whether it takes the examples of the one before [steps - 1]."""
+        rows = (self.rows[1:] == self.rows[:-1]).flatten(1).all(1)
+        return rows & (self.lengths[1:] == self.lengths[:-1]).all(1)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from clients.app import Node, Turn
 from clients.examples import Examples
 from clients.fast.bare_optimizer import bare_step
 from clients.fast.replay import Step as GradientStep
@@ -20,6 +19,7 @@ from clients.fast.steady import Kept
 from clients.gradient import Gradients
 from clients.optimizer_state import prepare
 from clients.training import LocalTraining
+from clients.turn import Node, Turn
 from strategies.shared import protocol
 
 from .batchable import NotTogether, measured
@@ -77,13 +77,13 @@ class Stack:
             raise NotTogether("a correction adds to the loss")
         gradients_of = self.gradients.of_round(training.trace)
         data, device = turns[0].node.train, self.values[0].device
-        plan = Plan.of(training, turns)
+        plan = Plan.of(turns)
         parameters = [Parameter(value[: len(turns)]) for value in self.values]
         optimizer = training.optimizer(parameters)
         rate = prepare(optimizer, training.schedule(turns[0].server_round), None)
         step = bare_step(optimizer)
         totals: dict[str, Tensor] = {}
-        for now in plan:
+        for now in plan.steps(data.place(device)):
             active = len(now.rows)
             _keep_first(optimizer, active)
             gradients, sums = self._gradients(gradients_of, parameters, self._batch(data, now))
@@ -98,7 +98,7 @@ class Stack:
         if not self._unchanged():
             raise NotTogether("the model changes its own attributes")
         seen, steps = plan.lengths.sum(0), (plan.lengths > 0).sum(0)
-        means = {name: (total.double().cpu() / seen).tolist() for name, total in totals.items()}
+        means = {name: (total.cpu().double() / seen).tolist() for name, total in totals.items()}
         return [
             {name: values[k] for name, values in means.items()}
             | {protocol.LOCAL_STEPS: int(steps[k]), protocol.LEARNING_RATE: rate}
@@ -107,13 +107,20 @@ class Stack:
 
     def _batch(self, data: Examples, step: Step) -> list[Tensor]:
         """Return what the task takes: the last batch again where nodes take all of their examples."""
-        if self._last is None or not (_alike(data, self._last[0]) and step.same(self._last[1])):
+        if not self._repeats(data, step):
             gathered = data.rows(step.rows.flatten(), self.values[0].device)
             batch = [values.view(*step.rows.shape, *values.shape[1:]) for values in gathered]
             if step.present is not None:
                 batch.append(step.present.to(self.values[0]))
             self._last = data, step, batch
+        assert self._last is not None, "the first step of a plan repeats none"
         return self._last[2]
+
+    def _repeats(self, data: Examples, step: Step) -> bool:
+        """Say whether a step takes the last batch again; the first one of a round may, too."""
+        if step.again is not None or self._last is None:
+            return bool(step.again)
+        return _alike(data, self._last[0]) and step.same(self._last[1])
 
     def _gradients(
         self, gradients_of: GradientStep, parameters: list[Parameter], batch: list[Tensor]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from flwr.app import Context, Message
 
-from clients.app import Node, Turn
+from clients.turn import Node, Turn, training_of
 
 from .batchable import NotTogether, check
 from .stack import Stack
@@ -47,7 +47,9 @@ class Together:
         if self._stack is None or len(self._stack.places) < places or not self._stack.serves(nodes[0]):
             self._stack = Stack(nodes[0], places)
         replies: dict[int, Message] = {}
-        by_steps = sorted(range(len(nodes)), key=lambda k: -nodes[k].training.steps(len(nodes[k].train)))
+        triples = zip(nodes, messages, contexts, strict=True)
+        steps = [training_of(node, m, context).steps(len(node.train)) for node, m, context in triples]
+        by_steps = sorted(range(len(nodes)), key=lambda k: -steps[k])
         for start in range(0, len(nodes), places):
             chosen = by_steps[start : start + places]
             seats = zip(chosen, self._stack.places, strict=False)

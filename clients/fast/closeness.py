@@ -56,4 +56,4 @@ def tells(gradient: Sequence[Tensor]) -> bool:
 
 
 def _norms(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.stack([tensor.detach().double().norm() for tensor in tensors])
+    return torch.stack([tensor.detach().cpu().double().norm() for tensor in tensors])

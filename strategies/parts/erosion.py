@@ -95,7 +95,7 @@ class Erosion(Weighting):
         norm = squared_norms(own).sqrt()
         if norm == 0:
             return torch.zeros(len(updates.deltas), dtype=torch.float64)
-        return squared_distances(updates.deltas, own).sqrt() / norm
+        return (squared_distances(updates.deltas, own).sqrt() / norm).cpu()
 
 
 def alphas(state: State, count: int) -> Tensor:

@@ -2,15 +2,27 @@
 
 A selection vector S_i [V] holds 1 where node i's own model is right about a validation example, else 0
 (J. Liu's thesis on selective federated averaging, figure 6.1).
+
+How alike is alike enough "is calculated as a hyperparameter using a separate validation set" there, half of
+it; by which measure is not stated. Here ``tuned`` takes what makes the most separate groups on one half of
+the examples, by their mean silhouette (Rousseeuw 1987), and groups the nodes by the other half. Below 0.25
+"no substantial structure has been found" (Kaufman and Rousseeuw 1990, table 4): all nodes are one group.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from strategies.shared.checks import require
+
+TUNED = "tuned"
+SUBSTANTIAL = 0.25  # silhouette
+MOST_TRIED = 50  # thresholds
+DRAWS = 10  # samples of the examples that a threshold is tried on
 
 
 class Grouping(ABC):
@@ -32,22 +44,47 @@ class Overlap(Grouping):
     Parameters
     ----------
     threshold : share of the validation examples that both must be right about, in [0, 1]; 0 makes one
-        group. It is compared with accuracies: what divides unequal nodes well is too low for iid ones
+        group. It is compared with accuracies: what divides unequal nodes well is too low for iid ones.
+        ``tuned`` chooses it on half of the examples, and groups by the other half
     """
 
-    threshold: float = 0.25
+    threshold: float | str = 0.25
 
     def __post_init__(self) -> None:
         """Refuse a threshold outside [0, 1]."""
-        require(0 <= self.threshold <= 1, "grouping.threshold", self.threshold, "in [0, 1]")
+        if self.threshold != TUNED:
+            number = isinstance(self.threshold, int | float) and 0 <= self.threshold <= 1
+            require(number, "grouping.threshold", self.threshold, "in [0, 1], or tuned")
 
     def __call__(self, selections: Tensor, seed: int) -> list[list[int]]:
         """Return the groups, in the order in which they are founded."""
-        rows = selections.double()
-        overlap = rows @ rows.T  # whole numbers: exact
-        least = self.threshold * selections.shape[1] - 1e-9
+        if self.threshold != TUNED:
+            return self._groups(selections, float(self.threshold))
+        known, others = _halves(selections)
+        return self._groups(others, _least(others, self._tuned(known, np.random.default_rng(seed))))
+
+    def _tuned(self, selections: Tensor, rng: np.random.Generator) -> int:
+        """Return how many pairs of nodes should be alike; all of them where no groups are substantial.
+
+        It is tried on samples of the examples, so that it bears being carried over to others. A number of
+        pairs, for the overlaps themselves are all lower where examples are harder.
+        """
+        count, pairs = selections.shape[1], len(selections) * (len(selections) - 1) // 2
+        samples = [selections[:, rng.integers(count, size=count)] for _ in range(DRAWS)]
+        distances = [_unlike(sample) for sample in samples]
+        best, most = pairs, SUBSTANTIAL
+        for alike in np.unique(np.linspace(1, pairs - 1, MOST_TRIED, dtype=int)) if pairs > 1 else ():
+            groups = [self._groups(sample, _least(sample, alike)) for sample in samples]
+            found = float(np.mean([_silhouette(*pair) for pair in zip(distances, groups, strict=True)]))
+            if found > most:
+                best, most = int(alike), found
+        return best
+
+    def _groups(self, selections: Tensor, threshold: float) -> list[list[int]]:
+        overlap = _overlaps(selections)
+        least = threshold * selections.shape[1] - 1e-9
         groups: list[list[int]] = []
-        for i in range(len(rows)):
+        for i in range(len(overlap)):
             fitting = (g for g in groups if bool((overlap[i, g] >= least).all()))
             group = next(fitting, None)
             if group is None:
@@ -63,21 +100,73 @@ class KMeans(Grouping):
 
     Parameters
     ----------
-    num_groups : k, at most the number of nodes
+    num_groups : k, at most the number of nodes; ``tuned`` chooses it on half of the validation examples,
+        and groups by the other half
     """
 
-    num_groups: int = 3
+    num_groups: int | str = 3
 
     def __post_init__(self) -> None:
         """Refuse less than one group."""
-        require(self.num_groups >= 1, "grouping.num_groups", self.num_groups, "1 or more")
+        if self.num_groups != TUNED:
+            whole = isinstance(self.num_groups, int) and self.num_groups >= 1
+            require(whole, "grouping.num_groups", self.num_groups, "1 or more, or tuned")
 
     def __call__(self, selections: Tensor, seed: int) -> list[list[int]]:
         """Return the non-empty clusters, ordered by their first node."""
+        if self.num_groups != TUNED:
+            return self._groups(selections, int(self.num_groups), seed)
+        known, others = _halves(selections)
+        distances = _unlike(known)
+        best, most = 1, SUBSTANTIAL
+        for count in range(2, len(selections)):
+            if (found := _silhouette(distances, self._groups(known, count, seed))) > most:
+                best, most = count, found
+        return self._groups(others, best, seed)
+
+    def _groups(self, selections: Tensor, count: int, seed: int) -> list[list[int]]:
         from sklearn.cluster import KMeans as Clusterer
 
-        clusters = Clusterer(min(self.num_groups, len(selections)), n_init=10, random_state=seed)
+        clusters = Clusterer(min(count, len(selections)), n_init=10, random_state=seed)
         labels = torch.from_numpy(clusters.fit_predict(selections.double().numpy()))
         return [
             torch.nonzero(labels == label).flatten().tolist() for label in dict.fromkeys(labels.tolist())
         ]
+
+
+def _overlaps(selections: Tensor) -> Tensor:
+    """Return how many examples both of each two rows are right about, [N, N]."""
+    rows = selections.double()
+    return rows @ rows.T  # whole numbers: exact
+
+
+def _least(selections: Tensor, alike: int) -> float:
+    """Return a threshold that so many pairs of rows reach; 0 where all of them are to."""
+    above = torch.triu_indices(len(selections), len(selections), 1)
+    shares = (_overlaps(selections)[*above] / selections.shape[1]).sort(descending=True).values
+    return float(shares[alike - 1 : alike + 1].mean()) if alike < len(shares) else 0.0
+
+
+def _unlike(selections: Tensor) -> np.ndarray:
+    """Return in which share of the examples each two rows differ, [N, N]."""
+    found: np.ndarray = (selections[:, None] != selections[None]).double().mean(2).numpy()
+    return found
+
+
+def _silhouette(distances: np.ndarray, groups: Sequence[Sequence[int]]) -> float:
+    """Return the mean silhouette of groups of rows; 0 of a single group, and of groups of one row each."""
+    if len(groups) in (1, len(distances)):
+        return 0.0
+    from sklearn.metrics import silhouette_score
+
+    labels = np.empty(len(distances), dtype=int)
+    for label, rows in enumerate(groups):
+        labels[rows] = label
+    return float(silhouette_score(distances, labels, metric="precomputed"))
+
+
+def _halves(selections: Tensor) -> tuple[Tensor, Tensor]:
+    """Return every other validation example, and those between."""
+    if selections.shape[1] < 2:
+        raise ValueError("grouping: to tune it takes 2 validation examples or more: raise validation_size")
+    return selections[:, ::2], selections[:, 1::2]

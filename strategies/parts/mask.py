@@ -16,9 +16,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from strategies.shared import protocol
 from strategies.shared.checks import require
 
-from .blocks import SIZE
+from .blocks import SIZE, blocks
 from .updates import Updates
 
 
@@ -66,6 +67,16 @@ class Mask(ABC):
             self.factor(piece, scratch[:, : piece.shape[1]], factors[columns])
         return mean, factors
 
+    def metrics(self, factors: Tensor | None) -> dict[str, float]:
+        """Return what a round's metrics show: the share of coordinates whose factor [P] is below 1.
+
+        Of :class:`AndMask` and :class:`AgreementMask` these are those with A < tau (thesis, figure 3.1).
+        """
+        if factors is None:
+            return {protocol.MASKED: 0.0}
+        below = sum((factors[block] < 1).sum() for block in blocks(len(factors)))
+        return {protocol.MASKED: int(below) / len(factors)}
+
 
 @dataclass(frozen=True)
 class NoMask(Mask):
@@ -76,6 +87,10 @@ class NoMask(Mask):
     def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write ones."""
         out.fill_(1)
+
+    def metrics(self, factors: Tensor | None) -> dict[str, float]:
+        """Return nothing: no mask was chosen."""
+        return {}
 
 
 @dataclass(frozen=True)

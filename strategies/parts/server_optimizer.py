@@ -60,6 +60,11 @@ class Momentum(ServerOptimizer):
         return momentum, {"momentum": momentum}
 
 
+def beside(parameters: Tensor, state: State) -> State:
+    """Return the state with its vectors where the parameters lie; a checkpoint's are in host memory."""
+    return {name: value.to(parameters.device) if value.ndim else value for name, value in state.items()}
+
+
 def copied(state: State) -> State:
     """Copy what the next round overwrites."""
     return {name: value.clone() for name, value in state.items()}

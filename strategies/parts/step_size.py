@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from .updates import Updates
 class StepSize(ABC):
     """The letter eta of the update rule."""
 
+    of_all_updates: ClassVar[bool] = True  # whether any single node can make it grow
+
     @abstractmethod
     def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
         """Return eta_t for the round's updates, their weights and their mean [P]."""
@@ -24,6 +27,7 @@ class Constant(StepSize):
     """eta_t = eta, the server learning rate; eta = 1 is FedAvg."""
 
     eta: float = 1.0
+    of_all_updates: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse a server learning rate that is not positive."""
@@ -48,7 +52,8 @@ class Extrapolated(StepSize):
     ----------
     epsilon : keeps eta small when the mean nearly vanishes; epsilon to infinity is FedAvg
     epsilon_decay : epsilon_t = epsilon * epsilon_decay ** t in round t = 1, 2, ...; the authors' code
-        decays by 0.998 ** 2 before every round, the paper's epsilon is constant (1)
+        decays by 0.998 ** 2 before every round, the paper's epsilon is constant (1); above 1 it grows, so
+        that steps become FedAvg's as the model converges (section 3.1.4)
     clamp : False leaves out the maximum with 1, as the authors' synthetic notebook does
     """
 
@@ -57,27 +62,33 @@ class Extrapolated(StepSize):
     clamp: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse a negative epsilon and a decay outside (0, 1]."""
+        """Refuse a negative epsilon and a decay that is not positive."""
         require(self.epsilon >= 0, "step_size.epsilon", self.epsilon, "0 or above")
         decay = self.epsilon_decay
-        require(0 < decay <= 1, "step_size.epsilon_decay", decay, "in (0, 1]")
+        require(0 < decay < float("inf"), "step_size.epsilon_decay", decay, "a number above 0")
 
     def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
         """Return eta_t; 1 where every update is zero and epsilon is 0."""
-        epsilon = self.epsilon * self.epsilon_decay**server_round
-        denominator = 2 * (float(squared_norms(mean)) + epsilon)
+        denominator = 2 * (float(squared_norms(mean)) + self._epsilon(server_round))
         if denominator == 0:
             return 1.0
         eta = _mean_squared_norm(updates, weights) / denominator
         return max(1.0, eta) if self.clamp else eta
 
+    def _epsilon(self, server_round: int) -> float:
+        try:
+            return self.epsilon * self.epsilon_decay**server_round
+        except OverflowError:  # it has grown beyond all numbers
+            return float("inf") if self.epsilon else 0.0
+
 
 def _mean_squared_norm(updates: Updates, weights: Tensor) -> float:
     """Return sum_k alpha_k ||Delta_k||^2, layer by layer where the weights are [K, L]."""
     if weights.ndim == 1:
-        return float(weights @ squared_norms(updates.deltas))
+        return float(weights @ squared_norms(updates.deltas).to(weights.device))
     total = 0.0
     for column, layer in enumerate(updates.layout.layers):
         if not layer.buffer:
-            total += float(weights[:, column] @ squared_norms(updates.deltas[:, layer.columns]))
+            norms = squared_norms(updates.deltas[:, layer.columns])
+            total += float(weights[:, column] @ norms.to(weights.device))
     return total

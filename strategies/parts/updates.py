@@ -44,7 +44,7 @@ class Updates:
 
     def pieces(self, weights: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Yield all columns of the deltas, a block at a time, with the nodes' weights [K] there."""
-        weights = weights.to(self.deltas.dtype)
+        weights = weights.to(self.deltas)
         if weights.ndim == 1:
             for block in blocks(self.deltas.shape[1]):
                 yield block, weights
@@ -59,7 +59,7 @@ class Updates:
         return self._mean(self.buffers, weights, buffer=True)
 
     def _mean(self, rows: Tensor, weights: Tensor, *, buffer: bool) -> Tensor:
-        weights = weights.to(rows.dtype)
+        weights = weights.to(rows)
         if weights.ndim == 1:
             return weights @ rows
         out = torch.empty_like(rows[0])

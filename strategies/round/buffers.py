@@ -23,12 +23,15 @@ class Buffers:
         self.free: Tensor | None = None
         self._kept: dict[str, Tensor] = {}
 
-    def rows(self, name: str, count: int, columns: int, dtype: torch.dtype) -> Tensor:
-        """Return a matrix [count, columns] that holds anything, until the next one of this name."""
-        kept = self._kept.pop(name, None)
-        if kept is None or kept.shape[0] < count or kept.shape[1] != columns or kept.dtype != dtype:
+    def rows(self, name: str, count: int, like: Tensor) -> Tensor:
+        """Return a matrix [count, P] that holds anything, until the next one of this name.
+
+        ``like`` is a vector [P] of its dtype, and on its device.
+        """
+        kept, wanted = self._kept.pop(name, None), (len(like), like.dtype, like.device)
+        if kept is None or len(kept) < count or (kept.shape[1], kept.dtype, kept.device) != wanted:
             del kept  # before there is another
-            kept = torch.empty(count, columns, dtype=dtype)
+            kept = like.new_empty(count, len(like))
         self._kept[name] = kept
         return kept[:count]
 

@@ -8,14 +8,14 @@ are something else.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
-from strategies.shared import protocol
+from strategies.shared import flower_names, protocol
 
 Selections = Callable[[Sequence[ArrayRecord]], Tensor]
 
@@ -24,6 +24,11 @@ class SuiteStrategy(Strategy):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
     resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Refuse Flower's names in one line; Python's own has no advice."""
+        flower_names.refuse(cls, given)
+        return super().__new__(cls)
 
     @property
     def name(self) -> str:
@@ -68,9 +73,22 @@ class SuiteStrategy(Strategy):
         return False
 
     @property
+    def over(self) -> str:
+        """Why no further round may be taken; empty where it may."""
+        return ""
+
+    @property
     def needs_validation(self) -> bool:
         """Whether :meth:`validate_with` has to be called before the first round."""
         return False
+
+    def at_sites(self) -> dict[str, dict[str, float]]:
+        """Return the metrics of the last evaluation on each node, by its site's name or as ``node 3``."""
+        return {}
+
+    def contributions(self) -> dict[str, dict[str, int]]:
+        """Return what each node has contributed so far (:class:`~strategies.round.ledger.Ledger`)."""
+        return {}
 
     def validate_with(self, right_on: Selections) -> None:
         """Take a function that tells what models are right about, [models, validation examples]."""
@@ -115,7 +133,7 @@ def merged(records: Sequence[MetricRecord], weights: Sequence[int]) -> MetricRec
     result = MetricRecord()
     for key in dict.fromkeys(key for record in records for key in record):
         having = [(float(r[key]), w) for r, w in zip(records, weights, strict=True) if key in r]  # type: ignore[arg-type]
-        if key in (protocol.REPLIES, protocol.FAILED):
+        if key in (protocol.REPLIES, protocol.FAILED, protocol.DROPPED):
             result[key] = int(sum(value for value, _ in having))
         else:
             total = sum(w for _, w in having)

@@ -21,7 +21,15 @@ class Iterates:
         if self.most > 1:
             self.kept = [*self.kept, (parameters, buffers)][-self.most :]
 
-    def mean(self, layout: Layout) -> ArrayRecord:
-        """Return their mean as a model."""
+    def models(self, last: ArrayRecord, layout: Layout | None) -> dict[str, ArrayRecord]:
+        """Return the model to evaluate, by name: the last iterate, or the mean of those kept."""
+        if self.most == 1:
+            return {"global": last}
+        if not self.kept or layout is None:
+            return {"average": last}  # before the first round there is one iterate
         parameters, buffers = zip(*self.kept, strict=True)
-        return layout.record(torch.stack(parameters).mean(0), torch.stack(buffers).mean(0))
+        vectors = [
+            vector.to(parameters[-1].device) for vector in parameters
+        ]  # a checkpoint's are elsewhere
+        mean = layout.record(torch.stack(vectors).mean(0), torch.stack(buffers).mean(0))
+        return {"average": mean}

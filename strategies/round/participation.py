@@ -7,17 +7,21 @@ ids that a runtime gives its nodes. What is done with the answers is the subclas
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
+from strategies.parts.updates import Updates
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 
 from .evaluation import SuiteStrategy
-from .failures import TooManyFailedRounds
+from .failures import TooManyFailedRounds, end_if_alike
 from .replies import Fault, answers, checked, lacking, mean_metrics, num_examples_of, scalar_metrics
 from .roster import Roster, sample
+from .sites import addressed, by_site
+from .told import MOST_PARTITIONS
 
 logger = logging.getLogger("flwr.strategies")
 
@@ -33,8 +37,9 @@ class Participation(SuiteStrategy):
     min_replies : with fewer sound replies the model stays as it was in that round
     max_failed_rounds : so many such rounds in a row end the run with :class:`TooManyFailedRounds`
     federated_evaluation : whether the nodes evaluate the model on their own test data each round
-    query_partitions : ask each node once for its partition id; False for a ClientApp without a query
-        function, whose nodes are then ordered by node id
+    query_partitions : ask each node once for its partition id, which our ClientApp tells: then the seed
+        alone decides who trains when. False: nodes are ordered by node id, which each run draws anew,
+        unless ``members``, ``judges`` or a requester name partitions
     node_timeout : how many seconds to wait for nodes to connect
     members : the partitions that take part; None for all
     judges : those of them that evaluate; None for all
@@ -47,7 +52,7 @@ class Participation(SuiteStrategy):
     min_replies: int = 1
     max_failed_rounds: int = 3
     federated_evaluation: bool = True
-    query_partitions: bool = True
+    query_partitions: bool = False
     node_timeout: float = 120.0
     members: tuple[int, ...] | None = None
     judges: tuple[int, ...] | None = None
@@ -57,6 +62,7 @@ class Participation(SuiteStrategy):
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
     tested: int = field(default=0, init=False, repr=False)  # nodes that answered the last evaluation
+    _at_sites: dict[str, dict[str, float]] = field(default_factory=dict, init=False, repr=False)
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
 
@@ -73,7 +79,14 @@ class Participation(SuiteStrategy):
             valid = population is None or asked <= population
             require(valid, "nodes_per_round", asked, f"at most num_nodes={population}")
             require(self.min_replies <= asked, "min_replies", self.min_replies, f"at most {asked}")
-        self._roster = Roster(self.query_partitions, self.node_timeout)
+        most = MOST_PARTITIONS if population is None else population
+        query = self.query_partitions or self.names_partitions
+        self._roster = Roster(query, self.node_timeout, most)
+
+    @property
+    def names_partitions(self) -> bool:
+        """Whether certain partitions are meant, so that nodes are asked which they hold in any case."""
+        return self.members is not None or self.judges is not None
 
     def available(self, grid: Grid) -> dict[int, int]:
         """Return the node ids of the partitions that are connected and take part, by partition id."""
@@ -83,6 +96,13 @@ class Participation(SuiteStrategy):
         if self.members is None:
             return nodes
         return {k: nodes[k] for k in self.members if k in nodes}
+
+    def at_sites(self) -> dict[str, dict[str, float]]:
+        return self._at_sites
+
+    def contributions(self) -> dict[str, dict[str, int]]:
+        kept = self._roster.ledger.kept
+        return {self._roster.called(k): kept[k] for k in sorted(kept)}
 
     def fail_within(self, rounds: int) -> None:
         self.max_failed_rounds = min(self.max_failed_rounds, rounds)
@@ -113,17 +133,18 @@ class Participation(SuiteStrategy):
         faults: dict[int, str] = {}
         for partition_id in self._sent:
             try:
-                sound[partition_id] = checked(answered.get(partition_id))
+                expected = partition_id if self._roster.told else None
+                sound[partition_id] = checked(answered.get(partition_id), expected)
             except Fault as fault:
                 faults[partition_id] = str(fault)
         judged = {k: reply for k, reply in sound.items() if num_examples_of(reply) > 0}
         faults |= lacking(judged)
         for partition_id, reason in faults.items():
-            logger.warning(
-                "round %d: partition %d did not evaluate: %s", server_round, partition_id, reason
-            )
+            who = self._roster.called(partition_id)
+            logger.warning("round %d: %s did not evaluate: %s", server_round, who, reason)
         self.tested = len(sound.keys() - faults.keys())
         judged = {k: reply for k, reply in judged.items() if k not in faults}
+        self._at_sites = by_site(self._roster.sites, judged)
         if not judged:
             return None
         metrics = scalar_metrics(judged.values())
@@ -136,22 +157,41 @@ class Participation(SuiteStrategy):
     # ---- for subclasses ------------------------------------------------------------------------
 
     def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
-        """Return a message to each of the nodes that are asked."""
+        """Return a message to each of the nodes that are asked; a site is told its number."""
         self._sent = {
-            k: Message(content, node, message_type, group_id=self.group) for k, node in self._asked.items()
+            k: Message(addressed(content, k, self._roster.sites), node, message_type, group_id=self.group)
+            for k, node in self._asked.items()
         }
         return list(self._sent.values())
 
-    def _name_faults(self, server_round: int, faults: dict[int, str]) -> None:
-        """Log why each of the nodes that are left out is."""
-        for partition_id, reason in faults.items():
-            logger.warning("round %d: partition %d left out: %s", server_round, partition_id, reason)
+    def _standing(self) -> dict[str, Any]:
+        """Return what the next round depends on of this round's participation."""
+        roster = self._roster
+        kept = {"sites": dict(roster.sites), "contributions": roster.ledger.state_dict()}
+        return {"failed_rounds": self._failed_rounds, **kept}
+
+    def _stand_at(self, state: dict[str, Any]) -> None:
+        self._failed_rounds = state["failed_rounds"]
+        self._roster.sites.update(state.get("sites", {}))
+        self._roster.ledger.kept.update(state.get("contributions", {}))
+
+    def _note(
+        self, server_round: int, updates: Updates, faults: dict[int, str], answered: dict[int, Message]
+    ) -> None:
+        """Count what each node has contributed; log why others are left out, and doubt who they are."""
+        if server_round == 1 and not self.group:
+            end_if_alike(len(self._sent), answered)
+        examples = map(int, updates.num_examples.tolist())
+        self._roster.ledger.note(dict(zip(updates.partition_ids, examples, strict=True)), faults)
+        self._roster.doubt({answered[k].metadata.src_node_id for k in faults if k in answered})
+        for k, reason in faults.items():
+            logger.warning("round %d: %s left out: %s", server_round, self._roster.called(k), reason)
 
     def _fail(self, server_round: int, lack: str, faults: dict[int, str]) -> None:
         """Count a round without a step; end the run after too many in a row."""
         self._failed_rounds += 1
         logger.warning("round %d: %s: the model stays as it was", server_round, lack)
-        reasons = "; ".join(f"partition {p} {r}" for p, r in list(faults.items())[:3])
+        reasons = "; ".join(f"{self._roster.called(p)} {r}" for p, r in list(faults.items())[:3])
         self._last_failure = f"{lack} (left out in the last round: {reasons or 'none'})"
         if self._failed_rounds >= self.max_failed_rounds:
             raise TooManyFailedRounds(

@@ -18,6 +18,8 @@ from strategies.parts.layout import Layout
 from strategies.shared import protocol
 from strategies.shared.flower_private import SUPERLINK_NODE_ID
 
+from .failures import reason_of
+
 logger = logging.getLogger("flwr.strategies")
 MOST_EXAMPLES = 2.0**53  # beyond, a count is not exact, and a sum of weights may overflow
 
@@ -107,8 +109,10 @@ def of_group(name: str, replies: Iterable[Message]) -> list[Message]:
     return [reply for reply in replies if reply.metadata.group_id in (name, "")]
 
 
-def checked(reply: Message | None) -> Message:
+def checked(reply: Message | None, partition_id: int | None = None) -> Message:
     """Return the reply of a node when it is one, of numbers, and tells on how many examples it worked.
+
+    With a ``partition_id`` the reply is for this one, where it says for which.
 
     Raises
     ------
@@ -117,11 +121,13 @@ def checked(reply: Message | None) -> Message:
     if reply is None:
         raise Fault("did not answer in time")
     if reply.has_error():
-        reason = " ".join((reply.error.reason or "").split())  # one line, whatever the client raised
-        raise Fault(reason or f"failed with code {reply.error.code}")
+        raise Fault(reason_of(reply))
     for name, value in metrics_of(reply).items():
         if isinstance(value, int) and abs(value) > sys.float_info.max:
             raise Fault(f"sent a {name!r} of {value.bit_length()} bits, expected a number")
+    told = metrics_of(reply).get(protocol.PARTITION_ID, partition_id)
+    if partition_id is not None and told != partition_id:
+        raise Fault(f"answered for partition {str(told)[:20]}")
     require_number(reply, protocol.NUM_EXAMPLES, MOST_EXAMPLES)
     for name, value in metrics_of(reply).items():
         if isinstance(value, float) and not math.isfinite(value):

@@ -8,36 +8,49 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, ConfigScalar, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from strategies.shared import protocol
 from strategies.shared.flower_private import UNREACHABLE
 from strategies.shared.seeding import Purpose, generator
 
-from .replies import answers, metrics_of
+from .ledger import Ledger
+from .replies import answers
+from .told import MOST_PARTITIONS, Told
 
 logger = logging.getLogger("flwr.strategies")
 POLL_SECONDS = 0.1
-MOST_PARTITIONS = 1 << 20  # some weightings keep a number for each
+NAMELESS = "node {node} does not say which partition it holds, and is asked again: {why}"
 
 
 @dataclass
 class Roster:
     """The nodes known so far.
 
+    A node holds a partition, or is a *site* with data of its own, known by its name. Sites are numbered in
+    the order of their names, those that come later after them, and keep their numbers.
+
     Parameters
     ----------
     query : ask each new node once for its partition id (the query function of our ClientApp); where no
         node tells, as one of another ClientApp, they are numbered in the order of node ids
     timeout : how many seconds to wait for nodes to appear and to answer
+    most : partition ids are below it
+    telling : what nodes are told when they are asked who they are
     """
 
     query: bool = True
     timeout: float = 120.0
+    most: int = MOST_PARTITIONS
     partition_of: dict[int, int] = field(default_factory=dict)
-    _told: bool = field(default=False, init=False, repr=False)  # whether any node did
-    _named: set[int] = field(default_factory=set, init=False, repr=False)  # who did not, though others did
+    sites: dict[str, int] = field(default_factory=dict)  # their numbers, by name
+    ledger: Ledger = field(default_factory=Ledger)
+    telling: dict[str, ConfigScalar] = field(default_factory=dict)
+    _site_of: dict[int, str] = field(default_factory=dict, init=False, repr=False)
+    told: bool = field(default=False, init=False, repr=False)  # whether any node did
+    _named: dict[int, str] = field(default_factory=dict, init=False, repr=False)  # why not, by node
+    _away: set[int] = field(default_factory=set, init=False, repr=False)  # known, and not connected
     _online: set[int] = field(default_factory=set, init=False, repr=False)  # who all were known
     _nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # and what was returned
 
@@ -45,7 +58,7 @@ class Roster:
         """Return the connected nodes as {partition id: node id}, ascending.
 
         Waits until ``wanted`` nodes are known or the time limit is over, then goes on with those
-        there are. Raises ``TimeoutError`` when there is none.
+        there are. A node that was away is asked again. Raises ``TimeoutError`` when there is none.
         """
         deadline = time.monotonic() + self.timeout
         asked: set[int] = set()
@@ -53,76 +66,130 @@ class Roster:
             online = set(grid.get_node_ids())
             if online == self._online and len(self._nodes) >= wanted:
                 return dict(self._nodes)
-            if new := online - self.partition_of.keys() - asked:
+            self._away |= self._known - online
+            if new := online - self._present - asked:
                 self._enrol(grid, sorted(new))
                 asked |= new
                 continue  # more may have connected meanwhile
-            known = online & self.partition_of.keys()
-            if len(known) >= wanted:
+            known, late = online & self._present, time.monotonic() > deadline
+            if len(known) >= wanted or (known and late):
                 break
-            if time.monotonic() > deadline:
-                if not known:
-                    raise TimeoutError(f"no node has connected within {self.timeout:.0f} s")
-                break
+            if late:
+                silent = f"; {len(online)} are here and have not said who they are" if online else ""
+                raise TimeoutError(
+                    f"no node has connected within {self.timeout:.0f} s{self._refusals() or silent}"
+                )
             time.sleep(POLL_SECONDS)
             asked.clear()
         if len(known) < wanted:
             logger.warning("%d of %d nodes are connected: continuing with them", len(known), wanted)
-        holders = {k: node for node, k in self.partition_of.items() if node in known}  # the last that came
-        nodes = dict(sorted(holders.items()))
-        for node in sorted(known - set(nodes.values())):  # one restarted, or two with one configuration
-            partition_id = self.partition_of[node]
-            logger.warning(
-                "nodes %d and %d both hold partition %d, and only the latter is asked: give each its own",
-                *(node, nodes[partition_id], partition_id),
-            )
-        for partition_id in sorted(self._nodes.keys() - nodes.keys()):
-            logger.warning("partition %d is no longer connected: continuing without it", partition_id)
+        self._number_sites(known)
+        nodes = dict(sorted((k, node) for node, k in self.partition_of.items() if node in known))
+        for k in [k for k, node in self._nodes.items() if k not in nodes and node not in self._named]:
+            logger.warning("%s is no longer connected: continuing without it", self.called(k))
         self._online, self._nodes = known, nodes  # one that is not known yet is asked again
         return dict(nodes)
 
+    def called(self, partition_id: int) -> str:
+        """Return what to call who has a number: ``site north``, or ``partition 0``."""
+        names = {k: name for name, k in self.sites.items()}
+        return f"site {names[partition_id]}" if partition_id in names else f"partition {partition_id}"
+
+    def doubt(self, nodes: set[int]) -> None:
+        """Ask nodes again who they are, before the next round: they may have been configured anew."""
+        if self.told and (doubted := self._known & nodes):
+            self._away, self._online = self._away | doubted, set()
+
+    @property
+    def _known(self) -> set[int]:
+        return self.partition_of.keys() | self._site_of.keys()
+
+    @property
+    def _present(self) -> set[int]:
+        return self._known - self._away
+
     def _enrol(self, grid: Grid, nodes: list[int]) -> None:
-        """Learn the partition ids of new nodes; one that is unreachable is asked again later."""
+        """Learn who new nodes are; one that is unreachable is asked again later."""
         if not self.query:
             self._number(nodes)
             return
-        content = RecordDict({protocol.CONFIG: ConfigRecord()})
+        content = RecordDict({protocol.CONFIG: ConfigRecord(dict(self.telling))})
         messages = [Message(content, node, MessageType.QUERY) for node in nodes]
         silent: dict[int, str] = {}
         replies = grid.send_and_receive(messages, timeout=self.timeout)
-        for node, reply in sorted(answers(dict(zip(nodes, messages, strict=True)), replies).items()):
+        found = answers(dict(zip(nodes, messages, strict=True)), replies)
+        for node, reply in sorted(found.items(), key=lambda one: (one[0] not in self._known, one[0])):
             if reply.has_error() and reply.error.code in UNREACHABLE:
                 continue
-            told = None if reply.has_error() else metrics_of(reply).get(protocol.PARTITION_ID)
-            if type(told) is int and 0 <= told < MOST_PARTITIONS:
-                self.partition_of[node] = told
-                self._told = True
+            told = Told.of(reply, self.most)
+            if not told.fault:
+                self._take(node, told)
+            elif told.site:
+                self._refuse(node, f"site {told.site} takes no part: {told.fault}")
+            elif told.partition_id is not None:
+                self._refuse(node, NAMELESS.format(node=node, why=told.fault))
             else:  # no query function, one of another kind, or one that failed
-                silent[node] = str(reply.error.reason) if reply.has_error() else _unfit(told)
-        if silent and not self._told:
+                silent[node] = told.fault
+        if silent and not self.told:
             logger.info(
                 "%d nodes do not say which partition they hold: they are ordered by node id", len(silent)
             )
             self._number(sorted(silent))
             return
-        for node in sorted(silent.keys() - self._named):  # a number would be another node's partition
-            why = " ".join(silent[node].split())
+        for node in sorted(silent):  # a number would be another node's partition
+            self._refuse(node, NAMELESS.format(node=node, why=silent[node]))
+
+    def _take(self, node: int, told: Told) -> None:
+        """Let a node take part, unless another one that is here holds what it says it holds."""
+        self.told = True
+        here = self._present - {node}
+        holders = [one for one in here if self._site_of.get(one) == told.site] if told.site else []
+        if told.partition_id is not None:
+            holders = [one for one in here if self.partition_of.get(one) == told.partition_id]
+        if holders:
+            what = f"is site {told.site}" if told.site else f"holds partition {told.partition_id}"
+            claims = f"node {node} says that it {what}, as node {holders[0]} does"
+            self._refuse(node, f"{claims}, and is not asked: give each its own")
+            return
+        if before := [one for one, name in self._site_of.items() if name == told.site and one != node]:
             logger.warning(
-                "node %d does not say which partition it holds, and is asked again: %s", node, why
+                "site %s is node %d now, and was node %d: with authenticated nodes that is another key",
+                *(told.site, node, before[-1]),
             )
-            self._named.add(node)
+        self._away.discard(node)
+        self._named.pop(node, None)
+        self._site_of.pop(node, None)
+        self.partition_of.pop(node, None)
+        if told.partition_id is not None:
+            self.partition_of[node] = told.partition_id
+        else:
+            self._site_of[node] = told.site
+
+    def _refuse(self, node: int, why: str) -> None:
+        """Say once why a node takes no part; it is asked again, as its owner may correct it."""
+        if self._named.get(node) != why:
+            logger.warning("%s", why)
+            self._named[node] = why
+
+    def _refusals(self) -> str:
+        return "".join(f"; {why}" for why in list(self._named.values())[:3])
+
+    def _number_sites(self, known: set[int]) -> None:
+        """Give new sites their numbers, in the order of their names; one beyond the last takes no part."""
+        for name, node in sorted((self._site_of[node], node) for node in known & self._site_of.keys()):
+            free = max((*self.sites.values(), *self.partition_of.values()), default=-1) + 1
+            if name in self.sites or free < self.most:
+                self.partition_of[node] = self.sites.setdefault(name, free)
+            else:
+                self._refuse(
+                    node, f"site {name} takes no part: num_nodes={self.most} others came before it"
+                )
 
     def _number(self, nodes: list[int]) -> None:
+        self._away -= set(nodes)
+        new = [node for node in nodes if node not in self.partition_of]
         first = max(self.partition_of.values(), default=-1) + 1
-        self.partition_of.update(zip(nodes, range(first, first + len(nodes)), strict=True))
-
-
-def _unfit(told: object) -> str:
-    if told is None:
-        return "no partition id in its answer"
-    long = isinstance(told, int) and told.bit_length() > 64  # some are too long to be printed
-    shown = "far too large" if long else str(told)[:20]
-    return f"{protocol.PARTITION_ID} is {shown}, expected a whole number from 0 to {MOST_PARTITIONS - 1}"
+        self.partition_of.update(zip(new, range(first, first + len(new)), strict=True))
 
 
 def sample(partition_ids: list[int], count: int, seed: int, server_round: int) -> list[int]:

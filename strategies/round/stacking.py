@@ -1,6 +1,7 @@
 """Stacking: read a round's replies one by one, and keep what is sound as rows of matrices."""
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -47,7 +48,7 @@ class Stack:
     scratch : what is stacked lies in it, until the next round is collected
     most : how many nodes were asked
     extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
-    needed : the name of a metric that each reply must carry, a number, 0 or above
+    needed : the names of metrics that each reply must carry, numbers, 0 or above
     """
 
     def __init__(
@@ -57,22 +58,30 @@ class Stack:
         scratch: Buffers,
         most: int,
         extra: str | None = None,
-        needed: str | None = None,
+        needed: Iterable[str] = (),
     ) -> None:
         self.layout, self.start = layout, start
-        self.extra, self.needed = extra, needed
-        shape = (most, layout.num_parameters)
-        self.deltas = scratch.rows("deltas", *shape, layout.dtype)
+        self.extra, self.needed = extra, tuple(needed)
+        self.deltas = scratch.rows("deltas", most, start)
         self.buffers = torch.empty(most, layout.num_buffers, dtype=torch.float64)
-        self.extras = scratch.rows("extras", *shape, layout.dtype) if extra else None
+        self.extras = scratch.rows("extras", most, start) if extra else None
         self._sound: dict[int, Message] = {}
         self._faults: dict[int, str] = {}
         self._moved = False
 
-    def read(self, partition_id: int, reply: Message | None) -> None:
-        """Stack the reply of a node, or note why it is left out."""
+    def all(self, asked: Iterable[int], answered: Mapping[int, Message], told: bool) -> Collected:
+        """Return what the partitions that were asked have answered, in their order."""
+        for partition_id in sorted(asked):
+            self.read(partition_id, answered.get(partition_id), told)
+        return self.collected()
+
+    def read(self, partition_id: int, reply: Message | None, told: bool = False) -> None:
+        """Stack the reply of a node, or note why it is left out.
+
+        ``told`` says that nodes have said which partition they hold: a reply for another one is a fault.
+        """
         try:
-            sound = self._stacked(len(self._sound), checked(reply))
+            sound = self._stacked(len(self._sound), checked(reply, partition_id if told else None))
         except Fault as fault:
             self._faults[partition_id] = str(fault)
         except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
@@ -84,8 +93,8 @@ class Stack:
         """Write a reply into a row; the next one writes over it where it is not sound."""
         if num_examples_of(reply) == 0:
             raise Fault("trained on no examples")
-        if self.needed:
-            require_number(reply, self.needed)
+        for name in self.needed:
+            require_number(reply, name)
         record = fitting(arrays_of(reply, self.extra), "arrays", self.layout)
         delta = self.layout.flatten_parameters(record, out=self.deltas[row])
         torch.sub(self.start, delta, out=delta)

@@ -2,13 +2,21 @@
 
 from torch import Tensor
 
+from strategies.parts.aggregation import Aggregation
 from strategies.parts.updates import Updates
 from strategies.parts.weighting import State, Weighting
 
 from .failures import NoStep
 
 
-def weigh(weighting: Weighting, updates: Updates, state: State, min_replies: int) -> tuple[Tensor, State]:
+def needed_metrics(weighting: Weighting, aggregation: Aggregation) -> list[str]:
+    """Return the names of the metrics without which a reply cannot be used."""
+    return [*([weighting.asks_for] if weighting.asks_for else []), *aggregation.needs]
+
+
+def weigh(
+    weighting: Weighting, aggregation: Aggregation, updates: Updates, state: State, min_replies: int
+) -> tuple[Tensor, State]:
     """Return the weights alpha[t], [K] or [K, L], and the weighting's next state.
 
     Raises
@@ -17,12 +25,12 @@ def weigh(weighting: Weighting, updates: Updates, state: State, min_replies: int
     """
     if (kept := len(updates.partition_ids)) < min_replies:
         raise NoStep(f"{kept} sound replies, min_replies={min_replies}")
-    if lack := weighting.lacks(updates):
+    if lack := weighting.lacks(updates) or aggregation.lacks(updates):
         raise NoStep(lack)
     weights, state = weighting(updates, state)
     if fault := _fault(weights, updates):
         raise NoStep(f"weighting={type(weighting).__name__} gave {fault}")
-    return weights, state
+    return aggregation.weights(updates, weights), state
 
 
 def _fault(weights: Tensor, updates: Updates) -> str | None:

@@ -16,22 +16,44 @@ CONTROL_ROUNDS = "control-rounds"  # ConfigRecord: the rounds that made the two,
 # Keys of the ConfigRecord.
 SERVER_ROUND = "server-round"
 PROXIMAL_MU = "proximal-mu"
+DYNAMIC_ALPHA = "dynamic-alpha"  # of FedDyn
 SOURCE_HASH = "source-hash"
+SITE = "site"  # in a node's answer to a query, and in its configuration: its name, where data are its own
+REFUSED = "refused"  # in a node's answer to a query: why it takes no part
+PRIVACY = (
+    "privacy"  # CENTRAL or LOCAL: what the strategy promises; in a node's configuration what it demands
+)
+CENTRAL, LOCAL = "central", "local"
+PRIVACY_CLIP = "privacy-clip"
+PRIVACY_NOISE = "privacy-noise"  # the noise multiplier
+PRIVACY_SEED = (
+    "privacy-seed"  # decides the noise of the nodes; without it each node's operating system does
+)
 CONTROL_OPTION = "control-option"  # how c_k is renewed, 1 or 2
 CONTROL_LOST = "control-lost"  # the partitions whose last change of c_k has not been counted
 CONTROL_COUNTED = "control-counted"  # for each of them the round of the last that has; 0 for none
 
+# Keys of a node's own configuration, besides SITE and PARTITION_ID.
+DATA = "data"  # the path of a site's data
+MIN_NOISE = "min-noise"  # the least noise multiplier for which it works
+
 # Keys of the MetricRecord.
 NUM_EXAMPLES = "num-examples"
-PARTITION_ID = "partition-id"
+PARTITION_ID = "partition-id"  # to a site, which has none, also in the ConfigRecord
 LOSS = "loss"
 ACCURACY = "accuracy"
 LOCAL_STEPS = "local-steps"
 CLIENT_SECONDS = "client-seconds"
 LEARNING_RATE = "learning-rate"
 GRADIENT_VARIANCE = "gradient-variance"  # also the key of the ConfigRecord that asks for it
+START_LOSS = "start-loss"  # the same; a node's loss at the model that it was sent
+EFFECTIVE_STEPS = "effective-steps"  # the same; how many learning rates a gradient of 1 moves a node
 
 # Keys that a strategy adds to the metrics of a round.
 STEP_SIZE = "step-size"
+MASKED = "masked-share"
+EPSILON = "epsilon"
+CLIP = "clip"
 REPLIES = "replies"
 FAILED = "failed"
+DROPPED = "dropped"  # nodes that were chosen and did not take part: participation.dropout

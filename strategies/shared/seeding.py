@@ -20,6 +20,8 @@ class Purpose(IntEnum):
     COLOUR = 6
     NODE_COLOUR = 7
     ATTACK = 8
+    PRIVACY_NOISE = 9
+    AVAILABILITY = 10
 
 
 def generator(

@@ -121,12 +121,14 @@ class Plain:
                 nn.utils.clip_grad_norm_(trained, self.client["max_grad_norm"])
             optimizer.step()
             loss_sum += self.report(loss.item(), len(targets))
-            hits += float((outputs.argmax(1) == targets).sum()) if targets.ndim == 1 else 0
+            if labelled := targets.dtype == torch.int64:
+                right = (outputs.argmax(-1) == targets).float()
+                hits += float(right.view(len(targets), -1).mean(1).sum())
             seen, steps = seen + len(targets), steps + 1
             if last and hasattr(optimizer, "epoch_step"):
                 optimizer.epoch_step()
         self.end(k, trained, rate, int(steps))
-        accuracy = {"accuracy": hits / seen} if targets.ndim == 1 else {}
+        accuracy = {"accuracy": hits / seen} if labelled else {}
         return {"loss": loss_sum / seen, **accuracy}
 
     def _optimizer(self, k: int, trained: list[nn.Parameter]) -> Optimizer:

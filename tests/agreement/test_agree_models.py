@@ -1,9 +1,10 @@
 """Every model in every way, and those of a user that no way foresaw."""
 
 import pytest
-from ways import BOTH, RECORDED, WAYS, Way, compare, ours
+from ways import BATCHED, BOTH, CAPTURED, CAPTURED_BATCH, EAGER, RECORDED, WAYS, Way, compare, ours
 
 from baselines.experiment.config import CONF
+from clients.fast import taken
 
 PICTURES = "dataset.shape=[1,28,28] dataset.load.size=15 num_nodes=2 client.batch_size=4"
 DEEP = "dataset.shape=[3,8,8] dataset.load.size=14 num_nodes=2 client.batch_size=4"
@@ -35,7 +36,8 @@ def test_a_deep_model(model: str, batches: bool, way: Way) -> None:
 
 def test_no_model_is_missing() -> None:
     there = {path.stem for path in (CONF / "model").glob("*.yaml")}
-    assert {*MODELS, "resnet18", "resnet18_gn", "linear"} == there  # linear: test_agree_tasks.py
+    elsewhere = {"linear", "char_lstm"}  # test_agree_tasks.py
+    assert {*MODELS, *elsewhere, "resnet18", "resnet18_gn"} == there
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -62,12 +64,15 @@ def test_recorded_means_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     forward = users.Twins.forward
     monkeypatch.setattr(users.Twins, "forward", lambda self, x: calls.append(1) or forward(self, x))
-    counts = []
+    counts = {}
     for way in WAYS:
         calls.clear()
+        before = taken.steps()
         ours("model=twins client.local_epochs=3", way)
-        counts.append(len(calls))
-    eager, recorded, batched, both = counts
-    assert eager == 2 * 3 * 9  # rounds, epochs, and the nodes' batches
-    assert recorded < eager / 2
-    assert both < batched < eager / 2
+        counts[way] = len(calls)
+        ways = {taken.EAGER} | ({taken.RECORDED} if way.recorded else set())
+        ways |= {taken.CAPTURED} if way.captured else set()
+        assert {kind for kind, steps in taken.since(before).items() if steps} == ways
+    assert counts[EAGER] == 2 * 3 * 9  # rounds, epochs, and the nodes' batches
+    assert counts[CAPTURED] == counts[RECORDED] < counts[EAGER] / 2
+    assert counts[CAPTURED_BATCH] == counts[BOTH] < counts[BATCHED] < counts[EAGER] / 2

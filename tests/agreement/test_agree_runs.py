@@ -76,7 +76,6 @@ def test_batched_as_the_command_line_asks(
 
 
 @pytest.mark.slow
-@pytest.mark.runtime
 @pytest.mark.parametrize("method", ["averaging", "proximal"])
 def test_on_ray(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides, kind, tolerance = METHODS[method]

@@ -11,12 +11,19 @@ TASKS = {
     "least squares, in batches": f"{REGRESSION} client=sgd client.batch_size=2 dataset.load.dtype=float32",
     "a user's own": "dataset=smoothed model=mlp client.max_grad_norm=1",
 }
+SPEECH = "dataset=speech num_nodes=3 partitioner.merge=true model.hidden=8 client.optimizer.lr=1"
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task(task: str, way: Way) -> None:
     compare(TASKS[task], way)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_next_characters(way: Way) -> None:
+    """A recurrent layer is taken step by step, and its nodes one by one."""
+    compare(f"{SPEECH} client.batch_size=32", way, batches=False)
 
 
 @pytest.mark.parametrize("way", [RECORDED, BATCHED], ids=str)

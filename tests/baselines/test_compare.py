@@ -1,15 +1,14 @@
 """python -m baselines.compare: a sweep's table and figure."""
 
-from io import StringIO
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from rich.console import Console
+from matplotlib.figure import Figure
 from runs import METRICS, curve, launch, metrics_in, write_run
 
-from baselines import compare
-from baselines.reports import labels, summary
+from baselines import compare, results
+from baselines.reports import summary
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +35,9 @@ def test_compare_prints_a_table_and_draws_a_figure(sweep: Path, capsys: pytest.C
 
 
 def test_compare_averages_over_seeds(sweep: Path) -> None:
-    curves = labels.read(compare.find_runs([sweep]))
-    assert set(curves) == {"fedavg", "fedexp"}
-    row = summary.summarise(curves).set_index("setting").loc["fedavg"]
+    frame = results.load(sweep)
+    assert set(frame.setting) == {"fedavg", "fedexp"}
+    row = summary.summarise(frame).set_index("setting").loc["fedavg"]
     folders = [path.parent for path in sweep.rglob("metrics.csv") if "fedavg" in path.parent.name]
     a, b = (100 * curve(metrics_in(folder), "test", "accuracy")[-1] for folder in folders)
     assert a != b
@@ -50,11 +49,12 @@ def test_a_summary_has_the_columns_that_something_was_measured_for() -> None:
     values = [("test", "loss", 0.5), ("test", "accuracy", 0.875), ("node-test", "accuracy", 0.25)]
     measured = [(1, split, "global", metric, value, 0) for split, metric, value in values]
     rows = pd.DataFrame(measured, columns=METRICS)
-    table = summary.summarise({"all": rows})
+    rows = rows.assign(setting="all")
+    table = summary.summarise(rows)
     assert list(table["node accuracy"]) == ["25.0 %"]
     losses = rows[rows.metric == "loss"]
-    assert list(summary.summarise({"all": losses})) == ["setting", "seeds", "rounds", "last loss"]
-    mixed = summary.summarise({"all": rows, "loss alone": losses})
+    assert list(summary.summarise(losses)) == ["setting", "seeds", "rounds", "last loss"]
+    mixed = summary.summarise(pd.concat([rows, losses.assign(setting="loss alone")]))
     assert list(mixed["last accuracy"])[1] == "-"
 
 
@@ -64,21 +64,6 @@ def test_a_damaged_record_of_a_run_is_a_mistake(tmp_path: Path, capsys: pytest.C
     assert compare.main([str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {tmp_path}/run/environment.json is damaged: ")
-
-
-def test_names_without_room_are_numbered_and_no_number_is_lost() -> None:
-    names = [f"client.optimizer.lr=0.{digit}, partitioner.concentration=0.{digit}" for digit in "123"]
-    rows = pd.DataFrame([(1, "test", "global", "accuracy", 0.5, 0)], columns=METRICS)
-    table = summary.summarise(dict.fromkeys(names, rows))
-    printed = {}
-    for width in (60, 200):
-        console = Console(width=width, file=StringIO())
-        summary.show(table, console)
-        printed[width] = console.file.getvalue()  # type: ignore[attr-defined]
-        assert printed[width].count("50.0 %") == 6
-        assert all(name in printed[width] for name in names)
-    assert f"  3  {names[2]}" in printed[60]
-    assert "  3  " not in printed[200]
 
 
 def test_compare_says_which_runs_did_not_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,7 +133,84 @@ def test_what_has_diverged_is_not_shown_as_it_was_before() -> None:
         (1, "test", "a", "loss", float("nan")),
         (1, "test", "b", "loss", 1.0),
     ]
-    frame = pd.DataFrame(rows, columns=METRICS[:-1]).assign(seed=0)
-    assert summary.summarise({"all": frame})["last loss"].item() == "nan"
+    frame = pd.DataFrame(rows, columns=METRICS[:-1]).assign(seed=0, setting="all")
+    assert summary.summarise(frame)["last loss"].item() == "nan"
     other = frame[frame["round"] == 0].assign(seed=1)
-    assert summary.summarise({"all": pd.concat([frame, other])})["last loss"].item().startswith("nan")
+    assert summary.summarise(pd.concat([frame, other]))["last loss"].item().startswith("nan")
+
+
+@pytest.fixture
+def own_metric(tmp_path: Path) -> Path:
+    """Return a sweep of a regression: its metric is the user's own, and there is no accuracy."""
+    for strategy, errors in {
+        "fedavg": ([4.0, 2.0], [4.0, 3.0]),
+        "fedexp": ([4.0, 1.0], [4.0, 2.5]),
+    }.items():
+        for seed, values in enumerate(errors):
+            run = tmp_path / f"{strategy}{seed}"
+            write_run(run, f"strategy={strategy}", seed, values, "finished")
+            metrics = run / "metrics.csv"
+            metrics.write_text(metrics.read_text().replace("accuracy", "mae"))
+    return tmp_path
+
+
+def test_a_metric_of_the_users_own_is_in_table_and_figure(
+    own_metric: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn: list[str] = []
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *_, **__: drawn.extend(a.get_ylabel() for a in self.axes)
+    )
+    assert compare.main([str(own_metric), "--rounds-to", "2", "--metric", "mae", "--best", "1"]) == 0
+    assert drawn == ["test mae"]
+    table = (own_metric / "comparison.md").read_text()
+    assert table.splitlines()[0] == "| setting | seeds | rounds | last mae | best mae | rounds to mae 2 |"
+    assert table.splitlines()[2:] == ["| fedexp | 2 | 1 | 1.75 ± 1.06 | 1.75 ± 1.06 | 1 (1 of 2) |"]
+    assert compare.main([str(own_metric)]) == 0  # also without naming it
+    assert "last mae" in capsys.readouterr().out
+
+
+def test_tables_for_a_paper(own_metric: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The best of a column is bold, the least where less is better; the CSV has all digits and settings."""
+    arguments = ["--latex", "--csv", "--paired", "fedavg", "--label", "fedexp=FedExP & co"]
+    assert compare.main([str(own_metric), *arguments]) == 0
+    assert "FedExP & co - fedavg" in capsys.readouterr().out
+    tex = (own_metric / "comparison.tex").read_text()
+    assert r"FedExP \& co & 2 & 1 & \textbf{1.75 $\pm$ 1.06} & \textbf{1.75 $\pm$ 1.06} \\" in tex
+    assert r"fedavg & 2 & 1 & 2.5 $\pm$ 0.707 & 2.5 $\pm$ 0.707 \\" in tex
+    assert r"FedExP \& co $-$ fedavg & 2 & $-$0.75 & $-$3.93 to +2.43 &" in tex
+    assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 2
+    numbers = pd.read_csv(own_metric / "comparison.csv").set_index("setting").loc["FedExP & co"]
+    assert (numbers["strategy"], numbers["seeds"]) == ("fedexp", 2)
+    assert numbers["last mae, mean"] == 1.75
+    assert numbers["last mae, std"] == pytest.approx(1.5 / 2**0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--metric", "f1"], "--metric f1: no run has measured it; expected one of mae"),
+        (["--paired", "fedprox"], "no run has strategy=fedprox and mae: expected one of fedavg, fedexp"),
+        (["--paired", "mask=none"], "no run has mask=none and mae: expected one of none"),
+        (["--label", "fedavg"], "--label fedavg: expected OLD=NEW"),
+        (
+            ["--label", "fedprox=x"],
+            "--label fedprox=x: no setting is called fedprox; there are fedavg; fedexp",
+        ),
+        (["--label", "fedavg=fedexp"], "--label gives two settings the same name: choose others"),
+        (["--x", "bytes"], "--x bytes: fedavg has not counted them; run it with count_bytes=true"),
+    ],
+)
+def test_a_wish_that_cannot_be_met_is_a_mistake(
+    arguments: list[str], said: str, own_metric: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare.main([str(own_metric), *arguments]) == 2
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_labels_are_renamed_by_whole_by_part_and_by_key() -> None:
+    frame = pd.DataFrame(
+        {"setting": ["fedavg, client.optimizer.lr=0.1", "fedexp, client.optimizer.lr=0.1"]}
+    )
+    wishes = ["client.optimizer.lr=lr", "fedavg=FedAvg", "fedexp, lr=0.1=best"]
+    assert compare.renamed(frame, wishes).setting.tolist() == ["FedAvg, lr=0.1", "best"]

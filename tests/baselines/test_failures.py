@@ -198,6 +198,48 @@ def test_below_min_replies_the_model_stays(tmp_path: Path) -> None:
     assert set(rows[lost].metric) == {"replies", "failed"}
 
 
+def failing(*partitions: int) -> Callable[[App], App]:
+    """Return what makes the app of these partitions raise, in training."""
+
+    def wrap(app: App) -> App:
+        def failed(message: Message, context: Context) -> Message:
+            if (
+                message.metadata.message_type == "train"
+                and context.node_config["partition-id"] in partitions
+            ):
+                raise KeyError("no such column")
+            return app(message, context)
+
+        return failed
+
+    return wrap
+
+
+def test_the_same_error_everywhere_in_round_1_ends_the_run_with_one_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.WARNING, "flwr"),
+        pytest.raises(
+            TooManyFailedRounds, match=r"all 4 nodes failed in round 1 .* KeyError: 'no such column'"
+        ),
+    ):
+        played(SETTING, tmp_path, failing(0, 1, 2, 3))
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.count("Traceback (most recent call last):") == 1
+    assert "in failed" in told
+
+
+def test_one_node_that_gives_an_answer_keeps_it_going(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "flwr"):
+        rows = played(SETTING, tmp_path, failing(0, 1, 3))
+    assert curve(rows, "train", "replies") == [1, 1]
+    assert len(caplog.records) == 6
+    assert all(record.getMessage().endswith("KeyError: 'no such column'") for record in caplog.records)
+
+
 def test_too_many_failed_rounds_end_the_run_with_everything_on_disk(tmp_path: Path) -> None:
     with pytest.raises(
         TooManyFailedRounds, match="2 rounds in a row failed: 3 sound replies, min_replies=4"

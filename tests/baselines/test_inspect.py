@@ -168,6 +168,7 @@ def test_both_are_shown_when_neither_is_named(capsys: pytest.CaptureFixture[str]
         (["model=lenet"], "model=lenet takes images of 28x28 or 32x32"),
         (["partitioner=iid", "dataset=synthetic"], "no labels to count"),
         (["model=unheard_of"], "unheard_of"),
+        (["model=softmax", "dataset.num_classes=null"], "model cannot be built"),
         (["partitioner=iid", "num_nodes=5000"], "num_nodes=5000 is more than"),
         (["partitioner=iid", "--figure", "/dev/null/x.png"], "Errno"),
         (["partitioner=iid", "--figure", "figure"], "--figure figure: expected a name that ends in .png"),

@@ -49,9 +49,9 @@ def test_an_option_of_another_folder_is_one_like_the_others(
     assert launch(*way, "mask=half", *small, "hydra.run.dir=own") == 0
     assert launch("step_size.eta=0.5", *small, "hydra.run.dir=same") == 0
     own, same = metrics_in(mine / "own"), metrics_in(mine / "same")
-    tested = own[own.split == "test"]
+    tested, expected = (rows[rows.split == "test"].reset_index(drop=True) for rows in (own, same))
     assert len(tested) == 6
-    assert tested.equals(same[same.split == "test"])
+    assert tested.equals(expected)  # a mask has more rows of training
 
     monkeypatch.chdir(tmp_path)  # as another process would be
     written = json.loads((mine / "own" / "environment.json").read_text())["overrides"]

@@ -100,13 +100,18 @@ def test_the_best_of_a_sweep_come_first() -> None:
         "better": frame([(0, 0.1, 0.7), (1, 0.1, 0.7)]),
         "best": frame([(0, 0.1, 0.8)]),
     }
-    assert list(compare.best(curves, 2)) == ["best", "better"]
-    assert list(compare.best(curves, 9)) == ["best", "better", "worse"]
+    rows = pd.concat(part.assign(setting=label, run=label) for label, part in curves.items())
+
+    def order(count: int) -> list[str]:
+        return list(compare.best(rows, count).setting.unique())
+
+    assert order(2) == ["best", "better"]
+    assert order(9) == ["best", "better", "worse"]
     with pytest.raises(UserError, match="--best 0 is out of range"):
-        compare.best(curves, 0)
-    losses = {label: rows.assign(metric="loss") for label, rows in curves.items()}
-    with pytest.raises(UserError, match="no run has a test accuracy"):
-        compare.best(losses, 1)
+        order(0)
+    assert compare.best(rows.assign(metric="loss"), 1).setting.unique().tolist() == ["worse"]
+    with pytest.raises(UserError, match="no run has a test metric to be ordered by"):
+        compare.best(rows.assign(split="train"), 1)
 
 
 def frame(runs: list[tuple[int, float, float]]) -> pd.DataFrame:

@@ -12,7 +12,8 @@ from torch.optim import SGD, Adam
 
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, client_app
-from clients.app import check_training, load
+from clients.app import check_training
+from clients.turn import load
 from strategies import FedAvg, FedProx
 from strategies.shared.arrays import view
 
@@ -85,13 +86,13 @@ def test_evaluates_on_its_own_test_examples() -> None:
         metrics = reply.content["metrics"]
         assert metrics["num-examples"] == 5
         assert 0 <= metrics["accuracy"] <= 1
-        assert set(metrics) == {"num-examples", "loss", "accuracy"}
+        assert set(metrics) == {"num-examples", "loss", "accuracy", "partition-id"}
 
 
 def test_a_node_without_test_examples_says_so() -> None:
     assert [dict(r.content["metrics"]) for r in ask(grid(num_tests=0), "evaluate", initial())] == [
-        {"num-examples": 0}
-    ] * 3
+        {"num-examples": 0, "partition-id": k} for k in range(3)
+    ]
 
 
 def test_a_proximal_mu_of_zero_is_none() -> None:

@@ -80,6 +80,7 @@ def test_keeps_shape_type_and_memory_layout(images: torch.Tensor) -> None:
         assert out.is_contiguous()
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_every_device_draws_alike(images: torch.Tensor) -> None:
     augment = Augment(padding=2, flip=True, cutout=3)

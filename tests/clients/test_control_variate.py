@@ -12,7 +12,8 @@ from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
 from clients import Classification, LocalTraining, RoundStart
-from clients.control_variate import ControlVariate, gradient_weight
+from clients.control_variate import NEEDS_SGD, ControlVariate
+from clients.gradient_weight import gradient_weight
 
 START, END = (2.0, 3.0), (1.0, 3.6)
 SERVER = (1.0, -2.0)
@@ -144,14 +145,14 @@ def training(optimizer: type[Optimizer] = SGD, **settings: Any) -> LocalTraining
 )
 def test_the_gradients_weight_by_hand(settings: dict[str, Any], moved: tuple[float, ...]) -> None:
     for steps in (1, 2, 3):
-        assert gradient_weight(training(**settings).optimizer, steps) == pytest.approx(
+        assert gradient_weight(training(**settings).optimizer, steps, *NEEDS_SGD) == pytest.approx(
             sum(moved[:steps]), rel=1e-15
         )
 
 
 def test_only_sgds_steps_are_sums_of_gradients() -> None:
     with pytest.raises(ValueError, match="is Adam: set"):
-        gradient_weight(training(Adam).optimizer, 3)
+        gradient_weight(training(Adam).optimizer, 3, *NEEDS_SGD)
 
 
 def test_option_2_alone_is_refused_before_the_first_round() -> None:

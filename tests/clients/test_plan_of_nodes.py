@@ -1,6 +1,7 @@
 """The plan of a round of several nodes takes what each node alone would take."""
 
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -9,13 +10,15 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from clients import Classification, Examples, LocalTraining, Node
-from clients.app import Turn
 from clients.batched.plan import Plan, Step
+from clients.turn import Turn
+from strategies.shared.flower_private import become_server
 
 SIZES = (7, 5, 2)  # the most steps first
 
 
 def turns(training: LocalTraining) -> list[Turn]:
+    become_server()  # messages take their run's number from it
     model = nn.Linear(2, 2)
     inputs, targets = torch.zeros(20, 2), torch.zeros(20, dtype=torch.int64)
     rows = torch.arange(19, 5, -1).split(SIZES)
@@ -46,7 +49,7 @@ def test_each_nodes_steps_are_its_own(batch_size: int | None, length: dict[str, 
     training = LocalTraining(optimizer=partial(SGD, lr=0.1), batch_size=batch_size, **length)
     chosen = turns(training)
     expected = [alone(turn) for turn in chosen]
-    steps: list[Step] = list(Plan.of(training, chosen))
+    steps: list[Step] = list(Plan.of(chosen).steps())
     assert len(steps) == max(map(len, expected))
     for number, step in enumerate(steps):
         active = [rows for rows in expected if len(rows) > number]
@@ -56,3 +59,12 @@ def test_each_nodes_steps_are_its_own(batch_size: int | None, length: dict[str, 
             assert found[counts].tolist() == rows[number].tolist()
             assert found[~counts].tolist() == [0] * int((~counts).sum())
         assert (step.present is None) == bool(present.all())
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 7, None])
+def test_a_step_that_repeats_the_one_before_says_so(batch_size: int | None) -> None:
+    training = LocalTraining(optimizer=partial(SGD, lr=0.1), batch_size=batch_size, local_epochs=3)
+    steps = list(Plan.of(turns(training)).steps())
+    assert steps[0].again is None
+    assert [step.again for step in steps[1:]] == [one.same(other) for one, other in pairwise(steps)]
+    assert any(step.again for step in steps) == (batch_size in (7, None))

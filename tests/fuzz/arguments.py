@@ -16,7 +16,7 @@ from verdict import Result, died, not_one_line
 from baselines import compare, inspect
 from baselines.bench import __main__ as bench
 from baselines.reproduce import __main__ as reproduce
-from baselines.reproduce import paper_tables
+from baselines.reproduce import filling, paper_tables
 from baselines.reproduce.plan import SCALES
 
 VALUES = (*WORDS, *NEAR, *HUGE, *ODD, "1,2", "0,1,x", "a=b", "=", "", "/no/such/folder", "/dev/null", ".")
@@ -40,9 +40,17 @@ def _compare(random: Random, folder: Path) -> tuple[Command, list[str], list[str
     folders = [
         random.choice((run, run, run, f"{run}/checkpoint", *VALUES)) for _ in range(random.randrange(4))
     ]
-    given = _some(
-        random, {"--figure": ("x.png", "x.abc", "no/such/x.png", *VALUES), "--best": ("1", "2", *VALUES)}
-    )
+    options = {
+        "--figure": ("x.png", "x.abc", "no/such/x.png", *VALUES),
+        "--best": ("1", "2", *VALUES),
+        "--metric": ("accuracy", "test/loss", "node-test/accuracy", *VALUES),
+        "--rounds-to": ("0.5", "nan", *VALUES),
+        "--paired": ("fedavg", "mask=none", "no.such=1", *VALUES),
+        "--label": ("all=mine", "a=b=c", *VALUES),
+        "--x": ("seconds", "bytes", *VALUES),
+        "--width": ("column", *VALUES),
+    }
+    given = [*_some(random, options), *random.sample(("--latex", "--csv"), random.randrange(3))]
     return compare.main, _mixed(random, folders, given), []
 
 
@@ -74,7 +82,7 @@ def _reproduce(random: Random, folder: Path) -> tuple[Command, list[str], list[s
 
 def _shown(arguments: list[str]) -> int:
     """Run reproduce up to where it would begin."""
-    with mock.patch.object(reproduce, "_announce", side_effect=CheckedOnly):
+    with mock.patch.object(filling, "_announce", side_effect=CheckedOnly):
         return reproduce.main(arguments)
 
 

@@ -24,6 +24,7 @@ def try_one(random: Random, folder: Path, repeat: str) -> Result:
 
 CHOSEN = {  # groups that an override of another one chooses, or builds
     "strategy": ["weighting", "mask", "step_size", "server_optimizer"],
+    "aggregation": ["weighting", "step_size"],
     "logger": ["logger"],
 }
 

@@ -108,7 +108,7 @@ def of_another_kind(default: Any, value: str) -> bool:
     if isinstance(default, float):
         return value in (*WORDS, *LISTS, *MAPPINGS, "true", "false", "nan", "'3'")
     if isinstance(default, dict):
-        return value in (*NEAR, *WORDS, *LISTS, "{}", "true", "nan")
+        return value in (*NEAR, *WORDS, *LISTS, "true", "nan")  # Hydra merges {}: nothing changes
     return False
 
 

@@ -31,19 +31,20 @@ from strategies import (
 
 GROUPS: dict[str, tuple[int, ...]] = {"two": (0, 1), "one": (2,)}
 NODES = 3
+ASKS = {"query_partitions": True}  # as every experiment does
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
-    "fedavg": FedAvg,
-    "fedadam, masked": lambda: FedAdam(mask=AgreementMask()),
-    "fedexp, averaged": lambda: FedExP(average_last=2),
-    "inverse variance": lambda: FedAvg(weighting=InverseVariance()),
-    "effective rank": lambda: FedAvg(weighting=EffectiveRank()),
-    "scaffold": Scaffold,
+    "fedavg": lambda: FedAvg(**ASKS),
+    "fedadam, masked": lambda: FedAdam(mask=AgreementMask(), **ASKS),
+    "fedexp, averaged": lambda: FedExP(average_last=2, **ASKS),
+    "inverse variance": lambda: FedAvg(weighting=InverseVariance(), **ASKS),
+    "effective rank": lambda: FedAvg(weighting=EffectiveRank(), **ASKS),
+    "scaffold": lambda: Scaffold(**ASKS),
     "weight erosion": WeightErosion,
     "weight erosion for all": lambda: WeightErosionForAll(inner=WeightErosion()),
-    "groups of scaffold": lambda: Grouped(inner=Scaffold(), groups=GROUPS),
-    "local": lambda: LocalOnly(inner=FedAvg()),
+    "groups of scaffold": lambda: Grouped(inner=Scaffold(**ASKS), groups=GROUPS),
+    "local": lambda: LocalOnly(inner=FedAvg(**ASKS)),
     "selective": lambda: SelectiveFedAvg(
-        inner=FedAvg(), local_rounds=1, grouping=Overlap(0.1), right_on=_right_on
+        inner=FedAvg(**ASKS), local_rounds=1, grouping=Overlap(0.1), right_on=_right_on
     ),
 }
 Happens = Callable[[list[Message]], list[Message]]

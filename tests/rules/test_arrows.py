@@ -28,9 +28,13 @@ MAY = {  # folder: which of our modules it may import; the longest folder that a
     "baselines/models": (*BUILT, "baselines.models"),
     "baselines/experiment": EXPERIMENT,
     "baselines/engine": ENGINE,
-    "baselines/reports": REPORTS,
+    "baselines/reports": (*REPORTS, "baselines.results"),
     "baselines/grids": ("baselines.grids", "baselines.errors", SHARED),
     "baselines/runtimes": (*ENGINE, "baselines.grids", "baselines.runtimes", "baselines.apps"),
+    "baselines/federation": (
+        *(*ENGINE, "baselines.apps", "baselines.runtimes"),
+        "baselines.federation",
+    ),
     "baselines/reproduce": (*REPORTS, "baselines.reproduce"),
     "baselines/bench": ("baselines", "clients", "strategies"),
 }

@@ -37,7 +37,7 @@ def test_files_and_functions_are_short(path: Path) -> None:
 
 def test_few_files_lie_loose() -> None:
     assert len(list((ROOT / "baselines").glob("*.py"))) <= 9
-    assert len(list((ROOT / "strategies").glob("*.py"))) <= 14
+    assert len(list((ROOT / "strategies").glob("*.py"))) <= 18
     assert not list(ROOT.glob("*/utils.py"))
 
 

@@ -12,7 +12,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 PAGES = [
     *sorted(ROOT.glob("*.md")),
-    *(page for folder in ("docs", "baselines") for page in sorted((ROOT / folder).rglob("*.md"))),
+    *(page for top in ("docs", "baselines", "examples") for page in sorted((ROOT / top).rglob("*.md"))),
 ]
 
 

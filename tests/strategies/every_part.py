@@ -13,11 +13,21 @@ from strategies import (
     EffectiveRank,
     Erosion,
     Extrapolated,
+    Fair,
+    GeometricMask,
     Identity,
     InverseVariance,
+    Krum,
+    MagnitudeMask,
+    MajorityVote,
+    Mean,
+    Median,
     Momentum,
     NoMask,
+    Normalized,
+    SandMask,
     StableRank,
+    TrimmedMean,
     Uniform,
     Yogi,
 )
@@ -40,7 +50,23 @@ OPTIMIZERS = {
     "yogi": Yogi(),
     "adagrad": Adagrad(epsilon_inside=True),
 }
-MASKS = {"none": NoMask(), "and": AndMask(0.5), "agreement": AgreementMask(0.5)}
+AGGREGATIONS = {
+    "mean": Mean(),
+    "median": Median(),
+    "trimmed": TrimmedMean(0.2),
+    "krum": Krum(1, 2),
+    "normalized": Normalized(),
+    "vote": MajorityVote(),
+    "fair": Fair(0.5),
+}
+MASKS = {
+    "none": NoMask(),
+    "and": AndMask(0.5),
+    "agreement": AgreementMask(0.5),
+    "magnitude": MagnitudeMask(0.5),
+    "geometric": GeometricMask(0.5),
+    "sand": SandMask(0.5),
+}
 STEP_SIZES = {"constant": Constant(), "extrapolated": Extrapolated(epsilon_decay=0.9)}
 
 

@@ -2,11 +2,12 @@
 
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from every_part import MASKS, NODES, OPTIMIZERS, STEP_SIZES, WEIGHTINGS, start
+from every_part import AGGREGATIONS, MASKS, NODES, OPTIMIZERS, STEP_SIZES, WEIGHTINGS, start
 from federation import Federation, Model, answer, assert_same, model_in, play, record, round_of, sent_model
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp.strategy import Strategy
@@ -14,27 +15,36 @@ from torch import Tensor
 
 import strategies
 from strategies import (
+    Aggregation,
     AgreementMask,
     Constant,
     Extrapolated,
+    Fair,
     FedAdagrad,
     FedAdam,
     FedAvg,
     FedAvgM,
+    FedDyn,
     FedER,
     FedExP,
     FedGMA,
+    FedNova,
     FedProx,
     FedYogi,
     Grouped,
     InverseVariance,
     LocalOnly,
+    MajorityVote,
     Mask,
+    Median,
     PseudoGradientStrategy,
+    QFedAvg,
     Scaffold,
     SelectiveFedAvg,
     ServerOptimizer,
+    SignSGD,
     StepSize,
+    Uniform,
     WeightErosion,
     WeightErosionForAll,
     Weighting,
@@ -55,6 +65,13 @@ BASE = PseudoGradientStrategy
 STRATEGIES: dict[str, Make] = {
     **{f"weighting={k}": lambda part=part: BASE(weighting=part) for k, part in WEIGHTINGS.items()},
     **{f"optimizer={k}": lambda part=part: BASE(server_optimizer=part) for k, part in OPTIMIZERS.items()},
+    **{
+        f"aggregation={k}": lambda part=part: BASE(aggregation=part, weighting=Uniform())
+        for k, part in AGGREGATIONS.items()
+    },
+    "median-masked": lambda: FedAdam(
+        aggregation=Median(), weighting=Uniform(), mask=AgreementMask(0.5), average_last=2
+    ),
     **{f"mask={k}": lambda part=part: BASE(mask=part) for k, part in MASKS.items()},
     **{f"step_size={k}": lambda part=part: BASE(step_size=part) for k, part in STEP_SIZES.items()},
     "all-four": lambda: BASE(
@@ -69,8 +86,10 @@ STRATEGIES: dict[str, Make] = {
         kind.__name__: kind
         for kind in (FedAvg, FedAvgM, FedExP, FedProx, FedGMA, FedAdagrad, FedAdam, FedYogi, FedER)
     },
+    **{kind.__name__: kind for kind in (FedNova, QFedAvg, SignSGD)},
     "WeightErosion": WeightErosion,
     "Scaffold": lambda: Scaffold(num_nodes=NODES),
+    "FedDyn": lambda: FedDyn(num_nodes=NODES),
     "Grouped": lambda: Grouped(inner=FedExP(), groups={"low": (0, 1), "high": (2, 3, 4)}),
     "LocalOnly": lambda: LocalOnly(inner=FedAvgM()),
     "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), right_on=right_on),
@@ -84,10 +103,23 @@ def parts_of(strategy: Strategy) -> PseudoGradientStrategy:
     return inner
 
 
-# From equal nodes these reach the nodes' model in one round; an adaptive direction has a length of its own.
-REACHING = [
-    k for k, make in STRATEGIES.items() if not isinstance(parts_of(make()).server_optimizer, Adaptive)
-]
+def asking(strategy: Strategy) -> Strategy:
+    """Return the same that asks each node for its partition."""
+    parts = replace(parts_of(strategy), query_partitions=True)
+    return replace(strategy, inner=parts) if isinstance(strategy, Grouped) else parts
+
+
+def has_own_length(parts: PseudoGradientStrategy) -> bool:
+    """Say whether a direction's length is not that of the nodes' updates."""
+    if isinstance(parts, FedDyn):  # twice the way, in the first round
+        return True
+    return isinstance(parts.server_optimizer, Adaptive) or isinstance(
+        parts.aggregation, MajorityVote | Fair
+    )
+
+
+# From equal nodes these reach the nodes' model in one round.
+REACHING = [k for k, make in STRATEGIES.items() if not has_own_length(parts_of(make()))]
 all_strategies = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES)
 both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
 
@@ -102,9 +134,13 @@ def moved(model: Model, rng: np.random.Generator) -> Model:
     }
 
 
-def reply(content: RecordDict, model: Model, partition_id: int) -> RecordDict:
+def reply(
+    content: RecordDict, model: Model, partition_id: int, steps: float = 3.0, rate: float = 0.1
+) -> RecordDict:
     """Answer as a node would that serves every strategy."""
-    out = answer(model, partition_id + 1, **{protocol.GRADIENT_VARIANCE: 0.5 + partition_id})
+    told = {protocol.GRADIENT_VARIANCE: 0.5 + partition_id, protocol.EFFECTIVE_STEPS: steps}
+    told |= {protocol.START_LOSS: 0.1 + partition_id, protocol.LEARNING_RATE: rate}
+    out = answer(model, partition_id + 1, **told)
     if protocol.CONTROL in content.array_records:
         control = model_in(content.array_records[protocol.CONTROL])
         out[protocol.CONTROL] = record(moved(control, np.random.default_rng(partition_id)))
@@ -114,7 +150,7 @@ def reply(content: RecordDict, model: Model, partition_id: int) -> RecordDict:
 def drifting(partition_id: int, content: RecordDict) -> RecordDict:
     """Return a model that depends on the partition and the round alone."""
     rng = np.random.default_rng([partition_id, round_of(content)])
-    return reply(content, moved(sent_model(content), rng), partition_id)
+    return reply(content, moved(sent_model(content), rng), partition_id, steps=3.0 + partition_id)
 
 
 def agreeing(partition_id: int, content: RecordDict) -> RecordDict:
@@ -125,7 +161,7 @@ def agreeing(partition_id: int, content: RecordDict) -> RecordDict:
 
 def idle(partition_id: int, content: RecordDict) -> RecordDict:
     """Return the model as it came."""
-    return reply(content, sent_model(content), partition_id)
+    return reply(content, sent_model(content), partition_id, rate=0.0)  # else too still to go on
 
 
 def shuffled(replies: list[Message]) -> list[Message]:
@@ -136,10 +172,12 @@ def test_no_part_and_no_strategy_is_left_out() -> None:
     """Whoever adds a part or a strategy holds it to what stands here."""
     public = [getattr(strategies, name) for name in strategies.__all__]
     tested = {
-        type(part) for parts in (WEIGHTINGS, OPTIMIZERS, MASKS, STEP_SIZES) for part in parts.values()
+        type(part)
+        for parts in (WEIGHTINGS, AGGREGATIONS, OPTIMIZERS, MASKS, STEP_SIZES)
+        for part in parts.values()
     }
     tested |= {type(make()) for make in STRATEGIES.values()}
-    kinds = (Weighting, ServerOptimizer, Mask, StepSize, Strategy)
+    kinds = (Weighting, Aggregation, ServerOptimizer, Mask, StepSize, Strategy)
     missing = [kind for kind in public if issubclass(kind, kinds) and kind not in tested]
     assert [kind for kind in missing if not getattr(kind, "__abstractmethods__", None)] == []
 
@@ -158,8 +196,8 @@ def test_the_order_of_replies_changes_nothing(make: Make) -> None:
 def test_node_ids_change_nothing(make: Make) -> None:
     arrays, rounds = record(start()), (1, 2, 3)
     other_ids = {2**40 - 7 * k: k for k in range(NODES)}
-    (*_, (first, _)) = play(make(), Federation(drifting, NODES), arrays, rounds)
-    (*_, (second, _)) = play(make(), Federation(drifting, other_ids), arrays, rounds)
+    (*_, (first, _)) = play(asking(make()), Federation(drifting, NODES), arrays, rounds)
+    (*_, (second, _)) = play(asking(make()), Federation(drifting, other_ids), arrays, rounds)
     assert_same(first, second)
 
 

@@ -134,6 +134,8 @@ def test_fedexp_by_hand() -> None:
         (Extrapolated(3.0, clamp=False), 10 / 16),
         (Extrapolated(8.0, epsilon_decay=0.25), 1.0),  # epsilon 2 in round 1: 10 / 12, clamped
         (Extrapolated(8.0, epsilon_decay=0.25, clamp=False), 10 / 12),
+        (Extrapolated(0.5, epsilon_decay=4.0), 1.0),  # it grows to 2 in round 1: 10 / 12, clamped
+        (Extrapolated(0.25, epsilon_decay=4.0), 10 / 8),
     ],
 )
 def test_fedexp_options_by_hand(step_size: Extrapolated, eta: float) -> None:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from baselines.grids.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
-from clients.control_variate import gradient_weight
+from clients.control_variate import NEEDS_SGD
+from clients.gradient_weight import gradient_weight
 from strategies import Constant, FedAvg, LocalOnly, Scaffold, SelectiveFedAvg, Uniform
 
 # F_k(w) = 0.5 h_k (w - t_k)^2 per coordinate j: a row sqrt(h) e_j with target sqrt(h) t_j for each j.
@@ -128,14 +129,18 @@ def test_the_weight_is_how_far_a_gradient_of_one_moves(sgd: dict[str, float], st
     for _ in range(steps):
         p.grad = torch.ones_like(p)
         optimizer.step()
-    assert gradient_weight(training(**sgd).optimizer, steps) == pytest.approx(-p.item(), rel=1e-12)
+    assert gradient_weight(training(**sgd).optimizer, steps, *NEEDS_SGD) == pytest.approx(
+        -p.item(), rel=1e-12
+    )
 
 
 def test_the_weight_of_momentum_is_fednovas() -> None:
     """Wang et al., NeurIPS 2020, section 4: |a|_1 = (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho)."""
     expected = (188 - 0.9 * (1 - 0.9**188) / 0.1) / 0.1
-    assert gradient_weight(training(momentum=0.9).optimizer, 188) == pytest.approx(expected, rel=1e-12)
-    assert gradient_weight(training().optimizer, 188) == 188
+    assert gradient_weight(training(momentum=0.9).optimizer, 188, *NEEDS_SGD) == pytest.approx(
+        expected, rel=1e-12
+    )
+    assert gradient_weight(training().optimizer, 188, *NEEDS_SGD) == 188
 
 
 def test_partial_participation_moves_the_server_variate_by_its_share() -> None:

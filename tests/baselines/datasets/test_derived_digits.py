@@ -87,6 +87,30 @@ def test_turning_moves_hues_and_leaves_grey() -> None:
     torch.testing.assert_close(third, red.float().roll(1, 1), atol=1e-3, rtol=0)
 
 
+def test_each_node_draws_a_colour_for_each_digit(mnist_root: Path, digits28: dict[str, np.ndarray]) -> None:
+    raw = "dataset.load.mean=[0,0,0] dataset.load.std=[1,1,1]"
+    overrides = f"dataset=cmnist_maps data_root={mnist_root} {NO_SUMS} {raw} num_nodes=3 partitioner=iid"
+    this = experiment.Experiment(overrides)
+    held = {k: this.node(k).train for k in range(3)} | {"test": this.test_examples}
+    colours = {}
+    for who, examples in held.items():
+        inputs, labels = examples.batch(slice(None), torch.device("cpu"))
+        assert inputs.shape[1:] == (3, 28, 28)
+        part = "test" if who == "test" else "train"
+        grey = torch.from_numpy(digits28[f"{part}_inputs"])[examples.index] / 255
+        by_image = inputs.sum((2, 3)) / grey.sum((1, 2), keepdim=True)[..., 0]
+        torch.testing.assert_close(inputs, grey[:, None] * by_image[:, :, None, None])  # of one colour
+        for label in labels.unique().tolist():
+            mine = by_image[labels == label]
+            torch.testing.assert_close(mine, mine[:1].expand_as(mine))  # all alike
+            colours[who, label] = tuple(mine[0].tolist())
+    assert len({tuple(np.round(colour, 3)) for colour in colours.values()}) == len(colours)
+    assert 0 <= min(map(min, colours.values())) < 0.1
+    assert 0.9 < max(map(max, colours.values())) <= 1.0001
+    again = experiment.Experiment(overrides + " seed=5")
+    assert again.node(1).train.transform == this.node(1).train.transform
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

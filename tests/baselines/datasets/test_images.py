@@ -174,3 +174,19 @@ def test_the_real_cifar10(shared_data: Path, tmp_path: Path, monkeypatch: pytest
     batch.write_bytes(content)
     with pytest.raises(UserError, match="CIFAR10 cannot be read"):
         load("dataset=cifar10", f"data_root={root}", "dataset.load.images.download=false")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("torchvision.datasets.Nothing", "there is no torchvision.datasets.Nothing"),
+        ("nowhere.MNIST", "there is no nowhere.MNIST"),
+        ("1st.MNIST", "there is no 1st.MNIST"),
+        ("torchvision.datasets", "torchvision.datasets is no class"),
+    ],
+)
+def test_a_source_that_is_no_class_gets_one_line(source: str, said: str, mnist_root: Path) -> None:
+    overrides = f"dataset=mnist data_root={mnist_root} dataset.load.images.sha256=null"
+    with pytest.raises(UserError, match=said) as refused:
+        _ = experiment.Experiment(f'{overrides} "dataset.load.images.source={source}"').dataset
+    assert "\n" not in str(refused.value)

@@ -29,6 +29,9 @@ METHODS = {
     "selective, while local": f"{SMALL} strategy=selective validation_size=50 strategy.local_rounds=5",
     "selective, in groups": f"{SMALL} strategy=selective validation_size=50 strategy.local_rounds=3",
     "grouped scaffold": f"{SMALL} strategy=local strategy.inner._target_=strategies.Scaffold",
+    "private layers": f"{SMALL} private=fedper node_test_fraction=0.2 nodes_per_round=2",
+    "moon": f"{SMALL} corrections=moon nodes_per_round=2",
+    "dropout": f"{SMALL} participation.dropout=0.1 client.stragglers=0.5 client.local_epochs=2",
     "kept optimiser": f"{SMALL} client=adam client.keep_optimizer=true",
     "single precision, decayed step": f"{SMALL} strategy=fedexp client.schedule.gamma=0.9",
 }
@@ -182,7 +185,9 @@ def test_only_what_is_the_same_but_for_its_rounds_goes_on(
     assert json.loads((tmp_path / "a" / "environment.json").read_text())["resumed"] == [4]
     without = ["num_nodes=3", "resume=true", f"hydra.run.dir={tmp_path}/b"]
     assert launch(*without, "rounds=2") == 0
+    capsys.readouterr()
     assert launch(*without, "rounds=3") == 2
+    assert "of fewer rounds whose checkpoint/latest.pt is missing" in capsys.readouterr().err
 
 
 def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

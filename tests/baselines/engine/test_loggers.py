@@ -1,5 +1,6 @@
 """TensorBoard and MLflow get what metrics.csv gets, once each, also when a run is resumed."""
 
+import re
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -72,6 +73,25 @@ def test_mlflow(tmp_path: Path) -> None:
         assert [(point.step, point.value) for point in history] == points
 
 
+def test_wandb(tmp_path: Path) -> None:
+    """Offline: what it would send stands in its files, a record for each call."""
+    pytest.importorskip("wandb")
+    written = resumed("logger=wandb logger.wandb.mode=offline", tmp_path)
+    files = [path.read_bytes() for path in sorted(tmp_path.glob("wandb/offline-run-*/*.wandb"))]
+    assert len(files) == 2  # before and after the interruption, one run
+    assert len({path.name for path in tmp_path.glob("wandb/offline-run-*/*.wandb")}) == 1
+    assert b"client.optimizer.lr" in files[0]
+    for name, points in written.items():
+        found = [float(text) for file in files for text in values_of(name.encode(), file)]
+        twice = [value for _, value in points for _ in ("history", "summary")]
+        assert found == pytest.approx(twice)
+
+
+def values_of(name: bytes, file: bytes) -> list[bytes]:
+    """Return the values of a metric in a file of W&B's, where a name is followed by its value in JSON."""
+    return re.findall(re.escape(name) + rb"\x82\x01.([-+.0-9e]+)", file)
+
+
 def test_the_jobs_of_a_sweep_log_to_one_mlflow_store_beside_their_folders(tmp_path: Path) -> None:
     """Also jobs that begin at the same moment, as with the joblib launcher."""
     mlflow = pytest.importorskip("mlflow")
@@ -93,8 +113,8 @@ def test_without_its_package_a_logger_is_refused_in_one_line(
     played("num_nodes=3 rounds=1", tmp_path)
     before = (tmp_path / "metrics.csv").read_bytes()
     monkeypatch.setattr(loggers, "import_module", absent)
-    for name in ("tensorboard", "mlflow"):
-        with pytest.raises(UserError, match=rf"pip install 'florilegium\[{name}\]'"):
+    for name in ("tensorboard", "mlflow", "wandb"):
+        with pytest.raises(UserError, match=rf"pip install -e '.\[{name}\]'"):
             played(f"num_nodes=3 rounds=1 logger={name}", tmp_path)
     assert (tmp_path / "metrics.csv").read_bytes() == before
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from runs import curve, launch, metrics_in, played
 
+from baselines import results
 from baselines.engine.objective import objective
 from baselines.engine.progress import Progress
-from baselines.reports.summary import measured
 
 SETTING = "num_nodes=4 rounds=3 nodes_per_round=3 node_test_fraction=0.2 strategy=fedexp"
 
@@ -121,7 +121,7 @@ def test_a_group_counts_as_its_nodes_do(tmp_path: Path, monkeypatch: pytest.Monk
     assert accuracy["own group"] == pytest.approx(expected, rel=1e-12)
     assert shown[-1] == accuracy["own group"]
     assert objective(tmp_path, "test/accuracy") == accuracy["own group"]
-    assert measured(rows.assign(seed=0), "accuracy").iloc[-1] == accuracy["own group"]
+    assert results.by_round(rows.assign(seed=0, setting="all")).value.iloc[-1] == accuracy["own group"]
 
 
 def test_runs_without_any_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,18 +30,22 @@ STRATEGIES = {
     "DifferentialPrivacyServerSideFixedClipping": PRIVATE.format(
         kind="ServerSideFixedClipping", clipping="clipping_norm"
     ),
-    "DifferentialPrivacyClientSideFixedClipping": PRIVATE.format(
-        kind="ClientSideFixedClipping", clipping="clipping_norm"
-    ),
     "DifferentialPrivacyServerSideAdaptiveClipping": PRIVATE.format(
         kind="ServerSideAdaptiveClipping", clipping="initial_clipping_norm"
     ),
-    "DifferentialPrivacyClientSideAdaptiveClipping": PRIVATE.format(
-        kind="ClientSideAdaptiveClipping", clipping="initial_clipping_norm"
-    ),
     "FedAvg": STOCK,
     "FedAdam": STOCK.replace("FedAvg", "FedAdam"),
+    "QFedAvg": STOCK.replace("FedAvg", "QFedAvg") + "client_learning_rate: 0.05\nq: 0.2\n",
     "FedMedian": STOCK.replace("FedAvg", "FedMedian"),
+}
+
+
+UNCLIPPED = {
+    f"DifferentialPrivacyClientSide{kind}": PRIVATE.format(kind=f"ClientSide{kind}", clipping=clipping)
+    for kind, clipping in (
+        ("FixedClipping", "clipping_norm"),
+        ("AdaptiveClipping", "initial_clipping_norm"),
+    )
 }
 
 
@@ -52,7 +56,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for group in ("strategy", "client"):
         (folder / group).mkdir(parents=True)
     (tmp_path / "ann_clients.py").write_text(FAILING)
-    for name, yaml in STRATEGIES.items():
+    for name, yaml in {**STRATEGIES, **UNCLIPPED}.items():
         (folder / "strategy" / f"{name}.yaml").write_text(yaml)
     for name in ("Failing", "Fickle"):
         (folder / "client" / f"{name}.yaml").write_text(
@@ -99,3 +103,13 @@ def test_how_many_is_a_count_for_them_too(
     named = ("strategy=FedAvg", f"max_failed_rounds={value}", "rounds=1")
     assert launch("--config-dir", str(options), *named, folder) == 2
     assert "error: max_failed_rounds=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("strategy", UNCLIPPED)
+def test_clipping_that_no_node_would_do_is_refused(
+    strategy: str, options: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch("--config-dir", str(options), f"strategy={strategy}", "rounds=1", "num_nodes=2") == 2
+    assert f"error: {strategy} leaves the clipping to a mod that this suite's nodes do not have" in (
+        capsys.readouterr().err
+    )

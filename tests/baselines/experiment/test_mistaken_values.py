@@ -36,6 +36,8 @@ MISTAKES = [
     ("hydra.searchpath=[/no/such]", "hydra.searchpath: there is no folder /no/such"),
     ("strategy._target_=nolab.parts.New", "No module named 'nolab' (is its folder on PYTHONPATH?)"),
     ("dataset.load.mean=[0,1]", "the data set's transform does not take its inputs"),
+    ("model.num_classes=0", "train_targets are 0 to 9, torch.int64, and the model has 0 classes"),
+    ("logger=mlflow logger.mlflow._target_=builtins.dict", "builtins.dict is not a Logger"),
     ("model.num_classes=3", "train_targets are 0 to 9, torch.int64, and the model has 3 classes"),
     (
         "strategy=foreign mask=agreement",

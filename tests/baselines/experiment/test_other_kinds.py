@@ -28,7 +28,7 @@ MISTAKES = {
     "device=nan": "device=nan is out of range: expected a text",
     "data_root=[1]": "data_root=[1] is out of range: expected a text",
     "threads=1" + "0" * 30: "is out of range: expected at most 1024",
-    "device=meta": "device=meta is out of range: expected cpu, cuda or auto",
+    "device=meta": "device=meta is out of range: expected cpu, cuda, mps, xpu or auto",
     "validation_size=true": "validation_size=True is out of range: expected a whole number, 0 or above",
     "checkpoint_every=true": "checkpoint_every=True is out of range: expected a whole number, 0 or above",
     "runtime.batch_clients=1": "runtime.batch_clients=1 is out of range: expected true or false",

@@ -17,7 +17,7 @@ from baselines.experiment.precision import prepared
 from baselines.models.lenet import LeNet
 from clients import Classification
 from clients import gradient as gradient_module
-from clients.app import load
+from clients.turn import load
 
 CPU = torch.device("cpu")
 IMAGES = "dataset=digits model=lenet model.input_shape=[1,28,28] model.num_classes=10"

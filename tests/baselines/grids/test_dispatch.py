@@ -12,7 +12,7 @@ from baselines.engine.ray_evaluator import Evaluating
 from baselines.errors import RunFailed
 from baselines.grids.dispatch import Dispatch
 
-pytestmark = [pytest.mark.runtime, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,6 +68,13 @@ def test_its_death_is_not_the_last_word(dispatch: Dispatch, tmp_path: Path) -> N
     assert len(once.outcome()) == 1
     with pytest.raises(RunFailed, match="a model could not be evaluated: its worker died 3 times"):
         always.outcome()
+
+
+def test_what_ray_itself_raises_in_a_worker_is_a_death(dispatch: Dispatch, tmp_path: Path) -> None:
+    """A worker whose machine was killed under it cannot read what it is sent, and says so first."""
+    task = noting("breaks", tmp_path / "once", 1)
+    dispatch.finish(dispatch.add([task]))
+    assert len(task.outcome()) == 1
 
 
 def test_what_it_raises_is_told_to_who_asks(dispatch: Dispatch) -> None:

@@ -10,10 +10,14 @@ from flwr.clientapp import ClientApp
 
 from baselines.grids.inline import InlineGrid
 from baselines.grids.polling import PollingGrid
+from strategies.shared.flower_private import Run
+
+pytestmark = pytest.mark.runtime
 
 app = ClientApp()
 
 
+@app.query()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     return Message(RecordDict({"numbers": MetricRecord({"x": 1.0})}), reply_to=message)
@@ -38,12 +42,16 @@ class Slow(InlineGrid):
         return super().pull_messages([key for key in message_ids if self.due[key] <= now])
 
 
-def ask(grid: Slow, timeout: float | None) -> list[int]:
-    messages = [Message(RecordDict(), node, MessageType.TRAIN) for node in grid.get_node_ids()]
-    return [
-        reply.metadata.src_node_id
-        for reply in PollingGrid(grid).send_and_receive(messages, timeout=timeout)
-    ]
+def ask(
+    grid: Slow,
+    timeout: float | None,
+    quorum: int | None = None,
+    deadline: float | None = None,
+    kind: str = MessageType.TRAIN,
+) -> list[int]:
+    messages = [Message(RecordDict(), node, kind) for node in grid.get_node_ids()]
+    polling = PollingGrid(grid, quorum, deadline)
+    return [reply.metadata.src_node_id for reply in polling.send_and_receive(messages, timeout=timeout)]
 
 
 @pytest.mark.parametrize("timeout", [None, 60.0])
@@ -74,3 +82,37 @@ def test_what_is_not_there_in_time_is_left_out() -> None:
 
 def test_no_message_no_wait() -> None:
     assert PollingGrid(InlineGrid(app, 0)).send_and_receive([]) == []
+
+
+def test_it_tells_what_flower_runs_and_the_commit_where_it_was_told() -> None:
+    grid = InlineGrid(app, 0)
+    grid.set_run(Run.create_empty(run_id=7))
+    told = {"run_id": "7", "app_hash": ""}
+    assert PollingGrid(grid).deployment() == told
+    assert PollingGrid(grid, commit="abc").deployment() == told | {"git_commit": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("delays", "quorum", "come", "lasts"),
+    [
+        ([0.0, 1.0, 9.0], 2, 2, 5),  # enough before the deadline: until it, for more may come
+        ([0.0, 7.0, 9.0], 2, 2, 7),  # enough after it
+        ([0.0, 30.0, 30.0], 2, 1, 20),  # never: the time limit
+        ([0.0, 1.0, 2.0], 2, 3, 2),  # all
+    ],
+)
+def test_a_round_goes_on_with_a_quorum(
+    delays: list[float], quorum: int, come: int, lasts: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    assert len(ask(Slow(delays), 20.0, quorum, 5.0)) == come
+    assert lasts <= clock[0] <= lasts + 0.5
+
+
+def test_a_quorum_is_not_for_the_question_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    assert len(ask(Slow([0.0, 9.0]), 20.0, 1, 5.0, MessageType.QUERY)) == 2

@@ -12,6 +12,7 @@ from typing import Any
 import ray
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from ray.exceptions import RaySystemError
 
 from baselines.grids.ray import RayGrid
 from baselines.grids.workers import Workers
@@ -55,6 +56,8 @@ class Toy:
                 time.sleep(seconds)
             case ("raises",):
                 raise ValueError("of this task")
+            case ("breaks", folder, times) if _first(folder, times):
+                raise RaySystemError(BrokenPipeError("of its machine"))
             case ("dies", folder, times) if _first(folder, times):
                 os.kill(os.getpid(), signal.SIGKILL)
         return [time.monotonic()]

@@ -1,4 +1,4 @@
-"""A round of federated training of every model that its time allows, on noise with a pattern."""
+"""A round of federated training of every model that its time allows, on noise with a pattern or texts."""
 
 from pathlib import Path
 
@@ -10,10 +10,10 @@ from runs import curve, played
 
 from baselines.datasets import Dataset
 from baselines.experiment import config, experiment
-from clients import Classification, LeastSquares, Normalize
+from clients import Classification, LeastSquares, NextToken, Normalize
 
 OPTIONS = sorted(path.stem for path in (config.CONF / "model").glob("*.yaml"))
-SHAPES = {"linear": (20,), "resnet18": (3, 32, 32), "resnet18_gn": (3, 32, 32)}
+SHAPES = {"char_lstm": (12,), "linear": (20,), "resnet18": (3, 32, 32), "resnet18_gn": (3, 32, 32)}
 
 
 def pattern(shape: tuple[int, ...], rows: int) -> Dataset:
@@ -31,11 +31,18 @@ def pattern(shape: tuple[int, ...], rows: int) -> Dataset:
     return Dataset(inputs, labels, inputs, labels, Classification(), normalize)
 
 
+def alphabet(length: int, rows: int) -> Dataset:
+    """Return texts of four characters in turn, each from a place of its own."""
+    places = torch.arange(rows)[:, None] + torch.arange(length + 1)
+    texts = places % 4
+    return Dataset(texts[:, :-1], texts[:, 1:], texts[:, :-1], texts[:, 1:], NextToken())
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_round_of_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = SHAPES.get(name, (1, 28, 28))
     rows = 16 if "resnet" in name else 64
-    data = pattern(shape, rows)
+    data = alphabet(*shape, rows) if name == "char_lstm" else pattern(shape, rows)
 
     def dataset(yaml: str) -> Dataset:
         assert tuple(OmegaConf.create(yaml).shape) == shape

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from baselines.errors import UserError
 from baselines.partitioners import DominantLabels
 from baselines.partitioners.dominant_labels import _deal_labels
 
@@ -47,6 +48,26 @@ def test_is_the_skew_of_the_printed_table(skewed_counts: np.ndarray) -> None:
     our_noise = ours[:, :-2] / ours[:, -2:].sum(1, keepdims=True)
     assert np.abs(noise - 0.0094).max() < 0.0025
     assert np.abs(our_noise - 0.0094).max() < 0.0005
+
+
+def test_nodes_that_draw_their_labels_differ_in_size(skewed_counts: np.ndarray) -> None:
+    for seed in range(5):
+        counts = counts_of(DominantLabels(2, 0.93, even=False), LABELS, 10, seed)
+        np.testing.assert_array_equal(counts.sum(0), MNIST)
+        top, size = np.sort(counts, axis=1)[:, -2:].sum(1), counts.sum(1)
+        assert np.abs(top - 0.93 * size).max() <= 9
+        holders = (counts > 0.1 * size[:, None]).sum(0)
+        assert holders.min() >= 1
+        assert holders.max() >= 3  # as the printed table's label 1
+    even = counts_of(DominantLabels(2, 0.93), LABELS, 10).sum(1)
+    printed = np.ptp(skewed_counts.sum(1))
+    assert np.ptp(even) < printed < np.ptp(size)
+
+
+def test_some_label_is_always_left_over() -> None:
+    assert len(DominantLabels(1, 1.0)(np.arange(10), None, 10, 0)) == 10
+    with pytest.raises(UserError, match=r"some label is always left over: .*partitioner.even=true"):
+        DominantLabels(2, 0.9, even=False)(np.arange(40) % 20, None, 10, 0)
 
 
 def test_labels_are_dealt_evenly_without_repetition() -> None:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from runs import launch, write_run
 
-from baselines import compare
-from baselines.reports.labels import read
+from baselines import results
 
 
 def test_what_decides_no_number_makes_no_other_setting(tmp_path: Path) -> None:
@@ -13,17 +12,16 @@ def test_what_decides_no_number_makes_no_other_setting(tmp_path: Path) -> None:
     write_run(tmp_path / "0", "mask=and seed=0", 0, [0.1], "finished")
     write_run(tmp_path / "1", f"mask=and seed=1 {beside}", 1, [0.1], "finished")
     write_run(tmp_path / "2", "seed=2", 2, [0.1], "finished")
-    found = read(compare.find_runs([tmp_path]))
-    seeds = {label: set(rows.seed) for label, rows in found.items()}
-    assert seeds == {"mask=and": {0, 1}, "mask default": {2}}
+    seeds = {label: set(rows.seed) for label, rows in results.load(tmp_path).groupby("setting")}
+    assert seeds == {"mask=and": {0, 1}, "mask=none": {2}}
 
 
 def test_a_value_written_in_another_way_makes_no_other_setting(tmp_path: Path) -> None:
     for place, written in enumerate(("0.01", "1e-2")):
         choices = ["client.optimizer.lr=" + written, f"seed={place}", "rounds=1", "num_nodes=2"]
         assert launch(*choices, "model=softmax", f"hydra.run.dir={tmp_path}/{place}") == 0
-    (rows,) = read(compare.find_runs([tmp_path])).values()
-    assert set(rows.seed) == {0, 1}
+    rows = results.load(tmp_path)
+    assert (set(rows.setting), set(rows.seed)) == ({"all"}, {0, 1})
 
 
 def test_an_options_file_that_has_changed_makes_another_setting(tmp_path: Path) -> None:
@@ -35,6 +33,5 @@ def test_an_options_file_that_has_changed_makes_another_setting(tmp_path: Path) 
         choices = ["client=mine", f"seed={place}", "rounds=1", "num_nodes=2", "model=softmax"]
         own = f"hydra.run.dir={tmp_path}/{place}"
         assert launch("--config-dir", str(mine.parents[1]), *choices, own) == 0
-    found = read(compare.find_runs([tmp_path]))
-    seeds = {label: set(rows.seed) for label, rows in found.items()}
+    seeds = {label: set(rows.seed) for label, rows in results.load(tmp_path).groupby("setting")}
     assert seeds == {"client.optimizer.lr=0.01": {0}, "client.optimizer.lr=0.1": {1, 2}}

@@ -22,7 +22,7 @@ def drawn(
     monkeypatch.setattr(plt, "close", kept.append)
     table = table_of(paper, name)
     cells = table.cells()[:5] if curves.empty else table.cells()
-    results: Results = {tuple(cell.keys.values()): Ours((1.0, 2.0), changes) for cell in cells}
+    results: Results = {tuple(cell.keys.values()): Ours({0: 1.0, 1: 2.0}, changes) for cell in cells}
     target = picture.draw(table, results, curves, folder)
     assert target is not None
     assert target.read_bytes().startswith(b"\x89PNG")
@@ -37,7 +37,7 @@ def test_paper_and_ours(paper: str, name: str, tmp_path: Path, monkeypatch: pyte
     assert reduced.get_supxlabel() == "not the paper's setting: rounds=2"
     table = table_of(paper, name)
     first, second = (tuple(cell.keys.values()) for cell in table.cells()[:2])
-    both: Results = {first: Ours((1.0,), "rounds=2"), second: Ours((2.0,), "")}
+    both: Results = {first: Ours({0: 1.0}, "rounds=2"), second: Ours({0: 2.0}, "")}
     assert picture._departure(both) == "not all in the paper's setting: see the table"
 
 
@@ -46,7 +46,7 @@ def test_no_line_is_drawn_across_what_has_not_run(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(plt, "close", kept.append)
     table = table_of("selective", "figures7_1_to_7_3")
     ran = {("cnn4", "0", "local"): 0.3, ("cnn4", "10", "local"): 0.8, ("cnn4", "100", "local"): 0.9}
-    results: Results = {keys: Ours((value,), "") for keys, value in ran.items()}
+    results: Results = {keys: Ours({0: value}, "") for keys, value in ran.items()}
     picture.draw(table, results, pd.DataFrame(), tmp_path)
     (axis,) = kept[0].axes
     heights = axis.lines[0].get_ydata()

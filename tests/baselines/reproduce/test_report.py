@@ -55,15 +55,15 @@ def test_the_papers_setting_comes_before_a_reduced_one() -> None:
     found = ours(
         ("a", 0, 50.0, "rounds=2", "x"), ("a", 0, 91.0, "", "new"), ("b", 0, 60.0, "rounds=2", "x")
     )
-    assert found[KEYS["a"]] == Ours((91.0,), "")
-    assert found[KEYS["b"]] == Ours((60.0,), "rounds=2")
+    assert found[KEYS["a"]] == Ours({0: 91.0}, "")
+    assert found[KEYS["b"]] == Ours({0: 60.0}, "rounds=2")
     assert found[KEYS["b"]].note == "not the paper's setting: rounds=2"
 
 
 def test_a_number_of_an_earlier_configuration_says_so_and_gives_way() -> None:
     old = ("a", 0, 80.0, "", "old")
     assert ours(old)[KEYS["a"]].note == "of an earlier configuration"
-    assert ours(old, ("a", 1, 91.0, "", "new"))[KEYS["a"]] == Ours((91.0,), "")
+    assert ours(old, ("a", 1, 91.0, "", "new"))[KEYS["a"]] == Ours({1: 91.0}, "")
 
 
 def test_numbers_of_other_settings_follow_those_with_most_rounds_first() -> None:
@@ -75,8 +75,8 @@ def test_numbers_of_other_settings_follow_those_with_most_rounds_first() -> None
         ("b", 0, 61.0, "rounds=2", "y"),
         ("b", 1, 63.0, "rounds=2", "y"),
     )
-    assert found[KEYS["a"]] == [Ours((91.0,), ""), Ours((50.0,), "rounds=2")]
-    assert found[KEYS["b"]] == [Ours((60.0,), "rounds=2 seed=1"), Ours((61.0, 63.0), "rounds=2")]
+    assert found[KEYS["a"]] == [Ours({0: 91.0}, ""), Ours({0: 50.0}, "rounds=2")]
+    assert found[KEYS["b"]] == [Ours({0: 60.0}, "rounds=2 seed=1"), Ours({0: 61.0, 1: 63.0}, "rounds=2")]
 
 
 def findings(*found: tuple[str, int, float, str, str]) -> Comparison:
@@ -85,26 +85,38 @@ def findings(*found: tuple[str, int, float, str, str]) -> Comparison:
     return pair
 
 
+def of(cell: str, *values: float) -> list[tuple[str, int, float, str, str]]:
+    return [(cell, seed, value, "", "new") for seed, value in enumerate(values)]
+
+
 def test_findings() -> None:
-    a = [("a", seed, value, "", "new") for seed, value in enumerate((91.0, 93.0))]
-    b = [("b", seed, value, "", "new") for seed, value in enumerate((88.0, 90.0))]
+    """Differences of 3, 4 and 5: mean 4, standard error 1/sqrt(3), Student's t of 2 degrees 4.30265."""
+    a, b = of("a", 91, 93, 95), of("b", 88, 89, 90)
     pair = findings(*a, *b)
     assert pair.keys == {"rate": "0.2"}
-    assert pair.paper == 1.0
-    assert (pair.ours, pair.spread, pair.verdict) == (3.0, pytest.approx(2.0), "agrees")
-    closer = [(cell, seed, value + 2, changes, config) for cell, seed, value, changes, config in b]
-    assert findings(*a, *closer).verdict == "cannot tell"
-    better = [(cell, seed, value + 8, changes, config) for cell, seed, value, changes, config in b]
-    assert findings(*a, *better).verdict == "disagrees"
-    assert Comparison({}, None, float("nan"), 0.0).verdict == "cannot tell"  # one has diverged
-    assert findings(*a, b[0]).verdict == "cannot tell"  # a single seed has no spread
+    assert (pair.paper, pair.ours, pair.seeds, pair.verdict) == (1.0, 4.0, 3, "agrees")
+    assert pair.interval == pytest.approx((4 - 4.302653 / 3**0.5, 4 + 4.302653 / 3**0.5))
+    assert findings(*a, *of("b", 90, 91, 92)).verdict == "cannot tell"  # 2 ± 2.48
+    assert findings(*a, *of("b", 96, 97, 98)).verdict == "disagrees"
+    assert findings(*a[:2], *b[:2]).verdict == "cannot tell"  # two seeds: 3.5 ± 6.35
+    assert findings(*a[:2], *of("b", 90.5, 92.5)).verdict == "agrees"  # two equal differences
+    assert Comparison({}, None, float("nan"), (float("nan"),) * 2).verdict == "cannot tell"  # has diverged
+    assert findings(*a, b[0]).verdict == "cannot tell"  # a single seed
     assert findings(*a).verdict == "missing"
     assert findings(*a, ("b", 0, 70.0, "rounds=2", "x")).verdict == "missing"  # not to be compared
 
 
+def test_only_seeds_that_both_were_run_with_are_compared() -> None:
+    a = [("a", seed, 91.0 + seed, "", "new") for seed in (0, 1, 2)]
+    b = [("b", seed, 80.0 + seed, "", "new") for seed in (2, 1, 7)]
+    pair = findings(*a, *b)
+    assert (pair.ours, pair.seeds) == (11.0, 2)
+    assert findings(a[0], b[0]).verdict == "missing"
+
+
 def test_less_loss_is_better() -> None:
     table = table_of("tiny", "figure1")
-    cells = {("fedavg",): Ours((0.5, 0.6), ""), ("bad",): Ours((2.0, 2.1), "")}
+    cells = {("fedavg",): Ours({0: 0.5, 1: 0.6}, ""), ("bad",): Ours({0: 2.0, 1: 2.1}, "")}
     finding = {"text": "", "column": "method", "better": "fedavg", "worse": "bad"}
     (pair,) = comparisons(table, finding, cells)
     assert pair.ours == pytest.approx(1.5)
@@ -148,12 +160,12 @@ def test_a_disagreement_is_shown_with_its_numbers() -> None:
         *[(cell, seed, 90.0 + (cell == "b") * 3, "", "new") for cell in "ab" for seed in (0, 1)]
     )
     text = report.markdown(table_of("tiny", "table1"), found)
-    assert "* FedExP beats FedAvg; rate 0.2: ours -3.00 ± 0.00, paper +1.00\n" in text
+    assert "* FedExP beats FedAvg; rate 0.2: ours -3.00 (-3.00 to -3.00), paper +1.00\n" in text
     reduced = {
         keys: [replace(one, changes="rounds=2") for one in numbers] for keys, numbers in found.items()
     }
     text = report.markdown(table_of("tiny", "table1"), reduced)
-    assert "ours -3.00 ± 0.00, paper +1.00; not the paper's setting\n" in text
+    assert "ours -3.00 (-3.00 to -3.00), paper +1.00; not the paper's setting\n" in text
 
 
 # ---- from metrics.csv to rows -------------------------------------------------------------------------
@@ -218,7 +230,7 @@ def test_one_seed_is_enough_where_it_decides_nothing() -> None:
     table = PaperTable(**{**vars(table_of("tiny", "table1")), "seeded": False})
     found = numbers.settings(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
     (pair,) = comparisons(table, table.findings[0], numbers.ours(found))
-    assert (pair.ours, pair.spread, pair.verdict) == (0.5, 0.0, "agrees")
+    assert (pair.ours, pair.interval, pair.verdict) == (0.5, (0.5, 0.5), "agrees")
     assert "| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |" in report.markdown(table, found)
 
 

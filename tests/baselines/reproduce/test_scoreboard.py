@@ -12,7 +12,8 @@ from baselines.reproduce.scoreboard import Claim
 
 
 def pair(ours: float | None, spread: float | None, *, seeds: int = 2, departs: bool = False) -> Comparison:
-    return Comparison({}, None, ours, spread, departs, seeds)
+    interval = None if ours is None or spread is None else (ours - spread, ours + spread)
+    return Comparison({}, None, ours, interval, departs, seeds)
 
 
 AHEAD, BEHIND = pair(2.0, 1.0), pair(-2.0, 1.0, seeds=3)

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -23,7 +24,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     app = folder / "app"  # Flower builds from folders of certain names alone, and a clone may have any
     shutil.copytree(ROOT, app, ignore=shutil.ignore_patterns(".git", ".venv*", "outputs", "multirun"))
     flwr = Path(sys.executable).with_name("flwr")
-    subprocess.run([flwr, "build", "--app", app], cwd=folder, check=True, capture_output=True)
+    done = subprocess.run(
+        [flwr, "build", "--app", app], cwd=folder, check=True, capture_output=True, text=True
+    )
+    (line,) = (done.stdout + done.stderr).strip().splitlines()  # and no advice what is missing
+    assert "Successfully built" in line
     (fab,) = folder.glob("*.fab")
     with zipfile.ZipFile(fab) as archive:
         archive.extractall(folder / "unpacked")
@@ -42,6 +47,15 @@ def test_it_holds_the_whitelisted_files_and_no_others(bundle: Path) -> None:
     }
     assert len(code) > 50
     assert files_in(bundle) == code | {"pyproject.toml", "LICENSE", ".info/CONTENT"}
+
+
+def test_it_says_what_flowers_hub_wants_to_know(bundle: Path) -> None:
+    told = tomllib.loads((bundle / "pyproject.toml").read_text())
+    project, app = told["project"], told["tool"]["flwr"]["app"]
+    assert project["description"]
+    assert project["version"]
+    assert (bundle / project["license"]["file"]).read_text()
+    assert app["publisher"]
 
 
 def test_it_holds_no_tests(bundle: Path) -> None:

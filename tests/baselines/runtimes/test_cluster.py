@@ -15,7 +15,7 @@ from checkout import ROOT
 from ray.cluster_utils import Cluster
 from runs import launch
 
-pytestmark = [pytest.mark.runtime, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 # SCAFFOLD, because its variates live in the nodes' states from round to round.
 SETTING = "strategy=scaffold partitioner=dirichlet num_nodes=4 seed=3 model=softmax"

@@ -83,7 +83,7 @@ def losses(result: flower.Result) -> list[float]:
 
 
 def test_fedavg_is_flowers_fedavg_on_a_quickstart_client() -> None:
-    ours = start(FedAvg(query_partitions=False))
+    ours = start(FedAvg())
     theirs = start(flower.FedAvg(min_available_nodes=NODES))
     for name, array in theirs.arrays.items():
         np.testing.assert_allclose(ours.arrays[name].numpy(), array.numpy(), rtol=1e-5, atol=1e-6)
@@ -95,7 +95,7 @@ def test_fedavg_is_flowers_fedavg_on_a_quickstart_client() -> None:
 
 def test_fedexp_extrapolates_on_a_quickstart_client() -> None:
     """Asked for its partition, a client without a query function errs, and is numbered instead."""
-    result = start(FedExP())
+    result = start(FedExP(query_partitions=True))
     train = result.train_metrics_clientapp
     assert [record["replies"] for record in train.values()] == [NODES] * 4
     assert min(record["step-size"] for record in train.values()) >= 1

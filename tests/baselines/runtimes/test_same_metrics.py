@@ -1,5 +1,7 @@
 """The same seed gives the same metrics on every runtime, byte for byte."""
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
+from baselines.engine.provenance import git_commit
 from baselines.runtimes import Inline
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow]
@@ -20,7 +23,8 @@ SELECTIVE = (
 )
 MANY = (
     "experiment=fedexp/synthetic dataset.load.dimension=10 dataset.load.rows=1 client.local_steps=1 "
-    "dataset.load.num_nodes=10000 num_nodes=10000 nodes_per_round=50 rounds=3"
+    "dataset.load.num_nodes=10000 num_nodes=10000 nodes_per_round=50 rounds=3 "
+    "step_size=constant weighting=uniform privacy=local"
 )
 
 
@@ -35,9 +39,9 @@ def rows_in(folder: Path) -> list[str]:
         ("ray", 2, f"{SCAFFOLD} runtime.cpus=2 node_test_fraction=0.2 nodes_per_round=1"),
         ("ray", 3, f"{SELECTIVE} runtime.cpus=2"),
         ("ray", 10_000, f"{MANY} runtime.cpus=2"),
-        ("superlink", 2, SCAFFOLD),
+        ("superlink", 2, f"{SCAFFOLD} runtime.tls=true runtime.authenticate=true"),
     ],
-    ids=["scaffold on ray", "selective on ray", "10,000 nodes on ray", "scaffold on superlink"],
+    ids=["scaffold on ray", "selective on ray", "10,000 nodes on ray", "scaffold on a secure superlink"],
 )
 def test_every_runtime_gives_the_metrics_of_inline(
     runtime: str, nodes: int, setting: str, tmp_path: Path
@@ -45,7 +49,7 @@ def test_every_runtime_gives_the_metrics_of_inline(
     setting = f"{setting} runtime={runtime}"
     Inline().run(setting, nodes, tmp_path / "inline")
     expected = rows_in(tmp_path / "inline")
-    assert len(expected) > 20
+    assert len({row.split(",")[0] for row in expected}) > 3  # header, round 0 and two more
     command = [sys.executable, "-m", "baselines.run", f"hydra.run.dir={tmp_path / runtime}"]
     done = subprocess.run(
         [*command, *setting.split()], cwd=ROOT, capture_output=True, text=True, check=False
@@ -53,3 +57,10 @@ def test_every_runtime_gives_the_metrics_of_inline(
     assert done.returncode == 0, done.stdout + done.stderr
     assert rows_in(tmp_path / runtime) == expected
     assert (tmp_path / runtime / "figures" / "metrics.png").exists()
+    told = json.loads((tmp_path / runtime / "environment.json").read_text())
+    assert told["git_commit"] == git_commit()
+    if runtime == "superlink":  # a deployment says which run of Flower's it is, of what, and who took part
+        assert int(told["run_id"]) > 0
+        assert re.fullmatch("[0-9a-f]{64}", told["app_hash"])
+        counts = [(one["updates"], one["left_out"]) for one in told["contributions"].values()]
+        assert counts == [(2, 0)] * nodes

@@ -11,7 +11,6 @@ from checkout import ROOT
 from runs import launch
 
 pytestmark = [
-    pytest.mark.runtime,
     pytest.mark.slow,
     pytest.mark.skipif(
         os.geteuid() != 0 or not all(map(shutil.which, ("slurmctld", "slurmd", "munged"))),
@@ -19,7 +18,7 @@ pytestmark = [
     ),
 ]
 SETTING = "model=softmax num_nodes=4 rounds=2"
-CHOICES = ("strategy=fedavg,fedexp", "seed=0,1")
+CHOICES = ("strategy=fedavg,fedexp", "seed=1")
 RUN = (sys.executable, "-m", "baselines.run", "-m")
 
 
@@ -49,7 +48,7 @@ def on_slurm(folder: Path, *command: str) -> None:
 def hold(sweep: Path) -> None:
     """Hold the runs of a sweep beside inline's."""
     folders = sorted(path.parent for path in sweep.rglob("metrics.csv"))
-    assert len(folders) == 4
+    assert len(folders) == 2
     for k, folder in enumerate(folders):
         told = dict(setting.split("=") for setting in folder.name.split(","))
         one = [f"strategy={told['strategy']}", f"seed={told['seed']}"]

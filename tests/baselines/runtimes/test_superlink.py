@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from baselines.engine.provenance import git_commit
 from baselines.errors import RunFailed, UserError
-from baselines.runtimes import superlink
+from baselines.runtimes import commands, superlink
 
 pytestmark = pytest.mark.runtime
 
@@ -17,11 +18,14 @@ pytestmark = pytest.mark.runtime
 def test_the_run_configuration_carries_any_string(tmp_path: Path) -> None:
     overrides = """strategy=fedexp 'data_root=/a b/"c"\\d' +note='it''s {x: 1}' # \N{BLOSSOM} é\t\n'"""
     folder = tmp_path / 'run "1" \N{BLOSSOM}'
-    superlink._write_configuration(tmp_path, 8431, overrides, folder)
-    read = tomllib.loads((tmp_path / "run.toml").read_text(encoding="utf-8"))
-    assert read == {"overrides": overrides, "output": str(folder)}
-    links = tomllib.loads((tmp_path / "config.toml").read_text())["superlink"]
-    assert links == {superlink.LINK: {"address": "127.0.0.1:8431", "insecure": True}}
+    read = tomllib.loads(commands.run_config(overrides, str(folder)))
+    assert read == {"overrides": overrides, "output": str(folder), "commit": git_commit() or ""}
+    server = commands.Server("superlink.org", "0.0.0.0", 8431, 9092)
+    assert tomllib.loads(server.link("lakes")) == {
+        "superlink": {"lakes": {"address": "superlink.org:8431", "insecure": True}}
+    }
+    (link,) = tomllib.loads(server.link("lakes", Path("ca.pem")))["superlink"].values()
+    assert link == {"address": "superlink.org:8431", "root-certificates": str(Path("ca.pem").resolve())}
 
 
 def test_programs_are_told_not_to_phone_home_or_install(
@@ -30,7 +34,7 @@ def test_programs_are_told_not_to_phone_home_or_install(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLORILEGIUM_DATA", "data")
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
-    environment = superlink._environment("/home/of/flower")
+    environment = commands.environment("/home/of/flower")
     assert environment["FLWR_HOME"] == "/home/of/flower"
     assert environment["FLWR_TELEMETRY_ENABLED"] == "0"
     assert environment["FLWR_DISABLE_UPDATE_CHECK"] == "1"
@@ -97,3 +101,8 @@ def test_free_ports_are_free_and_differ() -> None:
 def test_a_time_limit_of_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"runtime\.start_timeout=0"):
         superlink.SuperLink(start_timeout=0)
+
+
+def test_signatures_need_encryption() -> None:
+    with pytest.raises(ValueError, match=r"runtime\.tls=False.*true where runtime\.authenticate=true"):
+        superlink.SuperLink(authenticate=True)

@@ -54,3 +54,55 @@ def test_k_means_finds_what_is_alike_and_orders_groups_by_their_first_node() -> 
     assert KMeans(7)(apart, 0) == [[0], [1], [2], [3], [4]]  # at most one group for each node
     with pytest.raises(ValueError, match="num_groups=0"):
         KMeans(0)
+
+
+def three_kinds(missed: float, examples: int = 600) -> Tensor:
+    """Return selections of nine nodes, three of a kind, that differ in one of 20 examples by chance.
+
+    A kind is right about its own third of the examples, and about all but a share ``missed`` of the others.
+    """
+    draws = torch.Generator().manual_seed(3)
+    own = torch.arange(3)[:, None] == torch.arange(examples)[None] % 3
+    right = own | (torch.rand(3, examples, generator=draws) >= missed)
+    return right.repeat(3, 1) ^ (torch.rand(9, examples, generator=draws) < 0.05)
+
+
+KINDS = [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+
+
+@pytest.mark.parametrize("grouping", [Overlap("tuned"), KMeans("tuned")])
+@pytest.mark.parametrize("missed", [1.0, 0.4])
+def test_tuned_finds_what_is_alike_however_accurate_the_nodes_are(
+    grouping: Overlap | KMeans, missed: float
+) -> None:
+    assert grouping(three_kinds(missed), 0) == KINDS
+
+
+@pytest.mark.parametrize("grouping", [Overlap("tuned"), KMeans("tuned")])
+def test_nodes_without_substantial_differences_are_one_group(grouping: Overlap | KMeans) -> None:
+    assert grouping(three_kinds(0.0), 0) == [list(range(9))]
+    assert grouping(torch.ones(9, 10, dtype=torch.bool), 0) == [list(range(9))]
+    for nodes in (1, 2):
+        assert grouping(three_kinds(1.0)[:nodes], 0) == [list(range(nodes))]
+
+
+def test_one_half_tunes_and_the_other_groups() -> None:
+    """The first of every two examples says three kinds, the second one of every two: two kinds."""
+    known, other = three_kinds(1.0), torch.arange(9)[:, None] % 2 == torch.arange(600)[None] % 2
+    selections = torch.stack([known, other], 2).flatten(1)
+    tuned = KMeans("tuned")(selections, 0)
+    assert len(tuned) == len(KMeans(3)(other, 0))
+    assert tuned != KINDS
+    swapped = torch.stack([other, known], 2).flatten(1)
+    assert KMeans("tuned")(swapped, 0) == KMeans(2)(known, 0)
+
+
+def test_to_tune_takes_two_examples() -> None:
+    with pytest.raises(ValueError, match="2 validation examples or more: raise validation_size"):
+        Overlap("tuned")(torch.ones(3, 1, dtype=torch.bool), 0)
+
+
+@pytest.mark.parametrize("value", ["best", -1, 0])
+def test_a_number_of_groups_that_is_none_is_refused(value: int | str) -> None:
+    with pytest.raises(ValueError, match=r"grouping.num_groups=.*1 or more, or tuned"):
+        KMeans(value)

@@ -3,11 +3,20 @@
 import numpy as np
 import pytest
 import torch
-from every_part import NODES, OPTIMIZERS, STEP_SIZES, WEIGHTINGS, start
+from every_part import MASKS, NODES, OPTIMIZERS, STEP_SIZES, WEIGHTINGS, start
 from federation import record
 from torch import Tensor
 
-from strategies import AgreementMask, AndMask, Mask, ServerOptimizer, StepSize, Uniform, Updates, Weighting
+from strategies import (
+    AgreementMask,
+    Extrapolated,
+    Mask,
+    ServerOptimizer,
+    StepSize,
+    Uniform,
+    Updates,
+    Weighting,
+)
 from strategies.parts.layout import Layout
 from strategies.shared import protocol
 
@@ -71,7 +80,7 @@ def test_optimizers_keep_dtype_and_depend_on_their_inputs_alone(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("mask", [AndMask(0.5), AgreementMask(0.5)], ids=["and", "agreement"])
+@pytest.mark.parametrize("mask", [m for m in MASKS.values() if not m.idle], ids=[*MASKS][1:])
 def test_masks_are_factors_and_modify_nothing(mask: Mask, dtype: torch.dtype) -> None:
     given = updates(dtype)
     before = bits_of(given)
@@ -119,3 +128,14 @@ def test_a_mean_is_what_numpy_computes(layerwise: bool) -> None:
         alpha = alphas[:, column if layerwise else 0].numpy()
         expected = np.einsum("k,kp->p", alpha, rows[:, layer.columns].numpy())
         np.testing.assert_allclose(mean[layer.columns].numpy(), expected, rtol=1e-12)
+
+
+def test_an_epsilon_that_has_grown_beyond_all_numbers_is_fedavg() -> None:
+    given = updates()
+    weights = Uniform()(given, {})[0]
+    mean = given.mean(weights)
+    far = Extrapolated(1e-3, epsilon_decay=2.0)(5000, given, weights, mean)
+    assert far == 1.0
+    none = Extrapolated(0.0)(1, given, weights, mean)
+    assert none > 1.0
+    assert Extrapolated(0.0, epsilon_decay=2.0)(5000, given, weights, mean) == none

@@ -25,8 +25,8 @@ from strategies.round.buffers import Buffers
 from strategies.shared.protocol import CONTROL
 
 
-def fresh(memory: Buffers, name: str, count: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.full((count, columns), torch.nan, dtype=dtype)
+def fresh(memory: Buffers, name: str, count: int, like: torch.Tensor) -> torch.Tensor:
+    return torch.full((count, len(like)), torch.nan, dtype=like.dtype)
 
 
 def node(partition_id: int, content: RecordDict) -> RecordDict:
@@ -86,9 +86,9 @@ def test_groups_take_turns_with_one_memory() -> None:
 
 def test_fewer_rows_lie_where_more_did() -> None:
     memory = Buffers()
-    three = memory.rows("a", 3, 4, torch.float32)
-    assert memory.rows("a", 2, 4, torch.float32).data_ptr() == three.data_ptr()
-    assert memory.rows("b", 2, 4, torch.float32).data_ptr() != three.data_ptr()
+    three = memory.rows("a", 3, torch.empty(4, dtype=torch.float32))
+    assert memory.rows("a", 2, torch.empty(4, dtype=torch.float32)).data_ptr() == three.data_ptr()
+    assert memory.rows("b", 2, torch.empty(4, dtype=torch.float32)).data_ptr() != three.data_ptr()
     for shape, dtype in (((4, 4), torch.float32), ((4, 5), torch.float32), ((4, 5), torch.float64)):
-        found = memory.rows("a", *shape, dtype)
+        found = memory.rows("a", shape[0], torch.empty(shape[1], dtype=dtype))
         assert (tuple(found.shape), found.dtype) == (shape, dtype)

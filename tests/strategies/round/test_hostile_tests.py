@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from federation import Federation, record
@@ -96,7 +97,7 @@ class Lying(Federation):
 
 
 @pytest.mark.parametrize(("told", "why"), PARTITIONS.values(), ids=PARTITIONS)
-@pytest.mark.parametrize("strategy", [FedAvg, WeightErosion])
+@pytest.mark.parametrize("strategy", [partial(FedAvg, query_partitions=True), WeightErosion])
 def test_a_partition_that_is_none_is_never_asked(
     strategy: Callable[[], FedAvg], told: object, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,6 +120,6 @@ def test_an_answer_to_the_query_in_anothers_name_is_nobodys() -> None:
                     reply.metadata.__dict__["_src_node_id"] = 100
             return replies
 
-    this = FedAvg()
+    this = FedAvg(query_partitions=True)
     list(this.configure_train(1, record(start()), ConfigRecord(), Forging(trained, 4)))
     assert this._asked == {0: 100, 2: 102, 3: 103}

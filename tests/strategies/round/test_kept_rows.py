@@ -7,10 +7,10 @@ from strategies.round.buffers import Buffers
 
 def test_the_same_memory_while_it_is_large_enough() -> None:
     memory = Buffers()
-    first = memory.rows("deltas", 4, 3, torch.float32)
+    first = memory.rows("deltas", 4, torch.empty(3, dtype=torch.float32))
     assert first.shape == (4, 3)
     for count in (4, 2, 4):
-        again = memory.rows("deltas", count, 3, torch.float32)
+        again = memory.rows("deltas", count, torch.empty(3, dtype=torch.float32))
         assert again.shape == (count, 3)
         assert again.data_ptr() == first.data_ptr()
 
@@ -24,11 +24,11 @@ def test_other_memory_for_more_rows_other_columns_and_dtypes() -> None:
         (3, 2, torch.float32),
         (3, 2, torch.float64),
     ):
-        found = memory.rows("deltas", count, columns, dtype)
+        found = memory.rows("deltas", count, torch.empty(columns, dtype=dtype))
         assert (found.shape, found.dtype) == ((count, columns), dtype)
 
 
 def test_each_name_has_its_own() -> None:
     memory = Buffers()
-    one, other = (memory.rows(name, 2, 2, torch.float32) for name in ("one", "other"))
+    one, other = (memory.rows(name, 2, torch.empty(2, dtype=torch.float32)) for name in ("one", "other"))
     assert one.data_ptr() != other.data_ptr()

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ from federation import Federation, answer, model_in, play, record, sent_model
 from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
-from strategies import FedAvg
+import strategies
 from strategies.round.roster import Roster, sample
 
+pytestmark = pytest.mark.runtime
 ROUNDS = (1, 2, 3, 4)
+FedAvg = partial(strategies.FedAvg, query_partitions=True)
 MODEL = record({"w": np.zeros(3, np.float32)})
 
 
@@ -20,7 +23,9 @@ def moving(partition_id: int, content: RecordDict) -> RecordDict:
     return answer({name: values + 1 for name, values in sent_model(content).items()})
 
 
-def sampled(grid: Federation, strategy: FedAvg, rounds: tuple[int, ...] = ROUNDS) -> list[list[int]]:
+def sampled(
+    grid: Federation, strategy: strategies.FedAvg, rounds: tuple[int, ...] = ROUNDS
+) -> list[list[int]]:
     grid.trained()
     chosen = []
     for server_round in rounds:
@@ -146,13 +151,78 @@ def test_a_node_that_comes_back_under_a_new_id_keeps_its_partition() -> None:
     assert sampled(grid, strategy, (2,)) == [[0, 1, 2]]
 
 
-def test_the_node_that_came_last_is_asked_where_an_old_one_lingers() -> None:
+def test_the_holder_of_a_partition_keeps_it_until_it_is_gone(caplog: pytest.LogCaptureFixture) -> None:
     grid, strategy = Federation(moving, 3), FedAvg()
     sampled(grid, strategy, (1,))
     grid.partition_of[7] = 1
     grid.online.append(7)
-    sampled(grid, strategy, (2,))
+    sampled(grid, strategy, (2, 3))
+    assert strategy._asked == {0: 100, 1: 101, 2: 102}
+    refused = "node 7 says that it holds partition 1, as node 101 does, and is not asked: give each its own"
+    assert [record.getMessage() for record in caplog.records] == [refused]  # once
+    grid.online.remove(101)
+    sampled(grid, strategy, (4,))
     assert strategy._asked == {0: 100, 1: 7, 2: 102}
+
+
+def test_a_node_that_was_away_is_asked_again_who_it_is() -> None:
+    grid, strategy = Federation(moving, {100: 0, 101: 1}), FedAvg()
+    sampled(grid, strategy, (1,))
+    grid.online.remove(101)
+    sampled(grid, strategy, (2,))
+    grid.partition_of[101] = 2  # its owner has corrected its configuration
+    grid.online.append(101)
+    grid._contexts.clear()
+    assert sampled(grid, strategy, (3,)) == [[0, 2]]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_node_that_was_configured_anew_unnoticed_is_asked_again_who_it_is(fails: bool) -> None:
+    """Within a minute of its end the SuperLink takes a node for connected still."""
+
+    def told(partition_id: int, content: RecordDict) -> RecordDict:
+        if fails and partition_id == 2:
+            raise ValueError("no such partition")
+        moved = {name: values + 1 for name, values in sent_model(content).items()}
+        return answer(moved, **{"partition-id": partition_id})
+
+    grid, strategy = Federation(told, {100: 0, 101: 1}), FedAvg()
+    assert sampled(grid, strategy, (1,)) == [[0, 1]]
+    grid.partition_of[101] = 2
+    assert sampled(grid, strategy, (2,)) == [[0, 2]]  # it was asked as 1
+    play(strategy, grid, MODEL, (3,))
+    assert grid.asked[0] == ("query", 2)
+    assert strategy._asked == {0: 100, 2: 101}
+    assert strategy.contributions()["partition 1"] == {"updates": 1, "left_out": 1, "examples": 1}
+    assert strategy.contributions().get("partition 2", {}).get("updates", 0) == (0 if fails else 1)
+
+
+def test_after_a_round_without_faults_the_list_of_nodes_is_still_good() -> None:
+    """Else a large population would be sorted anew in each round."""
+    grid, strategy = Federation(moving, {100: 0, 101: 1}), FedAvg()
+    sampled(grid, strategy, (1,))
+    assert strategy._roster._online == {100, 101}
+
+
+def test_a_holder_that_fails_keeps_its_partition_from_a_newcomer() -> None:
+    def told(partition_id: int, content: RecordDict) -> RecordDict:
+        if len(grid.online) == 1:
+            raise ValueError("out of memory")
+        return moving(partition_id, content)
+
+    grid, strategy = Federation(told, {100: 0}), FedAvg()
+    sampled(grid, strategy, (1,))
+    grid.partition_of[7] = 0
+    grid.online.append(7)
+    sampled(grid, strategy, (2,))
+    assert strategy._asked == {0: 100}
+
+
+def test_a_partition_out_of_range_takes_no_part(caplog: pytest.LogCaptureFixture) -> None:
+    grid = Federation(moving, {100: 0, 101: 2})
+    assert sampled(grid, FedAvg(num_nodes=2, node_timeout=0.1), (1,)) == [[0]]
+    said = "partition-id is 2, expected a whole number from 0 to 1"
+    assert any(said in record.getMessage() for record in caplog.records)
 
 
 def test_two_nodes_with_one_partition_are_named_and_one_is_asked(caplog: pytest.LogCaptureFixture) -> None:
@@ -160,7 +230,9 @@ def test_two_nodes_with_one_partition_are_named_and_one_is_asked(caplog: pytest.
     with caplog.at_level(logging.WARNING):
         assert sampled(grid, FedAvg(), (1,)) == [[0, 1]]
     (line,) = (record.getMessage() for record in caplog.records)
-    assert line == "nodes 5 and 9 both hold partition 0, and only the latter is asked: give each its own"
+    assert line == (
+        "node 9 says that it holds partition 0, as node 5 does, and is not asked: give each its own"
+    )
 
 
 def test_goes_on_with_those_there_are_after_the_time_limit(caplog: pytest.LogCaptureFixture) -> None:
@@ -190,7 +262,7 @@ def test_without_a_query_nodes_are_ordered_by_node_id() -> None:
     for roster in (Roster(query=False), Roster()):  # told so, or found out
         assert roster.available(grid, 3) == {0: 1, 1: 8, 2: 23}
     grid = Federation(moving, 3)
-    play(FedAvg(query_partitions=False), grid, MODEL)
+    play(strategies.FedAvg(), grid, MODEL)
     assert all(kind == "train" for kind, _ in grid.asked)
 
 

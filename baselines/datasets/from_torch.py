@@ -1,0 +1,39 @@
+"""A data set made of ``torch.utils.data.Dataset``: read batch by batch, so it need not fit in memory."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Subset
+
+from clients import Classification, LazyRows, Task
+from clients.examples import Transform
+
+from .dataset import Dataset
+
+
+def from_torch(
+    train: Any, test: Any, task: Task | None = None, transform: Transform | None = None
+) -> Dataset:
+    """Return a data set that reads its inputs from two map-style data sets of (input, target).
+
+    Only the targets are held: of a data set with ``targets``, as those of torchvision and their subsets,
+    these; else each item is read once. ``task`` is classification by default. Neither data set may change
+    an item at random.
+    """
+    return Dataset(
+        LazyRows(train),
+        _targets(train),
+        LazyRows(test),
+        _targets(test),
+        Classification() if task is None else task,
+        transform,
+    )
+
+
+def _targets(source: Any) -> Tensor:
+    if isinstance(source, Subset) and hasattr(source.dataset, "targets"):
+        return torch.as_tensor(source.dataset.targets)[torch.as_tensor(source.indices)]
+    if hasattr(source, "targets"):
+        return torch.as_tensor(source.targets)
+    return torch.stack([torch.as_tensor(source[row][1]) for row in range(len(source))])

@@ -1,0 +1,124 @@
+"""local: data of the sites' own. The experiment brings the schema, each node its path.
+
+The data set itself is empty: a server that holds no data builds the model from the schema, and the nodes
+judge it on the share of their data that they hold out (``node_test_fraction``).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from baselines.errors import UserError
+from clients import Classification, Normalize
+
+from . import site_files
+from .cache import Arrays, cached
+from .dataset import Dataset
+from .schema import Schema, schema_of
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """Reads a site's data, and refuses what does not fit the schema.
+
+    Parameters
+    ----------
+    schema : what all sites have agreed on
+    cache : the folder for prepared data: each message to a deployed node starts a process
+    """
+
+    schema: Schema
+    cache: Path
+
+    def __call__(self, path: Path) -> Arrays:
+        """Return a site's ``inputs`` and ``targets``, prepared once and read from the cache thereafter.
+
+        Raises
+        ------
+        UserError : for data that do not fit, in one line
+        """
+        path = path.resolve()
+        settings = (self.schema, str(path))
+        name = f"site-{path.stem}"
+        return cached(name, settings, self.cache, [path], lambda: self.read(path), whole=False)
+
+    def read(self, path: Path) -> dict[str, np.ndarray]:
+        """Return the same without the cache."""
+        schema = self.schema
+        if site_files.is_table(path) != (schema.columns is not None):
+            what = "is a table" if site_files.is_table(path) else "is no table"
+            raise UserError(f"{path} {what}, and the schema has {schema.columns or 'no columns'}")
+        found = site_files.read(path, schema.label, schema.columns)
+        inputs = found.inputs.astype(schema.dtype) if found.columns else found.inputs
+        if inputs.dtype != schema.dtype:
+            raise UserError(f"the data at {path} are {inputs.dtype}, and the schema says {schema.dtype}")
+        if inputs.shape[1:] != schema.shape:
+            raise UserError(
+                f"the inputs at {path} have shape {list(inputs.shape[1:])}, and the schema says "
+                f"{list(schema.shape)}"
+            )
+        if len(inputs) == 0:
+            raise UserError(f"there are no examples at {path}")
+        return {"inputs": inputs, "targets": schema.numbers(found.labels)}
+
+
+def local(schema: dict[str, Any] | str | None, cache: str) -> Dataset:
+    """Return a data set without rows that knows how a site's are read.
+
+    Parameters
+    ----------
+    schema : the fields of :class:`~baselines.datasets.schema.Schema`
+    cache : the folder for prepared data
+    """
+    if schema is None:
+        raise UserError(
+            "dataset=local needs a schema: write one with python -m baselines.federation schema PATH, and "
+            "set dataset.schema=schema.yaml"
+        )
+    if isinstance(schema, str):  # no node opens a file that somebody else has named
+        raise UserError(
+            f"dataset.schema={schema} names a file, which only baselines.run and baselines.federation "
+            "read: write the schema itself, dataset.schema={classes: [...], ...}"
+        )
+    agreed = schema_of(schema)
+    inputs = torch.zeros(0, *agreed.shape, dtype=getattr(torch, agreed.dtype))
+    targets = torch.zeros(0, dtype=torch.int64)
+    return Dataset(
+        *(inputs, targets, inputs, targets),
+        task=Classification(),
+        transform=Normalize(agreed.mean, agreed.std, agreed.scale),
+        num_classes=len(agreed.classes),
+        site=SiteData(agreed, Path(cache)),
+    )
+
+
+def _place(label: str) -> tuple[int, str]:
+    """Say where a class stands: 2 before 10, as their numbers would."""
+    return (int(label) if label.isdecimal() else -1, label)
+
+
+def measured(path: Path, label: str | None) -> Schema:
+    """Return the schema of the data at ``path``: classes by name, in order, and mean and deviation.
+
+    Raises
+    ------
+    UserError : for data that cannot be read
+    """
+    found = site_files.read(path, label)
+    dtype = "float32" if found.columns else str(found.inputs.dtype)
+    axes = (0, *range(2, found.inputs.ndim))
+    values = found.inputs.astype(np.float64) / (255.0 if dtype == "uint8" else 1.0)
+    std = values.std(axes)
+    return schema_of(
+        {
+            "classes": sorted(set(found.labels), key=_place),
+            "shape": found.inputs.shape[1:],
+            "mean": values.mean(axes).round(6).tolist(),
+            "std": np.where(std > 1e-6, std.round(6), 1.0).tolist(),
+            "dtype": dtype,
+        }
+        | ({"columns": found.columns, "label": label} if found.columns else {})
+    )

@@ -1,0 +1,118 @@
+"""Site files: a site's own data as it lies on its disk, read into arrays.
+
+A folder with a folder of images for each class; a table (``.csv`` or ``.parquet``) with a column of labels;
+or an ``.npz`` file with arrays ``inputs`` and ``targets``. Labels are names here, whatever a file has.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from baselines.errors import UserError
+
+KINDS = "a folder of images by class, a .csv, .parquet or .npz file"
+
+
+class SiteFile(NamedTuple):
+    """What a site has: raw inputs [n, ...], the name of each label, and for tables the columns."""
+
+    inputs: np.ndarray
+    labels: list[str]
+    columns: tuple[str, ...] | None = None
+
+
+def read(path: Path, label: str | None = None, columns: Sequence[str] | None = None) -> SiteFile:
+    """Return what lies at ``path``.
+
+    Parameters
+    ----------
+    path : a folder of images by class, or a file
+    label : of a table, the column with the labels
+    columns : of a table, those to read, in this order; None for all others
+
+    Raises
+    ------
+    UserError : where nothing can be read there, in one line
+    """
+    if not path.exists():
+        raise UserError(f"there is no data at {path}: expected {KINDS}")
+    try:
+        if path.is_dir():
+            return _images(path)
+        if path.suffix == ".npz":
+            return _arrays(path)
+        if is_table(path):
+            return _table(path, label, columns)
+    except (OSError, ValueError) as error:  # what pandas, numpy and PIL raise for a damaged file
+        raise UserError(f"{path} cannot be read: {error}") from error
+    raise UserError(f"{path} is of an unknown kind: expected {KINDS}")
+
+
+def is_table(path: Path) -> bool:
+    """Say whether a path is that of a table, whether or not it is there."""
+    return path.suffix in (".csv", ".parquet") and not path.is_dir()
+
+
+def _images(path: Path) -> SiteFile:
+    from torchvision.datasets import ImageFolder  # takes a second, and tables do without
+
+    from .hub import pixels
+
+    folder = ImageFolder(str(path), loader=_picture, allow_empty=True)
+    pictures = [pixels(folder.loader(name), None) for name, _ in folder.samples]
+    shapes = sorted({picture.shape for picture in pictures})
+    if len(shapes) != 1:
+        what = f"images of {len(shapes)} different shapes, e.g. {shapes[:3]}" if shapes else "no images"
+        raise UserError(f"{path} has {what}: expected images of one size and one number of channels")
+    return SiteFile(np.stack(pictures), [folder.classes[k] for _, k in folder.samples])
+
+
+def _picture(name: str) -> Any:
+    from PIL import Image
+
+    with Image.open(name) as picture:
+        picture.load()
+        return picture
+
+
+def _arrays(path: Path) -> SiteFile:
+    with np.load(path, allow_pickle=False) as arrays:
+        if missing := sorted({"inputs", "targets"} - set(arrays.files)):
+            raise UserError(f"{path} has no array {missing[0]!r}: expected inputs [n, ...] and targets [n]")
+        inputs, targets = arrays["inputs"], arrays["targets"]
+    if targets.shape != inputs.shape[:1] or inputs.ndim < 2:
+        raise UserError(
+            f"{path} has inputs of shape {inputs.shape} and targets of shape {targets.shape}: expected "
+            "[n, ...] and [n]"
+        )
+    return SiteFile(_finite(path, inputs), [str(target) for target in targets.tolist()])
+
+
+def _table(path: Path, label: str | None, columns: Sequence[str] | None) -> SiteFile:
+    import pandas as pd
+
+    if path.suffix == ".parquet":
+        table = pd.read_parquet(path)
+    else:  # labels as they are written: 01 is not 1
+        table = pd.read_csv(path, dtype={} if label is None else {label: str})
+    there = [str(name) for name in table.columns]
+    if label is None:
+        raise UserError(f"{path} is a table: name the column with the labels, one of {there}")
+    wanted = [name for name in there if name != label] if columns is None else list(columns)
+    for name in (label, *wanted):
+        if name not in there:
+            raise UserError(f"{path} has no column {name!r}: expected one of {there}")
+        if count := int(table[name].isna().sum()):
+            raise UserError(f"column {name!r} of {path} is empty in {count} rows: fill or remove them")
+        if name != label and not pd.api.types.is_numeric_dtype(table[name]):
+            raise UserError(f"column {name!r} of {path} holds {table[name].dtype}: expected numbers")
+    inputs = table[wanted].to_numpy(dtype=np.float64)
+    return SiteFile(_finite(path, inputs), [str(one) for one in table[label].tolist()], tuple(wanted))
+
+
+def _finite(path: Path, inputs: np.ndarray) -> np.ndarray:
+    if not np.isfinite(inputs).all():
+        raise UserError(f"{path} has NaN or infinite values: fill or remove them")
+    return inputs

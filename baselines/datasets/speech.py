@@ -1,0 +1,103 @@
+"""speech: the next characters of a play, each speaker's lines the data of one node by nature.
+
+As LEAF's Shakespeare (Caldas et al. 2019) divides its plays. The text is one of your own, or a small one
+that is generated: it needs no download, and every speaker has favourite words.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from baselines.errors import UserError
+from clients import NextToken
+
+from .dataset import Dataset
+
+VOCABULARY = 96  # a new line, and the printable signs of ASCII; others are read as "?"
+SPEAKERS = ["Ada", "Ben", "Cleo", "Dora", "Emil", "Flora", "Gus", "Hedda", "Ivo", "Juno"]
+WORDS = (
+    "the miller|my sister|an old king|the captain|her friend|a stranger|nobody|the baker",
+    "has lost|will sell|cannot find|dreams of|paints|has hidden|wants|remembers",
+    "a silver ring|the long letter|three apples|the garden|a red coat|his ship|the key|our song",
+    "by the river|before dawn|in winter|without a word|near the mill|on Sunday|at last|again",
+)
+LINES = 60  # of a speaker, on average
+
+
+def speech(path: str | None, length: int, test_size: float, data_seed: int) -> Dataset:
+    """Return windows of ``length`` characters and, as targets, the characters that follow each.
+
+    Parameters
+    ----------
+    path : a text file of speeches: a line with a name and a colon, lines, an empty line; None: generated
+    length : characters of an example, T
+    test_size : the share of each speaker's examples, the last ones, that is for testing
+    data_seed : of the generated text
+
+    Raises
+    ------
+    UserError : for a file that cannot be read, or without two speakers of two examples each
+    """
+    text = generated(data_seed) if path is None else _read(path)
+    by_speaker = {name: windows(lines, length) for name, lines in spoken(text).items()}
+    there = [part for _, part in sorted(by_speaker.items()) if len(part) > 1]
+    if len(there) < 2:
+        raise UserError(
+            f"dataset.load.path={path} has {len(there)} speakers with two examples of {length} characters: "
+            "expected lines such as 'ROMEO:', what is said, and an empty line; or lower dataset.load.length"
+        )
+    tests = [max(1, round(test_size * len(part))) for part in there]
+    train = np.concatenate([part[:-n] for part, n in zip(there, tests, strict=True)])
+    test = np.concatenate([part[-n:] for part, n in zip(there, tests, strict=True)])
+    who = np.arange(len(there))
+    owners = np.repeat(who, [len(part) - n for part, n in zip(there, tests, strict=True)])
+    return Dataset(
+        torch.from_numpy(train[:, :-1]),
+        torch.from_numpy(train[:, 1:]),
+        torch.from_numpy(test[:, :-1]),
+        torch.from_numpy(test[:, 1:]),
+        NextToken(),
+        owners=owners,
+        num_classes=VOCABULARY,
+        labels=owners,
+        test_labels=np.repeat(who, tests),
+    )
+
+
+def spoken(text: str) -> dict[str, str]:
+    """Return what each speaker says, in the order of the text."""
+    said: dict[str, list[str]] = {}
+    for name, lines in re.findall(r"^([^\n:]+):\n(.+?)(?:\n\n|\n?\Z)", text, flags=re.M | re.S):
+        said.setdefault(name, []).append(lines)
+    return {name: "\n".join(speeches) for name, speeches in said.items()}
+
+
+def windows(text: str, length: int) -> np.ndarray:
+    """Return [n, length + 1] tokens: each window begins with the last character of the one before."""
+    codes = np.frombuffer(text.encode("ascii", "replace"), dtype=np.uint8).astype(np.int64)
+    printable = (codes >= 32) & (codes < 127)
+    tokens = np.where(printable, codes - 31, np.where(codes == ord("\n"), 0, ord("?") - 31))
+    count = max(0, (len(tokens) - 1) // length)
+    places = np.arange(count)[:, None] * length + np.arange(length + 1)
+    return tokens[places]
+
+
+def generated(seed: int) -> str:
+    """Return a play without sense, in which every speaker prefers some words."""
+    rng = np.random.default_rng(seed)
+    choices = [part.split("|") for part in WORDS]
+    taste = {name: [rng.dirichlet(np.full(len(part), 0.3)) for part in choices] for name in SPEAKERS}
+    speeches = []
+    for name in rng.choice(SPEAKERS, LINES * len(SPEAKERS)):
+        words = [rng.choice(part, p=p) for part, p in zip(choices, taste[str(name)], strict=True)]
+        speeches.append(f"{name}:\n{' '.join(words).capitalize()}.")
+    return "\n\n".join(speeches) + "\n"
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"dataset.load.path={path} cannot be read: {error}") from error

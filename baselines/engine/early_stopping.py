@@ -1,0 +1,38 @@
+"""Early stopping: a run ends once its best round is so many rounds ago.
+
+What has been measured is read from metrics.csv, so that a resumed run stops where the whole one does.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from baselines.experiment.settings import EarlyStopping
+
+from .metrics import less_is_better
+from .objective import by_round
+
+
+def best_round(folder: Path, name: str) -> int | None:
+    """Return the first round with the best ``split/metric``, a mean over the nodes; None without any.
+
+    A round whose value is not a number is never the best.
+    """
+    values = {number: value for number, value in by_round(folder, name).items() if value == value}
+    if not values:
+        return None
+    sign = 1 if less_is_better(name) else -1
+    return min(values, key=lambda number: (sign * values[number], number))
+
+
+def is_over(folder: Path, told: EarlyStopping, server_round: int) -> bool:
+    """Say whether the run has waited long enough for a better round; the model before training is one."""
+    if told.patience is None:
+        return False
+    return server_round - (best_round(folder, told.metric) or 0) >= told.patience
+
+
+def reached(folder: Path, told: EarlyStopping) -> dict[str, Any]:
+    """Return what environment.json says of it."""
+    if told.patience is None:
+        return {}
+    return {"best_round": best_round(folder, told.metric)}

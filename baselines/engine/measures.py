@@ -1,0 +1,133 @@
+"""What a run measures when it is asked to: bytes of messages, how the nodes differ, classes one by one."""
+
+import csv
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean, pvariance
+
+from flwr.app import Message
+from torch import Tensor
+
+from strategies.shared import protocol
+
+from .environment import naming
+from .metrics import GLOBAL, less_is_better
+
+Sent = dict[str, float]
+TENTH = 0.1
+BESIDE = (protocol.NUM_EXAMPLES, protocol.PARTITION_ID)  # what a reply says that measures nothing
+
+
+def bytes_of(messages: Iterable[Message]) -> list[int]:
+    """Return how many bytes of arrays and metrics each message carries, as sent; a failure has none."""
+    return [
+        sum(
+            record.count_bytes()
+            for records in (message.content.array_records, message.content.metric_records)
+            for record in records.values()
+        )
+        if message.has_content()
+        else 0
+        for message in messages
+    ]
+
+
+def bytes_compressed(messages: Iterable[Message]) -> list[int]:
+    """Return how many bytes each message's arrays take where the transport compresses them (zlib, level 1).
+
+    An array that several messages share is compressed once, and counts in each.
+    """
+    sizes: dict[int, int] = {}
+    found = []
+    for message in messages:
+        total = 0
+        if message.has_content():
+            for array in (a for record in message.content.array_records.values() for a in record.values()):
+                if id(array) not in sizes:
+                    sizes[id(array)] = len(zlib.compress(array.data, 1))
+                total += sizes[id(array)]
+        found.append(total)
+    return found
+
+
+def sent(messages: Sequence[Message], replies: Sequence[Message], compressed: bool) -> dict[str, Sent]:
+    """Return the bytes of a round, down and up: ``global`` those of all nodes, ``node 3`` those of one.
+
+    A node that does not answer, or whose ClientApp does not say which partition it holds, counts in
+    ``global`` alone.
+    """
+    count = bytes_compressed if compressed else bytes_of
+    down, up = count(messages), count(replies)
+    found = {GLOBAL: {"bytes_down": float(sum(down)), "bytes_up": float(sum(up))}}
+    to_node: dict[int, int] = {}
+    for message, size in zip(messages, down, strict=True):
+        to_node[message.metadata.dst_node_id] = to_node.get(message.metadata.dst_node_id, 0) + size
+    for reply, size in zip(replies, up, strict=True):
+        if (partition := _partition_of(reply)) is not None:
+            own = found.setdefault(f"node {partition}", {"bytes_down": 0.0, "bytes_up": 0.0})
+            own["bytes_down"] += to_node.pop(reply.metadata.src_node_id, 0)  # once, of several messages
+            own["bytes_up"] += size
+    return found
+
+
+def _partition_of(reply: Message) -> int | None:
+    if not reply.has_content() or protocol.METRICS not in reply.content:
+        return None
+    told = reply.content.metric_records[protocol.METRICS].get(protocol.PARTITION_ID)
+    return told if isinstance(told, int) else None
+
+
+def node_spread(replies: Iterable[Message]) -> dict[str, float]:
+    """Return each metric's worst value, the mean of the worst tenth, and the variance, over the nodes.
+
+    Each node counts the same; a tenth is rounded up to whole nodes. Nodes without test data have no part.
+    """
+    by_metric: dict[str, list[float]] = {}
+    for reply in replies:
+        if not reply.has_content() or protocol.METRICS not in reply.content:
+            continue
+        told = reply.content.metric_records[protocol.METRICS]
+        for name, value in told.items():
+            if name not in (protocol.NUM_EXAMPLES, protocol.PARTITION_ID) and isinstance(
+                value, int | float
+            ):
+                by_metric.setdefault(name.replace("-", "_"), []).append(float(value))
+    found = {}
+    for name, values in by_metric.items():
+        worst_first = sorted(values, reverse=less_is_better(name))
+        if any(map(math.isnan, values)):
+            worst_first = [math.nan]  # has no place among numbers, and would hide
+        tenth = worst_first[: math.ceil(TENTH * len(values))]
+        found[f"{name}_worst"] = worst_first[0]
+        found[f"{name}_worst_tenth"] = fmean(tenth)
+        found[f"{name}_variance"] = pvariance(values)
+    return found
+
+
+def write_classes(folder: Path, names: Sequence[str], found: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Write per_class.csv and confusion.csv of models, from (labels, predictions) of each on the test set.
+
+    A class' accuracy is the share of its examples that are found (recall), its precision the share that is
+    right among what is taken for it; empty where there is none.
+    """
+    from sklearn.metrics import confusion_matrix  # takes a second, which a client need not spend
+
+    classes: list[tuple[object, ...]] = []
+    cells: list[tuple[object, ...]] = []
+    for name, (labels, predicted) in zip(names, found, strict=True):
+        counts = confusion_matrix(labels, predicted)
+        known = sorted({*labels.tolist(), *predicted.tolist()})
+        for place, label in enumerate(known):
+            right, there, taken = counts[place, place], counts[place].sum(), counts[:, place].sum()
+            shares = (right / there if there else "", right / taken if taken else "")
+            classes.append((name, label, there, *shares))
+            cells += [(name, label, other, int(n)) for other, n in zip(known, counts[place], strict=True)]
+    _write(folder / "per_class.csv", ("model", "class", "examples", "accuracy", "precision"), classes)
+    _write(folder / "confusion.csv", ("model", "class", "predicted", "examples"), cells)
+
+
+def _write(target: Path, heading: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
+    with naming(target), open(target, "w", newline="") as file:
+        csv.writer(file).writerows([heading, *rows])

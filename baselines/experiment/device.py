@@ -1,0 +1,71 @@
+"""Device: where a run computes, by the name that the configuration gives it."""
+
+import contextlib
+import types
+
+import torch
+
+from baselines.errors import UserError
+
+EXPECTED = "cpu, cuda, mps, xpu or auto"
+
+
+def accelerator() -> torch.device | None:
+    """Return the accelerator that torch can use on this machine (cuda, mps, xpu); None without one."""
+    return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+
+
+def device_of(name: str) -> torch.device:
+    """Return the device of this name; ``auto`` is an accelerator where there is one.
+
+    Raises
+    ------
+    UserError : for a device that is not available
+    """
+    if name == "auto":
+        return torch.empty(0, device=accelerator() or "cpu").device
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # no such device, or torch built without it
+        raise UserError(f"device={name} is not available on this machine: expected {EXPECTED}") from error
+
+
+def name_of(device: torch.device) -> str:
+    """Return what its maker calls an accelerator, or its kind where torch does not know."""
+    named = getattr(_module(device), "get_device_name", None)
+    return str(named(device)) if named else device.type
+
+
+def chosen(name: str) -> str | None:
+    """Return what a run says of its device: what ``auto`` chose, or that a GPU is idle; else None."""
+    found = accelerator()
+    if name == "auto":
+        return (
+            f"device=auto: {f'{found} ({name_of(found)})' if found else 'cpu, as torch sees no GPU here'}"
+        )
+    if found and device_of(name).type == "cpu":
+        return f"device={name}: {name_of(found)} is idle; device=auto uses it"
+    return None
+
+
+def watch_memory(device: torch.device) -> None:
+    """Let :func:`peak_memory` count from now on."""
+    reset = getattr(_module(device), "reset_peak_memory_stats", None)
+    if reset:
+        reset()
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """Return the most bytes that tensors of this process took on an accelerator.
+
+    None on the CPU, and where torch does not count.
+    """
+    counted = getattr(_module(device), "max_memory_allocated", None)
+    return int(counted(device)) if counted else None
+
+
+def _module(device: torch.device) -> types.ModuleType | None:
+    """Return torch's functions for a kind of accelerator; None for the CPU, and where it has none."""
+    with contextlib.suppress(RuntimeError):
+        return None if device.type == "cpu" else torch.get_device_module(device)
+    return None

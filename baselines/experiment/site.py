@@ -1,0 +1,48 @@
+"""A site: what a node with data of its own trains on, and what it holds out to judge models on."""
+
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+
+from baselines.datasets import Dataset
+from baselines.errors import UserError
+from baselines.partitioners import split_node
+from clients import Examples
+from strategies.shared.seeding import Purpose, generator
+
+from .settings import Settings
+
+START = 'start its node with --node-config \'site="north" data="/path"\''
+
+
+def site_examples(dataset: Dataset, told: Settings, name: str, path: str) -> tuple[Examples, Examples]:
+    """Return a site's examples for training, and those held out.
+
+    Which are held out depends on the seed and the site's name, not on who else takes part.
+
+    Raises
+    ------
+    UserError : where the site has no name or no data, or data that do not fit the schema
+    """
+    if dataset.site is None:
+        raise UserError(
+            "the experiment has a data set of its own, and this node no partition-id: give it one, or "
+            "choose dataset=local"
+        )
+    if not name or not path:
+        raise UserError(f"the site has no {'data' if name else 'name'}: {START}")
+    arrays = dataset.site(Path(path))
+    inputs, targets = arrays["inputs"], arrays["targets"]
+    number = int.from_bytes(sha256(name.encode()).digest()[:4])
+    rows = torch.arange(len(targets))
+    test = rows[:0]
+    if told.node_test_fraction:
+        draw = generator(told.seed, Purpose.NODE_SPLIT, partition_id=number)
+        parts = split_node(rows.numpy(), targets.numpy(), told.node_test_fraction, draw)
+        rows, test = map(torch.from_numpy, parts)
+    share = told.device_memory_share
+    return (
+        Examples(inputs, targets, rows, dataset.transform, dataset.augment, share),
+        Examples(inputs, targets, test, dataset.transform, memory_share=share),
+    )

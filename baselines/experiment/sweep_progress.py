@@ -1,0 +1,48 @@
+"""A sweep says which of how many runs begins: a callback of Hydra's, which launchers take along."""
+
+from math import prod
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+from rich.console import Console
+
+
+class SweepProgress(Callback):
+    """Print ``run 2 of 6: strategy=fedexp seed=0`` before a run of a sweep; nothing before a single one."""
+
+    def __init__(self) -> None:
+        self.sweeping = False
+        self.total: int | None = None
+        self.swept: set[str] = set()
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Count the runs: the sweeper's number of trials, or all combinations of what is swept."""
+        sweeper = config.hydra.sweeper
+        params = sweeper.get("params") or {}
+        texts = [*(f"{key}={value}" for key, value in params.items()), *config.hydra.overrides.task]
+        overrides = OverridesParser.create().parse_overrides(texts)
+        swept = [override for override in overrides if override.is_sweep_override()]
+        self.swept = {override.get_key_element() for override in swept}
+        self.total = sweeper.get("n_trials") or _combinations(swept)
+        self.sweeping = True
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Say which one it is, and what is its own of what is swept."""
+        if not self.sweeping:
+            return
+        own = [text for text in config.hydra.overrides.task if text.partition("=")[0] in self.swept]
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        of = f" of {self.total}" if self.total else ""
+        console.print(f"run {config.hydra.job.num + 1}{of}: {' '.join(own) or 'the only one'}")
+
+
+def _combinations(swept: list[Override]) -> int | None:
+    """Return how many there are; None where only the sweeper knows (a glob, an interval)."""
+    try:
+        return prod(sum(1 for _ in override.sweep_iterator()) for override in swept)
+    except HydraException:
+        return None

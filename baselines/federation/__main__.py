@@ -1,0 +1,102 @@
+"""python -m baselines.federation: what a federation of sites needs besides Flower's own programs.
+
+    python -m baselines.federation schema /data/north --out schema.yaml     # what all sites agree on
+    python -m baselines.federation check --data /data/south dataset=local dataset.schema=schema.yaml ...
+    python -m baselines.federation provision federation.yaml       # certificates, keys, start commands
+    python -m baselines.federation register federation.yaml        # let sites in, shut revoked ones out
+    python -m baselines.federation submit LINK dataset=local dataset.schema=schema.yaml num_nodes=3 ...
+
+Exit status: 0, 1 when a run failed, 2 after a user's mistake, 130 after Ctrl-C.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from baselines.errors import RunFailed, UserError
+from baselines.experiment.overrides import add_config_dir, with_config_dir
+
+from . import check, provision, register, schema, submit
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line asks for; return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.do(options)
+    except UserError as error:
+        return _said(error, 2)
+    except OSError as error:  # where nothing can be read or written
+        return _said(error, 2)
+    except RunFailed as error:
+        return _said(error, 1)
+    except KeyboardInterrupt:
+        return _said("interrupted", 130)
+    return 0
+
+
+def _said(error: object, status: int) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m baselines.federation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _schema(commands.add_parser("schema", help="write the schema of data, for all sites to agree on"))
+    _check(
+        commands.add_parser("check", help="show, offline, what an experiment would do with a site's data")
+    )
+    _provision(commands.add_parser("provision", help="make certificates, keys and start commands"))
+    _register(commands.add_parser("register", help="let sites in, and shut revoked ones out"))
+    _submit(commands.add_parser("submit", help="run an experiment on a SuperLink, and end as it ends"))
+    return parser
+
+
+def _provision(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("federation", type=Path, help="who takes part, and where: federation.yaml")
+    parser.set_defaults(do=lambda options: provision.provision(options.federation))
+
+
+def _register(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("federation", type=Path, help="who takes part, and where: federation.yaml")
+    parser.set_defaults(do=lambda options: register.register(options.federation))
+
+
+def _submit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("link", help="the SuperLink's name in Flower's config.toml")
+    parser.add_argument("--output", default="", help="folder on its machine; default: outputs/<run id>")
+    parser.add_argument("overrides", nargs="*", help="the experiment, as for baselines.run")
+    parser.set_defaults(do=lambda told: submit.submit(told.link, told.overrides, told.output))
+
+
+def _schema(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "data", type=Path, help="a folder of images by class, a .csv, .parquet or .npz file"
+    )
+    parser.add_argument("--label", help="of a table: the column with the labels")
+    parser.add_argument("--out", type=Path, default=Path("schema.yaml"), help="default: schema.yaml")
+    parser.set_defaults(do=lambda options: schema.write(options.data, options.label, options.out))
+
+
+def _check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, required=True, help="the site's data")
+    parser.add_argument(
+        "--site", default="here", help="the site's name; it decides which share is held out"
+    )
+    parser.add_argument("overrides", nargs="*", help="the experiment, as for baselines.run")
+    add_config_dir(parser)
+    parser.set_defaults(
+        do=lambda options: check.show(
+            options.data, options.site, with_config_dir(options.config_dir, options.overrides)
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

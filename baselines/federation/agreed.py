@@ -1,0 +1,144 @@
+"""federation.yaml: the one file that says who takes part in a federation, and where."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from yaml import YAMLError  # type: ignore[import-untyped]
+
+from baselines.errors import UserError
+from baselines.runtimes.commands import Server
+from baselines.runtimes.sites import NAME
+from strategies.shared import protocol
+
+EXAMPLE = "see docs/deployment.md"
+TOP = ("name", "host", "listen", "port", "fleet_port", "database", "folder", "sites")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One site.
+
+    Parameters
+    ----------
+    data : where its data are, on its own machine
+    public_key : the file that it has sent; None where its keys are made here
+    port : of its SuperNode, for its own ClientApp on the loopback; sites of one machine need different ones
+    revoked : whether it is to be shut out
+    privacy, min_noise : what it demands of an experiment, local or central, and the least noise multiplier;
+        None for nothing
+    """
+
+    name: str
+    data: str
+    public_key: Path | None = None
+    port: int = 9094
+    revoked: bool = False
+    privacy: str | None = None
+    min_noise: float | None = None
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What federation.yaml says.
+
+    Parameters
+    ----------
+    name : of the link, as ``flwr run . NAME`` has it
+    server : where the SuperLink is
+    folder : where certificates, keys and start commands are kept
+    """
+
+    name: str
+    server: Server
+    folder: Path
+    sites: tuple[Site, ...]
+
+    @property
+    def operator(self) -> Path:
+        """The folder of those who submit and register: Flower's home, with the link in it."""
+        return self.folder / "operator"
+
+    def public_key(self, site: Site) -> Path:
+        """Return the file with a site's public key."""
+        return site.public_key or self.folder / site.name / "key.pub"
+
+
+def read(file: Path) -> Federation:
+    """Return what a file says.
+
+    Raises
+    ------
+    UserError : for a file that cannot be read, or says something else
+    """
+    try:
+        told = OmegaConf.to_container(OmegaConf.create(file.read_text()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read ({error}): {EXAMPLE}") from error
+    except (YAMLError, ValueError) as error:
+        raise UserError(f"{file} is not YAML: {error}") from error
+    told = _only(told, TOP, str(file))
+    host, database = _text(told, "host", file), str(told.get("database", "superlink.db"))
+    listen = str(told.get("listen", "0.0.0.0"))
+    ports = _port(told, "port", 8000, str(file)), _port(told, "fleet_port", 9092, str(file))
+    name = _name(_text(told, "name", file), file)
+    sites = told.get("sites")
+    if not isinstance(sites, Mapping) or not sites:
+        raise UserError(f"{file} has no sites: {EXAMPLE}")
+    return Federation(
+        name,
+        Server(host, listen, *ports, authenticate=True, database=database),
+        (file.parent / str(told.get("folder", name))).resolve(),
+        tuple(_site(str(key), value, file) for key, value in sites.items()),
+    )
+
+
+def _site(name: str, told: Any, file: Path) -> Site:
+    where = f"{file}: site {_name(name, file)}"
+    if name in ("ca", "superlink", "operator"):
+        raise UserError(f"{where} is the name of another folder: choose another")
+    told = _only(told, [field.name for field in fields(Site)][1:], where)
+    data, revoked, sent = told.get("data"), told.get("revoked", False), told.get("public_key")
+    if not isinstance(data, str) or '"' in data or "\n" in data:
+        raise UserError(f"{where}: data={data!r}, expected the path of its data, without quotes")
+    if not isinstance(revoked, bool):
+        raise UserError(f"{where}: revoked={revoked!r}, expected true or false")
+    privacy, noise = told.get("privacy"), told.get("min_noise")
+    if privacy not in (None, protocol.LOCAL, protocol.CENTRAL):
+        raise UserError(f"{where}: privacy={privacy!r}, expected local or central")
+    if noise is not None and not (type(noise) in (int, float) and 0 <= noise < float("inf")):
+        raise UserError(f"{where}: min_noise={noise!r}, expected a number, 0 or above")
+    key = None if sent is None else (file.parent / str(sent)).resolve()
+    return Site(name, data, key, _port(told, "port", Site.port, where), revoked, privacy, noise)
+
+
+def _only(told: Any, known: Any, where: str) -> dict[str, Any]:
+    """Return a mapping that has no other keys than the known."""
+    if not isinstance(told, dict):
+        raise UserError(f"{where}: expected {', '.join(known)}")
+    if other := [str(key) for key in told if key not in known]:
+        raise UserError(f"{where} has {', '.join(other)}: expected {', '.join(known)}")
+    return told
+
+
+def _text(told: dict[str, Any], key: str, file: Path) -> str:
+    value = told.get(key)
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.:-]+", value):
+        raise UserError(f"{file}: {key}={value!r}, expected letters, digits and . _ -: {EXAMPLE}")
+    return value
+
+
+def _name(name: str, file: Path) -> str:
+    if not re.fullmatch(NAME, name):
+        raise UserError(f"{file}: {name!r} is no name: expected letters, digits, . _ and -")
+    return name
+
+
+def _port(told: dict[str, Any], key: str, default: int, where: str) -> int:
+    value = told.get(key, default)
+    if type(value) is not int or not 0 < value < 2**16:
+        raise UserError(f"{where}: {key}={value!r}, expected a port, 1 to 65535")
+    return value

@@ -1,0 +1,87 @@
+"""check: what an experiment would do with a site's data, shown at the site, offline."""
+
+import shlex
+from collections.abc import Sequence
+from logging import getLogger
+from pathlib import Path
+
+import torch
+from flwr.app import ArrayRecord, Message
+from rich.console import Console
+
+from baselines.apps import client_app_of
+from baselines.datasets.local import SiteData
+from baselines.errors import UserError
+from baselines.experiment import experiment
+from baselines.experiment.experiment import Experiment
+from baselines.experiment.preflight import check
+from baselines.experiment.schema_file import inlined
+from baselines.grids.inline import InlineGrid
+from clients import Examples
+from strategies.round.failures import reason_of
+
+ALONE = "node_timeout=1"  # second to wait for the others, who are not here
+ONE_STEP = "client.local_epochs=null client.local_steps=1"
+
+
+def show(data: Path, site: str, overrides: Sequence[str]) -> None:
+    """Print what is there, take one training step, and list what leaves the site.
+
+    Raises
+    ------
+    UserError : for an experiment or data that cannot be used, in one line
+    """
+    this = experiment.load(shlex.join([*map(inlined, overrides), *ALONE.split(), *ONE_STEP.split()]))
+    check(this)
+    if this.dataset.site is None:
+        raise UserError("the experiment has a data set of its own: choose dataset=local dataset.schema=...")
+    node = this.site(site, str(data))
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console.print(f"{data}: examples of shape {this.input_shape}, {node.train.inputs.dtype}")
+    for name, examples in (("train", node.train), ("held out", node.test)):
+        console.print(f"  {name}: {len(examples)} examples; {_by_class(this, examples)}")
+    reply = _trained(this, site, data)
+    console.print("one training step of this site:")
+    for name, value in sorted(reply.content["metrics"].items()):
+        console.print(f"  {name} = {value!r}")
+    console.print("this leaves the site after each training, and nothing else:")
+    for name, record in reply.content.items():
+        if isinstance(record, ArrayRecord):
+            size = sum(len(array.data) for array in record.values())
+            shapes = ", ".join(f"{key} {list(array.shape)}" for key, array in record.items())
+            console.print(f"  {name}: {len(record)} arrays, {size / 1e6:.3g} MB: {shapes}")
+        else:
+            console.print(f"  {name}: {', '.join(sorted(record))}")
+    if this.settings.node_test_fraction:
+        console.print("after each test on the held-out share: how many examples it has, loss and accuracy")
+    console.print(
+        "before round 1: the site's name, or the line of a refusal, which names labels or columns that do "
+        "not fit"
+    )
+
+
+def _by_class(this: Experiment, examples: Examples) -> str:
+    """Return how many examples of each class there are."""
+    assert isinstance(this.dataset.site, SiteData)
+    classes = this.dataset.site.schema.classes
+    counts = torch.bincount(examples.targets[examples.index], minlength=len(classes)).tolist()
+    return ", ".join(f"{name} {count}" for name, count in zip(classes, counts, strict=True))
+
+
+def _trained(this: Experiment, site: str, data: Path) -> Message:
+    """Return the reply of the site to the first round's message.
+
+    Raises
+    ------
+    UserError : where it fails
+    """
+    grid = InlineGrid(client_app_of(this.overrides), 1, sites={site: str(data)})
+    getLogger("flwr").disabled, before = True, getLogger("flwr").disabled  # fewer nodes than are meant
+    try:
+        messages = this.strategy().configure_train(1, this.initial_arrays(), this.train_config(), grid)
+        (reply,) = grid.send_and_receive(messages)
+    finally:
+        getLogger("flwr").disabled = before
+    if reply.has_error():
+        raise UserError(f"the site cannot train: {reason_of(reply)}")
+    return reply

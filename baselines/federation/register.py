@@ -1,0 +1,93 @@
+"""register: let the sites of federation.yaml in, and shut out those that are revoked."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from baselines.errors import RunFailed, UserError
+from baselines.runtimes import commands
+
+from .agreed import Federation, Site, read
+
+GONE = ("unregistered", "deleted", None)
+
+
+def register(file: Path) -> None:
+    """Make the SuperLink know the sites that federation.yaml names, and no key that it revokes.
+
+    It can be repeated: which site is which of Flower's nodes stands in ``operator/registered.json``.
+    Says what was done, a line per site.
+
+    Raises
+    ------
+    UserError : before provisioning
+    RunFailed : when the SuperLink does not answer, or refuses a site
+    """
+    this = read(file)
+    if not (this.operator / "config.toml").exists():
+        raise UserError(
+            f"{this.operator} has no config.toml: python -m baselines.federation provision {file}"
+        )
+    statuses = {
+        node["node-id"]: node["status"] for node in _flwr(this, commands.listed(this.name))["nodes"]
+    }
+    record = this.operator / "registered.json"
+    known = json.loads(record.read_text()) if record.exists() else {}
+    refused = []
+    for site in this.sites:
+        try:
+            said = _done(this, site, known, statuses)
+        except RunFailed as error:
+            refused.append(site.name)
+            said = f"refused: {error} (a key that was revoked stays so: let the site make another)"
+        record.write_text(json.dumps(known, indent=2) + "\n")  # after each: what follows may fail
+        print(f"{site.name}: {said}")
+    for name in known.keys() - {site.name for site in this.sites}:
+        print(f"{name}: not in {file.name} any more; to shut it out, name it there with revoked: true")
+    if refused:
+        raise RunFailed(f"the SuperLink refused {', '.join(refused)}")
+
+
+def _done(this: Federation, site: Site, known: dict[str, dict[str, str]], statuses: dict[str, str]) -> str:
+    """Do what one site needs; return what that was. ``known`` has each site's node id and key."""
+    key = this.public_key(site).read_text().split()[1]
+    before = known.get(site.name)
+    status = statuses.get(before["node_id"]) if before else None
+    there = before is not None and status not in GONE
+    if before is not None and there and not site.revoked and before["key"] == key:
+        return f"registered as {before['node_id']}, {status}"
+    if before is not None and there:
+        _flwr(this, commands.unregister(before["node_id"], this.name))
+    if site.revoked:
+        return f"revoked, it was {before['node_id']}" if before and there else "revoked, not registered"
+    told = _flwr(this, commands.register(str(this.public_key(site)), site.name, this.name))
+    known[site.name] = {"node_id": str(told["node-id"]), "key": key}
+    changed = f"; its earlier key is revoked, which was {before['node_id']}" if before and there else ""
+    return f"registered now as {told['node-id']}{changed}"
+
+
+def _flwr(this: Federation, command: list[str]) -> dict[str, Any]:
+    """Return what a command of Flower's answers.
+
+    Raises
+    ------
+    RunFailed : where it is not what was asked for, in one line
+    """
+    done = subprocess.run(
+        command,
+        env=commands.environment(str(this.operator)),
+        cwd=this.operator,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        told = json.loads(done.stdout[done.stdout.index("{") :])
+    except ValueError:
+        told = {"error-message": f"{done.stdout} {done.stderr}"}
+    if not told.get("success"):
+        said = " ".join(str(told.get("error-message", told)).split())
+        raise RunFailed(re.sub(r"^Using SuperLink: \S+ \(\S+\) ", "", said))
+    return told

@@ -1,0 +1,114 @@
+"""submit: check an experiment here, send it to a SuperLink, and end as it ends there."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from baselines.apps import REFUSED
+from baselines.errors import RunFailed, UserError
+from baselines.experiment import experiment
+from baselines.experiment.config import ROOT
+from baselines.experiment.overrides import keyed
+from baselines.experiment.preflight import check
+from baselines.experiment.schema_file import inlined
+from baselines.runtimes import commands
+
+PAUSE = 2.0  # seconds between two questions what has become of the run
+SILENCE = 120.0  # seconds without an answer after which the SuperLink counts as gone
+
+
+def submit(link: str, overrides: Sequence[str], output: str) -> None:
+    """Submit an experiment, show its log, and return when it has finished.
+
+    Parameters
+    ----------
+    link : the SuperLink's name in Flower's ``config.toml``
+    output : the folder on the SuperLink's machine; empty for ``outputs/<run id>``
+
+    Raises
+    ------
+    UserError : for an experiment that cannot run, as is found here or there
+    RunFailed : for one that did not finish
+    """
+    _check_link(link)
+    told = shlex.join(map(inlined, keyed(list(overrides))))
+    check(experiment.load(told))
+    with tempfile.TemporaryDirectory() as folder:
+        run_config = Path(folder) / "run.toml"
+        run_config.write_text(commands.run_config(told, output), encoding="utf-8")
+        run, refusal = _followed(commands.submit(ROOT, link, run_config))
+    status = _ended(link, run)
+    if status == "finished:completed":
+        print(
+            f"run {run}: finished; its results are on the SuperLink's machine, {output or f'outputs/{run}'}"
+        )
+    elif refusal:
+        raise UserError(refusal)
+    else:
+        raise RunFailed(f"run {run}: {status}; its log: flwr log {run} {link}")
+
+
+def _check_link(link: str) -> None:
+    """Refuse a name that Flower's configuration does not have."""
+    file = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr")) / "config.toml"
+    try:
+        links = tomllib.loads(file.read_text()).get("superlink", {})
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read ({error}): provision writes it") from error
+    if not isinstance(links.get(link), dict):
+        known = ", ".join(name for name, told in links.items() if isinstance(told, dict))
+        raise UserError(f"{file} has no [superlink.{link}]: expected {known or 'a section, see provision'}")
+
+
+def _followed(command: list[str]) -> tuple[str, str]:
+    """Run a command and print what it prints; return the run's id, and why it was refused, if so.
+
+    Raises
+    ------
+    RunFailed : when it started no run, with what it said
+    """
+    run = refusal = ""
+    said = []
+    with subprocess.Popen(
+        command, env=commands.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            said.append(line.strip("│╭╮╰╯─ \n"))  # Flower's errors stand in a box
+            if found := re.search(r"Successfully started run (\d+)", line):
+                run = found[1]
+            if REFUSED in line:
+                refusal = line.partition(REFUSED)[2].strip()
+    if not run:
+        raise RunFailed(f"no run was started: {' '.join(' '.join(said).split())}")
+    return run, refusal
+
+
+def _ended(link: str, run: str) -> str:
+    """Return the run's status once it has ended: its log may break off before."""
+    heard, status = time.monotonic(), "no answer"
+    while time.monotonic() - heard < SILENCE:
+        found = subprocess.run(
+            [*commands.runs(link), "--run-id", run],
+            env=commands.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        try:
+            status = str(json.loads(found.stdout)["runs"][0]["status"])
+            heard = time.monotonic()
+        except (ValueError, LookupError):
+            pass
+        if status.startswith("finished"):
+            return status
+        time.sleep(PAUSE)
+    return f"no answer for {SILENCE:.0f} s; it was {status}"

@@ -1,0 +1,40 @@
+"""What ``python -m baselines.reproduce`` may be told."""
+
+import argparse
+from pathlib import Path
+
+from baselines.experiment.overrides import add_config_dir
+
+from .plan import SCALES
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """Return what reads the command line."""
+    found = argparse.ArgumentParser(
+        prog="python -m baselines.reproduce",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = found.add_argument
+    add("paper", nargs="?", help="a folder of baselines/papers")
+    add("table", nargs="?", help="a table of its tables.yaml; without it the tables are listed")
+    add("overrides", nargs="*", help="for every run; the results are labelled with them")
+    add_config_dir(found)
+    add("--where", action="append", default=[], metavar="KEY=VALUE,...", help="cells to run")
+    add("--seeds", metavar="0,1,...", help="default: as many as the paper has, from 0")
+    add("--scale", choices=SCALES, default="full", help="see baselines/reproduce/plan.py")
+    add(
+        "--jobs",
+        metavar="N",
+        help="runs at a time, of a thread each; auto: measured (1; on a GPU with --budget auto)",
+    )
+    add("--budget", metavar="40m", help="stop after this time; the most telling runs come first")
+    add("--html", type=Path, metavar="PAGE", help="of a paper, or of all: one page for a browser")
+    add("--output", default="outputs/reproduce", help="where the runs are kept")
+    add("--rerun", action="store_true", help="run the chosen cells again")
+    instead = found.add_mutually_exclusive_group().add_argument
+    instead("--dry-run", action="store_true", help="only print the commands of what is missing")
+    instead("--collect-only", action="store_true", help="run nothing, only collect what is finished")
+    instead("--collect", metavar="RUNS.TAR", help="run nothing, take in the runs of another machine")
+    instead("--export", metavar="RUNS.TAR", help="run nothing, pack the finished runs for another machine")
+    return found

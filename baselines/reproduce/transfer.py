@@ -1,0 +1,119 @@
+"""Transfer: finished runs from one machine to another, as a tar file.
+
+    python -m baselines.reproduce gma table4_4 --export runs.tar       # there
+    python -m baselines.reproduce gma table4_4 --collect runs.tar      # here
+
+A run travels as what it says of itself (environment.json, config.yaml, metrics.csv), without its
+checkpoint unless the table's number is measured on that. A run is taken in where its own configuration is
+that of a cell; neither its versions nor its device need be those of this machine: each row names its own.
+"""
+
+import dataclasses
+import re
+import shlex
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from baselines.engine.checkpoint import LATEST
+from baselines.engine.environment import damage, environment
+from baselines.errors import UserError
+from baselines.experiment.variants import Variants
+
+from .paper_tables import PaperTable
+from .plan import Trial, says_where
+
+TOLD = ("environment.json", "config.yaml", "metrics.csv")
+RUN = re.compile(r"[0-9a-f]{16}")  # a run folder's name: its identity
+
+
+def export(table: PaperTable, finished: Sequence[Trial], target: Path) -> int:
+    """Pack the runs of these trials into a tar file; return how many.
+
+    Raises
+    ------
+    UserError : when there is none, or one is damaged
+    """
+    folders = list(dict.fromkeys(trial.folder for trial in finished))
+    if not folders:
+        raise UserError(f"--export {target}: no finished run of these cells is on this machine")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_name(f"{target.name}.tmp")
+    with tarfile.open(fresh, "w") as archive:
+        for folder in folders:
+            if wrong := damage(folder):
+                raise UserError(f"{folder}: {wrong}; remove it and run it again")
+            for name in _files(table):
+                if (folder / name).exists():
+                    archive.add(folder / name, f"{folder.name}/{name}")
+    fresh.replace(target)
+    return len(folders)
+
+
+def unpacked(table: PaperTable, source: Path) -> Path:
+    """Return a new temporary folder with the run folders that a tar file holds, for the caller to remove.
+
+    Raises
+    ------
+    UserError : for a file that is no such tar file
+    """
+    folder = Path(tempfile.mkdtemp())
+    try:
+        with tarfile.open(source) as archive:
+            for member in archive:
+                run, _, name = member.name.partition("/")
+                if RUN.fullmatch(run) and name in _files(table) and member.isfile():
+                    archive.extract(member, folder, filter="data")
+    except (OSError, tarfile.TarError) as error:
+        shutil.rmtree(folder)
+        raise UserError(f"--collect {source}: {error}; expected a file that --export wrote") from error
+    if not any(folder.iterdir()):
+        shutil.rmtree(folder)
+        raise UserError(f"--collect {source}: there is no run in it")
+    return folder
+
+
+def seeds_in(folder: Path) -> list[int]:
+    """Return the seeds of the finished runs in a folder."""
+    return sorted({int(told["seed"]) for told in map(environment, folder.iterdir()) if _finished(told)})
+
+
+def taken_in(trials: Sequence[Trial], folder: Path, output: Path) -> Iterator[Trial]:
+    """Move the finished runs of these trials into ``output``; yield each trial with its run's folder.
+
+    What is not whole, and what is of no such trial, stays where it is.
+    """
+    by_config: dict[str | None, list[Trial]] = {}  # of one setting there may be several cells
+    for trial in trials:
+        by_config.setdefault(trial.config, []).append(trial)
+    for run in sorted(folder.iterdir()):
+        told = environment(run)
+        if not _finished(told) or told.get("identity") != run.name or damage(run):
+            continue
+        own = by_config.get(_config(told), [])
+        if not own:
+            continue
+        target = output / run.name
+        if not target.exists():  # a run that is here already stays
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(run, target)
+        yield from (dataclasses.replace(trial, folder=target) for trial in own)
+
+
+def _files(table: PaperTable) -> tuple[str, ...]:
+    return (*TOLD, LATEST.as_posix()) if table.measure else TOLD
+
+
+def _finished(told: Mapping[str, object]) -> bool:
+    return told.get("status") == "finished"
+
+
+def _config(told: Mapping[str, object]) -> str | None:
+    """Return the hash of a run's configuration, wherever it was run; None where it has none here."""
+    overrides = [each for each in shlex.split(str(told["overrides"])) if not says_where(each)]
+    try:
+        return Variants(overrides).config_hash()
+    except UserError:  # of other code
+        return None

@@ -1,0 +1,179 @@
+"""results: finished runs as one tidy table, and what people ask of it.
+
+    from baselines import results
+
+    frame = results.load("multirun/mine")
+    results.last(frame, "accuracy").groupby("strategy").value.agg(["mean", "std"])
+    results.rounds_to(frame, "accuracy", 0.9)
+    results.paired(frame, "strategy", "fedavg")
+    model = results.model("multirun/mine/seed=0,strategy=fedavg")
+
+The frame has a row per measurement: a column for each setting under its own name (``strategy``,
+``client.optimizer.lr``), then ``setting`` (what the setting is called in tables), ``seed``, ``run`` (the
+folder), and what metrics.csv has: ``round``, ``split``, ``model``, ``node``, ``metric``, ``value``.
+"""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+from torch import nn
+
+from .engine.metrics import less_is_better
+from .engine.saved_model import saved_model
+from .errors import UserError
+from .reports.labels import column, described
+from .reports.measurements import examined, measured, node_of, over_nodes
+
+RUN = ["setting", "seed"]
+MEASURED = ["setting", "seed", "run", "round", "split", "model", "node", "metric", "value"]
+
+
+def load(*folders: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return all measurements of the runs at or below ``folders``, tidy.
+
+    ``node`` is the partition whose model or measurement a row is of; empty where it is all nodes'. Runs
+    that cannot be read are left out; one that did not finish counts up to its last round.
+
+    Raises
+    ------
+    UserError : when there is no run to read
+    """
+    runs, left_out = examined([Path(folder) for folder in folders])
+    if not runs:
+        for run, reason in left_out.items():
+            raise UserError(f"{run}/{reason}: run it again, or move the folder away")
+        named = ", ".join(map(str, folders))
+        raise UserError(f"no run in {named}: give the folder of a run or of a sweep")
+    rows = pd.concat(measured(run).assign(run=str(run)) for run in runs)
+    rows["node"] = node_of(rows.model)
+    merged = described(runs).merge(rows, on="run")
+    return merged[[*(name for name in merged if name not in MEASURED), *MEASURED]]
+
+
+def settings(frame: pd.DataFrame) -> list[str]:
+    """Return the names of the columns that hold settings."""
+    return [str(name) for name in frame if name not in MEASURED]
+
+
+def by_round(frame: pd.DataFrame, metric: str = "accuracy", split: str = "test") -> pd.DataFrame:
+    """Return a metric of each run by round: the settings, ``setting``, ``seed``, ``round``, ``value``.
+
+    Where there are several models, it is the mean over the nodes, each with its own.
+    """
+    chosen = frame[(frame.split == split) & (frame.metric == metric)]
+    of_a_node = node_of(chosen.model).notna()
+    has_mean = (~of_a_node).groupby([chosen[key] for key in (*RUN, "round")]).transform("any")
+    chosen = chosen[~(of_a_node & has_mean)]  # what each node measured, beside the mean of it
+    values = over_nodes(chosen, [*RUN, "round"]).rename("value").reset_index()
+    told = frame[[*settings(frame), *RUN]].drop_duplicates(RUN)
+    return told.merge(values, on=RUN)
+
+
+def last(frame: pd.DataFrame, metric: str = "accuracy", split: str = "test") -> pd.DataFrame:
+    """Return a row for each run: the metric's value in the last round that has one."""
+    return by_round(frame, metric, split).groupby(RUN, sort=False).tail(1).reset_index(drop=True)
+
+
+def best(
+    frame: pd.DataFrame, metric: str = "accuracy", split: str = "test", lower: bool | None = None
+) -> pd.DataFrame:
+    """Return a row for each run: its best round. ``lower`` as in :func:`rounds_to`."""
+    rows = by_round(frame, metric, split).dropna(subset="value")
+    sign = -1 if _chosen(metric, lower) else 1
+    return rows.loc[(sign * rows.value).groupby([rows[key] for key in RUN]).idxmax()].reset_index(drop=True)
+
+
+def rounds_to(
+    frame: pd.DataFrame,
+    metric: str = "accuracy",
+    target: float = 0.9,
+    split: str = "test",
+    lower: bool | None = None,
+) -> pd.DataFrame:
+    """Return a row for each run; ``value`` is the first round that reaches ``target``, NaN where none does.
+
+    ``lower`` says whether less is better; None: as the metric's name tells (loss, error, mae, mse,
+    perplexity). A run that is evaluated every k rounds reaches a target in one of these.
+    """
+    rows = by_round(frame, metric, split)
+    reached = rows.value <= target if _chosen(metric, lower) else rows.value >= target
+    first = rows[reached].groupby(RUN)["round"].min().rename("value").astype(float)
+    runs = rows.drop(columns=["round", "value"]).drop_duplicates(RUN)
+    return runs.merge(first.reset_index(), on=RUN, how="left")
+
+
+def paired(
+    frame: pd.DataFrame,
+    setting: str,
+    baseline: object,
+    metric: str = "accuracy",
+    split: str = "test",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """Return how each setting differs from the one whose ``setting`` is ``baseline``, seed by seed.
+
+    A row for each: ``seeds`` that both have, the ``baseline`` it was paired with, the ``mean`` difference
+    of the last values, its confidence interval ``low`` to ``high``, and the ``p`` value of the paired
+    t-test (scipy.stats.ttest_rel). With one seed, or the same difference in all, there is no interval.
+    Where several settings have that value (a sweep of a second option), each is paired with the one that
+    agrees with it in what tells those apart.
+
+    Raises
+    ------
+    UserError : when no run has the baseline, or none shares a seed with it
+    """
+    rows, name = last(frame, metric, split), column(setting)
+    if name not in rows or not (rows[name].astype(str) == str(baseline)).any():
+        there = ", ".join(sorted(rows[name].astype(str).unique())) if name in rows else "none"
+        raise UserError(f"no run has {setting}={baseline} and {metric}: expected one of {there}")
+    is_base = rows[name].astype(str) == str(baseline)
+    others = [key for key in settings(frame) if key != name]
+    telling = [key for key in others if len(rows[is_base][key].astype(str).unique()) > 1]
+    found = []
+    for label, own in rows[~is_base].groupby("setting", sort=False):
+        agrees = (rows[telling].astype(str) == own[telling].astype(str).iloc[0]).all(axis=1)
+        partner = rows[is_base & agrees]
+        both = own.merge(partner, on="seed", suffixes=("", "_base"))
+        if len(both) and len(partner.setting.unique()) == 1:
+            told = {"setting": label, "baseline": partner.setting.iloc[0], "seeds": len(both)}
+            found.append(told | _difference(both.value, both.value_base, confidence))
+    if not found:
+        raise UserError(f"nothing to pair with {setting}={baseline}: no other setting has a seed of it")
+    return pd.DataFrame(found)
+
+
+def model(run: str | os.PathLike[str], name: str | None = None) -> nn.Module:
+    """Return the trained model of a run with ``save=last``, ``save=best`` or ``checkpoint_every``.
+
+    ``name`` chooses among several models, as metrics.csv names them.
+
+    Raises
+    ------
+    UserError : when the run kept no model, or another number of them
+    """
+    return saved_model(Path(run), name)
+
+
+def _chosen(metric: str, lower: bool | None) -> bool:
+    return less_is_better(metric) if lower is None else lower
+
+
+def _difference(
+    ours: "pd.Series[float]", theirs: "pd.Series[float]", confidence: float
+) -> dict[Literal["mean", "low", "high", "p"], float]:
+    from scipy import stats  # takes a second, which a run that is drawn need not spend
+
+    differences = ours - theirs
+    if differences.nunique() < 2:
+        nothing = float("nan")
+        return {"mean": float(differences.mean()), "low": nothing, "high": nothing, "p": nothing}
+    test = stats.ttest_rel(ours, theirs)
+    low, high = test.confidence_interval(confidence)
+    return {
+        "mean": float(differences.mean()),
+        "low": float(low),
+        "high": float(high),
+        "p": float(test.pvalue),
+    }

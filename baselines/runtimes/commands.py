@@ -1,0 +1,152 @@
+"""Commands: the programs of a deployment, as ``runtime=superlink`` starts them and a federation's sites do.
+
+One builder for both, so that what runs on the loopback in tests is what runs between institutions.
+"""
+
+import json
+import os
+import shlex
+import sysconfig
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from baselines.engine.provenance import git_commit
+
+SETTINGS = {  # of every program; what Flower would do without them is phone home, and install torch per run
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+}
+
+
+@dataclass(frozen=True)
+class Tls:
+    """The files with which a SuperLink proves who it is.
+
+    Parameters
+    ----------
+    ca : the certificate of the authority, which everybody has
+    certificate, key : the SuperLink's own
+    """
+
+    ca: str
+    certificate: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a SuperLink listens, and what it asks of those who call.
+
+    Parameters
+    ----------
+    host : the name by which others reach it
+    listen : the address that it listens at
+    port : of the Control API, which takes runs and registrations; from Flower 1.40 on also of the sites
+    fleet_port : for the sites on Flower 1.39, which speak gRPC
+    authenticate : whether sites have to sign with a registered key; only with TLS
+    database : a file that survives a restart; None keeps all in memory
+    """
+
+    host: str
+    listen: str
+    port: int
+    fleet_port: int
+    authenticate: bool = False
+    database: str | None = None
+
+    def superlink(self, tls: Tls | None = None) -> list[str]:
+        """Return the command that starts the SuperLink."""
+        command = ["flower-superlink", "--host", self.listen, "--port", str(self.port)]
+        if fleet_is_grpc():
+            command += ["--fleet-api-address", f"{self.listen}:{self.fleet_port}"]
+        if tls is None:
+            command += ["--insecure"]
+        else:
+            command += ["--ssl-ca-certfile", tls.ca, "--ssl-certfile", tls.certificate]
+            command += ["--ssl-keyfile", tls.key]
+        command += ["--enable-supernode-auth"] if self.authenticate else []
+        return command + (["--database", self.database] if self.database else [])
+
+    def supernode(
+        self, node_config: str, port: int, ca: str | None = None, key: str | None = None
+    ) -> list[str]:
+        """Return the command that starts a SuperNode; ``port`` is for its own ClientApp, on the loopback.
+
+        Without ``ca`` the connection is plain; ``key`` is the site's private key.
+        """
+        address = f"{self.host}:{self.fleet_port if fleet_is_grpc() else self.port}"
+        command = ["flower-supernode", "--superlink", address, "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--root-certificates", ca] if ca else ["--insecure"]
+        command += ["--auth-supernode-private-key", key] if key else []
+        return [*command, "--node-config", node_config]
+
+    def link(self, name: str, ca: Path | None = None) -> str:
+        """Return the section of Flower's ``config.toml`` for those who submit, its path absolute."""
+        said = f"root-certificates = {toml(str(ca.resolve()))}" if ca else "insecure = true"
+        return f"[superlink.{name}]\naddress = {toml(f'{self.host}:{self.port}')}\n{said}\n"
+
+
+def register(public_key: str, name: str, link: str) -> list[str]:
+    """Return the command that lets a site in."""
+    return ["flwr", "supernode", "register", public_key, link, "--name", name, "--format", "json"]
+
+
+def listed(link: str) -> list[str]:
+    """Return the command that lists the sites that a SuperLink knows."""
+    return ["flwr", "supernode", "list", link, "--format", "json"]
+
+
+def unregister(node_id: str, link: str) -> list[str]:
+    """Return the command that shuts a site out."""
+    return ["flwr", "supernode", "unregister", node_id, link, "--format", "json"]
+
+
+def submit(app: Path, link: str, run_config: Path) -> list[str]:
+    """Return the command that submits an app and shows its log."""
+    return ["flwr", "run", str(app), link, "--stream", "--run-config", str(run_config)]
+
+
+def runs(link: str) -> list[str]:
+    """Return the command that lists a SuperLink's runs, the latest first."""
+    return ["flwr", "list", link, "--format", "json"]
+
+
+def run_config(overrides: str, output: str) -> str:
+    """Return the run configuration as TOML, with the commit, which a bundle does not know.
+
+    A file, because ``--run-config`` takes no value that holds both kinds of quotes.
+    """
+    told = {"overrides": overrides, "output": output, "commit": git_commit() or ""}
+    return "".join(f"{key} = {toml(value)}\n" for key, value in told.items())
+
+
+def script(command: list[str]) -> str:
+    """Return a shell script that starts a program in the script's own folder."""
+    exports = " ".join(f"{key}={value}" for key, value in SETTINGS.items())
+    return f'#!/bin/sh\ncd "$(dirname "$0")" || exit 1\nexport {exports}\nexec {shlex.join(command)}\n'
+
+
+def environment(home: str | None = None) -> dict[str, str]:
+    """Return the programs' environment: no telemetry, nothing installed, and a Flower home of their own.
+
+    Without ``home`` that of the user.
+    """
+    scripts = sysconfig.get_path("scripts")  # where this interpreter's Flower has its programs
+    found = os.environ | SETTINGS | {"PYTHONUNBUFFERED": "1"} | ({"FLWR_HOME": home} if home else {})
+    found["PATH"] = f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}"
+    if root := found.get("FLORILEGIUM_DATA"):
+        found["FLORILEGIUM_DATA"] = str(Path(root).resolve())  # they start in another directory
+    return found
+
+
+def fleet_is_grpc() -> bool:
+    """Say how SuperNodes reach the SuperLink: by gRPC at its Fleet address, or by HTTP at its own."""
+    major, minor = (int(part) for part in version("flwr").split(".")[:2])
+    return (major, minor) < (1, 40)
+
+
+def toml(text: str) -> str:
+    """Return a text as TOML: as JSON, as long as nothing is escaped as surrogates."""
+    return json.dumps(text, ensure_ascii=False)

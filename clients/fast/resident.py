@@ -1,0 +1,47 @@
+"""Resident: a data set that lies on the accelerator, moved there once per process, where it fits.
+
+Batches are then selected where they are trained on, and only the order of an epoch goes there. Which
+batches there are, and what is in them, is the same either way.
+"""
+
+import logging
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+logger = logging.getLogger("flwr.clients")
+_copies: dict[torch.device, WeakTensorKeyDictionary] = {}
+
+
+def resident(values: Tensor, device: torch.device, share: float) -> Tensor:
+    """Return ``values`` on ``device`` where they take at most ``share`` of its free memory.
+
+    Otherwise as they are, in host memory. What the first call of a process decides holds for all of them.
+    """
+    if device.type == "cpu":
+        return values
+    copies = _copies.setdefault(device, WeakTensorKeyDictionary())  # type: ignore[no-untyped-call]
+    if values not in copies:
+        copies[values] = _moved(values, device, share)
+    copy = copies[values]
+    return values if copy is None else copy
+
+
+def _moved(values: Tensor, device: torch.device, share: float) -> Tensor | None:
+    if values.nbytes <= share * free_memory(device):
+        return values.to(device)
+    logger.warning(
+        "%.1f GB of examples are more than device_memory_share=%g of what is free on %s: they stay in host "
+        "memory, and batches go to the device one by one",
+        values.nbytes / 1e9,
+        share,
+        device,
+    )
+    return None
+
+
+def free_memory(device: torch.device) -> int:
+    """Return how many bytes are free on an accelerator; 0 on a kind that does not say."""
+    told = getattr(torch.get_device_module(device), "mem_get_info", None)
+    return 0 if told is None else int(told(device)[0])

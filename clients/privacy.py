@@ -1,0 +1,115 @@
+"""Privacy at the node: what it demands before it works, and how it cuts and noises its update itself.
+
+A node's configuration may name a demand: ``privacy="local" min-noise=1.0`` trains only where the message
+asks for local privacy with a noise multiplier of 1 or more; ``privacy="central"`` is content with a server
+that says it will see to it. See :mod:`strategies.parts.privacy` for what is promised.
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord
+from torch import Tensor, nn
+
+from strategies.shared import protocol
+from strategies.shared.held import values_of
+from strategies.shared.seeding import Purpose, torch_seed
+
+ENOUGH = {protocol.LOCAL: (protocol.LOCAL,), protocol.CENTRAL: (protocol.LOCAL, protocol.CENTRAL)}
+
+ASKED = (protocol.PRIVACY_CLIP, protocol.PRIVACY_NOISE, protocol.PRIVACY_SEED)
+
+
+class Refused(ValueError):
+    """The node does not work for so little privacy."""
+
+
+def demand(own: Mapping[str, object], told: Mapping[str, object]) -> None:
+    """Raise :class:`Refused` where a message promises less than the node's own configuration demands.
+
+    Parameters
+    ----------
+    own : the node's configuration; without ``privacy`` and ``min-noise`` it demands nothing
+    told : the message's
+    """
+    if protocol.PRIVACY not in own and protocol.MIN_NOISE not in own:
+        return
+    wanted, least = own.get(protocol.PRIVACY, protocol.CENTRAL), own.get(protocol.MIN_NOISE, 0.0)
+    if wanted not in ENOUGH:
+        raise Refused(f"this node's configuration has privacy={wanted!r}: expected 'local' or 'central'")
+    if isinstance(least, bool) or not (isinstance(least, int | float) and least >= 0):
+        raise Refused(f"this node's configuration has min-noise={least!r}: expected a number, 0 or above")
+    kind, noise = told.get(protocol.PRIVACY, "none"), told.get(protocol.PRIVACY_NOISE, 0.0)
+    enough = isinstance(noise, int | float) and noise >= least and noise > 0
+    if kind not in ENOUGH[str(wanted)] or not enough:
+        raise Refused(
+            f"this node demands privacy={wanted} with noise_multiplier {least:g} or more, above 0; the "
+            f"experiment has privacy={kind} with {noise}"
+        )
+    if kind == protocol.LOCAL and protocol.PRIVACY_SEED in told:
+        raise Refused("this node demands privacy, and the server knows its noise: privacy.noise_seed=null")
+
+
+def demand_silence(own: Mapping[str, object]) -> None:
+    """Raise :class:`Refused` where local privacy is demanded: what an evaluation tells has no noise."""
+    if own.get(protocol.PRIVACY) == protocol.LOCAL:
+        raise Refused(
+            "this node demands privacy=local and does not evaluate: what it would tell has no noise"
+        )
+
+
+@dataclass(frozen=True)
+class LocalNoise:
+    """Cuts a node's update to the norm C and adds N(0, z^2 C^2) to each coordinate.
+
+    Parameters
+    ----------
+    clip : C
+    deviation : z C
+    generator : of the noise
+    """
+
+    clip: float
+    deviation: float
+    generator: torch.Generator
+
+    @classmethod
+    def asked(cls, told: ConfigRecord, server_round: int, partition_id: int) -> "LocalNoise | None":
+        """Return what a message asks for; None for nothing."""
+        if told.get(protocol.PRIVACY) != protocol.LOCAL:
+            return None
+        clip, z, seed = (told.get(key) for key in ASKED)
+        assert isinstance(clip, float)
+        assert isinstance(z, float)
+        assert isinstance(seed, int | None)
+        drawn = secrets.randbits(63)
+        if seed is not None:
+            place = {"server_round": server_round, "partition_id": partition_id}
+            drawn = torch_seed(seed, Purpose.PRIVACY_NOISE, **place)
+        return cls(clip, z * clip if z else 0.0, torch.Generator().manual_seed(drawn))
+
+    @torch.no_grad()
+    def veil_(self, model: nn.Module, start: ArrayRecord) -> None:
+        """Change the model's trained parameters in place, given those that the node ``start``ed from.
+
+        Raises
+        ------
+        ValueError : for a model with buffers, which would leave as they are
+        """
+        if name := next((name for name, _ in model.named_buffers() if name in start), None):
+            raise ValueError(f"the model's buffer {name!r} would leave this node without noise")
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        before = {name: values_of(start[name]).to(p) for name, p in trained.items()}
+        updates = {name: p - before[name] for name, p in trained.items()}
+        norm = float(sum(update.double().square().sum() for update in updates.values())) ** 0.5
+        scale = min(1.0, self.clip / norm) if norm else 1.0
+        if scale == 1 and self.deviation == 0:
+            return  # as it is, to the bit
+        for name, p in trained.items():
+            p.copy_(before[name] + self._noised(updates[name], scale))
+
+    def _noised(self, update: Tensor, scale: float) -> Tensor:
+        noise = torch.randn(update.shape, generator=self.generator, dtype=update.dtype)
+        return update * scale + noise.to(update.device) * self.deviation

@@ -1,0 +1,79 @@
+"""Private parameters: a part of the model that stays at its node, and is the node's own.
+
+The others are trained together as before. What is private is chosen by patterns: ``last`` is the last layer
+that has parameters (FedPer: Arivazhagan et al., *Federated Learning with Personalization Layers*, 2019,
+section 3, with one personalised layer), ``*Norm*`` all layers whose class is so called, with their running
+statistics (FedBN: Li et al., *FedBN: Federated Learning on Non-IID Features via Local Batch Normalization*,
+ICLR 2021, Algorithm 1), ``fc1.*`` names of parameters and buffers.
+
+A node starts from the private values that the server sends first, keeps those it has trained in Flower's
+``context.state``, and sends the server's back: they never move there, whatever the strategy. So the model
+is whole at a node alone, which is to evaluate it. Deviations: the values that are sent back cost bytes,
+which FedPer saves; FedPer's nodes draw their first private layers themselves, here these are the same.
+Reduction: without a pattern it is the strategy.
+"""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import torch
+from flwr.app import ArrayRecord, RecordDict
+from torch import Tensor, nn
+
+from strategies.shared import held
+
+KEY = "private"  # ArrayRecord of a node's state
+LAST = "last"
+
+
+def private(model: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:
+    """Return the model's private parameters and buffers by name."""
+    if not patterns:
+        return {}
+    state = model.state_dict()
+    last = next((n for n, m in reversed([*model.named_modules()]) if [*m.parameters(recurse=False)]), None)
+    layers = {name: name.rpartition(".")[0] for name in state}
+    kinds = {name: type(model.get_submodule(layer)).__name__ for name, layer in layers.items()}
+
+    def chosen(name: str, pattern: str) -> bool:
+        if pattern == LAST:
+            return layers[name] == last
+        return fnmatchcase(name, pattern) or fnmatchcase(kinds[name], pattern)
+
+    return {name: tensor for name, tensor in state.items() if any(chosen(name, p) for p in patterns)}
+
+
+def check(model: nn.Module, patterns: Sequence[str]) -> None:
+    """Raise ``ValueError`` for a pattern that nothing matches, and patterns that leave nothing to share."""
+    for pattern in patterns:
+        if not private(model, [pattern]):
+            known = ", ".join(model.state_dict())
+            raise ValueError(
+                f"client.private: {pattern!r} is no parameter, buffer or class of a layer: expected "
+                f"last, *Norm*, or a pattern of these: {known[:200]}"
+            )
+    if patterns and all(name in private(model, patterns) for name, _ in model.named_parameters()):
+        raise ValueError(
+            f"client.private={list(patterns)} leaves no parameter to share: choose fewer, or strategy=local"
+        )
+
+
+@torch.no_grad()
+def restore(model: nn.Module, patterns: Sequence[str], state: RecordDict) -> None:
+    """Put a node's own values into the model that the server has sent; those stay that it has none of."""
+    if not patterns or KEY not in state.array_records:
+        return
+    kept = state.array_records[KEY]
+    for name, tensor in private(model, patterns).items():
+        tensor.copy_(held.values_of(kept[name]))
+
+
+@torch.no_grad()
+def withhold(model: nn.Module, patterns: Sequence[str], sent: ArrayRecord, state: RecordDict) -> None:
+    """Keep the model's private values in the node's state, and put in their place what the server sent."""
+    if not patterns:
+        return
+    mine = private(model, patterns)
+    state[KEY] = held.record({name: tensor.clone() for name, tensor in mine.items()})
+    for name, tensor in mine.items():
+        tensor.copy_(held.values_of(sent[name]))

@@ -1,0 +1,183 @@
+"""A node's turn in one round: from the server's message to the reply."""
+
+import time
+from collections import ChainMap
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from torch import nn
+
+from strategies.shared import held, protocol
+from strategies.shared.seeding import Purpose, torch_seed
+
+from .correction import Correction, RoundStart
+from .examples import Examples
+from .privacy import LocalNoise, demand
+from .private import restore, withhold
+from .stragglers import work_of
+from .tasks import Task
+from .training import LocalTraining
+
+Kind = TypeVar("Kind", ArrayRecord, ConfigRecord)
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one node works with.
+
+    Parameters
+    ----------
+    model : overwritten by each message's arrays; shared by the nodes of one process
+    training, task : how it trains, and for what
+    train, test : its own examples; ``test`` may be empty
+    seed : the experiment's seed
+    """
+
+    model: nn.Module
+    training: LocalTraining
+    task: Task
+    train: Examples
+    test: Examples
+    seed: int = 0
+
+
+class Turn:
+    """A node's turn in one round: from the server's message to the reply.
+
+    Parameters
+    ----------
+    node : its model is overwritten by the message's
+    message : what the server asks
+    context : the node's; its state holds what the node keeps between rounds
+    """
+
+    def __init__(self, node: Node, message: Message, context: Context) -> None:
+        self.node, self.message, self.state = node, message, context.state
+        load(node.model, record_of(ArrayRecord, message.content, protocol.ARRAYS))
+        config = record_of(ConfigRecord, message.content, protocol.CONFIG)
+        self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
+        demand(context.node_config, config)
+        self.partition_id = partition_id_of(context, config)
+        self.training = in_round(node.training, node.seed, self.server_round, self.partition_id)
+        restore(node.model, self.training.private, self.state)
+        self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
+        self.corrections = self._corrections(config)
+        self.started = time.perf_counter()
+
+    def _corrections(self, config: ConfigRecord) -> list[Correction]:
+        """Return what the message asks for, then what ``client.corrections`` names."""
+        node = self.node
+        start = RoundStart(
+            node.model,
+            node.train,
+            node.task,
+            self.training.optimizer,
+            self.training.steps(len(node.train)),
+            self.training.batch_size,
+            self.message.content,
+            self.state,
+            self.partition_id,
+        )
+        asked = [kind.begin(start) for kind in Correction.asked(config)]
+        return asked + [begin(start) for begin in self.training.corrections.values()]
+
+    @property
+    def seed(self) -> int:
+        """What decides the order of the node's examples in this round, and all that its model draws."""
+        return torch_seed(
+            self.node.seed,
+            Purpose.LOCAL_TRAINING,
+            server_round=self.server_round,
+            partition_id=self.partition_id,
+        )
+
+    def taken(self) -> Message:
+        """Train; return the reply."""
+        metrics = self.training(
+            self.node.model,
+            self.node.train,
+            self.node.task,
+            server_round=self.server_round,
+            seed=self.seed,
+            corrections=self.corrections,
+            memory=self.state,
+        )
+        return self.reply(metrics, time.perf_counter() - self.started)
+
+    def reply(self, metrics: dict[str, float], seconds: float) -> Message:
+        """Return what the server gets of a training that took ``seconds``; under local privacy no more
+        than the noised model, and what is the same whatever the data.
+        """
+        model = self.node.model
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        records = [correction.finish(parameters, metrics) for correction in self.corrections]
+        sent = record_of(ArrayRecord, self.message.content, protocol.ARRAYS)
+        withhold(model, self.training.private, sent, self.state)
+        metrics[protocol.CLIENT_SECONDS] = seconds
+        metrics[protocol.NUM_EXAMPLES] = len(self.node.train)
+        metrics[protocol.PARTITION_ID] = self.partition_id
+        if self.noise is not None:
+            self.noise.veil_(model, sent)
+            rate = {k: v for k, v in metrics.items() if k == protocol.LEARNING_RATE}
+            metrics = {protocol.NUM_EXAMPLES: 1, protocol.PARTITION_ID: self.partition_id} | rate
+            records = []
+        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        arrays = {protocol.ARRAYS: held.record(state)}
+        return replied(self.message, metrics, dict(ChainMap(arrays, *records)))
+
+
+def training_of(node: Node, message: Message, context: Context) -> LocalTraining:
+    """Return how a node trains in the round of a message."""
+    config = record_of(ConfigRecord, message.content, protocol.CONFIG)
+    server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
+    return in_round(node.training, node.seed, server_round, partition_id_of(context, config))
+
+
+def in_round(training: LocalTraining, seed: int, server_round: int, partition_id: int) -> LocalTraining:
+    """Return how a node trains in a round: where it straggles, for less time."""
+    if training.stragglers == 0:
+        return training
+    unit, full = training.work
+    place = seed, server_round, partition_id
+    work = work_of(training.stragglers, training.least_work, full, *place)
+    return replace(training, stragglers=0.0, **{unit: work})  # type: ignore[arg-type]
+
+
+def record_of(kind: type[Kind], content: RecordDict, name: str) -> Kind:
+    """Return a message's record; ``content.config_records`` would make a dictionary of them all first."""
+    record = content[name]
+    assert isinstance(record, kind)
+    return record
+
+
+@torch.no_grad()
+def load(model: nn.Module, arrays: ArrayRecord) -> None:
+    """Copy ``arrays`` into the model's parameters and buffers, by name."""
+    state = model.state_dict()
+    if state.keys() != arrays.keys():
+        unknown = sorted(state.keys() ^ arrays.keys())
+        raise ValueError(f"the message's model is not this node's: they differ in {unknown[:3]}")
+    for name, tensor in state.items():
+        values = held.values_of(arrays[name])
+        if values.shape != tensor.shape:  # copy_ would broadcast
+            theirs, ours = tuple(values.shape), tuple(tensor.shape)
+            raise ValueError(f"the message's {name!r} has shape {theirs}, this node's model {ours}")
+        tensor.copy_(values)
+
+
+def partition_id_of(context: Context, config: ConfigRecord) -> int:
+    """Return the node's own number, or the one that the server has given a site."""
+    own = context.node_config.get(protocol.PARTITION_ID, config.get(protocol.PARTITION_ID))
+    if own is None:
+        raise ValueError("the server has given this site no number: choose a strategy of florilegium's")
+    return int(own)  # type: ignore[arg-type]
+
+
+def replied(
+    message: Message, metrics: dict[str, float], arrays: dict[str, ArrayRecord] | None = None
+) -> Message:
+    """Return a reply with these metrics and arrays."""
+    content = RecordDict({protocol.METRICS: MetricRecord(dict(metrics)), **(arrays or {})})
+    return Message(content, reply_to=message)

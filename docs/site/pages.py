@@ -1,0 +1,59 @@
+"""What MkDocs is told of pages that are read in the repository too: where each lies, and where links lead.
+
+The front page, the guide for contributors and the papers' pages with their tables and figures lie outside
+docs/. A link to a file that is no page becomes the file's name.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACES = (  # in the repository, and on the site
+    (re.compile(r"README\.md"), "index.md"),
+    (re.compile(r"CONTRIBUTING\.md"), "contributing.md"),
+    (re.compile(r"docs/(.+)"), r"\1"),
+    (re.compile(r"baselines/papers/(\w+)/README\.md"), r"papers/\1/index.md"),
+    (re.compile(r"baselines/papers/(\w+/ours/\w+\.(?:md|png))"), r"papers/\1"),
+)
+LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
+
+
+def place(path: Path) -> str | None:
+    """Return where a file of the repository lies on the site; None for one that is not there."""
+    if not path.is_relative_to(ROOT):
+        return None
+    name = path.relative_to(ROOT).as_posix()
+    found = (pattern.sub(uri, name) for pattern, uri in PLACES if pattern.fullmatch(name))
+    return next(found, None)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add what lies outside docs/."""
+    papers = ROOT / "baselines" / "papers"
+    outside = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *papers.glob("*/README.md")]
+    for path in [*outside, *papers.glob("*/ours/*.md"), *papers.glob("*/ours/*.png")]:
+        uri = place(path)
+        assert uri is not None
+        files.append(File.generated(config, uri, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Let links lead to where pages are."""
+    source = Path(page.file.abs_src_path)
+
+    def changed(match: re.Match[str]) -> str:
+        image, text, target = match.groups()
+        path, _, anchor = target.partition("#")
+        found = (source.parent / path).resolve()
+        uri = place(found)
+        if uri is None or not found.is_file():
+            return f"{text} (`{os.path.relpath(found, ROOT)}`)"
+        there = os.path.relpath(uri, Path(page.file.src_uri).parent)
+        return f"{image}[{text}]({there}{'#' * bool(anchor)}{anchor})"
+
+    return LINK.sub(changed, markdown)

@@ -1,0 +1,23 @@
+"""A mask: which coordinates may move?"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from strategies import Mask
+
+
+@dataclass(frozen=True)
+class Loud(Mask):
+    """m_j = 1 where any node's |Delta_k,j| is above ``least``, else 0; least = 0 masks nothing."""
+
+    least: float = 1e-4
+
+    @property
+    def idle(self) -> bool:
+        return self.least == 0
+
+    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        torch.amax(torch.abs(deltas, out=scratch), 0, out=out)
+        out.gt_(self.least)

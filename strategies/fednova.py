@@ -1,0 +1,28 @@
+"""FedNova: normalized averaging, for nodes that do unequal work.
+
+Wang, Liu, Liang, Joshi, Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous Federated
+Optimization*, NeurIPS 2020, section 5.
+
+    d_k     = Delta_k / |a_k|_1                          the node's mean gradient, times eta_l
+    tau_eff = sum_k (n_k / n) |a_k|_1                    weighting = ByExamples
+    w[t+1]  = w[t] - eta tau_eff sum_k (n_k / n) d_k     aggregation = Normalized
+
+FedAvg minimises another objective than the mean of the nodes', one in which node k counts |a_k|_1 times
+as much; this does not. |a_k|_1 is the number of local steps in plain SGD, and with momentum the summed
+weights of the gradients: nodes must be ours, or send ``effective-steps``; others are left out by name.
+Another tau_eff is another eta. Deviation: FedProx' term counts as a part of the gradient, and leaves
+|a_k|_1 as it is. Reduction: equal |a_k|_1 give FedAvg, bit for bit.
+"""
+
+from dataclasses import dataclass
+
+from .parts.aggregation import Aggregation
+from .parts.normalized import Normalized
+from .pseudo_gradient import PseudoGradientStrategy
+
+
+@dataclass(kw_only=True, eq=False)
+class FedNova(PseudoGradientStrategy):
+    """FedAvg with normalized averaging; see the module's docstring for the rule."""
+
+    aggregation: Aggregation = Normalized()

@@ -1,0 +1,30 @@
+"""signSGD with majority vote.
+
+Bernstein, Wang, Azizzadenesheli, Anandkumar: *signSGD: Compressed Optimisation for Non-Convex Problems*,
+ICML 2018, Algorithm 3.
+
+    D      = sign( sum_k sign(Delta_k) )          aggregation = MajorityVote, weighting = Uniform
+    w[t+1] = w[t] - eta D                         step_size = Constant(eta), the paper's delta
+
+The paper's nodes take one step, ``client.local_epochs=null client.local_steps=1``: then sign(Delta_k) is
+that of a gradient. After more steps it is that of the way they have gone. Deviations: nodes send their full
+weights, so that no byte is saved; there is no weight decay on the server. Reduction: nodes that all move by
+eta, to the same sides, give FedAvg.
+"""
+
+from dataclasses import dataclass
+
+from .parts.aggregation import Aggregation
+from .parts.majority_vote import MajorityVote
+from .parts.step_size import Constant, StepSize
+from .parts.weighting import Uniform, Weighting
+from .pseudo_gradient import PseudoGradientStrategy
+
+
+@dataclass(kw_only=True, eq=False)
+class SignSGD(PseudoGradientStrategy):
+    """A step of fixed length by coordinate, where most nodes go; see the module's docstring."""
+
+    weighting: Weighting = Uniform()
+    aggregation: Aggregation = MajorityVote()
+    step_size: StepSize = Constant(0.01)

@@ -1,0 +1,99 @@
+"""Validation and early stopping: a run ends where its own curve says, whole or resumed."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from runs import curve, metrics_in, played
+
+from baselines.engine.early_stopping import best_round, is_over
+from baselines.engine.environment import environment
+from baselines.engine.objective import objective
+from baselines.errors import UserError
+from baselines.experiment import experiment
+from baselines.experiment.settings import EarlyStopping
+
+SETTING = "num_nodes=3 partitioner=iid model=softmax validation_size=200 client.optimizer.lr=0.5"
+STOP = "rounds=40 early_stopping.patience=2"
+
+
+def written(values: dict[int, float], folder: Path, name: str = "accuracy") -> Path:
+    lines = [f"{number},validation,global,{name},{value}" for number, value in values.items()]
+    (folder / "metrics.csv").write_text("\n".join(["round,split,model,metric,value", *lines]) + "\n")
+    return folder
+
+
+def test_the_best_round_by_hand(tmp_path: Path) -> None:
+    written({0: 0.1, 1: 0.5, 2: 0.7, 3: 0.7, 4: float("nan"), 5: 0.6}, tmp_path)
+    assert best_round(tmp_path, "validation/accuracy") == 2  # the first of equals
+    assert best_round(tmp_path, "validation/loss") is None
+    stop = EarlyStopping(2, "validation/accuracy")
+    assert [is_over(tmp_path, stop, number) for number in (3, 4, 5)] == [False, True, True]
+    assert not is_over(tmp_path, EarlyStopping(None, "validation/accuracy"), 1000)
+    written({0: 3.0, 1: 2.0, 2: 2.5}, tmp_path, "loss")
+    assert best_round(tmp_path, "validation/loss") == 1
+
+
+def test_a_run_stops_at_its_best_round_and_the_patience_after_it(tmp_path: Path) -> None:
+    whole = played(f"{SETTING} rounds=12 objective=validation/accuracy", tmp_path / "whole")
+    stopped = played(f"{SETTING} {STOP}", tmp_path / "stopped")
+    values = curve(whole, "validation", "accuracy")
+    best = environment(tmp_path / "stopped")["best_round"]
+    last = int(stopped["round"].max())
+    assert last == best + 2 < 12
+    assert max(values[: last + 1]) == values[best] > max(values[:best])
+    timeless = ~whole.metric.str.contains("seconds")
+    same = stopped[~stopped.metric.str.contains("seconds")].reset_index(drop=True)
+    beginning = whole[timeless & (whole["round"] <= last)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(same, beginning, check_exact=True)
+    assert objective(tmp_path / "stopped", "validation/accuracy", best) == values[best]
+
+
+def test_validation_is_of_the_examples_set_aside(tmp_path: Path) -> None:
+    plain = played(f"{SETTING} rounds=1", tmp_path / "plain")
+    assert "validation" not in set(plain.split)  # nobody asks
+    asked = played(f"{SETTING} rounds=1 objective=validation/loss", tmp_path / "asked")
+    added = asked.split == "validation"
+    pd.testing.assert_frame_equal(
+        asked[~added & ~asked.metric.str.contains("seconds")].reset_index(drop=True),
+        plain[~plain.metric.str.contains("seconds")].reset_index(drop=True),
+        check_exact=True,
+    )
+    accuracy = curve(asked, "validation", "accuracy")[-1]
+    assert (accuracy * 200) == pytest.approx(round(accuracy * 200))
+    this = experiment.load(f"{SETTING} rounds=1")
+    held = set(this.holdings.validation_rows.tolist())
+    assert len(held) == 200
+    assert not held & {row for train, test in this.partitions for row in (*train, *test)}
+
+
+def test_a_resumed_run_stops_where_the_whole_one_does(tmp_path: Path) -> None:
+    stopped = played(f"{SETTING} {STOP} checkpoint_every=2", tmp_path / "stopped")
+    folder = tmp_path / "resumed"
+    played(f"{SETTING} rounds=2 early_stopping.patience=2 checkpoint_every=2", folder)
+    resumed = played(f"{SETTING} {STOP} checkpoint_every=2 resume=true", folder)
+    timeless = [frame[~frame.metric.str.contains("seconds")] for frame in (stopped, resumed)]
+    pd.testing.assert_frame_equal(timeless[0], timeless[1], check_exact=True)
+
+
+def test_the_best_and_the_last_model_of_a_stopped_run_are_kept(tmp_path: Path) -> None:
+    for how in ("best", "last"):
+        played(f"{SETTING} {STOP} save={how}", tmp_path / how)
+        assert (tmp_path / how / "model.safetensors").exists()
+    assert len(metrics_in(tmp_path / "last")) == len(metrics_in(tmp_path / "best"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ("early_stopping.patience=0", "early_stopping.patience=0 is out of range"),
+        ("early_stopping.patience=1.5", "early_stopping.patience=1.5 is out of range"),
+        ("early_stopping.patience=3", "early_stopping.metric=validation/accuracy with validation_size=0"),
+        ("early_stopping.patience=3 early_stopping.metric=best", "early_stopping.metric=best is unknown"),
+        ("objective=validation/accuracy", "objective=validation/accuracy with validation_size=0"),
+        ("objective=node-test/accuracy", "objective=node-test/accuracy with node_test_fraction=0"),
+    ],
+)
+def test_what_nobody_measures_is_refused(overrides: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        _ = experiment.load(overrides).cfg

@@ -1,0 +1,106 @@
+"""What a run measures when asked to: beside numbers worked out by hand, and without touching the others."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from runs import curve, played
+
+from baselines.engine import measures
+from baselines.errors import UserError
+from strategies.shared.flower_private import become_server
+
+SETTING = "num_nodes=4 rounds=2 nodes_per_round=3 node_test_fraction=0.2 model=softmax"
+
+
+def message(**records: ArrayRecord | MetricRecord) -> Message:
+    become_server()
+    return Message(RecordDict(dict(records)), dst_node_id=1, message_type="train")
+
+
+def test_bytes_are_those_of_arrays_and_metrics() -> None:
+    arrays, metrics = ArrayRecord({"w": torch.zeros(10, 3)}), MetricRecord({"loss": 0.5})
+    header = 128  # of an array as numpy writes it
+    both = message(arrays=arrays, metrics=metrics)
+    assert measures.bytes_of([both, both]) == 2 * [header + 4 * 30 + len("w") + 8 + len("loss")]
+
+
+def test_bytes_of_a_transport_that_compresses() -> None:
+    zeros, noise = ArrayRecord({"w": torch.zeros(1000)}), ArrayRecord({"w": torch.randn(1000)})
+    (raw,) = measures.bytes_of([message(arrays=zeros)])
+    small, large, again = measures.bytes_compressed([message(arrays=a) for a in (zeros, noise, noise)])
+    assert small < 0.05 * raw
+    assert 0.8 * raw < large < 1.1 * raw
+    assert again == large
+
+
+def test_the_spread_over_nodes_by_hand() -> None:
+    """Of eleven nodes the worst tenth are two; a node without test data has no part."""
+    accuracies = [0.1, 0.3, *[0.9] * 9]
+    records = [
+        MetricRecord({"num-examples": 5, "partition-id": k, "accuracy": a, "loss": 1 - a})
+        for k, a in enumerate(accuracies)
+    ]
+    records.append(MetricRecord({"num-examples": 0}))
+    found = measures.node_spread([message(metrics=record) for record in records])
+    mean = (0.4 + 8.1) / 11
+    variance = (0.8**2 + 0.6**2) / 11 - (0.9 - mean) ** 2
+    assert found == pytest.approx(
+        {
+            "accuracy_worst": 0.1,
+            "accuracy_worst_tenth": 0.2,
+            "accuracy_variance": variance,
+            "loss_worst": 0.9,
+            "loss_worst_tenth": 0.8,
+            "loss_variance": variance,
+        }
+    )
+    records[0]["loss"] = float("nan")
+    worst = measures.node_spread([message(metrics=record) for record in records])
+    assert str(worst["loss_worst"]) == str(worst["loss_worst_tenth"]) == "nan"
+
+
+def test_classes_by_hand(tmp_path: Path) -> None:
+    labels, predicted = torch.tensor([0, 0, 0, 2, 2]), torch.tensor([0, 0, 2, 2, 1])
+    measures.write_classes(tmp_path, ["global"], [(labels, predicted)])
+    classes = pd.read_csv(tmp_path / "per_class.csv").set_index("class")
+    assert classes.examples.to_dict() == {0: 3, 1: 0, 2: 2}
+    assert classes.accuracy[[0, 2]].tolist() == pytest.approx([2 / 3, 1 / 2])
+    assert classes.precision.tolist() == [1, 0, 1 / 2]
+    assert classes.accuracy.isna()[1]  # there is no example of it
+    cells = pd.read_csv(tmp_path / "confusion.csv").pivot_table("examples", "class", "predicted")
+    assert cells.to_numpy().tolist() == [[2, 0, 1], [0, 0, 0], [0, 1, 1]]
+
+
+def test_what_is_asked_for_is_added_and_nothing_else_changes(tmp_path: Path) -> None:
+    before = played(SETTING, tmp_path / "before")
+    more = "count_bytes=true evaluation.per_class=true evaluation.node_spread=true save=last"
+    after = played(f"{SETTING} {more}", tmp_path / "after")
+    added = after.metric.str.contains("bytes|worst|variance") | after.split.str.startswith("site-")
+    pd.testing.assert_frame_equal(after[~added].reset_index(drop=True), before, check_exact=True)
+    header, names = 128, len("fc.weight") + len("fc.bias")
+    down = 3 * (2 * header + 4 * (64 * 10 + 10) + names)
+    assert curve(after, "train", "bytes_down") == [down] * 2
+    assert down < curve(after, "train", "bytes_up")[0] < down + 1000  # the nodes' metrics as well
+    of_nodes = after[(after.split == "site-train") & (after["round"] == 2)]
+    for metric in ("bytes_down", "bytes_up"):  # three nodes take part
+        own = of_nodes[of_nodes.metric == metric]
+        assert len(set(own.model) & {f"node {k}" for k in range(4)}) == len(own) == 3
+        assert own.value.sum() == curve(after, "train", metric)[1]
+    on_nodes = after[(after.split == "site-test") & (after.metric == "accuracy")].groupby("round").value
+    assert on_nodes.min().tolist() == curve(after, "node-test", "accuracy_worst")
+    assert on_nodes.count().tolist() == [4, 4]
+    packed = played(f"{SETTING} count_bytes=compressed", tmp_path / "packed")
+    assert 0.5 * down < curve(packed, "train", "bytes_down")[1] < down
+    classes = pd.read_csv(tmp_path / "after" / "per_class.csv")
+    accuracy = (classes.accuracy * classes.examples).sum() / classes.examples.sum()
+    assert accuracy == pytest.approx(curve(after, "test", "accuracy")[-1])
+    worst = curve(after, "node-test", "accuracy_worst")
+    assert all(low < mean for low, mean in zip(worst, curve(after, "node-test", "accuracy"), strict=True))
+
+
+def test_classes_of_a_regression_are_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"evaluation.per_class=true: the data set has no classes"):
+        played("dataset=synthetic num_nodes=20 evaluation.per_class=true rounds=1", tmp_path)

@@ -1,0 +1,94 @@
+"""The model that a run keeps."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from flwr.app import ArrayRecord, Context, Message
+from runs import App, curve, played
+from safetensors import safe_open
+
+from baselines import results
+from baselines.engine.saved_model import Keeper
+from baselines.errors import UserError
+from baselines.experiment import experiment
+from clients.evaluation import evaluate
+
+SETTING = "num_nodes=3 rounds=3 model=mlp client.optimizer.lr=1.0"  # so high that the last is worse
+
+
+def accuracy(folder: Path, overrides: str = SETTING, name: str | None = None) -> float:
+    this = experiment.load(overrides)
+    return evaluate(results.model(folder, name), this.test_examples, this.dataset.task)["accuracy"]
+
+
+@pytest.mark.parametrize("how", ["last", "best"])
+def test_the_kept_model_does_as_well_as_metrics_csv_says(how: str, tmp_path: Path) -> None:
+    measured = curve(played(f"{SETTING} save={how}", tmp_path), "test", "accuracy")
+    assert max(measured) > measured[-1]
+    assert accuracy(tmp_path) == (max(measured) if how == "best" else measured[-1])
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        best = measured.index(max(measured))
+        assert file.metadata()["round"] == str(best if how == "best" else 3)
+
+
+def test_a_resumed_run_keeps_the_best_of_all_its_rounds(tmp_path: Path) -> None:
+    def interrupted_in_round_3(app: App) -> App:
+        def interrupted(message: Message, context: Context) -> Message:
+            if message.metadata.message_type == "train":
+                rounds.append(int(message.content.config_records["config"]["server-round"]))  # type: ignore[arg-type]
+                if rounds[-1] == 3:
+                    raise KeyboardInterrupt
+            return app(message, context)
+
+        rounds: list[int] = []
+        return interrupted
+
+    setting = f"{SETTING} save=best checkpoint_every=2 resume=true"
+    with pytest.raises(KeyboardInterrupt):
+        played(setting, tmp_path / "one", interrupted_in_round_3)
+    played(setting, tmp_path / "one")
+    played(setting, tmp_path / "whole")
+    with (
+        safe_open(tmp_path / "one" / "model.safetensors", "pt") as one,
+        safe_open(tmp_path / "whole" / "model.safetensors", "pt") as whole,
+    ):
+        assert one.metadata() == whole.metadata()
+        assert all(torch.equal(one.get_tensor(name), whole.get_tensor(name)) for name in whole.keys())  # noqa: SIM118 - no mapping
+
+
+def test_of_several_models_one_is_named(tmp_path: Path) -> None:
+    """A group's model is asked for by its name; the single one from before there were groups is gone."""
+    setting = "strategy=local num_nodes=3 rounds=1 model=softmax"
+    rows = played(f"{setting} save=best", tmp_path)
+    with pytest.raises(UserError, match="has 3 models: name one of node0, node1, node2"):
+        results.model(tmp_path)
+    with pytest.raises(UserError, match="has no model node3"):
+        results.model(tmp_path, "node3")
+    measured = rows[(rows.split == "test") & (rows.model == "node1")]
+    assert accuracy(tmp_path, setting, "node1") in curve(measured, "test", "accuracy")
+    keeper = Keeper(tmp_path, "last")
+    keeper.end(1, {"global": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_loss_counts_where_there_is_no_accuracy_and_no_number_is_worst(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path, "best")
+    for place, loss in enumerate((float("nan"), 3.0, 1.0, float("nan"), 2.0)):
+        keeper.offer(place, {"global": ArrayRecord({"w": torch.full((2,), float(place))})}, {"loss": loss})
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert file.get_tensor("w").tolist() == [2.0, 2.0]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    played(f"{SETTING} save=last rounds=1", tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"no model")
+    with pytest.raises(UserError, match=r"model.safetensors is damaged"):
+        results.model(tmp_path)
+
+
+def test_a_run_that_starts_again_does_not_leave_an_older_model(tmp_path: Path) -> None:
+    played(f"{SETTING} save=last rounds=1", tmp_path)
+    played(f"{SETTING} rounds=1", tmp_path)
+    with pytest.raises(UserError, match="run it with save=last or save=best"):
+        results.model(tmp_path)

@@ -1,0 +1,48 @@
+"""A sweep says which run of how many begins; a single run does not."""
+
+import re
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from runs import launch
+
+from baselines.experiment.sweep_progress import SweepProgress
+
+SHORT = ["model=softmax", "num_nodes=2", "rounds=1"]
+
+
+def lines(out: str) -> list[str]:
+    return re.findall(r"^run \d.*$|.*HYDRA.*", out, flags=re.M)
+
+
+def test_a_sweep_counts_its_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    swept = ["strategy=fedavg,fedexp", "seed=range(1,3)", *SHORT]
+    assert launch("-m", *swept, f"hydra.sweep.dir={tmp_path}") == 0
+    assert lines(capfd.readouterr().out) == [
+        "run 1 of 4: strategy=fedavg seed=1",
+        "run 2 of 4: strategy=fedavg seed=2",
+        "run 3 of 4: strategy=fedexp seed=1",
+        "run 4 of 4: strategy=fedexp seed=2",
+    ]
+
+
+def test_what_only_the_sweeper_can_count_has_no_total(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert launch("-m", "model=glob(softmax)", *SHORT[1:], f"hydra.sweep.dir={tmp_path}") == 0
+    assert lines(capfd.readouterr().out) == ["run 1: model=softmax"]
+
+
+def test_a_single_run_is_not_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert launch(*SHORT, f"hydra.run.dir={tmp_path}") == 0
+    assert lines(capfd.readouterr().out) == []
+
+
+def test_a_random_search_counts_its_trials(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"sweeper": {"n_trials": 60, "params": {"client.optimizer.lr": "tag(log, interval(0.1, 1))"}}}
+    job = {"overrides": {"task": ["client.optimizer.lr=0.2", "rounds=3"]}, "job": {"num": 1}}
+    progress = SweepProgress()
+    progress.on_multirun_start(OmegaConf.create({"hydra": told | {"overrides": {"task": ["rounds=3"]}}}))
+    progress.on_job_start(OmegaConf.create({"hydra": job}))
+    assert capsys.readouterr().out == "run 2 of 60: client.optimizer.lr=0.2\n"

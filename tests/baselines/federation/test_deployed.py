@@ -1,0 +1,117 @@
+"""A federation as institutions have one, on the loopback: TLS, keys, data of their own, failures."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from deployed import Deployed, deployed, wait_until
+from runs import launch, lines_in
+
+from baselines.federation.__main__ import main
+from baselines.federation.agreed import read
+from baselines.runtimes import credentials, sites
+from baselines.runtimes.superlink import _free_ports
+
+pytestmark = [pytest.mark.runtime, pytest.mark.slow]
+STRANGERS = ("stranger", "keyless", "misled", "plain")
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """Return a federation that has been deployed, and four strangers knocking."""
+    with deployed(tmp_path_factory.mktemp("federation")) as this:
+        _knock(this)
+        yield this
+
+
+def _knock(this: Deployed) -> None:
+    """Start SuperNodes that nobody let in: another's key, no key, a wrong CA, a plain connection."""
+    server, folder = read(this.file).server, this.folder / "strangers"
+    credentials.key_pair(folder / "key")
+    credentials.authority(folder)
+    ca, key = str(this.made / "north" / "ca.pem"), str(folder / "key")
+    own = str(this.made / "odd" / "key")  # a key that is registered does not help
+    asked = {"stranger": (ca, key), "keyless": (ca, None), "misled": (str(folder / "ca.pem"), own)}
+    asked["plain"] = (None, None)
+    for (name, (root, signed)), port in zip(asked.items(), _free_ports(len(asked)), strict=True):
+        command = server.supernode(sites.node_config(name, "/nowhere"), port, root, signed)
+        this.programs.start(name, command)
+
+
+def _refused(this: Deployed, name: str) -> bool:
+    """Say whether a program has been turned away at least twice, and never let in."""
+    log = (this.programs.logs / f"{name}.log").read_text()
+    assert "SuperNode ID" not in log
+    return log.count("Connection attempt failed") >= 2
+
+
+def test_strangers_are_refused(federation: Deployed) -> None:
+    for name in STRANGERS:
+        wait_until(lambda name=name: _refused(federation, name))
+        federation.kill(name)
+    wait_until(lambda: list(federation.statuses().values()) == ["online"] * 4)
+    known = json.loads((federation.made / "operator" / "registered.json").read_text())
+    assert set(federation.statuses()) == {told["node_id"] for told in known.values()}
+
+
+def test_a_run_whose_superlink_is_killed_resumes_with_equal_numbers(
+    federation: Deployed, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = federation.folder / "out"
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(federation.submit, "out", "rounds=2")
+        wait_until(lambda: (output / "metrics.csv").exists() and "\n1,site-test" in _text(output))
+        federation.kill("superlink")
+        federation.start("superlink")
+        assert first.result() == 1
+    assert federation.submit("out", "rounds=2", "resume=true") == 0
+    said = capfd.readouterr().out
+    assert "site odd takes no part: the labels ['z'] are not in the schema's classes" in said
+    who = ",".join(f"{name}:'{federation.folder / name}.npz'" for name in ("north", "south", "west"))
+    inline = [*federation.experiment(), "rounds=2", f"runtime.sites={{{who}}}", f"hydra.run.dir={tmp_path}"]
+    assert launch(*inline) == 0
+    assert lines_in(output) == lines_in(tmp_path)
+    told = json.loads((output / "environment.json").read_text())["contributions"]
+    assert list(told) == ["site north", "site south", "site west"]
+
+
+def _text(folder: Path) -> str:
+    return (folder / "metrics.csv").read_text()
+
+
+def test_a_mistake_that_only_the_server_sees_ends_with_2(
+    federation: Deployed, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert federation.submit("out", "rounds=2", "resume=true", "seed=5") == 2
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out
+    assert len(err.splitlines()) == 1
+
+
+def test_a_revoked_site_is_refused_and_one_killed_in_a_round_comes_back(
+    federation: Deployed, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agreed = federation.file.read_text()
+    federation.file.write_text(agreed.replace("west: {", "west: {revoked: true, "))
+    assert main(["register", str(federation.file)]) == 0
+    assert "west: revoked" in capfd.readouterr().out
+    federation.kill("west")
+    federation.start("west")
+    wait_until(lambda: _refused(federation, "west"))
+    quorum = ["num_nodes=2", "quorum=1", "round_deadline=30", "rounds=5"]
+    log, metrics = federation.programs.logs / "south.log", federation.folder / "quorum" / "metrics.csv"
+    before = log.read_text().count("train message")
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(federation.submit, "quorum", *quorum)
+        wait_until(lambda: log.read_text().count("train message") > before)
+        federation.kill("south")
+        wait_until(lambda: metrics.exists() and "\n1,train,global,replies" in metrics.read_text())
+        federation.bring_back("south")
+        assert run.result() == 0
+    rows = metrics.read_text().splitlines()
+    assert "1,train,global,replies,1.0" in rows  # without it, and without a failure
+    assert "5,train,global,replies,2.0" in rows  # it is back
+    node = json.loads((federation.made / "operator" / "registered.json").read_text())["south"]["node_id"]
+    assert f"SuperNode ID: {node}" in log.read_text()  # the same node as before

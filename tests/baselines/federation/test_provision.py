@@ -1,0 +1,151 @@
+"""What a federation is provisioned with: certificates, keys and start commands."""
+
+import shlex
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+from baselines.federation.__main__ import main
+from baselines.federation.agreed import read
+from baselines.federation.provision import superlink, supernode
+from baselines.runtimes import commands, credentials
+
+pytestmark = pytest.mark.runtime
+AGREED = """\
+name: lakes
+host: superlink.example.org
+sites:
+  north: {data: /data/north}
+  south: {data: /data/south.csv, public_key: south.pub}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a federation.yaml whose second site has sent its public key."""
+    credentials.key_pair(tmp_path / "elsewhere" / "south")
+    (tmp_path / "elsewhere" / "south.pub").rename(tmp_path / "south.pub")
+    (tmp_path / "federation.yaml").write_text(AGREED)
+    return tmp_path / "federation.yaml"
+
+
+def everything(folder: Path) -> dict[Path, tuple[bytes, int, int]]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {p: (p.read_bytes(), p.stat().st_mode, p.stat().st_mtime_ns) for p in files}
+
+
+def test_each_role_gets_what_it_needs_and_no_more(file: Path) -> None:
+    assert main(["provision", str(file)]) == 0
+    made = {str(path.relative_to(file.parent / "lakes")) for path in everything(file.parent / "lakes")}
+    assert made == {
+        *("ca/ca.key", "ca/ca.pem", "operator/ca.pem", "operator/config.toml"),
+        *("superlink/ca.pem", "superlink/server.key", "superlink/server.pem", "superlink/start"),
+        *("north/ca.pem", "north/key", "north/key.pub", "north/start"),
+        *("south/ca.pem", "south/start"),  # its key stays with it
+    }
+    for name in ("ca/ca.key", "superlink/server.key", "north/key"):
+        assert stat.S_IMODE((file.parent / "lakes" / name).stat().st_mode) == 0o600
+    links = tomllib.loads((file.parent / "lakes/operator/config.toml").read_text())["superlink"]
+    ca = str((file.parent / "lakes/operator/ca.pem").resolve())
+    assert links == {"lakes": {"address": "superlink.example.org:8000", "root-certificates": ca}}
+
+
+def test_the_certificate_is_for_its_host_and_the_loopback_and_signed(file: Path) -> None:
+    assert main(["provision", str(file)]) == 0
+    folder = file.parent / "lakes"
+    ca = x509.load_pem_x509_certificate((folder / "ca/ca.pem").read_bytes())
+    server = x509.load_pem_x509_certificate((folder / "superlink/server.pem").read_bytes())
+    server.verify_directly_issued_by(ca)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["superlink.example.org", "localhost"]
+    assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
+    private = load_ssh_private_key((folder / "north/key").read_bytes(), None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    assert private.curve.name == "secp384r1"
+    assert private.public_key() == load_ssh_public_key((folder / "north/key.pub").read_bytes())
+
+
+def test_provisioning_again_changes_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["provision", str(file)]) == 0
+    before = everything(file.parent)
+    assert "made:" in capsys.readouterr().out
+    assert main(["provision", str(file)]) == 0
+    assert everything(file.parent) == before
+    assert "made:" not in capsys.readouterr().out
+    file.write_text(AGREED + "  east: {data: /data/east}\n")
+    assert main(["provision", str(file)]) == 0
+    assert {path: everything(file.parent)[path] for path in before if path != file} == {
+        path: told for path, told in before.items() if path != file
+    }
+    assert (file.parent / "lakes/east/key").exists()
+
+
+@pytest.mark.parametrize("grpc", [True, False])
+def test_the_commands_of_both_flower_generations(
+    file: Path, grpc: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "fleet_is_grpc", lambda: grpc)
+    this = read(file)
+    fleet = "--fleet-api-address 0.0.0.0:9092 " if grpc else ""
+    assert shlex.join(superlink(this)) == (
+        f"flower-superlink --host 0.0.0.0 --port 8000 {fleet}--ssl-ca-certfile ca.pem "
+        "--ssl-certfile server.pem --ssl-keyfile server.key --enable-supernode-auth --database superlink.db"
+    )
+    port = 9092 if grpc else 8000
+    assert shlex.join(supernode(this, this.sites[0])) == (
+        f"flower-supernode --superlink superlink.example.org:{port} --host 127.0.0.1 --port 9094 "
+        "--root-certificates ca.pem --auth-supernode-private-key key "
+        """--node-config 'site="north" data="/data/north"'"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("name: lakes", "nom: lakes", "has nom: expected name, host"),
+        ("name: lakes", "name: a b", "name='a b', expected letters"),
+        ("host: superlink.example.org\n", "", "host=None, expected letters"),
+        ("host:", "port: 0\nhost:", "port=0, expected a port"),
+        ("{data: /data/north}", "{}", "site north: data=None, expected the path"),
+        ("{data: /data/north}", "{data: /d, revoked: 3}", "revoked=3, expected true or false"),
+        ("{data: /data/north}", "{data: /d, privacy: yes}", "privacy=True, expected local or central"),
+        ("{data: /data/north}", "{data: /d, min_noise: -1}", "min_noise=-1, expected a number"),
+        ("{data: /data/north}", "{date: /d}", "site north has date: expected data, public_key"),
+        ("north:", "ca:", "site ca is the name of another folder"),
+        ("south.pub", "elsewhere/south", "is no public key"),
+        ("south.pub", "nowhere.pub", "nowhere.pub"),
+        ("sites:", "sites: [", "is not YAML"),
+    ],
+)
+def test_a_mistake_in_the_file_has_one_line(
+    before: str, after: str, said: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(AGREED.replace(before, after))
+    assert main(["provision", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_another_host_needs_another_certificate(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["provision", str(file)]) == 0
+    file.write_text(AGREED.replace("superlink.example.org", "10.0.0.7"))
+    assert main(["provision", str(file)]) == 2
+    assert "is not for 10.0.0.7: remove it, and provision again" in capsys.readouterr().err
+    (file.parent / "lakes/superlink/server.pem").unlink()
+    assert main(["provision", str(file)]) == 0
+    (file.parent / "lakes/ca/ca.pem").unlink()
+    assert main(["provision", str(file)]) == 2
+    assert "is signed by it: restore it" in capsys.readouterr().err
+
+
+def test_what_a_site_demands_stands_in_its_start_command(file: Path) -> None:
+    demand = "{data: /data/north, privacy: local, min_noise: 1}"
+    file.write_text(AGREED.replace("{data: /data/north}", demand))
+    assert main(["provision", str(file)]) == 0
+    command = (file.parent / "lakes" / "north" / "start").read_text()
+    assert """'site="north" data="/data/north" privacy="local" min-noise=1.0'""" in command

@@ -1,0 +1,184 @@
+"""A federation of sites with data of their own, and what its command line says."""
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from runs import launch, metrics_in
+from sklearn.datasets import load_digits
+
+from baselines import results
+from baselines.federation.__main__ import main
+from baselines.reports.summary import summarise
+
+pytestmark = pytest.mark.runtime
+NAMES = np.array(["nil", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with three sites' data, one of which a label is misspelt in, and a schema."""
+    folder = tmp_path_factory.mktemp("sites")
+    inputs, targets = load_digits(return_X_y=True)
+    inputs, names = inputs.reshape(-1, 1, 8, 8).astype("float32"), NAMES[targets]
+    for k, name in enumerate(("north", "south", "west")):
+        np.savez(folder / f"{name}.npz", inputs=inputs[k::3], targets=names[k::3])
+    np.savez(
+        folder / "foreign.npz", inputs=inputs[:100], targets=np.where(names == "two", "zwo", names)[:100]
+    )
+    assert main(["schema", str(folder / "north.npz"), "--out", str(folder / "schema.yaml")]) == 0
+    return folder
+
+
+def experiment(sites: Path, **paths: str) -> list[str]:
+    told = ",".join(f"{name}:'{sites / path}.npz'" for name, path in paths.items())
+    schema = f"dataset.schema={sites / 'schema.yaml'}"
+    return [
+        "dataset=local",
+        schema,
+        f"num_nodes={len(paths)}",
+        f"runtime.sites={{{told}}}",
+        *COMMON,
+        f"data_root={sites}",
+    ]
+
+
+THREE = {"north": "north", "south": "south", "west": "west"}
+COMMON = ["rounds=2", "node_test_fraction=0.25", "node_timeout=0.2"]
+
+
+def run(sites: Path, folder: Path, *more: str, **paths: str) -> pd.DataFrame:
+    assert launch(*experiment(sites, **paths), f"hydra.run.dir={folder}", *more) == 0
+    return metrics_in(folder)
+
+
+@pytest.fixture(scope="module")
+def whole(sites: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """Return the metrics of a run of three sites."""
+    return run(sites, tmp_path_factory.mktemp("run"), "strategy=fedadam", **THREE)
+
+
+def test_sites_are_judged_where_their_data_are(whole: pd.DataFrame) -> None:
+    rows = whole
+    assert set(rows.split) == {"train", "node-test", "site-test"}  # the server has no test set
+    last = rows[(rows["round"] == 2) & (rows.metric == "accuracy")]
+    own = last[last.split == "site-test"].set_index("model").value
+    assert list(own.index) == ["north", "south", "west"]
+    told = rows[(rows["round"] == 2) & (rows.split == "node-test")].set_index("metric").value
+    assert told["accuracy_lowest"] == own.min()
+    assert told["accuracy_median"] == own.median()
+    examples = rows[(rows["round"] == 2) & (rows.metric == "num_examples")].set_index("model").value
+    assert told["accuracy"] == pytest.approx((own * examples).sum() / examples.sum())
+
+
+def test_a_site_whose_labels_do_not_fit_takes_no_part(
+    sites: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger("flwr.strategies")
+    logger.addHandler(caplog.handler)  # a run keeps Flower's lines from the root
+    try:
+        rows = run(sites, tmp_path, north="north", south="foreign")
+    finally:
+        logger.removeHandler(caplog.handler)
+    (line, *_) = (r.getMessage() for r in caplog.records if "takes no part" in r.getMessage())
+    assert line.startswith("site south takes no part: the labels ['zwo'] are not in the schema's classes")
+    assert set(rows[rows.split == "site-test"].model) == {"north"}
+    assert (rows[rows.metric == "replies"].value == 1).all()
+
+
+def test_a_run_of_sites_resumes_with_equal_numbers(
+    sites: Path, whole: pd.DataFrame, tmp_path: Path
+) -> None:
+    who = dict(reversed(THREE.items()))  # where a site stands decides nothing: numbers go by names
+    more = ("strategy=fedadam", "checkpoint_every=1")
+    run(sites, tmp_path, *more, "rounds=1", **who)
+    pd.testing.assert_frame_equal(whole, run(sites, tmp_path, *more, "resume=true", **who))
+    told = json.loads((tmp_path / "environment.json").read_text())["contributions"]
+    assert list(told) == ["site north", "site south", "site west"]
+    assert told["site west"] == {"updates": 2, "left_out": 0, "examples": 449}  # of 599
+
+
+def test_check_shows_a_site_what_would_happen(sites: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = [
+        "dataset=local",
+        f"dataset.schema={sites}/schema.yaml",
+        f"data_root={sites}",
+        "node_test_fraction=0.25",
+    ]
+    assert main(["check", "--data", str(sites / "south.npz"), "--site", "south", *told]) == 0
+    said = capsys.readouterr().out
+    assert "one training step" in said
+    assert "num-examples = 449" in said  # of 599
+    assert "local-steps = 1" in said
+    assert "out.weight [10, 64]" in said
+    assert main(["check", "--data", str(sites / "foreign.npz"), *told]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: the labels ['zwo'] are not in the schema's classes")
+    assert error.count("\n") == 1
+
+
+def test_check_takes_the_experiment_as_it_is_sent_to_all(
+    sites: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What asks for several nodes is no mistake where one of them looks."""
+    told = ["dataset=local", f"dataset.schema={sites}/schema.yaml", f"data_root={sites}"]
+    told += ["node_test_fraction=0.25", "num_nodes=5", "nodes_per_round=5", "min_replies=3"]
+    told += ["quorum=3", "round_deadline=60", "aggregation=krum"]
+    assert main(["check", "--data", str(sites / "south.npz"), *told]) == 0
+    assert "one training step" in capsys.readouterr().out
+    assert main(["check", "--data", str(sites / "south.npz"), *told, "quorum=6"]) == 2
+    assert "quorum=6 is out of range: expected a whole number from 1 to 5" in capsys.readouterr().err
+
+
+def test_the_summary_shows_the_worst_and_the_median_site_and_how_far_they_are_apart(
+    sites: Path, tmp_path: Path
+) -> None:
+    rows = run(sites, tmp_path, **THREE)
+    own = rows[(rows["round"] == 2) & (rows.split == "site-test") & (rows.metric == "accuracy")].value
+    (shown,) = summarise(results.load(tmp_path)).to_dict("records")
+    found = {
+        "worst site": own.min(),
+        "median site": own.median(),
+        "best minus worst": own.max() - own.min(),
+    }
+    assert {heading: shown[heading] for heading in found} == {
+        heading: f"{value * 100:.1f} %" for heading, value in found.items()
+    }
+
+
+def test_without_a_central_test_set_each_node_has_a_row(tmp_path: Path) -> None:
+    told = ["dataset=digits", "num_nodes=2", "central_test=none", *COMMON, f"hydra.run.dir={tmp_path}"]
+    assert launch(*told) == 0
+    rows = metrics_in(tmp_path)
+    assert set(rows.split) == {"train", "node-test", "site-test"}
+    assert set(rows[rows.split == "site-test"].model) == {"node 0", "node 1"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["runtime.sites=null"], "dataset=local has no partitions"),
+        (["central_test=3"], "central_test=3 is out of range: expected all or none"),
+        (["quorum=1"], "quorum=1 and round_deadline=None: set both, or none"),
+        (["quorum=3", "round_deadline=5"], "quorum=3 is out of range: expected a whole number from 1 to 2"),
+        (["quorum=1", "round_deadline=9999"], "expected seconds, above 0 and below timeout=3600"),
+        (["quorum=1", "round_deadline=5"], "quorum=1 is for deployments: choose runtime=superlink"),
+        (["num_nodes=3"], "runtime.sites has 2 sites, and num_nodes=3"),
+        (["node_test_fraction=0"], "the server has no data to judge the model with"),
+        (["dataset.schema=null"], "dataset=local needs a schema"),
+        (["dataset.schema=/nowhere.yaml"], "dataset.schema: /nowhere.yaml cannot be read"),
+        (["dataset=digits"], "runtime.sites are nodes with data of their own: choose dataset=local"),
+    ],
+)
+def test_a_mistake_has_one_line(
+    overrides: list[str], said: str, sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = experiment(sites, north="north", south="south")
+    if "dataset=digits" in overrides:
+        told = [one for one in told if not one.startswith("dataset")]
+    assert launch(*told, *overrides, f"hydra.run.dir={tmp_path}") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line

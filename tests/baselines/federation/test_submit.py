@@ -1,0 +1,64 @@
+"""What submit refuses before anything is sent, and what a deployment's log says of a user's mistake."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from flwr.serverapp import Grid
+
+from baselines import apps
+from baselines.errors import UserError
+from baselines.federation.__main__ import main
+from strategies.shared.flower_private import server_context
+
+pytestmark = pytest.mark.runtime
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere", "rounds=1"], "has no [superlink.nowhere]: expected lakes"),
+        (["lakes", "rounds=-1"], "rounds=-1"),
+        (["lakes", "=3"], "cannot read =3"),
+        (["lakes", "dataset=local", "dataset.schema=/nowhere.yaml"], "/nowhere.yaml cannot be read"),
+        (["lakes", "strategy=fedavgg"], "fedavgg"),
+        (["lakes", "mask.tau=[1"], "mask.tau=[1"),
+    ],
+)
+def test_a_mistake_is_found_before_anything_is_sent(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "config.toml").write_text('[superlink.lakes]\naddress = "a"\n')
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    assert main(["submit", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+
+
+def test_a_mistake_in_a_deployment_is_one_line_of_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("flwr")
+    log.addHandler(caplog.handler)
+    try:
+        with pytest.raises(UserError) as caught:
+            apps.server_app(_Nobody(), server_context({"overrides": "rounds=-1"}))
+        log.error("ServerApp raised an exception", exc_info=caught.value)
+        log.error("something else", exc_info=KeyError("kept"))
+    finally:
+        log.removeHandler(caplog.handler)
+        log.removeFilter(apps._one_line)
+    first, second = caplog.records[0], caplog.records[-1]
+    assert first.getMessage().startswith(f"{apps.REFUSED} rounds=-1")
+    assert first.exc_info is None
+    assert second.exc_info is not None
+
+
+class _Nobody(Grid):
+    """Flower's grid of a SuperLink, which nothing is asked of here."""
+
+    run = set_run = create_message = get_node_ids = None  # type: ignore[assignment]
+    push_messages = pull_messages = send_and_receive = None  # type: ignore[assignment]

@@ -1,0 +1,120 @@
+"""python -m baselines.compare --html: one page, tried in a browser without a network."""
+
+import json
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import write_run
+
+from baselines import compare
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DIGITS = "dataset=digits num_nodes=3 rounds=2"
+AS_SWEEPS_NAME_IT = ",client.optimizer.momentum=0.9,partitioner.concentration=0.3,num_nodes=3,rounds=2"
+SEEN = """
+<script>
+  const said = {errors, width: document.documentElement.scrollWidth};
+  const column = () => [...document.querySelectorAll("table")][0].tBodies[0].rows;
+  const first = () => [...column()].map((row) => row.cells[0].textContent);
+  const click = (place) => document.querySelectorAll("table thead th button")[place].click();
+  click(3); said.ascending = first();
+  click(3); said.descending = first();
+  click(0); said.by_name = first();
+  const plot = document.querySelector(".js-plotly-plot");
+  const shown = () => plot.querySelectorAll(".scatterlayer .trace").length;
+  said.plots = document.querySelectorAll(".js-plotly-plot").length;
+  said.lines = shown();
+  const outside = (element) => {
+    const box = element.getBoundingClientRect();
+    return box.width && (box.left < 0 || box.right > window.innerWidth);
+  };
+  const seen = [...document.querySelectorAll("main :not(svg *)"), ...document.querySelectorAll("svg text")];
+  said.clipped = seen.filter(outside).map((element) => element.outerHTML.slice(0, 200));
+  const scrolls = (box) => box.scrollWidth > box.clientWidth;
+  said.scrolled = [...document.querySelectorAll(".wide")].filter(scrolls).length;
+  said.shares = document.querySelectorAll('[data-title^="Share"]').length;
+  const name = plot.querySelectorAll(".legend .legendtoggle")[1];
+  name.dispatchEvent(new MouseEvent("mousedown", {bubbles: true}));
+  name.dispatchEvent(new MouseEvent("mouseup", {bubbles: true}));
+  setTimeout(() => {
+    said.lines_left = shown();
+    parent.postMessage(JSON.stringify(said), "*");
+  }, 2000);
+</script>
+"""
+FRAME = """
+<pre id="said"></pre>
+<script>
+  window.onmessage = (event) => { document.getElementById("said").textContent = event.data; };
+</script>
+<iframe src="page.html" style="width:%dpx;height:900px;border:0"></iframe>
+"""
+WATCH = "<script>const errors = []; window.onerror = (message) => { errors.push(message); };</script>"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the page of a sweep of three settings, one run of which is damaged."""
+    sweep = tmp_path_factory.mktemp("sweep")
+    ends = {"fedavg": 0.9, "fedexp": 0.1, "fedadam": 0.5}
+    for strategy, end in ends.items():
+        for seed in (0, 1):
+            overrides = f"{DIGITS} strategy={strategy} seed={seed}"
+            run = sweep / f"{strategy}{seed}{AS_SWEEPS_NAME_IT}"
+            write_run(run, overrides, seed, [0.1, end + seed / 50], "finished")
+    (run / "metrics.csv").write_text("")  # the last one
+    target = sweep / "page.html"
+    assert compare.main([str(sweep), "--html", str(target), "--paired", "fedavg"]) == 0
+    return target.read_text(encoding="utf-8")
+
+
+def test_it_needs_nothing_else(page: str) -> None:
+    for fetched in ("<link", "src=", "@import"):
+        assert fetched not in page.replace(library(page), "")
+
+
+def library(page: str) -> str:
+    """Return Plotly's code, which is in the page."""
+    return page.split("<script>", 1)[1].split("</script>", 1)[0]
+
+
+def test_it_has_every_section(page: str) -> None:
+    for title in ("Results", "Differences", "Curves", "Who holds what", "Settings", "Runs"):
+        assert f"<h2>{title}</h2>" in page
+    assert f"<li>fedadam1{AS_SWEEPS_NAME_IT}: metrics.csv is missing or empty" in page
+    assert "5 runs of 3 settings" in page
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_a_browser_shows_sorts_and_toggles_it(page: str, width: int, tmp_path: Path) -> None:
+    said = in_a_browser(page, width, tmp_path)
+    assert said["errors"] == []
+    assert said["width"] <= width
+    assert said["clipped"] == []
+    assert said["scrolled"] == 0
+    assert said["shares"] == 0  # Plotly's button that sends a plot to its makers
+    assert said["ascending"] == ["fedexp", "fedadam", "fedavg"]
+    assert said["descending"] == ["fedavg", "fedadam", "fedexp"]
+    assert said["by_name"] == ["fedadam", "fedavg", "fedexp"]
+    assert said["plots"] == 2  # accuracy, and the one partition
+    assert said["lines"] == 5  # three means; the band of two
+    assert said["lines_left"] == 3  # without the one whose name was clicked, and its band
+
+
+def in_a_browser(page: str, width: int, folder: Path) -> dict[str, Any]:
+    """Return what a script finds in the page, in a frame so wide: a window has a least width."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here")
+    seen = page.replace("<head>", "<head>" + WATCH, 1).replace("</body>", SEEN + "</body>")
+    (folder / "page.html").write_text(seen, encoding="utf-8")
+    (folder / "frame.html").write_text(FRAME % width)
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000"]
+    command = [CHROMIUM, *flags, "--dump-dom", str(folder / "frame.html")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    text = done.stdout.partition('<pre id="said">')[2].partition("</pre>")[0]
+    said: dict[str, Any] = json.loads(unescape(text))
+    return said

@@ -1,0 +1,89 @@
+"""docs/your-own.md: its blocks are the files of examples/mylab, and its commands do what it says."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from runs import curve, metrics_in
+
+from baselines.experiment.config import ROOT
+
+PAGE = (ROOT / "docs" / "your-own.md").read_text(encoding="utf-8")
+RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.M | re.S)
+FILES = [(text.splitlines()[0].removeprefix("# "), text) for kind, text in BLOCKS if kind != "console"]
+COMMANDS = [
+    line.removeprefix("$ ")
+    for kind, text in BLOCKS
+    if kind == "console"
+    for line in text.replace("\\\n", " ").splitlines()
+    if line.startswith("$ python")
+]
+MYLAB = ROOT / "examples" / "mylab"
+
+
+@pytest.mark.parametrize(("name", "text"), FILES, ids=[name for name, _ in FILES])
+def test_a_block_is_a_file(name: str, text: str) -> None:
+    assert text.split("\n", 1)[1] == (ROOT / "examples" / name).read_text(encoding="utf-8")
+
+
+def test_every_file_is_shown() -> None:
+    there = {path.relative_to(MYLAB.parent).as_posix() for path in MYLAB.rglob("*") if path.is_file()}
+    aside = {"mylab/__init__.py", "mylab/README.md", "mylab/wine.csv"}
+    assert {name for name in there if "__pycache__" not in name} - aside == {name for name, _ in FILES}
+
+
+def done(command: str, folder: Path) -> str:
+    """Run a command of the page in a folder of its own; return what it prints."""
+    python, *words = shlex.split(command.replace("examples/", f"{ROOT}/examples/"))
+    assert python == "python"
+    path = os.pathsep.join([str(ROOT), str(ROOT / "examples")])
+    run = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, command + run.stdout + run.stderr
+    return run.stdout
+
+
+@pytest.mark.slow
+def test_the_commands_do_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = [done(command, tmp_path) for command in COMMANDS]
+    assert len(said) == 8
+    assert "Network on inputs of shape (13,)" in said[1]
+    assert "fedwarm - fedavg" in said[3]
+    assert r"\begin{table}" in (tmp_path / "accuracy.tex").read_text()
+    assert (tmp_path / "accuracy.pdf").read_bytes().startswith(b"%PDF")
+    assert "<h2>Differences</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(list((tmp_path / "multirun" / "mine").glob("*/metrics.csv"))) == 6
+    (block,) = re.findall(r"^```python\n(.*?)^```$", RESULTS, flags=re.M | re.S)
+    monkeypatch.chdir(tmp_path)
+    exec(block, {})  # what docs/results.md shows, of the same sweep
+    assert "fedwarm" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    """The page's folder is a user's own; here one of small pictures, the lighter ones in one class."""
+    draws = np.random.default_rng(0)
+    for label, light in (("dark", 60), ("light", 180)):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        for k in range(20):
+            pixels = draws.integers(light - 40, light + 40, (8 + k, 10, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / label / f"{k}.png")
+    own = "--config-dir examples/mylab/conf dataset=pictures dataset.load.path=images dataset.load.size=8"
+    setting = "model=network num_nodes=2 rounds=3 client.optimizer.lr=0.1 hydra.run.dir=run"
+    done(f"python -m baselines.run {own} {setting}", tmp_path)
+    assert curve(metrics_in(tmp_path / "run"), "test", "accuracy")[-1] > 0.9

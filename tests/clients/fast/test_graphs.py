@@ -1,0 +1,97 @@
+"""Captured steps, without a GPU: what stands in for a graph repeats the recording on the same memory."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clients import Classification
+from clients.fast import graphs, taken
+from clients.gradient import Gradient
+
+Results = tuple[Sequence[Tensor], dict[str, Tensor]]
+
+
+def pretended(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
+    first = run()
+
+    def replay() -> None:
+        for old, new in zip(flat(first), flat(run()), strict=True):
+            old.copy_(new)
+
+    return replay, first
+
+
+def flat(results: Results) -> list[Tensor]:
+    return [*results[0], *results[1].values()]
+
+
+def doubled(parameters: Sequence[Tensor], inputs: Tensor) -> Results:
+    return [2 * p for p in parameters], {"loss": inputs.sum()}
+
+
+@pytest.fixture(autouse=True)
+def _graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "capturable", lambda _: True)
+    monkeypatch.setattr(graphs, "capture", pretended)
+
+
+def test_each_call_computes_from_its_own_arguments_and_leaves_them() -> None:
+    given = [torch.ones(2)], torch.ones(3)
+    step = graphs.captured(doubled, *[given[0], [given[1]]])
+    assert step is not None
+    for factor in (3.0, 5.0):
+        gradients, sums = step([torch.full((2,), factor)], torch.full((3,), factor))
+        assert gradients[0].tolist() == [2 * factor] * 2
+        assert float(sums["loss"]) == 3 * factor
+    assert given[0][0].tolist() == [1, 1]
+    assert given[1].tolist() == [1, 1, 1]
+
+
+def test_metrics_outlive_the_next_call() -> None:
+    step = graphs.captured(doubled, [torch.ones(2)], [torch.ones(3)])
+    assert step is not None
+    _, first = step([torch.ones(2)], torch.ones(3))
+    step([torch.ones(2)], torch.zeros(3))
+    assert float(first["loss"]) == 3
+
+
+def test_what_cannot_be_captured_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuses(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
+        raise RuntimeError("CUDA error: operation not permitted\nwhen stream is capturing")
+
+    monkeypatch.setattr(graphs, "capture", refuses)
+    with caplog.at_level(logging.WARNING, "flwr.clients"):
+        found = ways(batches=[4] * 6)
+    assert found == {taken.EAGER: graphs.AFTER + 1, taken.RECORDED: 5 - graphs.AFTER, taken.CAPTURED: 0}
+    (line,) = [record.message for record in caplog.records]
+    assert "operation not permitted when stream is capturing" in line
+
+
+def test_a_model_has_only_so_many_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "MOST", 1)
+    once = graphs.AFTER + 1  # eager steps of each shape
+    found = ways(batches=[4] * (once + 2) + [5] * (once + 3))
+    assert found == {taken.EAGER: 2 * once, taken.CAPTURED: 2, taken.RECORDED: 3}
+
+
+def ways(batches: Sequence[int]) -> dict[str, int]:
+    """Take steps on batches of these sizes, each held beside autograd; return how they were taken."""
+    torch.manual_seed(0)
+    model, task = nn.Linear(3, 2), Classification()
+    gradient, before = Gradient(model, task), taken.steps()
+    with torch.no_grad():
+        for size in batches:
+            inputs, targets = torch.randn(size, 3), torch.randint(2, (size,))
+            parameters = list(model.parameters())
+            found, sums = gradient(parameters, inputs, targets)
+            expected, told = Gradient(model, task)._eager(parameters, inputs, targets)
+            assert [f.tolist() for f in found] == [e.tolist() for e in expected]
+            assert float(sums["loss"]) == float(told["loss"])
+            for p, g in zip(parameters, found, strict=True):
+                p.sub_(g, alpha=0.1)
+    return taken.since(before)

@@ -1,0 +1,57 @@
+"""A round computes where its arrays lie: on an accelerator nothing mixes with host memory."""
+
+import numpy as np
+import pytest
+import torch
+from elsewhere import DEVICE, Accelerator
+from every_part import NODES, start
+from federation import Federation, assert_same, play, record
+from flwr.app import ArrayRecord, RecordDict
+from test_invariants import Make, all_strategies, asking, drifting
+
+from strategies.shared import held, protocol
+
+
+def far(partition_id: int, content: RecordDict) -> RecordDict:
+    """Answer as ``drifting``, with arrays on the accelerator; what was asked came from there."""
+    records = content.array_records.values()
+    assert {held.device_of(record) for record in records} == {DEVICE}
+    out = drifting(partition_id, content)
+    for name in (protocol.ARRAYS, protocol.CONTROL):
+        if name in out:
+            out[name] = held.moved(out.array_records[name], DEVICE)
+    return out
+
+
+@all_strategies
+def test_every_strategy_gives_the_same_bytes_on_an_accelerator(make: Make) -> None:
+    near = play(asking(make()), Federation(drifting, NODES), record(start()), (1, 2, 3))
+    with Accelerator():
+        arrays = held.moved(record(start()), DEVICE)
+        there = play(asking(make()), Federation(far, NODES), arrays, (1, 2, 3))
+        assert {held.device_of(arrays) for arrays, _ in there} == {DEVICE}
+        for (one, ours), (other, theirs) in zip(there, near, strict=True):
+            assert_same(one, other)
+            assert dict(ours) == pytest.approx(dict(theirs), rel=1e-12, nan_ok=True)
+
+
+def test_the_pretended_accelerator_does_not_mix() -> None:
+    with Accelerator():
+        there, here = torch.ones(3, device=DEVICE), torch.arange(3.0)
+        assert (there + there).device == DEVICE
+        assert (there.to("cpu") + here).tolist() == [1, 2, 3]
+        assert float((there + 2).sum()) == 9
+        there[1:] = 5
+        assert there.cpu().tolist() == [1, 5, 5]
+        with pytest.raises(RuntimeError, match="both devices"):
+            there + here
+
+
+def test_values_stay_until_bytes_are_asked_for() -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    plain = record({"w": values})
+    with Accelerator():
+        there = held.moved(plain, DEVICE)
+        assert held.values_of(there["w"]).device == DEVICE
+        assert there["w"].data == plain["w"].data
+    assert held.device_of(ArrayRecord()) == held.device_of(plain) == torch.device("cpu")
