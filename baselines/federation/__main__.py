@@ -16,6 +16,7 @@ from pathlib import Path
 
 from baselines.errors import RunFailed, UserError
 from baselines.experiment.overrides import add_config_dir, with_config_dir
+from strategies.shared import protocol
 
 from . import check, provision, register, schema, submit
 
@@ -89,13 +90,19 @@ def _check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--site", default="here", help="the site's name; it decides which share is held out"
     )
+    parser.add_argument(
+        "--privacy", choices=[protocol.CENTRAL, protocol.LOCAL], help="that the site demands"
+    )
+    parser.add_argument("--min-noise", type=float, help="and the least noise multiplier")
     parser.add_argument("overrides", nargs="*", help="the experiment, as for baselines.run")
     add_config_dir(parser)
-    parser.set_defaults(
-        do=lambda options: check.show(
-            options.data, options.site, with_config_dir(options.config_dir, options.overrides)
-        )
-    )
+    parser.set_defaults(do=_checked)
+
+
+def _checked(told: argparse.Namespace) -> None:
+    asked = {protocol.PRIVACY: told.privacy, protocol.MIN_NOISE: told.min_noise}
+    demands = {key: value for key, value in asked.items() if value is not None}
+    check.show(told.data, told.site, with_config_dir(told.config_dir, told.overrides), demands)
 
 
 if __name__ == "__main__":

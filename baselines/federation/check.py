@@ -1,8 +1,8 @@
 """check: what an experiment would do with a site's data, shown at the site, offline."""
 
+import logging
 import shlex
-from collections.abc import Sequence
-from logging import getLogger
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -18,14 +18,25 @@ from baselines.experiment.preflight import check
 from baselines.experiment.schema_file import inlined
 from baselines.grids.inline import InlineGrid
 from clients import Examples
+from clients.privacy import Refused, demand
 from strategies.round.failures import reason_of
+from strategies.shared import protocol
 
 ALONE = "node_timeout=1"  # second to wait for the others, who are not here
 ONE_STEP = "client.local_epochs=null client.local_steps=1"
 
 
-def show(data: Path, site: str, overrides: Sequence[str]) -> None:
+def show(
+    data: Path, site: str, overrides: Sequence[str], demands: Mapping[str, str | float] | None = None
+) -> None:
     """Print what is there, take one training step, and list what leaves the site.
+
+    Parameters
+    ----------
+    data : the site's
+    site : its name; it decides which share is held out
+    overrides : the experiment
+    demands : the site's own of privacy, as in its node configuration
 
     Raises
     ------
@@ -35,6 +46,11 @@ def show(data: Path, site: str, overrides: Sequence[str]) -> None:
     check(this)
     if this.dataset.site is None:
         raise UserError("the experiment has a data set of its own: choose dataset=local dataset.schema=...")
+    demands = demands or {}
+    try:
+        demand(demands, this.prototype.asks())
+    except Refused as error:
+        raise UserError(f"the site would take no part: {error}") from error
     node = this.site(site, str(data))
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{data}: examples of shape {this.input_shape}, {node.train.inputs.dtype}")
@@ -52,7 +68,9 @@ def show(data: Path, site: str, overrides: Sequence[str]) -> None:
             console.print(f"  {name}: {len(record)} arrays, {size / 1e6:.3g} MB: {shapes}")
         else:
             console.print(f"  {name}: {', '.join(sorted(record))}")
-    if this.settings.node_test_fraction:
+    if demands.get(protocol.PRIVACY) == protocol.LOCAL:
+        console.print("it refuses to evaluate: what it would tell has no noise")
+    elif this.settings.node_test_fraction:
         console.print("after each test on the held-out share: how many examples it has, loss and accuracy")
     console.print(
         "before round 1: the site's name, or the line of a refusal, which names labels or columns that do "
@@ -76,12 +94,12 @@ def _trained(this: Experiment, site: str, data: Path) -> Message:
     UserError : where it fails
     """
     grid = InlineGrid(client_app_of(this.overrides), 1, sites={site: str(data)})
-    getLogger("flwr").disabled, before = True, getLogger("flwr").disabled  # fewer nodes than are meant
+    logging.disable(logging.WARNING)  # there are fewer nodes than are meant
     try:
         messages = this.strategy().configure_train(1, this.initial_arrays(), this.train_config(), grid)
         (reply,) = grid.send_and_receive(messages)
     finally:
-        getLogger("flwr").disabled = before
+        logging.disable(logging.NOTSET)
     if reply.has_error():
         raise UserError(f"the site cannot train: {reason_of(reply)}")
     return reply

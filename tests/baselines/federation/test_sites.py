@@ -101,6 +101,35 @@ def test_a_run_of_sites_resumes_with_equal_numbers(
     assert told["site west"] == {"updates": 2, "left_out": 0, "examples": 449}  # of 599
 
 
+NOISE = ["weighting=uniform", "privacy.clip=1", "privacy.noise_seed=null", "privacy.noise_multiplier=0.5"]
+
+
+@pytest.mark.parametrize(
+    ("demands", "promised", "said"),
+    [
+        (["--privacy", "central"], [], "privacy=central with noise_multiplier 0 or more"),
+        (["--min-noise", "1"], ["privacy=central", *NOISE], "noise_multiplier 1 or more, above 0"),
+        (["--privacy", "local"], ["privacy=central", *NOISE], "the experiment has privacy=central"),
+    ],
+)
+def test_check_knows_what_a_site_demands(
+    demands: list[str], promised: list[str], said: str, sites: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = ["dataset=local", f"dataset.schema={sites}/schema.yaml", "node_test_fraction=0.25"]
+    data = ["--data", str(sites / "south.npz")]
+    assert main(["check", *data, *demands, *told, *promised]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: the site would take no part: this node demands")
+    assert said in line
+    enough = ["privacy=local", *NOISE[:-1], "privacy.noise_multiplier=1"]
+    demands = ["--privacy", "local", "--min-noise", "1"]
+    assert main(["check", *data, *demands, *told[:2], *enough]) == 0
+    out, err = capsys.readouterr()
+    assert "metrics: learning-rate, num-examples, partition-id\n" in out  # no loss
+    assert "it refuses to evaluate" in out
+    assert not err
+
+
 def test_check_shows_a_site_what_would_happen(sites: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = [
         "dataset=local",
