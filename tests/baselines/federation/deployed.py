@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from baselines.federation.__main__ import main
-from baselines.runtimes import commands
+from baselines.runtimes import commands, guardian
 from baselines.runtimes.programs import HOST, Programs
 from baselines.runtimes.superlink import _free_ports
 
@@ -47,6 +48,13 @@ class Deployed:
         process.kill()
         process.wait()
 
+    def kill_server_app(self) -> None:
+        """End the run's ServerApp as a lack of memory does."""
+        for pid in guardian.marked(str(self.programs.directory)):
+            with contextlib.suppress(OSError):  # it has just ended
+                if "flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_text():
+                    os.kill(pid, signal.SIGKILL)
+
     def bring_back(self, site: str) -> None:
         """Start a killed site until it stays, as its service does.
 
@@ -69,9 +77,11 @@ class Deployed:
 
     def submit(self, name: str, *overrides: str) -> int:
         """Submit an experiment of three sites; return the exit status."""
-        return main(
-            ["submit", "lakes", *self.experiment(), *overrides, "--output", str(self.folder / name)]
-        )
+        return main(self.submission(name, *overrides))
+
+    def submission(self, name: str, *overrides: str) -> list[str]:
+        """Return what follows ``python -m baselines.federation`` to submit an experiment of three sites."""
+        return ["submit", "lakes", *self.experiment(), *overrides, "--output", str(self.folder / name)]
 
     def experiment(self) -> list[str]:
         """Return the overrides of an experiment of three sites."""

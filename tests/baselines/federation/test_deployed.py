@@ -1,6 +1,10 @@
 """A federation as institutions have one, on the loopback: TLS, keys, data of their own, failures."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +13,7 @@ import pytest
 from deployed import Deployed, deployed, wait_until
 from runs import launch, lines_in
 
+from baselines.experiment.config import ROOT
 from baselines.federation.__main__ import main
 from baselines.federation.agreed import read
 from baselines.runtimes import credentials, sites
@@ -69,16 +74,37 @@ def test_a_run_whose_superlink_is_killed_resumes_with_equal_numbers(
     assert federation.submit("out", "rounds=2", "resume=true") == 0
     said = capfd.readouterr().out
     assert "site odd takes no part: the labels ['z'] are not in the schema's classes" in said
-    who = ",".join(f"{name}:'{federation.folder / name}.npz'" for name in ("north", "south", "west"))
-    inline = [*federation.experiment(), "rounds=2", f"runtime.sites={{{who}}}", f"hydra.run.dir={tmp_path}"]
-    assert launch(*inline) == 0
+    assert launch(*_inline(federation, tmp_path), "rounds=2") == 0
     assert lines_in(output) == lines_in(tmp_path)
     told = json.loads((output / "environment.json").read_text())["contributions"]
     assert list(told) == ["site north", "site south", "site west"]
 
 
+def _inline(federation: Deployed, folder: Path) -> list[str]:
+    """Return the overrides of the same experiment in this process."""
+    who = ",".join(f"{name}:'{federation.folder / name}.npz'" for name in ("north", "south", "west"))
+    return [*federation.experiment(), f"runtime.sites={{{who}}}", f"hydra.run.dir={folder}"]
+
+
 def _text(folder: Path) -> str:
     return (folder / "metrics.csv").read_text()
+
+
+def test_a_run_goes_on_without_who_submitted_it_and_resumes_after_its_serverapp(
+    federation: Deployed, tmp_path: Path
+) -> None:
+    output = federation.folder / "alone"
+    command = [sys.executable, "-m", "baselines.federation", *federation.submission("alone", "rounds=4")]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as submitter:
+        wait_until(lambda: (output / "metrics.csv").exists() and "\n1,site-test" in _text(output))
+        os.killpg(submitter.pid, signal.SIGKILL)  # its terminal is closed
+    wait_until(lambda: "\n2,site-test" in _text(output))
+    federation.kill_server_app()
+    assert federation.submit("alone", "rounds=4", "resume=true") == 0
+    assert launch(*_inline(federation, tmp_path), "rounds=4") == 0
+    assert lines_in(output) == lines_in(tmp_path)
 
 
 def test_a_mistake_that_only_the_server_sees_ends_with_2(
