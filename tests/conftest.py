@@ -14,12 +14,6 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that have slow tests: one that came last would have the machine to itself."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """Use one torch thread, as runs do: results are equal to the bit only for equal threads."""
