@@ -94,7 +94,7 @@ def test_a_run_goes_on_without_who_submitted_it_and_resumes_after_its_serverapp(
     federation: Deployed, tmp_path: Path
 ) -> None:
     output = federation.folder / "alone"
-    command = [sys.executable, "-m", "baselines.federation", *federation.submission("alone", "rounds=4")]
+    command = [sys.executable, "-m", "baselines.federation", *federation.submission("alone", "rounds=3")]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
     ) as submitter:
@@ -102,8 +102,8 @@ def test_a_run_goes_on_without_who_submitted_it_and_resumes_after_its_serverapp(
         os.killpg(submitter.pid, signal.SIGKILL)  # its terminal is closed
     wait_until(lambda: "\n2,site-test" in _text(output))
     federation.kill_server_app()
-    assert federation.submit("alone", "rounds=4", "resume=true") == 0
-    assert launch(*_inline(federation, tmp_path), "rounds=4") == 0
+    assert federation.submit("alone", "rounds=3", "resume=true") == 0
+    assert launch(*_inline(federation, tmp_path), "rounds=3") == 0
     assert lines_in(output) == lines_in(tmp_path)
 
 
