@@ -76,9 +76,13 @@ class Dispatch:
 
     def _deal_from(self, queue: deque[tuple[Task, Group]], short: float) -> None:
         while queue and (worker := self.workers.free(short)):
+            if queue[0][0].alone and worker.sent:
+                return
             task, group = queue.popleft()
             reference = task.send(worker.actor)
             worker.sent.append(reference)
+            if task.alone:
+                worker.seconds = math.inf  # so that nothing follows it
             self._sent[reference] = Sent(task, group, worker, time.monotonic())
 
     def _collect(self, deadline: float) -> None:
@@ -143,10 +147,16 @@ class Dispatch:
             self._sent[worker.sent[0]].since = time.monotonic()  # it begins only now
 
     def _mourn(self, worker: Worker, reason: str) -> None:
-        """Have the tasks of a worker that died done by others; count the death with the one it was at."""
+        """Have the tasks of a worker that died done by others; count the death with the one it was at.
+
+        Which of two that was nobody knows, for an answer may be lost with its worker: each is then done
+        by a worker that has nothing else.
+        """
         self.workers.end(worker)  # one that has lost its machine may not know yet
         first = self._sent[worker.sent[0]]
-        first.task.deaths += 1
+        first.task.deaths += len(worker.sent) == 1
+        for reference in worker.sent:
+            self._sent[reference].task.alone = True
         if first.task.deaths > self.retries:
             del self._sent[worker.sent.pop(0)]
             first.group.left -= 1

@@ -66,7 +66,7 @@ class Share(Task):
             return [self]
         parts = [Share([message], self.nodes, self.replies) for message in self.messages]
         for part in parts:
-            part.deaths = self.deaths
+            part.deaths, part.alone = self.deaths, self.alone
         return parts
 
     def _context(self, message: Message) -> Context:

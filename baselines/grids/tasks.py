@@ -14,6 +14,7 @@ class Task(ABC):
 
     def __init__(self) -> None:
         self.deaths = 0  # of workers that were at it
+        self.alone = False  # whether its worker is to have nothing else: one may have died of it
         self.seconds = math.inf  # that it took
         self.patience = math.inf  # seconds after which it is done in parts
 

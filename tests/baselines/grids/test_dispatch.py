@@ -70,6 +70,20 @@ def test_its_death_is_not_the_last_word(dispatch: Dispatch, tmp_path: Path) -> N
         always.outcome()
 
 
+def test_a_death_is_blamed_on_nobody_where_two_had_been_sent_to_the_worker(
+    dispatch: Dispatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first may have been done, and its answer lost with the worker that the second killed."""
+    monkeypatch.setattr("baselines.grids.dispatch.SHORT", 60.0)  # a busy machine's tasks are short, too
+    dispatch.retries = 0
+    dispatch.finish(dispatch.add([noting()]))  # tasks are short
+    once, other, always = noting("dies", tmp_path / "1", 1), noting(), noting("dies", tmp_path / "2", 99)
+    dispatch.finish(dispatch.add([once, other, always]))
+    assert len(once.outcome()) == len(other.outcome()) == 1
+    with pytest.raises(RunFailed, match="its worker died 1 times"):
+        always.outcome()
+
+
 def test_what_ray_itself_raises_in_a_worker_is_a_death(dispatch: Dispatch, tmp_path: Path) -> None:
     """A worker whose machine was killed under it cannot read what it is sent, and says so first."""
     task = noting("breaks", tmp_path / "once", 1)
