@@ -50,10 +50,13 @@ class Deployed:
 
     def kill_server_app(self) -> None:
         """End the run's ServerApp as a lack of memory does."""
+        killed = 0
         for pid in guardian.marked(str(self.programs.directory)):
             with contextlib.suppress(OSError):  # it has just ended
                 if "flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_text():
                     os.kill(pid, signal.SIGKILL)
+                    killed += 1
+        assert killed, "no ServerApp is running"
 
     def bring_back(self, site: str) -> None:
         """Start a killed site until it stays, as its service does.

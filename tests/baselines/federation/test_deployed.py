@@ -102,6 +102,7 @@ def test_a_run_goes_on_without_who_submitted_it_and_resumes_after_its_serverapp(
         os.killpg(submitter.pid, signal.SIGKILL)  # its terminal is closed
     wait_until(lambda: "\n2,site-test" in _text(output))
     federation.kill_server_app()
+    assert "3,site-test" not in _text(output)  # it has not finished
     assert federation.submit("alone", "rounds=3", "resume=true") == 0
     assert launch(*_inline(federation, tmp_path), "rounds=3") == 0
     assert lines_in(output) == lines_in(tmp_path)
