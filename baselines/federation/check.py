@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from rich.console import Console
 
 from baselines.apps import client_app_of
@@ -26,9 +26,7 @@ ALONE = "node_timeout=1"  # second to wait for the others, who are not here
 ONE_STEP = "client.local_epochs=null client.local_steps=1"
 
 
-def show(
-    data: Path, site: str, overrides: Sequence[str], demands: Mapping[str, str | float] | None = None
-) -> None:
+def show(data: Path, site: str, overrides: Sequence[str], demands: Mapping[str, str | float]) -> None:
     """Print what is there, take one training step, and list what leaves the site.
 
     Parameters
@@ -46,7 +44,6 @@ def show(
     check(this)
     if this.dataset.site is None:
         raise UserError("the experiment has a data set of its own: choose dataset=local dataset.schema=...")
-    demands = demands or {}
     try:
         demand(demands, this.prototype.asks())
     except Refused as error:
@@ -62,12 +59,7 @@ def show(
         console.print(f"  {name} = {value!r}")
     console.print("this leaves the site after each training, and nothing else:")
     for name, record in reply.content.items():
-        if isinstance(record, ArrayRecord):
-            size = sum(len(array.data) for array in record.values())
-            shapes = ", ".join(f"{key} {list(array.shape)}" for key, array in record.items())
-            console.print(f"  {name}: {len(record)} arrays, {size / 1e6:.3g} MB: {shapes}")
-        else:
-            console.print(f"  {name}: {', '.join(sorted(record))}")
+        console.print(f"  {name}: {_described(record)}")
     if demands.get(protocol.PRIVACY) == protocol.LOCAL:
         console.print("it refuses to evaluate: what it would tell has no noise")
     elif this.settings.node_test_fraction:
@@ -76,6 +68,15 @@ def show(
         "before round 1: the site's name, or the line of a refusal, which names labels or columns that do "
         "not fit"
     )
+
+
+def _described(record: ArrayRecord | MetricRecord | ConfigRecord) -> str:
+    """Return what a record of a reply holds, in words."""
+    if not isinstance(record, ArrayRecord):
+        return ", ".join(sorted(record))
+    size = sum(len(array.data) for array in record.values())
+    shapes = ", ".join(f"{key} {list(array.shape)}" for key, array in record.items())
+    return f"{len(record)} arrays, {size / 1e6:.3g} MB: {shapes}"
 
 
 def _by_class(this: Experiment, examples: Examples) -> str:

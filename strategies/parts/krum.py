@@ -64,8 +64,7 @@ class Krum(Robust, Mean):
         """Return 1/m for the m nodes with the lowest scores, else 0."""
         deltas = updates.deltas
         distances = torch.stack([squared_distances(deltas, row) for row in deltas])
-        nearest = distances.sort(1).values[
-            :, 1 : len(deltas) - self.num_hostile - 1
-        ]  # the first is its own
+        last = len(deltas) - self.num_hostile - 1
+        nearest = distances.sort(1).values[:, 1:last]  # the first is its own
         chosen = nearest.sum(1).argsort(stable=True)[: self.num_selected]
         return torch.zeros_like(weights).index_fill_(0, chosen.to(weights.device), 1 / self.num_selected)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from federation import assert_same, play
-from flwr.app import RecordDict
 from test_scaffold import CURVATURES, OPTIMUM, RATE, STEPS, TARGETS, quadratics, reached, start
 
 from strategies import FedAvg, FedDyn, Uniform
@@ -61,18 +60,6 @@ def test_the_servers_sum_is_the_mean_of_what_the_nodes_keep_also_where_a_reply_i
     kept = [grid.context(node).state.array_records["control"]["w"].numpy() for node in grid.get_node_ids()]
     mean = torch.from_numpy(np.mean(kept, axis=0)).flatten()
     torch.testing.assert_close(2.0 * strategy.state_dict()["sum"], mean, rtol=1e-12, atol=1e-12)
-
-
-def test_a_restored_strategy_goes_on() -> None:
-    grid, first = quadratics(), FedDyn(alpha=2.0)
-    middle = play(first, grid, start(), range(1, 4))[-1][0]
-    second = FedDyn(alpha=2.0)
-    second.load_state_dict(first.state_dict())
-    states = {node: RecordDict(dict(grid.context(node).state)) for node in grid.get_node_ids()}
-    expected = play(first, grid, middle, range(4, 7))[-1][0]
-    for node, state in states.items():
-        grid.context(node).state = state
-    assert_same(play(second, grid, middle, range(4, 7))[-1][0], expected)
 
 
 def test_a_negative_strength_is_refused() -> None:

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 from federation import Federation, assert_same, play, record
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from torch import Tensor, nn
 
 from baselines.grids.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
 from clients.control_variate import NEEDS_SGD
 from clients.gradient_weight import gradient_weight
-from strategies import Constant, FedAvg, LocalOnly, Scaffold, SelectiveFedAvg, Uniform
+from strategies import FedAvg, LocalOnly, Scaffold, SelectiveFedAvg, Uniform
 
 # F_k(w) = 0.5 h_k (w - t_k)^2 per coordinate j: a row sqrt(h) e_j with target sqrt(h) t_j for each j.
 CURVATURES = torch.tensor([[1.0, 4.0], [6.0, 0.5], [2.0, 2.0]], dtype=torch.float64)
@@ -244,19 +244,6 @@ def test_what_is_not_trained_has_no_variate() -> None:
         Scaffold(), InlineGrid(client_app(node), 2), ArrayRecord(model.state_dict()), range(1, 4)
     )
     assert [metrics["replies"] for _, metrics in history] == [2, 2, 2]
-
-
-def test_a_restored_strategy_goes_on() -> None:
-    grid = quadratics()
-    first = Scaffold(step_size=Constant(0.5))
-    middle = play(first, grid, start(), range(1, 4))[-1][0]
-    second = Scaffold(step_size=Constant(0.5))
-    second.load_state_dict(first.state_dict())
-    states = {node: RecordDict(dict(grid.context(node).state)) for node in grid.get_node_ids()}
-    expected = play(first, grid, middle, range(4, 7))[-1][0]
-    for node, state in states.items():
-        grid.context(node).state = state
-    assert_same(play(second, grid, middle, range(4, 7))[-1][0], expected)
 
 
 def test_nodes_without_control_are_left_out_by_name(caplog: pytest.LogCaptureFixture) -> None:
