@@ -101,9 +101,12 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
     held = ", ".join(f"{part} {amount / 1e6:.3g}" for part, amount in memory.items())
     console.print(f"a training step of {size} examples on {this.device}, {this.settings.threads} threads:")
     console.print(f"  memory {sum(memory.values()) / 1e6:.3g} MB ({held})")
-    console.print(f"  time {seconds * 1e3:.3g} ms, {size / seconds:,.0f} examples a second")
-    if rows := model_table.printed(name):
+    real = seconds.real
+    console.print(f"  time {real * 1e3:.3g} ms, {size / real:,.0f} examples a second")
+    if rows := model_table.printed(model_table.LAYERS, name):
         console.print(model_table.beside(layers, rows))
+    if rows := model_table.printed(model_table.TIMES, name):
+        console.print(model_table.times_beside(seconds, size, rows))
 
 
 def _batch(model: nn.Module, size: int, shape: list[int], classes: int) -> tuple[Tensor, Tensor, Task]:

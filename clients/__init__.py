@@ -9,6 +9,7 @@ from .effective_steps import EffectiveSteps
 from .examples import Examples, Normalize
 from .lazy import LazyRows
 from .moon import Moon
+from .own_initial_model import OwnInitialModel
 from .schedules import Exponential, Schedule, StepDecay
 from .start_loss import StartLoss
 from .tasks import Classification, LeastSquares, NextToken, Task
@@ -31,6 +32,7 @@ __all__ = [
     "NextToken",
     "Node",
     "Normalize",
+    "OwnInitialModel",
     "Proximal",
     "RoundStart",
     "Schedule",

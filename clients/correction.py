@@ -39,6 +39,7 @@ class RoundStart:
     content : the server's message: its configuration and further records
     state : what the node keeps from round to round; may be changed
     partition_id : the node's
+    own_model : returns the initial model that the node draws for itself; None where it draws none
     """
 
     model: nn.Module
@@ -50,6 +51,7 @@ class RoundStart:
     content: RecordDict
     state: RecordDict
     partition_id: int
+    own_model: Callable[[], nn.Module] | None = None
 
     @property
     def named(self) -> dict[str, Parameter]:

@@ -2,6 +2,7 @@
 
 import time
 from collections import ChainMap
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -33,6 +34,7 @@ class Node:
     training, task : how it trains, and for what
     train, test : its own examples; ``test`` may be empty
     seed : the experiment's seed
+    own_model : returns the initial model that the node draws for itself; None where it draws none
     """
 
     model: nn.Module
@@ -41,6 +43,7 @@ class Node:
     train: Examples
     test: Examples
     seed: int = 0
+    own_model: Callable[[], nn.Module] | None = None
 
 
 class Turn:
@@ -79,6 +82,7 @@ class Turn:
             self.message.content,
             self.state,
             self.partition_id,
+            node.own_model,
         )
         asked = [kind.begin(start) for kind in Correction.asked(config)]
         return asked + [begin(start) for begin in self.training.corrections.values()]

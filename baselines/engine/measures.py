@@ -79,6 +79,23 @@ def _partition_of(reply: Message) -> int | None:
     return told if isinstance(told, int) else None
 
 
+def by_node(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
+    """Return what each node has measured while it trained, ``node 3`` by its partition.
+
+    A node that does not answer, or whose ClientApp does not say which partition it holds, has no part.
+    """
+    found = {}
+    for reply in replies:
+        if (partition := _partition_of(reply)) is not None:
+            told = reply.content.metric_records[protocol.METRICS]
+            found[f"node {partition}"] = {
+                name.replace("-", "_"): float(value)
+                for name, value in told.items()
+                if name != protocol.PARTITION_ID and isinstance(value, int | float)
+            }
+    return found
+
+
 def node_spread(replies: Iterable[Message]) -> dict[str, float]:
     """Return each metric's worst value, the mean of the worst tenth, and the variance, over the nodes.
 

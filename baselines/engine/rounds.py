@@ -13,7 +13,7 @@ from strategies.shared import held
 
 from . import early_stopping, resuming
 from .checkpoint import Checkpoint
-from .measures import Sent, node_spread, sent
+from .measures import Sent, by_node, node_spread, sent
 from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
 from .progress import Progress
 from .run_folder import RunFolder
@@ -101,8 +101,9 @@ class Rounds:
         times = {"seconds": ended - started, "server_seconds": ended - answered}
         in_all = counted.pop(GLOBAL, {})
         self.folder.write(server_round, "train", GLOBAL, _scalars(metrics) | times | in_all)
-        for node, bytes_of_it in counted.items():
-            self.folder.write(server_round, BY_NODE, node, bytes_of_it)
+        own = by_node(replies) if self.this.settings.evaluation.per_node else {}
+        for node in own | counted:
+            self.folder.write(server_round, BY_NODE, node, own.get(node, {}) | counted.get(node, {}))
 
     def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:
         """Return the round's bytes, of all nodes and of each, where they are counted."""

@@ -4,7 +4,7 @@
 """
 
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import torch
@@ -76,9 +76,9 @@ class Experiment(Described):
         """The shape of one input."""
         return list(self.cfg.dataset.shape or self.dataset.train_inputs.shape[1:])
 
-    def model(self) -> nn.Module:
-        """Return a fresh model: the same initial parameters for the same seed."""
-        return model_of(self.cfg, lambda: self.dataset)
+    def model(self, partition_id: int | None = None) -> nn.Module:
+        """Return a fresh model: the same initial parameters for the same seed, or seed and partition."""
+        return model_of(self.cfg, lambda: self.dataset, partition_id)
 
     @property
     def device(self) -> torch.device:
@@ -179,6 +179,7 @@ class Experiment(Described):
             self.holdings.examples(train, transform, augmented=True),
             self.holdings.examples(test, transform),
             self.settings.seed,
+            partial(self.model, partition_id),
         )
 
     @property

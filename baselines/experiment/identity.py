@@ -44,6 +44,7 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "early_stopping": {},  # where nothing else is left of it
     "evaluation.node_spread": False,
     "evaluation.per_class": False,
+    "evaluation.per_node": False,
     "evaluation": {},  # where nothing else is left of it
     "node_timeout": 120,
     "participation.dropout": 0.0,
@@ -63,6 +64,9 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "strategy.dropout": 0.0,
     "strategy.node_timeout": 120,
     "strategy.query_partitions": True,
+    "strategy.inner.weighting.by_layer": False,
+    "strategy.weighting.by_layer": False,
+    "weighting.by_layer": False,
 }
 BESIDE = ("resume", "checkpoint_every", "debug", "device_memory_share", "logger", "objective", "save")
 

@@ -14,8 +14,10 @@ from . import config, precision
 from .device import device_of
 
 
-def model_of(cfg: DictConfig, dataset: Callable[[], Dataset]) -> nn.Module:
+def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int | None = None) -> nn.Module:
     """Return a fresh model on its device: the same initial parameters for the same seed.
+
+    With ``partition_id``, the one that this node draws for itself.
 
     The data set is asked for only where the configuration leaves the shape or the classes to it.
     """
@@ -25,9 +27,16 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset]) -> nn.Module:
     if cfg.dataset.num_classes is None:
         measured["num_classes"] = dataset().num_classes
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(cfg.seed, Purpose.INITIAL_MODEL))
+        torch.manual_seed(_seed(cfg.seed, partition_id))
         with warnings.catch_warnings():  # of a model without classes, which is refused in one line
             warnings.filterwarnings("ignore", "Initializing zero-element tensors", UserWarning)
             model: nn.Module = config.build(cfg.model, **measured)
     device = device_of(cfg.device)
     return precision.prepared(model.to(device), device, cfg.autocast, cfg.channels_last)
+
+
+def _seed(seed: int, partition_id: int | None) -> int:
+    """Return what the initial parameters are drawn from: the server's model, or a node's own."""
+    if partition_id is None:
+        return torch_seed(seed, Purpose.INITIAL_MODEL)
+    return torch_seed(seed, Purpose.NODE_MODEL, partition_id=partition_id)

@@ -41,6 +41,8 @@ def _check(this: Experiment) -> None:
         )
     if this.dataset.site is None:
         _ = this.partitions
+    elif this.settings.evaluation.per_node:
+        raise UserError("evaluation.per_node=true: no site shows how it trains; set it to false")
     _check_privacy(this)
     if len(this.test_examples) == 0 and not this.settings.node_test_fraction and not _is_unheard(this):
         raise UserError(

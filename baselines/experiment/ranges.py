@@ -71,7 +71,7 @@ def check(cfg: DictConfig) -> None:
     for key in ("resume", "debug"):
         _require(type(cfg[key]) is bool, cfg, key, "true or false")
     _require(cfg.save in (None, "last", "best"), cfg, "save", "last, best or null")
-    for key in ("per_class", "node_spread"):
+    for key in ("per_class", "per_node", "node_spread"):
         _require(type(cfg.evaluation[key]) is bool, cfg.evaluation, key, "true or false")
     fraction, timeout, share = cfg.node_test_fraction, cfg.timeout, cfg.device_memory_share
     _require(_is_number(fraction) and 0 <= fraction < 1, cfg, "node_test_fraction", "in [0, 1)")

@@ -11,6 +11,7 @@ class Evaluation:
 
     node_spread: bool
     per_class: bool
+    per_node: bool
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ takes the backward pass of a strided convolution for that of a dense one, and kn
 """
 
 import dataclasses
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,22 +98,42 @@ def step_memory(
     }
 
 
+@dataclasses.dataclass(frozen=True)
+class Seconds:
+    """How long something takes: by the clock, and in processors' time for the program and the kernel."""
+
+    real: float
+    user: float
+    system: float
+
+    @classmethod
+    def so_far(cls) -> "Seconds":
+        """Return those of this process, with all its threads, from some moment on."""
+        spent = os.times()
+        return cls(time.perf_counter(), spent.user, spent.system)
+
+    def since(self, started: "Seconds", steps: int) -> "Seconds":
+        """Return those of one of ``steps`` steps since then."""
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(started), strict=True)
+        return Seconds(*((now - then) / steps for now, then in pairs))
+
+
 def step_seconds(
     model: nn.Module, inputs: Tensor, targets: Tensor, task: Task, training: LocalTraining
-) -> float:
+) -> Seconds:
     """Return the seconds of one step of local training on a batch, after steps to warm up."""
     examples = Examples(inputs, targets, torch.arange(len(inputs)))
 
-    def run(steps: int) -> float:
+    def run(steps: int) -> Seconds:
         timed = dataclasses.replace(training, local_epochs=None, local_steps=steps, batch_size=len(inputs))
-        started = time.perf_counter()
+        started = Seconds.so_far()
         timed(model, examples, task, server_round=1, seed=0)
         if inputs.device.type == "cuda":
             torch.cuda.synchronize()
-        return (time.perf_counter() - started) / steps
+        return Seconds.so_far().since(started, steps)
 
     run(1)
-    steps = max(3, min(300, int(SECONDS / run(2))))
+    steps = max(3, min(300, int(SECONDS / run(2).real)))
     run(steps)
     return run(steps)
 

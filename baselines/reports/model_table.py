@@ -6,9 +6,11 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from .model_cost import Layer
+from .model_cost import Layer, Seconds
 
-PRINTED = Path(__file__).parents[1] / "papers" / "selective" / "tables" / "tables4_1_4_3_4_5.csv"
+PRINTED = Path(__file__).parents[1] / "papers" / "selective" / "tables"
+LAYERS, TIMES = "tables4_1_4_3_4_5.csv", "tables4_2_4_4.csv"
+ROUND = 13_333  # examples of a node there ("13333 images", chapter 4)
 
 
 def table(layers: list[Layer], title: str) -> Table:
@@ -27,12 +29,13 @@ def table(layers: list[Layer], title: str) -> Table:
     return out
 
 
-def printed(model: str) -> list[dict[str, str]]:
+def printed(name: str, model: str) -> list[dict[str, str]]:
     """Return the rows that Liu (2019, chapter 4) prints for a model, by its name in ``conf/model``."""
-    if not PRINTED.exists():  # a bundle without the papers' tables
+    if not (PRINTED / name).exists():  # a bundle without the papers' tables
         return []
-    with open(PRINTED) as file:
-        return [row for row in csv.DictReader(file) if row["model"] == model and row["layer"] != "Input"]
+    with open(PRINTED / name) as file:
+        rows = [row for row in csv.DictReader(file) if row["model"] == model]
+    return [row for row in rows if row.get("layer") != "Input"]
 
 
 def beside(layers: list[Layer], rows: list[dict[str, str]]) -> Table:
@@ -51,6 +54,18 @@ def beside(layers: list[Layer], rows: list[dict[str, str]]) -> Table:
     parameters, macs = (_grouped(sum(int(row[key]) for row in rows)) for key in ("parameters", "macs"))
     ours = (sum(layer.parameters for layer in layers), sum(layer.forward for layer in layers))
     out.add_row("all", parameters, _grouped(ours[0]), macs, _grouped(ours[1]), "")
+    return out
+
+
+def times_beside(step: Seconds, size: int, rows: list[dict[str, str]]) -> Table:
+    """Put the seconds of a round on a Raspberry Pi 4 beside ours, from a step of ``size`` examples.
+
+    Ours are those of the steps alone: no evaluation, no messages.
+    """
+    title = f"table {rows[0]['table']} of Liu (2019), {ROUND:,} examples"
+    out = _empty(title, ["seconds"], ["printed (Raspberry Pi 4)", "ours (here)"])
+    for row in rows:
+        out.add_row(row["type"], row["seconds"], f"{getattr(step, row['type']) * ROUND / size:.3g}")
     return out
 
 

@@ -8,12 +8,14 @@ eqs. 1-4, Algorithm 1). With node 0 the requester and r = 1, 2, ... the round:
     alpha_i = max{0, alpha_i - (1 + p_s floor((r - 1) b / |S_i|)) p_d d_i},  from 1        (2)
     D       = sum alpha_i Delta_i / sum alpha_i                                            (3), (4)
 
-The norms are over all parameters, concatenated. The requester's own alpha stays 1. The report sums the
-minibatch gradients, which is Delta_i divided by the client learning rate: the same d_i, and with
-``step_size=Constant(1)`` the same step. Two readings of |S_i|: the report prints the number of examples,
-the authors' code counts batches, which erodes far more; see ``batch_size``.
+The norms are over all parameters, concatenated; ``by_layer`` gives every layer weights of its own, from the
+norms of its own parameters, as the report proposes in its last section. The requester's own alpha stays 1.
+The report sums the minibatch gradients, which is Delta_i divided by the client learning rate: the same d_i,
+and with ``step_size=Constant(1)`` the same step. Two readings of |S_i|: the report prints the number of
+examples, the authors' code counts batches, which erodes far more; see ``batch_size``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,6 +39,8 @@ class Erosion(Weighting):
     size_penalty : p_s >= 0
     samples_per_round : b, samples drawn in a round
     batch_size : measure |S_i| in batches of so many, as the authors' code does; None in samples, as printed
+    by_layer : whether each layer erodes by its own distance; a buffer goes with the parameters before it.
+        A model of one layer erodes alike either way
     """
 
     requester: int | None = None
@@ -44,6 +48,7 @@ class Erosion(Weighting):
     size_penalty: float = 2.0
     samples_per_round: int = 32
     batch_size: int | None = None
+    by_layer: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values out of range, and a missing requester."""
@@ -71,34 +76,47 @@ class Erosion(Weighting):
         return None
 
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
-        """Return the weights of the nodes that replied; ``state`` holds everyone's alpha."""
-        ids = torch.tensor(updates.partition_ids)
-        alpha = alphas(state, int(ids.max()) + 1)
+        """Return the weights [K] or [K, L] of the nodes that replied; ``state`` holds everyone's alpha."""
+        ids, distances = torch.tensor(updates.partition_ids), self._distances(updates)
+        alpha = alphas(state, int(ids.max()) + 1, distances.shape[1:])
         rounds = int(state["rounds"]) if state else 0  # r - 1
         sizes = updates.num_examples
         if self.batch_size is not None:
             sizes = torch.ceil(sizes / self.batch_size)
         wear = 1 + self.size_penalty * torch.floor(rounds * self.samples_per_round / sizes)
-        loss = wear * self.distance_penalty * self._distances(updates)
+        loss = wear.view(-1, *(1,) * (distances.ndim - 1)) * self.distance_penalty * distances
         alpha[ids] = (alpha[ids] - loss).clamp_min(0)
         new_state = {"alpha": alpha, "rounds": torch.tensor(rounds + 1)}
-        return alpha[ids] / alpha[ids].sum(), new_state
+        return alpha[ids] / alpha[ids].sum(0), new_state
 
     def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
-        """Return everyone's alpha as ``weight-<partition id>``."""
-        return {f"weight-{k}": float(alpha) for k, alpha in enumerate(state["alpha"])}
+        """Return everyone's alpha as ``weight-<partition id>``; by layer, the mean over the layers."""
+        return {f"weight-{k}": float(alpha.mean()) for k, alpha in enumerate(state["alpha"])}
 
     def _distances(self, updates: Updates) -> Tensor:
-        """Return d_i of eq. 1, [K] in float64; 0 for all while the requester does not move."""
+        """Return d_i of eq. 1, [K], or [K, L] by layer, in float64."""
         assert self.requester is not None
-        own = updates.deltas[updates.partition_ids.index(self.requester)]
-        norm = squared_norms(own).sqrt()
-        if norm == 0:
-            return torch.zeros(len(updates.deltas), dtype=torch.float64)
-        return (squared_distances(updates.deltas, own).sqrt() / norm).cpu()
+        own = updates.partition_ids.index(self.requester)
+        if not self.by_layer:
+            return _relative(updates.deltas, own)
+        found = [torch.zeros(len(updates.deltas), dtype=torch.float64)]
+        for layer in updates.layout.layers:
+            found.append(found[-1] if layer.buffer else _relative(updates.deltas[:, layer.columns], own))
+        return torch.stack(found[1:], 1)
 
 
-def alphas(state: State, count: int) -> Tensor:
-    """Return a copy of everyone's alpha by partition id, at least ``count`` long, 1 at the start."""
-    known = state.get("alpha", torch.ones(0, dtype=torch.float64))
-    return torch.cat([known, torch.ones(max(0, count - len(known)), dtype=torch.float64)])
+def _relative(rows: Tensor, own: int) -> Tensor:
+    """Return the rows' distances to one of them over its norm, [K]; 0 for all while it does not move."""
+    norm = squared_norms(rows[own]).sqrt()
+    if norm == 0:
+        return torch.zeros(len(rows), dtype=torch.float64)
+    return (squared_distances(rows, rows[own]).sqrt() / norm).cpu()
+
+
+def alphas(state: State, count: int, layers: Sequence[int] = ()) -> Tensor:
+    """Return a copy of everyone's alpha by partition id, at least ``count`` long, 1 at the start.
+
+    ``layers`` is the shape of a node's alpha: (), or (L,) by layer.
+    """
+    known = state.get("alpha", torch.ones(0, *layers, dtype=torch.float64))
+    return torch.cat([known, known.new_ones(max(0, count - len(known)), *known.shape[1:])])

@@ -14,7 +14,7 @@ from rich.console import Console
 from baselines import inspect
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.reports import model_cost
+from baselines.reports import model_cost, model_table
 from clients import Classification
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -129,6 +129,29 @@ def test_the_thesis_s_rows_stand_beside_ours(capsys: pytest.CaptureFixture[str],
     assert lines["FC1"] == ["16,001", "16,050", "16,001", "16,000", "fc1"]
     assert lines["Softmax"] == ["100", "-", "100", "-", "-"]
     assert lines["all"] == ["16,654", "21,840", "21,852", "480,500"]
+
+
+def test_the_thesis_s_times_stand_beside_ours(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of tables 4.2 and 4.4; model 3 has none, it did not fit into the Raspberry Pi's memory."""
+    monkeypatch.setattr(model_cost, "SECONDS", 0.5)  # the kernel counts in hundredths of a second
+    out = show(capsys, tmp_path, "model=mlp30", "dataset.shape=[1,28,28]").split("table 4.2 of Liu")[1]
+    lines = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
+    assert [lines[kind][0] for kind in ("real", "user", "system")] == ["57.9", "83.42", "40.56"]
+    real, user, system = (float(lines[kind][1]) for kind in ("real", "user", "system"))
+    assert 0 < real < 57
+    assert 0 < user + system < 20 * real
+    assert "table 4.4" not in show(capsys, tmp_path, "model=cnn6", "dataset.shape=[1,28,28]")
+
+
+def test_a_round_of_steps_by_hand() -> None:
+    """A step of 100 examples that takes 0.3 s: 13,333 of them take 40 s."""
+    step = model_cost.Seconds(real=7.6, user=2.0, system=1.0).since(model_cost.Seconds(7.0, 1.0, 1.0), 2)
+    assert step == model_cost.Seconds(pytest.approx(0.3), 0.5, 0.0)  # type: ignore[arg-type]
+    table = model_table.times_beside(step, 100, model_table.printed(model_table.TIMES, "cnn4"))
+    assert list(table.columns[1].cells) == ["169.98", "503.14", "133.86"]
+    assert list(table.columns[2].cells) == ["40", "66.7", "0"]
 
 
 def test_backward_costs_two_products_a_layer_and_one_in_the_first() -> None:

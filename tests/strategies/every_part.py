@@ -38,6 +38,7 @@ WEIGHTINGS = {
     "examples": ByExamples(),
     "variance": InverseVariance(),
     "erosion": Erosion(requester=0, distance_penalty=0.05),
+    "erosion by layer": Erosion(requester=0, distance_penalty=0.05, by_layer=True),
     "effective-rank": EffectiveRank(),
     "effective-rank-of-model": EffectiveRank(granularity="model"),
     "stable-rank": StableRank(variant="initial"),

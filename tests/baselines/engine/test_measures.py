@@ -76,7 +76,7 @@ def test_classes_by_hand(tmp_path: Path) -> None:
 
 def test_what_is_asked_for_is_added_and_nothing_else_changes(tmp_path: Path) -> None:
     before = played(SETTING, tmp_path / "before")
-    more = "count_bytes=true evaluation.per_class=true evaluation.node_spread=true save=last"
+    more = "count_bytes=true save=last evaluation={per_class:true,per_node:true,node_spread:true}"
     after = played(f"{SETTING} {more}", tmp_path / "after")
     added = after.metric.str.contains("bytes|worst|variance") | after.split.str.startswith("site-")
     pd.testing.assert_frame_equal(after[~added].reset_index(drop=True), before, check_exact=True)
@@ -89,6 +89,11 @@ def test_what_is_asked_for_is_added_and_nothing_else_changes(tmp_path: Path) -> 
         own = of_nodes[of_nodes.metric == metric]
         assert len(set(own.model) & {f"node {k}" for k in range(4)}) == len(own) == 3
         assert own.value.sum() == curve(after, "train", metric)[1]
+    for metric in ("loss", "accuracy"):  # the mean that the server takes is over the examples
+        own = of_nodes.pivot_table("value", "model", "metric")
+        mean = (own[metric] * own.num_examples).sum() / own.num_examples.sum()
+        assert mean == pytest.approx(curve(after, "train", metric)[1])
+        assert own[metric].nunique() == len(own) == 3
     on_nodes = after[(after.split == "site-test") & (after.metric == "accuracy")].groupby("round").value
     assert on_nodes.min().tolist() == curve(after, "node-test", "accuracy_worst")
     assert on_nodes.count().tolist() == [4, 4]

@@ -60,6 +60,41 @@ def test_size_in_batches_erodes_more() -> None:
     assert weights[32] == pytest.approx([0.99, 0.99 - 0.07, 0.99 - 0.07 - 0.13])
 
 
+def apart(partition_id: int, content: RecordDict) -> RecordDict:
+    """Move a and b by 1 each; node 1 moves b by 3, and node 2 neither a nor b as node 0 does."""
+    model, b, a = sent_model(content), (1.0, 3.0, -1.0)[partition_id], (1.0, 1.0, -1.0)[partition_id]
+    return answer({"a": model["a"] + a, "b": model["b"] + b}, 10)
+
+
+def test_each_layer_erodes_by_its_own_distance() -> None:
+    """p_d = 0.25; node 1 has d = 0 in a and 2 in b, node 2 has d = 2 in both.
+
+    So alpha_1 = (1, 0.5), alpha_2 = (0.5, 0.5), and the mean moves a by (1 + 1 - 0.5) / 2.5 and b by
+    (1 + 1.5 - 0.5) / 2. In the next round alpha_1 = (1, 0), and node 2's are 0: it is not asked again.
+    """
+    erosion = Erosion(requester=0, distance_penalty=0.25, size_penalty=0, by_layer=True)
+    grid = Federation(apart, 3)
+    strategy = WeightErosion(weighting=erosion)
+    start = record({"a": np.zeros(2), "b": np.zeros(1)})
+    (first, told), (second, later) = play(strategy, grid, start, rounds=(1, 2))
+    assert first["a"].numpy() == pytest.approx([0.6, 0.6])
+    assert first["b"].numpy() == pytest.approx([1.0])
+    assert [told[f"weight-{k}"] for k in range(3)] == pytest.approx([1, 0.75, 0.5])
+    assert second["a"].numpy() == pytest.approx([1.6, 1.6])
+    assert second["b"].numpy() == pytest.approx([2.0])
+    assert [later[f"weight-{k}"] for k in range(3)] == pytest.approx([1, 0.5, 0])
+    play(strategy, grid, second, rounds=(3,))
+    assert grid.trained() == [0, 1]
+
+
+def test_a_model_of_one_layer_erodes_alike_by_layer() -> None:
+    start = record({"w": VECTORS["w0"]})
+    by_layer = WeightErosion(weighting=Erosion(requester=0, by_layer=True, **PENALTIES))
+    history = play(by_layer, Federation(displaced, 5), start, rounds=range(1, 7))
+    for now, (arrays, _) in enumerate(history):
+        np.testing.assert_allclose(arrays["w"].numpy(), VECTORS["w"][now], rtol=1e-12, atol=1e-13)
+
+
 def test_nodes_without_weight_are_not_asked_again() -> None:
     def opposed(partition_id: int, content: RecordDict) -> RecordDict:
         direction = -1.0 if partition_id == 2 else 1.0

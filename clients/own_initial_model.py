@@ -1,0 +1,36 @@
+"""A node's own initial model: in round 1 each node begins from a model that it draws for itself.
+
+"All four clients start on different seeds" (Fu, *Leveraging Learning Metrics for Improved Federated
+Learning*, 2022, on figure 4.8). From round 2 on all begin from the server's model, which is the mean of
+what the nodes made of theirs. What the message asks for and looks at the model that was sent, as FedProx'
+term, keeps to the server's. A node that is first chosen after round 1 begins as the others do. Reduction:
+in round 1 it is local training from the node's model, afterwards the strategy.
+"""
+
+import torch
+
+from strategies.shared import protocol
+
+from .correction import Correction, RoundStart
+
+
+class OwnInitialModel(Correction):
+    """Puts the node's model in the place of the server's, in round 1; it corrects no gradient.
+
+    Parameters
+    ----------
+    start : the round's
+
+    Raises
+    ------
+    ValueError : for a node that draws no model, as a ClientApp's of one's own may be
+    """
+
+    @torch.no_grad()
+    def __init__(self, start: RoundStart) -> None:
+        if start.own_model is None:
+            raise ValueError(
+                "corrections=own_initial_model: this node draws no model of its own; leave it out"
+            )
+        if start.config[protocol.SERVER_ROUND] == 1:
+            start.model.load_state_dict(start.own_model().state_dict())
