@@ -48,6 +48,7 @@ class Roster:
     ledger: Ledger = field(default_factory=Ledger)
     telling: dict[str, ConfigScalar] = field(default_factory=dict)
     _site_of: dict[int, str] = field(default_factory=dict, init=False, repr=False)
+    _node_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # by site, the last
     told: bool = field(default=False, init=False, repr=False)  # whether any node did
     _named: dict[int, str] = field(default_factory=dict, init=False, repr=False)  # why not, by node
     _away: set[int] = field(default_factory=set, init=False, repr=False)  # known, and not connected
@@ -116,6 +117,7 @@ class Roster:
         content = RecordDict({protocol.CONFIG: ConfigRecord(dict(self.telling))})
         messages = [Message(content, node, MessageType.QUERY) for node in nodes]
         silent: dict[int, str] = {}
+        held = {of[n]: n for n in self._present for of in (self._site_of, self.partition_of) if n in of}
         replies = grid.send_and_receive(messages, timeout=self.timeout)
         found = answers(dict(zip(nodes, messages, strict=True)), replies)
         for node, reply in sorted(found.items(), key=lambda one: (one[0] not in self._known, one[0])):
@@ -123,7 +125,7 @@ class Roster:
                 continue
             told = Told.of(reply, self.most)
             if not told.fault:
-                self._take(node, told)
+                self._take(node, told, held)
             elif told.site:
                 self._refuse(node, f"site {told.site} takes no part: {told.fault}")
             elif told.partition_id is not None:
@@ -139,22 +141,20 @@ class Roster:
         for node in sorted(silent):  # a number would be another node's partition
             self._refuse(node, NAMELESS.format(node=node, why=silent[node]))
 
-    def _take(self, node: int, told: Told) -> None:
+    def _take(self, node: int, told: Told, held: dict[int | str, int]) -> None:
         """Let a node take part, unless another one that is here holds what it says it holds."""
         self.told = True
-        here = self._present - {node}
-        holders = [one for one in here if self._site_of.get(one) == told.site] if told.site else []
-        if told.partition_id is not None:
-            holders = [one for one in here if self.partition_of.get(one) == told.partition_id]
-        if holders:
+        holder = held.setdefault(told.site if told.partition_id is None else told.partition_id, node)
+        if holder != node:
             what = f"is site {told.site}" if told.site else f"holds partition {told.partition_id}"
-            claims = f"node {node} says that it {what}, as node {holders[0]} does"
+            claims = f"node {node} says that it {what}, as node {holder} does"
             self._refuse(node, f"{claims}, and is not asked: give each its own")
             return
-        if before := [one for one, name in self._site_of.items() if name == told.site and one != node]:
+        before = self._node_of.get(told.site, node)
+        if before != node:
             logger.warning(
                 "site %s is node %d now, and was node %d: with authenticated nodes that is another key",
-                *(told.site, node, before[-1]),
+                *(told.site, node, before),
             )
         self._away.discard(node)
         self._named.pop(node, None)
@@ -163,7 +163,7 @@ class Roster:
         if told.partition_id is not None:
             self.partition_of[node] = told.partition_id
         else:
-            self._site_of[node] = told.site
+            self._site_of[node], self._node_of[told.site] = told.site, node
 
     def _refuse(self, node: int, why: str) -> None:
         """Say once why a node takes no part; it is asked again, as its owner may correct it."""
