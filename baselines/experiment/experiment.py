@@ -127,7 +127,7 @@ class Experiment(Described):
         """The model that this process' nodes share; every message overwrites it."""
         return self.model()
 
-    @property
+    @cached_property
     def deterministic(self) -> bool:
         """Whether torch may use algorithms alone that give the same bytes every time."""
         return precision.yes_or_no("deterministic", self.cfg.deterministic)
