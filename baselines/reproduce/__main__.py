@@ -148,11 +148,11 @@ def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path,
         results = numbers.ours(found)
         page = report.write(table, found, folder)
         drawn = picture.draw(table, results, collect.read(folder / f"{table.name}_curves.csv"), folder)
-    if folder == paper_tables.PAPERS / table.paper / "ours":
-        scoreboard.write([table.paper])
     out.print(f"{len(results)} of {len(table.cells())} cells: {page}")
     if drawn:
         out.print(f"figure: {drawn}")
+    if folder == paper_tables.PAPERS / table.paper / "ours":
+        scoreboard.write([table.paper])
 
 
 def _show(missing: Sequence[Trial], out: Console) -> int:

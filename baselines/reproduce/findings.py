@@ -92,11 +92,11 @@ def _compared(
         return Comparison(keys, paper, None, None)
     differences = [sign * (a.by_seed[seed] - b.by_seed[seed]) for seed in both]
     mean = float(np.mean(differences))
-    interval = _interval(differences) if a.seeded else (mean, mean)
+    interval = student_interval(differences) if a.seeded else (mean, mean)
     return Comparison(keys, paper, mean, interval, bool(a.changes), len(both))
 
 
-def _interval(differences: Sequence[float]) -> tuple[float, float] | None:
+def student_interval(differences: Sequence[float]) -> tuple[float, float] | None:
     """Return Student's interval of the mean difference; None of one difference."""
     if len(differences) < 2:
         return None

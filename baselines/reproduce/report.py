@@ -58,7 +58,7 @@ def _ours(table: PaperTable, cell: Cell, found: Ours | None, printed: bool) -> l
         return ["", "", *([""] if printed else []), f"`--where {where}`"]
     difference = ""
     if cell.paper_mean is not None and not found.changes:
-        difference = f"{found.mean - cell.paper_mean:+{_form(table)}}"
+        difference = f"{found.mean - cell.paper_mean:+{number_format(table)}}"
     numbers = [_number(table, found.mean, found.std), str(len(found.by_seed))]
     return [*numbers, *([difference] if printed else []), found.note]
 
@@ -100,8 +100,8 @@ def _findings(table: PaperTable, results: Results) -> Iterator[str]:
 
 def _detail(table: PaperTable, finding: Mapping[str, Any], pair: Comparison) -> str:
     where = ", ".join(f"{key} {value}" for key, value in pair.keys.items())
-    paper = "" if pair.paper is None else f", paper {pair.paper:+{_form(table)}}"
-    form = _form(table)
+    paper = "" if pair.paper is None else f", paper {pair.paper:+{number_format(table)}}"
+    form = number_format(table)
     low, high = pair.interval or (math.nan, math.nan)
     note = "; not the paper's setting" if pair.departs else ""
     ours = f"ours {pair.ours:+{form}} ({low:+{form}} to {high:+{form}})"
@@ -116,11 +116,12 @@ def _rows(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 def _number(table: PaperTable, mean: float | None, std: float | None) -> str:
     if mean is None:
         return ""
-    form = _form(table)
+    form = number_format(table)
     return f"{mean:{form}}" if std is None else f"{mean:{form}} ± {std:{form}}"
 
 
-def _form(table: PaperTable) -> str:
+def number_format(table: PaperTable) -> str:
+    """Return how Python is to write a number of a table."""
     if table.metric == "loss":
         return ".3g"
     return ".2f" if table.scale == 100 else ".4f"

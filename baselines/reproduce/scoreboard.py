@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import collect, numbers, paper_tables
+from . import collect, numbers, page_numbers, paper_tables
 from .findings import Comparison, comparisons
 
 REDUCED = " (in a reduced setting)"
@@ -125,9 +125,11 @@ def _title(paper: str) -> str:
 
 
 def write(papers: Sequence[str]) -> None:
-    """Renew the papers' pages and the front page, where there is one (a wheel has none)."""
+    """Renew the papers' pages, the numbers in their prose too, and the front page (a wheel has none)."""
     for paper in papers:
-        renew(paper_tables.PAPERS / paper / "README.md", page(paper))
+        own = paper_tables.PAPERS / paper / "README.md"
+        renew(own, page(paper))
+        page_numbers.renew(own, paper)
     front_page = paper_tables.PAPERS.parents[1] / "README.md"
     if front_page.exists():
         renew(front_page, front(paper_tables.papers()))
