@@ -6,13 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from torch import nn
 
 from strategies.shared import held, protocol
-from strategies.shared.seeding import Purpose, torch_seed
+from strategies.shared.seeding import Purpose, generator, torch_seed
 
+from .compression import Coding
 from .correction import Correction, RoundStart
 from .examples import Examples
 from .privacy import LocalNoise, demand
@@ -66,11 +68,12 @@ class Turn:
         self.training = in_round(node.training, node.seed, self.server_round, self.partition_id)
         restore(node.model, self.training.private, self.state)
         self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
+        self.coding = Coding.asked(config, node.model, message.metadata.group_id, self._draws())
         self.corrections = self._corrections(config)
         self.started = time.perf_counter()
 
     def _corrections(self, config: ConfigRecord) -> list[Correction]:
-        """Return what the message asks for, then what ``client.corrections`` names."""
+        """Return what the message asks for, then what ``client.corrections`` names, and a mask's last."""
         node = self.node
         start = RoundStart(
             node.model,
@@ -85,7 +88,12 @@ class Turn:
             node.own_model,
         )
         asked = [kind.begin(start) for kind in Correction.asked(config)]
-        return asked + [begin(start) for begin in self.training.corrections.values()]
+        own = [begin(start) for begin in self.training.corrections.values()]
+        return asked + own + (self.coding.corrections(node.model) if self.coding else [])
+
+    def _draws(self) -> np.random.Generator:
+        place = {"server_round": self.server_round, "partition_id": self.partition_id}
+        return generator(self.node.seed, Purpose.COMPRESSION, **place)
 
     @property
     def seed(self) -> int:
@@ -127,8 +135,11 @@ class Turn:
             rate = {k: v for k, v in metrics.items() if k == protocol.LEARNING_RATE}
             metrics = {protocol.NUM_EXAMPLES: 1, protocol.PARTITION_ID: self.partition_id} | rate
             records = []
-        state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        arrays = {protocol.ARRAYS: held.record(state)}
+        if self.coding is not None:
+            arrays = self.coding.records(model, sent, self.state)
+        else:
+            state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            arrays = {protocol.ARRAYS: held.record(state)}
         return replied(self.message, metrics, dict(ChainMap(arrays, *records)))
 
 

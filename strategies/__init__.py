@@ -32,6 +32,9 @@ from .qfedavg import QFedAvg
 from .round.failures import TooManyFailedRounds
 from .scaffold import Scaffold
 from .selective import SelectiveFedAvg
+from .shared.biased import ScaledSign, TopK
+from .shared.compression import Compression, NoCompression
+from .shared.sketches import RandomMask, Sketch
 from .signsgd import SignSGD
 from .weight_erosion import WeightErosion, WeightErosionForAll
 
@@ -44,6 +47,7 @@ __all__ = [
     "AndMask",
     "ByExamples",
     "CentralPrivacy",
+    "Compression",
     "Constant",
     "EffectiveRank",
     "Erosion",
@@ -75,6 +79,7 @@ __all__ = [
     "Mean",
     "Median",
     "Momentum",
+    "NoCompression",
     "NoMask",
     "NoPrivacy",
     "Normalized",
@@ -82,14 +87,18 @@ __all__ = [
     "Privacy",
     "PseudoGradientStrategy",
     "QFedAvg",
+    "RandomMask",
     "SandMask",
     "Scaffold",
+    "ScaledSign",
     "SelectiveFedAvg",
     "ServerOptimizer",
     "SignSGD",
+    "Sketch",
     "StableRank",
     "StepSize",
     "TooManyFailedRounds",
+    "TopK",
     "TrimmedMean",
     "Uniform",
     "Updates",

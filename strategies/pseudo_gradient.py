@@ -27,9 +27,9 @@ from .parts.server_optimizer import Identity, ServerOptimizer, beside, copied
 from .parts.step_size import Constant, StepSize
 from .parts.updates import Updates
 from .parts.weighting import ByExamples, Weighting
-from .round.attendance import Attendance
 from .round.budget import Budget
 from .round.buffers import Buffers
+from .round.compressing import Compressing
 from .round.failures import NoStep
 from .round.iterates import Iterates
 from .round.movement import Movement
@@ -41,7 +41,7 @@ from .shared.checks import require_count
 
 
 @dataclass(kw_only=True, eq=False)
-class PseudoGradientStrategy(Attendance):
+class PseudoGradientStrategy(Compressing):
     """A Flower strategy made of parts.
 
     Parameters
@@ -51,7 +51,7 @@ class PseudoGradientStrategy(Attendance):
         from the last. 1 evaluates the last iterate itself
     buffer_names : names, or ends of names, of floating-point arrays that are buffers
 
-    The others say who takes part: see :class:`~strategies.round.attendance.Attendance` and its base.
+    The others, who takes part and what nodes send: :class:`~strategies.round.compressing.Compressing`.
     """
 
     weighting: Weighting = ByExamples()
@@ -120,8 +120,8 @@ class PseudoGradientStrategy(Attendance):
 
     def _collect(self, server_round: int, replies: Iterable[Message], layout: Layout) -> Collected:
         """Check and stack what the nodes that were asked have sent."""
-        extra, needed = self.extra_record, needed_metrics(self.weighting, self.aggregation)
-        stack = Stack(layout, self._parameters, self._scratch, len(self._sent), extra, needed)
+        expected = self.extra_record, needed_metrics(self.weighting, self.aggregation), self.compression
+        stack = Stack(layout, self._parameters, self._scratch, len(self._sent), *expected)
         answered = answers(self._sent, replies)
         collected = stack.all(self._sent, answered, self._roster.told)
         self._note(server_round, collected.updates, collected.faults, answered)
@@ -177,7 +177,7 @@ class PseudoGradientStrategy(Attendance):
 
     def asks(self) -> dict[str, ConfigScalar]:
         asked = (self.weighting.asks_for, self.aggregation.asks_for)
-        return self.privacy.asks() | {name: True for name in asked if name}
+        return super().asks() | self.privacy.asks() | {name: True for name in asked if name}
 
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
 

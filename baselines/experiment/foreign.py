@@ -21,7 +21,7 @@ from strategies.shared.checks import require_count
 
 from . import config
 
-PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy")
+PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy", "compression")
 CLIPPED_AT_NODES = "DifferentialPrivacyClientSide"
 OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
 

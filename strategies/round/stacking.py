@@ -11,9 +11,13 @@ from torch import Tensor
 from strategies.parts.layout import Layout
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
+from strategies.shared.compression import Compression, NoCompression
 
 from .buffers import Buffers
-from .replies import Fault, arrays_of, checked, fitting, num_examples_of, require_number, scalar_metrics
+from .decoding import decoded
+from .replies import Fault, checked, fitting, num_examples_of, require_number, scalar_metrics
+
+PLAIN = NoCompression()
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Stack:
     most : how many nodes were asked
     extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
     needed : the names of metrics that each reply must carry, numbers, 0 or above
+    compression : what nodes were asked for
     """
 
     def __init__(
@@ -59,8 +64,9 @@ class Stack:
         most: int,
         extra: str | None = None,
         needed: Iterable[str] = (),
+        compression: Compression = PLAIN,
     ) -> None:
-        self.layout, self.start = layout, start
+        self.layout, self.start, self.compression = layout, start, compression
         self.extra, self.needed = extra, tuple(needed)
         self.deltas = scratch.rows("deltas", most, start)
         self.buffers = torch.empty(most, layout.num_buffers, dtype=torch.float64)
@@ -95,9 +101,8 @@ class Stack:
             raise Fault("trained on no examples")
         for name in self.needed:
             require_number(reply, name)
-        record = fitting(arrays_of(reply, self.extra), "arrays", self.layout)
-        delta = self.layout.flatten_parameters(record, out=self.deltas[row])
-        torch.sub(self.start, delta, out=delta)
+        delta = self.deltas[row]
+        record = decoded(reply, self.extra, self.layout, self.compression, self.start, delta)
         self.buffers[row] = self.layout.flatten_buffers(record)
         parts = [delta, self.buffers[row]]
         if self.extra and self.extras is not None:

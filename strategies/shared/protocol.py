@@ -8,6 +8,7 @@ ARRAYS = "arrays"  # ArrayRecord: the model, every parameter and buffer by name
 CONFIG = "config"  # ConfigRecord: what the server tells a node about this round
 METRICS = "metrics"  # MetricRecord: what a node tells the server about its work
 CONTROL = "control"  # ArrayRecord: SCAFFOLD's variate c; in a reply, the change of c_k
+CODES = "codes"  # ArrayRecord of a reply: compressed arrays of the update, which ARRAYS then lacks
 
 # Records of a node's state, beside CONTROL, which is c_k there.
 CONTROL_BEFORE = "control-before"  # ArrayRecord: the c_k before it
@@ -29,6 +30,7 @@ PRIVACY_NOISE = "privacy-noise"  # the noise multiplier
 PRIVACY_SEED = (
     "privacy-seed"  # decides the noise of the nodes; without it each node's operating system does
 )
+COMPRESSION = "compression"  # its kind; its settings are told by keys that begin with this
 CONTROL_OPTION = "control-option"  # how c_k is renewed, 1 or 2
 CONTROL_LOST = "control-lost"  # the partitions whose last change of c_k has not been counted
 CONTROL_COUNTED = "control-counted"  # for each of them the round of the last that has; 0 for none
@@ -47,6 +49,7 @@ CLIENT_SECONDS = "client-seconds"
 LEARNING_RATE = "learning-rate"
 GRADIENT_VARIANCE = "gradient-variance"  # also the key of the ConfigRecord that asks for it
 START_LOSS = "start-loss"  # the same; a node's loss at the model that it was sent
+INEXACTNESS = "inexactness"  # the norm of the last gradient of a node's objective over that of the first
 EFFECTIVE_STEPS = "effective-steps"  # the same; how many learning rates a gradient of 1 moves a node
 
 # Keys that a strategy adds to the metrics of a round.

@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     PRIVACY_NOISE = 9
     AVAILABILITY = 10
     NODE_MODEL = 11
+    COMPRESSION = 12
 
 
 def generator(

@@ -1,0 +1,99 @@
+"""Compression at the node: the update's codes in place of the weights, and what they leave out.
+
+:mod:`strategies.shared.compression` says what codes are, and the server's half is
+:mod:`strategies.round.decoding`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, RecordDict
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from strategies.shared import held, protocol
+from strategies.shared.compression import Compression
+
+from .correction import Correction
+
+KEY = "left-out"  # ArrayRecord of a node's state: what error feedback adds to the next update
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How a node codes its update in one round.
+
+    Parameters
+    ----------
+    compression : what the message asks for
+    seeds : for each trained array, by name: what decides all that its code draws
+    key : the record of the node's state where what was left out is kept; one for each group's model
+    """
+
+    compression: Compression
+    seeds: Mapping[str, int]
+    key: str
+
+    @classmethod
+    def asked(
+        cls, config: Mapping[str, object], model: nn.Module, group: str, draws: np.random.Generator
+    ) -> "Coding | None":
+        """Return what a message to a ``group``'s node asks for; None for nothing."""
+        if (compression := Compression.asked(config)) is None:
+            return None
+        names = [name for name, p in model.named_parameters() if p.requires_grad]
+        seeds = dict(zip(names, draws.integers(2**63, size=len(names)).tolist(), strict=True))
+        return cls(compression, seeds, f"{KEY} {group}".strip())
+
+    @torch.no_grad()
+    def corrections(self, model: nn.Module) -> list[Correction]:
+        """Return what keeps a node from training what it will not send."""
+        parameters, masks = dict(model.named_parameters()), list[Tensor]()
+        for name, seed in self.seeds.items():
+            p = parameters[name]
+            if (places := self.compression.trained(p.numel(), seed)) is None:
+                return []
+            masks.append(torch.zeros_like(p).flatten())
+            masks[-1][torch.from_numpy(places)] = 1
+        return [OnPlaces(masks)]
+
+    @torch.no_grad()
+    def records(self, model: nn.Module, start: ArrayRecord, state: RecordDict) -> dict[str, ArrayRecord]:
+        """Return the reply's records of the trained model; renew what is left out in the node's ``state``.
+
+        An update that is not finite is sent as such, so that the server leaves the node out by name.
+        """
+        compression, kept = self.compression, state.array_records.get(self.key)
+        codes: dict[str, Tensor] = {}
+        left_out: dict[str, Tensor] = {}
+        trained = dict(model.named_parameters())
+        for name, seed in self.seeds.items():
+            p = trained[name]
+            delta = (held.values_of(start[name]).to(p) - p).cpu().numpy().reshape(-1)
+            if compression.error_feedback and kept is not None:
+                delta = delta + held.values_of(kept[name]).cpu().numpy()
+            if not (finite := bool(np.isfinite(delta).all())):
+                delta = np.full_like(delta, np.inf)
+            code = compression.encode(delta, seed)
+            codes[name] = torch.from_numpy(np.frombuffer(code, np.uint8).copy())
+            if compression.error_feedback and finite:
+                arrived = compression.decode(code, delta.size, delta.dtype)
+                left_out[name] = torch.from_numpy(delta - arrived)
+        if left_out and len(left_out) == len(codes):
+            state[self.key] = held.record(left_out)
+        rest = {name: t.clone() for name, t in model.state_dict().items() if name not in codes}
+        return {protocol.ARRAYS: held.record(rest), protocol.CODES: held.record(codes)}
+
+
+class OnPlaces(Correction):
+    """g <- 0 but where the node will send (Konecny et al. 2016, section 2); ``masks`` are 1 there, flat."""
+
+    def __init__(self, masks: Sequence[Tensor]) -> None:
+        self.masks = masks
+
+    def __call__(self, parameters: Sequence[Parameter]) -> None:
+        for p, mask in zip(parameters, self.masks, strict=True):
+            if p.grad is not None:
+                p.grad.mul_(mask.view_as(p))

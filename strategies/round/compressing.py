@@ -1,0 +1,29 @@
+"""Compressing: nodes send their updates in fewer bytes, where the strategy asks for it."""
+
+from dataclasses import dataclass
+
+from flwr.app import ConfigScalar
+
+from strategies.shared.compression import Compression, NoCompression
+
+from .attendance import Attendance
+
+
+@dataclass(kw_only=True, eq=False)
+class Compressing(Attendance):
+    """Attendance of nodes that may compress what they send.
+
+    Parameters
+    ----------
+    compression : of each node's update (:mod:`strategies.shared.compression`)
+    """
+
+    compression: Compression = NoCompression()
+
+    @property
+    def nodes_remember(self) -> bool:
+        """Where error feedback does."""
+        return self.compression.error_feedback
+
+    def asks(self) -> dict[str, ConfigScalar]:
+        return super().asks() | self.compression.asks()

@@ -1,0 +1,104 @@
+"""Compression: how a node sends its update in fewer bytes, and how the server reads it.
+
+The strategy names a compression in its messages; a node answers with a *code*, some bytes for each trained
+array of Delta_k = w[t] - w[t,k], in place of the array. The server turns codes into pseudo-gradients where
+it reads replies, so that weightings, masks and step sizes see nothing of it. A node that knows no
+compression sends its weights, which the server takes too.
+
+*Error feedback* (Seide, Fu, Droppo, Li, Yu: *1-Bit Stochastic Gradient Descent*, Interspeech 2014;
+Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*,
+ICML 2019, Algorithm 2): what a code leaves out stays at the node, and is added to its next update.
+
+    p = Delta_k + e_k,      the node sends C(p),      e_k <- p - C(p)
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from flwr.app import ConfigScalar
+
+from . import protocol
+
+
+class Compression(ABC):
+    """How each array of an update is sent.
+
+    A subclass is a frozen dataclass of plain values, which messages tell to the nodes, and names itself.
+    """
+
+    kind: ClassVar[str] = ""  # what messages call it; empty for none
+    error_feedback: bool = False  # whether a node keeps what was left out
+    _known: ClassVar[dict[str, type["Compression"]]] = {}
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Let messages ask for the class."""
+        super().__init_subclass__(**settings)
+        if cls.kind:
+            Compression._known[cls.kind] = cls
+
+    def asks(self) -> dict[str, ConfigScalar]:
+        """Return what messages tell the nodes of it."""
+        told = {f"{protocol.COMPRESSION}-{f.name}": getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {protocol.COMPRESSION: self.kind} | {k: v for k, v in told.items() if v is not None}
+
+    @staticmethod
+    def asked(config: Mapping[str, object]) -> "Compression | None":
+        """Return what a message with this configuration asks for; None for nothing.
+
+        Raises
+        ------
+        ValueError : for a compression that this code does not have
+        """
+        if not (kind := config.get(protocol.COMPRESSION)):
+            return None
+        if kind not in Compression._known:
+            known = ", ".join(sorted(Compression._known))
+            raise ValueError(f"the server asks for compression={kind!r}, and this node knows {known}")
+        found: Any = Compression._known[str(kind)]
+        names = {field.name: f"{protocol.COMPRESSION}-{field.name}" for field in fields(found)}
+        chosen: Compression = found(**{name: config.get(key) for name, key in names.items()})
+        return chosen
+
+    def trained(self, size: int, seed: int) -> np.ndarray | None:
+        """Return which of an array's places a node trains; None for all."""
+        return None
+
+    @abstractmethod
+    def encode(self, values: np.ndarray, seed: int) -> bytes:
+        """Return the code of an array [n] of floating-point numbers; ``seed`` decides all that it draws."""
+
+    @abstractmethod
+    def decode(self, code: bytes, size: int, dtype: np.dtype) -> np.ndarray:
+        """Return what an array of so many numbers of a dtype was sent as [n].
+
+        Raises
+        ------
+        ValueError : for bytes that are no code of such an array
+        """
+
+
+@dataclass(frozen=True)
+class NoCompression(Compression):
+    """Nodes send their weights, as they are."""
+
+    def asks(self) -> dict[str, ConfigScalar]:
+        """Ask for nothing."""
+        return {}
+
+    def encode(self, values: np.ndarray, seed: int) -> bytes:
+        """Return the values' own bytes."""
+        return values.tobytes()
+
+    def decode(self, code: bytes, size: int, dtype: np.dtype) -> np.ndarray:
+        """Return the values."""
+        return np.frombuffer(require_length(code, size * dtype.itemsize), dtype)
+
+
+def require_length(code: bytes, length: int) -> bytes:
+    """Return a code of this length; raise ``ValueError`` for another."""
+    if len(code) != length:
+        raise ValueError(f"a code of {len(code)} bytes, expected {length}")
+    return code
