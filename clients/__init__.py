@@ -7,6 +7,7 @@ from .corrections import GradientVariance, Proximal
 from .dynamic import Dynamic
 from .effective_steps import EffectiveSteps
 from .examples import Examples, Normalize
+from .inexact import Inexact
 from .lazy import LazyRows
 from .moon import Moon
 from .own_initial_model import OwnInitialModel
@@ -25,6 +26,7 @@ __all__ = [
     "Examples",
     "Exponential",
     "GradientVariance",
+    "Inexact",
     "LazyRows",
     "LeastSquares",
     "LocalTraining",

@@ -33,8 +33,8 @@ NEEDS_SGD = (
 class ControlVariate(Correction):
     """The correction of one round; the message carries the server's variate c as a record.
 
-    ``renewal`` is what c_k is renewed from: for option 1 g_k(w_t), one tensor each, for option 2 the
-    round's :func:`~clients.gradient_weight.gradient_weight`.
+    ``renewal`` is what c_k is renewed from: for option 1 g_k(w_t), one tensor each; None for option 2,
+    which takes the :func:`~clients.gradient_weight.gradient_weight` of the steps that were taken.
     """
 
     asked_by: ClassVar[str] = protocol.CONTROL_OPTION
@@ -53,11 +53,10 @@ class ControlVariate(Correction):
         kept = self.store.variate
         self.own = [torch.zeros_like(p) for p in self.start] if kept is None else _tensors(kept, named)
         self.shift = [c - own for c, own in zip(_tensors(self.sent, named), self.own, strict=True)]
-        self.renewal: Sequence[Tensor] | float
+        self.optimizer = start.optimizer
+        self.renewal: Sequence[Tensor] | None = None
         if start.config[protocol.CONTROL_OPTION] == 1:
             self.renewal = full_gradient(start.model, start.examples, start.task, start.batch_size)
-        else:
-            self.renewal = gradient_weight(start.optimizer, start.steps, *NEEDS_SGD)
 
     @classmethod
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
@@ -73,16 +72,17 @@ class ControlVariate(Correction):
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         """Renew c_k in the node's state; return its change for the server."""
-        renewed = self._renewed(parameters, metrics[protocol.LEARNING_RATE])
+        renewed = self._renewed(parameters, metrics)
         changes = [new - own for new, own in zip(renewed, self.own, strict=True)]
         self.store.renew(self._record(renewed), self.server_round)
         return {protocol.CONTROL: self._record(changes)}
 
-    def _renewed(self, parameters: Sequence[Parameter], rate: float) -> Sequence[Tensor]:
+    def _renewed(self, parameters: Sequence[Parameter], metrics: Mapping[str, float]) -> Sequence[Tensor]:
         """Return the new c_k."""
-        if not isinstance(self.renewal, int | float):
+        if self.renewal is not None:
             return self.renewal
-        scale = 1 / (self.renewal * rate)
+        weight = gradient_weight(self.optimizer, int(metrics[protocol.LOCAL_STEPS]), *NEEDS_SGD)
+        scale = 1 / (weight * metrics[protocol.LEARNING_RATE])
         return [
             (start - p.detach()).mul_(scale).sub_(shift)
             for start, p, shift in zip(self.start, parameters, self.shift, strict=True)

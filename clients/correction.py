@@ -34,7 +34,7 @@ class RoundStart:
     model : at the values that the server sent, w_t
     examples, task : the node's training examples, and what is learnt from them
     optimizer : builds the client optimiser from parameters
-    steps : how many steps the node will take
+    steps : how many steps the node will take, where no correction ends its round before
     batch_size : examples per step; None for all of them
     content : the server's message: its configuration and further records
     state : what the node keeps from round to round; may be changed
@@ -109,6 +109,15 @@ class Correction:
 
     def __call__(self, parameters: Sequence[Parameter]) -> None:
         """Edit or observe ``p.grad`` of every trained parameter, once in each step; copy what you keep."""
+
+    def done(self, parameters: Sequence[Parameter]) -> bool:
+        """Say after each step whether the node's round is to end here; nodes that ask are not batched."""
+        return False
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it can end a round before its last step."""
+        return type(self).done is not Correction.done
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         """Return what else the reply carries; may add to ``metrics``. Called after the last step."""

@@ -27,7 +27,7 @@ class EffectiveSteps(Correction):
     asked_by: ClassVar[str] = protocol.EFFECTIVE_STEPS
 
     def __init__(self, start: RoundStart) -> None:
-        self.steps = gradient_weight(start.optimizer, start.steps, *NEEDS_SGD)
+        self.optimizer = start.optimizer
 
     @classmethod
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
@@ -35,5 +35,6 @@ class EffectiveSteps(Correction):
         gradient_weight(optimizer, 1, *NEEDS_SGD)
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
-        metrics[protocol.EFFECTIVE_STEPS] = self.steps
+        steps = int(metrics[protocol.LOCAL_STEPS])
+        metrics[protocol.EFFECTIVE_STEPS] = gradient_weight(self.optimizer, steps, *NEEDS_SGD)
         return {}

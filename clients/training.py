@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
+from typing import ClassVar
 
 import torch
 from flwr.app import RecordDict
@@ -37,16 +38,15 @@ class LocalTraining:
     schedule : factor on the optimiser's learning rate, by round
     stragglers : the probability that a node does less in a round (:mod:`clients.stragglers`)
     least_work : how many epochs (or steps) it takes at least
-    max_grad_norm : clip the gradient's global norm to this before each step; None does not clip
+    max_grad_norm : clip the gradient's global norm to this before each step; None does not
     private : patterns of what stays at the node from round to round (:mod:`clients.private`)
-    keep_optimizer : the optimiser's state (momentum, moments) stays at the node from round to round;
-        False starts each round with a fresh one
+    keep_optimizer : momentum and moments stay at the node; False starts each round with fresh ones
     corrections : by any name, what begins a :class:`~clients.Correction` of each round, besides those that
         the message asks for; they act in this order
-    trace : record a step that is repeated often, for the same bits in less time; False keeps to autograd,
-        for a model that reads what changes outside of its attributes
+    trace : record repeated steps; False keeps to autograd, for a model that reads what changes elsewhere
     """
 
+    corrected: ClassVar[bool] = True  # whether corrections can act on its steps
     optimizer: OptimizerOf
     local_epochs: int | None = 1
     local_steps: int | None = None
@@ -119,8 +119,8 @@ class LocalTraining:
     ) -> dict[str, float]:
         """Train ``model`` in place; return the metrics, averaged over the examples seen.
 
-        ``seed`` decides the order of the examples, their augmentation, and whatever the model draws
-        (dropout); ``memory`` is where a kept optimiser's state lives on.
+        ``seed`` decides the examples' order and augmentation, and what the model draws (dropout);
+        ``memory`` is where a kept optimiser's state lives on.
         """
         parameters = [p for p in model.parameters() if p.requires_grad]
         device = parameters[0].device
@@ -131,7 +131,7 @@ class LocalTraining:
         end_epoch = getattr(optimizer, "epoch_step", None)
         per_epoch = self._steps_per_epoch(len(examples))
         draws = torch.Generator().manual_seed(seed)
-        _seed_model(seed, device)
+        seed_model(seed, device)
         model.train()
         gradient = step_of(model, task, corrections, self.trace)
         totals: dict[str, Tensor] = {}
@@ -151,6 +151,8 @@ class LocalTraining:
             steps += 1
             if end_epoch is not None and steps % per_epoch == 0:
                 end_epoch()
+            if any(correction.done(parameters) for correction in corrections):
+                break
         if kept is not None:
             keep(optimizer, kept)
         means = {name: float(total) / seen for name, total in totals.items()}
@@ -191,7 +193,7 @@ class LocalTraining:
         return self.batch_size is None or self.batch_size >= size
 
 
-def _seed_model(seed: int, device: torch.device) -> None:
+def seed_model(seed: int, device: torch.device) -> None:
     """Seed what the model itself draws from; ``torch.manual_seed`` would wake a GPU for the CPU's sake."""
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":

@@ -75,6 +75,8 @@ class Stack:
             raise NotTogether("nodes are in different rounds")
         if any(correction.has_term for turn in turns for correction in turn.corrections):
             raise NotTogether("a correction adds to the loss")
+        if any(correction.may_end for turn in turns for correction in turn.corrections):
+            raise NotTogether("a correction may end a node's round")
         gradients_of = self.gradients.of_round(training.trace)
         data, device = turns[0].node.train, self.values[0].device
         plan = Plan.of(turns)

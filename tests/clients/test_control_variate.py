@@ -54,6 +54,10 @@ def begun(
     return correction
 
 
+def metrics(rate: float, renewal: Any) -> dict[str, float]:
+    return {"learning-rate": rate, "local-steps": renewal if isinstance(renewal, int) else 1}
+
+
 def trained(
     state: RecordDict, renewal: Any, server_round: int = 1, counted: int | None = None
 ) -> np.ndarray:
@@ -62,7 +66,7 @@ def trained(
     correction = begun({"w": w}, record(*SERVER), state, (server_round, counted), renewal)
     with torch.no_grad():
         w.copy_(torch.tensor(END))
-    return correction.finish([w], {"learning-rate": 0.25})["control"]["w"].numpy()
+    return correction.finish([w], metrics(0.25, renewal))["control"]["w"].numpy()
 
 
 def own(state: RecordDict) -> list[float]:
@@ -124,7 +128,7 @@ def test_what_is_not_trained_is_sent_as_zeros() -> None:
     w = nn.Parameter(torch.zeros(2))
     sent = ArrayRecord({"frozen": torch.full((3,), 9.0), "w": torch.zeros(2)})
     correction = begun({"w": w}, sent, RecordDict(), (1, None), 1)
-    changes = correction.finish([w], {"learning-rate": 1.0})["control"]
+    changes = correction.finish([w], metrics(1.0, 1))["control"]
     assert changes["frozen"].numpy().tolist() == [0, 0, 0]
 
 

@@ -1,0 +1,80 @@
+"""gamma-inexactness: a node stops once it has solved its problem well enough.
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated Optimization in Heterogeneous Networks*, MLSys 2020,
+definition 2: with h_k(w) = F_k(w) + (mu / 2) ||w - w_t||^2, w is a gamma-inexact solution where
+
+    || grad h_k(w) || <= gamma || grad h_k(w_t) ||
+
+The gradients are over all of the node's examples, the model in evaluation mode; they cost a pass over the
+data each. What other corrections add to the gradient is no part of h_k. A node takes its epochs (or steps)
+at most, a straggler its own. Reduction: gamma = 0 takes them all.
+"""
+
+from collections.abc import Sequence
+
+from flwr.app import ArrayRecord
+from torch import Tensor
+from torch.nn import Parameter
+
+from strategies.shared import protocol
+from strategies.shared.checks import require, require_count
+
+from .correction import Correction, RoundStart
+from .full_gradient import full_gradient
+
+
+class Inexact(Correction):
+    """Ends a node's round at a gamma-inexact solution, and reports the gamma that it has reached.
+
+    Parameters
+    ----------
+    start : the round's; its model is at w_t
+    gamma : in [0, 1]; 0 never ends a round, and looks once, to report
+    check_steps : how many steps apart it looks; None after each epoch
+    mu : of the proximal term; None is the strategy's (``strategy=fedprox``), or 0
+    """
+
+    def __init__(
+        self, start: RoundStart, gamma: float = 0.1, check_steps: int | None = None, mu: float | None = None
+    ) -> None:
+        require(0 <= gamma <= 1, "client.corrections.inexact.gamma", gamma, "in [0, 1]")
+        require_count("client.corrections.inexact.check_steps", check_steps, optional=True)
+        require(mu is None or mu >= 0, "client.corrections.inexact.mu", mu, "0 or above, or null")
+        self.gamma, self.start = gamma, start
+        told = start.config.get(protocol.PROXIMAL_MU, 0.0)
+        self.mu = float(told) if mu is None else mu  # type: ignore[arg-type]
+        size = len(start.examples)
+        self.every = check_steps or -(-size // (start.batch_size or size))
+        self.anchor = [p.detach().clone() for p in start.named.values()]
+        self.first = self._norm(self.anchor)
+        self.steps = self.looked = 0
+        self.reached = 1.0
+
+    def done(self, parameters: Sequence[Parameter]) -> bool:
+        """Look where it is time to; say whether it is enough."""
+        self.steps += 1
+        if self.gamma == 0 or self.steps % self.every:
+            return False
+        self._look(parameters)
+        return self.reached <= self.gamma
+
+    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+        if self.looked < self.steps:
+            self._look(parameters)
+        metrics[protocol.INEXACTNESS] = self.reached
+        return {}
+
+    def _look(self, parameters: Sequence[Parameter]) -> None:
+        norm = self._norm(parameters)
+        self.reached = norm / self.first if self.first else float(norm > 0)
+        self.looked = self.steps
+        self.start.model.train()
+
+    def _norm(self, parameters: Sequence[Tensor]) -> float:
+        """Return || grad h_k || at the model's parameters."""
+        start = self.start
+        gradients = full_gradient(start.model, start.examples, start.task, start.batch_size)
+        total = 0.0
+        for g, p, anchor in zip(gradients, parameters, self.anchor, strict=True):
+            total += float(g.add_(p.detach() - anchor, alpha=self.mu).double().square().sum())
+        return total**0.5
