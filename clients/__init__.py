@@ -8,6 +8,7 @@ from .dynamic import Dynamic
 from .effective_steps import EffectiveSteps
 from .examples import Examples, Normalize
 from .inexact import Inexact
+from .keep_trace import KeepTrace
 from .lazy import LazyRows
 from .moon import Moon
 from .own_initial_model import OwnInitialModel
@@ -27,6 +28,7 @@ __all__ = [
     "Exponential",
     "GradientVariance",
     "Inexact",
+    "KeepTrace",
     "LazyRows",
     "LeastSquares",
     "LocalTraining",

@@ -9,9 +9,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from strategies.shared import protocol
+from strategies.shared.compression import Compression
 
 from .correction import Correction
 from .evaluation import evaluate
+from .keep_trace import NO_CORRECTIONS
 from .privacy import demand, demand_silence
 from .private import restore
 from .training import LocalTraining
@@ -56,6 +58,10 @@ def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
 
 def check_training(training: LocalTraining, config: Mapping[str, object]) -> None:
     """Raise ``ValueError`` where a node could not do what messages with this configuration ask for."""
+    compression = Compression.asked(config)
+    masked = compression is not None and compression.trained(1, seed=0) is not None
+    if not training.corrected and (masked or any(True for _ in Correction.asked(config))):
+        raise ValueError(NO_CORRECTIONS)
     for kind in Correction.asked(config):
         if training.private and kind.shares_all:
             raise ValueError(

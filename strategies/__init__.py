@@ -1,6 +1,6 @@
 """Flower strategies: the server side of federated-learning papers, as parts that compose."""
 
-from .fedavg import FedAvg, FedAvgM
+from .fedavg import FedAvg, FedAvgM, FedMeta
 from .feddyn import FedDyn
 from .feder import FedER
 from .fedexp import FedExP
@@ -61,6 +61,7 @@ __all__ = [
     "FedER",
     "FedExP",
     "FedGMA",
+    "FedMeta",
     "FedNova",
     "FedProx",
     "FedYogi",

@@ -1,14 +1,20 @@
-"""FedAvg and FedAvgM.
+"""FedAvg, FedAvgM, and FedMeta, whose server takes one more step on examples of its own.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: *Communication-Efficient Learning of Deep Networks from
 Decentralized Data*, AISTATS 2017. Hsu, Qi, Brown: *Measuring the Effects of Non-Identical Data
-Distribution for Federated Visual Classification*, 2019.
+Distribution for Federated Visual Classification*, 2019. Yao, Huang, Zhang, Li, Sun: *Federated Learning
+with Unbiased Gradient Aggregation and Controllable Meta Updating*, NeurIPS workshop, 2019.
 """
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from .parts.server_optimizer import Momentum, ServerOptimizer
+from .parts.updates import Updates
 from .pseudo_gradient import PseudoGradientStrategy
+from .round.evaluation import Gradient
+from .shared.checks import require
 
 
 @dataclass(kw_only=True, eq=False)
@@ -28,3 +34,47 @@ class FedAvgM(PseudoGradientStrategy):
     """
 
     server_optimizer: ServerOptimizer = Momentum()
+
+
+@dataclass(kw_only=True, eq=False)
+class FedMeta(PseudoGradientStrategy):
+    """FedAvg with a meta update: the server keeps a small set, which says what the model is for.
+
+        v      = w[t] - eta P( sum_k (n_k / n) Delta_k )           the round's step, with whatever parts
+        w[t+1] = v - eta_meta grad L(v; D_meta)                    Yao et al., section 3
+
+    In the paper the nodes' gradients are unbiased (UGA, ``client=keep_trace``): then Delta_k = eta_l g_k,
+    and its server learning rate is eta eta_l. Any other client will do. D_meta are the training examples
+    that ``validation_size`` sets aside. Reduction: eta_meta = 0 is FedAvg; with keep_trace, UGA alone.
+
+    Parameters
+    ----------
+    meta_rate : eta_meta, 0 or above
+    gradient : of the loss on the meta set at a model, as a record with the model's names
+    """
+
+    meta_rate: float = 0.01
+    gradient: Gradient | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a negative rate."""
+        super().__post_init__()
+        require(0 <= self.meta_rate < float("inf"), "strategy.meta_rate", self.meta_rate, "0 or above")
+
+    @property
+    def needs_validation(self) -> bool:
+        return self.gradient is None and self.meta_rate > 0
+
+    def learn_with(self, gradient: Gradient) -> None:
+        self.gradient = gradient
+
+    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        shown, weights = super()._step(server_round, updates)
+        if self.meta_rate > 0:
+            if self.gradient is None:
+                raise ValueError("FedMeta needs a meta set: set validation_size, or give it a gradient")
+            assert self._layout is not None
+            slope = self.gradient(self._layout.record(self._parameters, self._buffers))
+            flat = self._layout.flatten_parameters(slope).to(self._parameters)
+            self._parameters = self._parameters - self.meta_rate * flat
+        return shown, weights

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from baselines.experiment.experiment import Experiment
 from clients import Examples
-from clients.evaluation import correct, evaluate, num_batches, predictions
+from clients.evaluation import BATCH_SIZE, correct, evaluate, num_batches, predictions
+from clients.full_gradient import full_gradient
 from clients.turn import load
+from strategies.shared import held
 
 Metrics = dict[str, float]
 
@@ -49,6 +51,15 @@ class Evaluator:
     def right_on(self, models: Sequence[ArrayRecord]) -> Tensor:
         """Return whether each model classifies each validation example rightly, [models, V] of bools."""
         return torch.stack([self._right_on(arrays) for arrays in models])
+
+    def gradient(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return the gradient of the loss on the validation examples; 0 for what is not trained."""
+        load(self._model, arrays)
+        task, named = self.this.dataset.task, self._model.named_parameters()
+        slopes = full_gradient(self._model, self.this.validation_examples, task, BATCH_SIZE)
+        found = dict(zip((name for name, p in named if p.requires_grad), slopes, strict=True))
+        values = self._model.state_dict().items()
+        return held.record({name: found.get(name, torch.zeros_like(value)) for name, value in values})
 
     def _evaluated(self, arrays: ArrayRecord, split: str) -> Metrics:
         load(self._model, arrays)

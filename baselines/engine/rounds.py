@@ -68,6 +68,7 @@ class Rounds:
         self._on_nodes: dict[str, float] = {}  # the last evaluation there
         if self.strategy.needs_validation:
             self.strategy.validate_with(self.evaluation.evaluator.right_on)
+            self.strategy.learn_with(self.evaluation.evaluator.gradient)
 
     def told(self) -> dict[str, Any]:
         """Return what environment.json says of the nodes: of a deployment also who took part."""

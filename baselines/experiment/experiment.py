@@ -28,8 +28,8 @@ from .model import model_of
 from .site import site_examples
 
 NO_VALIDATION = (
-    "strategy=selective groups the nodes by what they get right on validation examples, but "
-    "validation_size=0: set how many training examples to set aside, e.g. validation_size=300"
+    "needs validation examples on the server, and validation_size=0: set how many training examples to "
+    "set aside, e.g. validation_size=300"
 )
 
 
@@ -99,7 +99,7 @@ class Experiment(Described):
         strategy = strategy_of(self.cfg)
         strategy.fail_within(self.settings.rounds)  # a run without any step has failed, if short
         if strategy.needs_validation and not self.settings.validation_size:
-            raise UserError(NO_VALIDATION)
+            raise UserError(f"{strategy.name} {NO_VALIDATION}")
         return strategy
 
     @cached_property

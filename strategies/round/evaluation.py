@@ -18,6 +18,7 @@ from torch import Tensor
 from strategies.shared import flower_names, protocol
 
 Selections = Callable[[Sequence[ArrayRecord]], Tensor]
+Gradient = Callable[[ArrayRecord], ArrayRecord]
 
 
 class SuiteStrategy(Strategy):
@@ -79,7 +80,7 @@ class SuiteStrategy(Strategy):
 
     @property
     def needs_validation(self) -> bool:
-        """Whether :meth:`validate_with` has to be called before the first round."""
+        """Whether :meth:`validate_with` and :meth:`learn_with` have to be called before the first round."""
         return False
 
     def at_sites(self) -> dict[str, dict[str, float]]:
@@ -92,6 +93,9 @@ class SuiteStrategy(Strategy):
 
     def validate_with(self, right_on: Selections) -> None:
         """Take a function that tells what models are right about, [models, validation examples]."""
+
+    def learn_with(self, gradient: Gradient) -> None:
+        """Take a function that gives the gradient of the loss on the validation examples at a model."""
 
     def start(
         self,

@@ -8,6 +8,7 @@ import torch
 from strategies import (
     FedAvg,
     FedExP,
+    FedMeta,
     FedProx,
     Grouped,
     InverseVariance,
@@ -15,6 +16,8 @@ from strategies import (
     NoMask,
     Scaffold,
     SelectiveFedAvg,
+    Sketch,
+    TopK,
     WeightErosion,
     WeightErosionForAll,
 )
@@ -32,6 +35,10 @@ PROMISES: list[tuple[SuiteStrategy, tuple[int, bool, bool]]] = [
     (LocalOnly(inner=Scaffold()), (7, True, False)),
     (WeightErosionForAll(inner=WeightErosion(weighting=Erosion(0))), (7, False, False)),
     (SelectiveFedAvg(inner=FedAvg()), (7, False, True)),
+    (FedMeta(), (1, False, True)),
+    (FedAvg(compression=TopK()), (1, True, False)),
+    (FedAvg(compression=Sketch()), NOTHING_MORE),
+    (LocalOnly(inner=FedAvg(compression=TopK())), (7, True, False)),
 ]
 
 
@@ -59,6 +66,8 @@ def test_what_the_messages_ask_of_each_node() -> None:
     assert FedProx(mu=0.5, weighting=InverseVariance()).asks() == {"proximal-mu": 0.5, **variance}
     assert Scaffold(option=1).asks() == {"control-option": 1}
     assert Grouped(inner=Scaffold()).asks() == {"control-option": 2}
+    sketch = {"compression": "sketch", "compression-share": 0.5, "compression-error_feedback": False}
+    assert FedProx(mu=0.5, compression=Sketch(0.5, None)).asks() == {"proximal-mu": 0.5, **sketch}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,111 @@
+"""Unbiased gradient aggregation on the node: a gradient at w_t that has seen the local steps.
+
+Yao, Huang, Zhang, Li, Sun: *Federated Learning with Unbiased Gradient Aggregation and Controllable Meta
+Updating*, NeurIPS workshop on federated learning, 2019, section 3. A node takes all but its last epoch as
+*keep-trace* steps, whose dependence on w_t is kept, and then differentiates the loss of all of its examples
+by w_t, through these steps (second order):
+
+    v_0 = w_t,      v_i = v_{i-1} - eta_l grad L(v_{i-1}; batch i),      g_k = d L(v_last; D_k) / d w_t
+
+It returns w_t - eta_l g_k, so that the server's pseudo-gradient is eta_l g_k: the paper's server learning
+rate is ``step_size.eta`` times eta_l. A node remembers all of its steps at once, and the last gradient is
+of all of its examples in one batch: memory grows with both. Reduction: one epoch (or one step) is FedSGD.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar
+
+import torch
+from flwr.app import RecordDict
+from torch import Tensor, nn
+from torch.autograd import grad
+from torch.func import functional_call
+from torch.nn import Parameter
+from torch.optim import SGD
+
+from strategies.shared import protocol
+
+from .correction import Correction
+from .examples import Examples
+from .tasks import Task
+from .training import LocalTraining, seed_model
+
+NO_CORRECTIONS = (
+    "client=keep_trace differentiates through plain gradient steps, and takes no corrections: choose a "
+    "strategy that asks for none, such as fedavg or fedmeta, corrections=null and no random mask"
+)
+PLAIN = {"momentum": 0, "weight_decay": 0, "dampening": 0, "nesterov": False, "maximize": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepTrace(LocalTraining):
+    """Local training that ends in a gradient at the model that was sent; its optimiser is plain SGD."""
+
+    corrected: ClassVar[bool] = False
+    local_epochs: int | None = 2
+
+    def __post_init__(self) -> None:
+        """Refuse what would not be part of the trace."""
+        super().__post_init__()
+        built = self.optimizer([Parameter(torch.zeros(1))])
+        plain = type(built) is SGD and all(built.param_groups[0][k] == v for k, v in PLAIN.items())
+        if not plain or self.keep_optimizer or self.max_grad_norm is not None:
+            raise ValueError(
+                "client=keep_trace differentiates through plain gradient steps: leave client.optimizer at "
+                "SGD with lr alone, and client.keep_optimizer and client.max_grad_norm as they are"
+            )
+        if self.corrections:
+            raise ValueError(NO_CORRECTIONS)
+
+    def steps(self, size: int) -> int:
+        """Return how many steps a node with ``size`` examples takes: its last epoch is one."""
+        if self.local_steps:
+            return self.local_steps
+        return (super().steps(size) - self._steps_per_epoch(size)) + 1
+
+    @torch.enable_grad()  # type: ignore[no-untyped-call]
+    def __call__(
+        self,
+        model: nn.Module,
+        examples: Examples,
+        task: Task,
+        *,
+        server_round: int,
+        seed: int,
+        corrections: Sequence[Correction] = (),
+        memory: RecordDict | None = None,
+    ) -> dict[str, float]:
+        """Train ``model`` in place; return the metrics, averaged over the examples seen.
+
+        Raises
+        ------
+        ValueError : for corrections, which the trace would not see
+        """
+        if corrections:
+            raise ValueError(NO_CORRECTIONS)
+        start = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        device = next(iter(start.values())).device
+        rate = self.lr * self.schedule(server_round)
+        draws = torch.Generator().manual_seed(seed)
+        seed_model(seed, device)
+        model.train()
+        values: dict[str, Tensor] = dict(start)
+        totals, seen, steps = Counter[str](), 0, self.steps(len(examples))
+        for inputs, targets in islice(self._batches(examples, device, draws), steps - 1):
+            loss, sums = task(functional_call(model, values, (inputs,)), targets)
+            slopes = grad(loss, [*values.values()], create_graph=True, materialize_grads=True)
+            values = {n: v - rate * g for (n, v), g in zip(values.items(), slopes, strict=True)}
+            totals.update({name: float(value) for name, value in sums.items()})
+            seen += len(targets)
+        inputs, targets = examples.batch(slice(None), device, draws)
+        loss, sums = task(functional_call(model, values, (inputs,)), targets)
+        slopes = grad(loss, [*start.values()], materialize_grads=True)
+        with torch.no_grad():
+            for p, g in zip(start.values(), slopes, strict=True):
+                p.add_(g, alpha=-rate)
+        totals.update({name: float(value) for name, value in sums.items()})
+        means = {name: total / (seen + len(targets)) for name, total in totals.items()}
+        return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}

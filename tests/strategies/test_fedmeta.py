@@ -1,0 +1,100 @@
+"""FedMeta: by hand, its reduction, and with the server's own examples."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from federation import Federation, answer, assert_same, model_in, play, record
+from flwr.app import ArrayRecord, RecordDict
+from runs import launch, lines_in, played
+
+from baselines.engine.evaluator import Evaluator
+from baselines.experiment import experiment
+from strategies import FedAdam, FedAvg, FedMeta
+from strategies.shared.arrays import view
+
+SMALL = "dataset=digits num_nodes=4 model=mlp rounds=2 validation_size=100 strategy=fedmeta"
+
+
+def nodes() -> Federation:
+    """Return two nodes that end at (2, 0) and (4, 4) from anywhere; their mean by examples is (3.5, 3)."""
+
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        ends = np.array([[2.0, 0.0], [4.0, 4.0]])[partition_id]
+        return answer({"w": ends, "running_mean": np.ones(1)}, (1, 3)[partition_id])
+
+    return Federation(node, 2)
+
+
+def start() -> ArrayRecord:
+    return record({"w": np.zeros(2), "running_mean": np.zeros(1)})
+
+
+def slope(arrays: ArrayRecord) -> ArrayRecord:
+    """Return w - (1, 1): of the distance to (1, 1)."""
+    assert view(arrays["running_mean"]).tolist() == [1]  # the round's model is whole
+    return record({"w": view(arrays["w"]) - 1, "running_mean": np.zeros(1)})
+
+
+def test_by_hand() -> None:
+    """v = (3.5, 3), and a step of 0.2 along (2.5, 2)."""
+    ((new, _),) = play(FedMeta(meta_rate=0.2, gradient=slope), nodes(), start())
+    assert model_in(new)["w"].tolist() == pytest.approx([3.0, 2.6], rel=1e-12)
+
+
+def test_a_rate_of_0_is_fedavg_bit_for_bit() -> None:
+    none = FedMeta(meta_rate=0.0)
+    assert not none.needs_validation
+    assert_same(play(none, nodes(), start())[0][0], play(FedAvg(), nodes(), start())[0][0])
+
+
+def test_it_needs_examples_and_takes_a_gradient() -> None:
+    this = FedMeta()
+    assert this.needs_validation
+    with pytest.raises(ValueError, match="FedMeta needs a meta set"):
+        play(this, nodes(), start())
+    this.learn_with(slope)
+    assert not this.needs_validation
+    FedAdam().learn_with(slope)  # who does not learn with it takes it too
+
+
+def test_a_negative_rate_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"strategy\.meta_rate=-1 is out of range"):
+        FedMeta(meta_rate=-1)
+
+
+def test_the_gradient_is_that_of_the_validation_examples() -> None:
+    this = experiment.load(SMALL)
+    found = Evaluator(this).gradient(this.initial_arrays())
+    model, data = this.model().eval(), this.validation_examples
+    assert len(data) == 100
+    loss, _ = this.dataset.task(
+        model(data.batch(slice(None), torch.device("cpu"))[0]), data.targets[data.index]
+    )
+    expected = torch.autograd.grad(loss, [*model.parameters()])
+    for array, g in zip(found.values(), expected, strict=True):
+        np.testing.assert_allclose(view(array), g.numpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_on_digits_the_meta_step_is_taken_and_without_it_it_is_fedavg(tmp_path: Path) -> None:
+    plain = played(SMALL.replace("fedmeta", "fedavg"), tmp_path / "plain")
+    assert played(f"{SMALL} strategy.meta_rate=0", tmp_path / "none").equals(plain)
+    assert not played(SMALL, tmp_path / "some").equals(plain)
+
+
+def test_a_resumed_run_is_one_in_one_go(tmp_path: Path) -> None:
+    words = [*f"{SMALL} checkpoint_every=1".split()]
+    assert launch(*words, "rounds=3", f"hydra.run.dir={tmp_path / 'whole'}") == 0
+    for rounds in ("rounds=2", "rounds=3"):
+        assert launch(*words, rounds, "resume=true", f"hydra.run.dir={tmp_path / 'parts'}") == 0
+    assert lines_in(tmp_path / "parts") == lines_in(tmp_path / "whole")
+
+
+def test_without_examples_it_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch(*f"dataset=digits strategy=fedmeta hydra.run.dir={tmp_path}".split()) == 2
+    error = capsys.readouterr().err
+    assert "FedMeta needs validation examples on the server, and validation_size=0" in error
+    assert len(error.splitlines()) == 1
