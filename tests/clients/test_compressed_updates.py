@@ -256,16 +256,19 @@ def test_codes_that_nobody_has_asked_for_are_no_model(caplog: pytest.LogCaptureF
     assert "of the model's arrays" in caplog.text
 
 
-@pytest.mark.parametrize("compression", [TopK(share=0.5), ScaledSign(), Sketch(0.5, 4, True)], ids=repr)
+@pytest.mark.parametrize(
+    "compression", [TopK(share=0.1), ScaledSign(), Sketch(0.1, 4, True), Sketch(0.1, None, True)], ids=repr
+)
 def test_a_node_that_diverges_is_left_out_and_keeps_what_it_had(
     compression: Compression, caplog: pytest.LogCaptureFixture
 ) -> None:
-    grid = quadratic(rate=3e38)
+    """One number of ten is infinite, which a tenth of the places would mostly miss."""
+    grid = quadratic(rate=3e38, target=torch.eye(10)[:1].T * 4)
     (node,) = grid.get_node_ids()
-    grid.context(node).state["left-out"] = ArrayRecord({"weight": torch.tensor([5.0, 6.0])})
-    play(FedAvg(compression=compression), grid, zeros(), 1)
+    grid.context(node).state["left-out"] = ArrayRecord({"weight": torch.arange(10.0)})
+    play(FedAvg(compression=compression), grid, zeros(10), 1)
     assert "partition 0 left out: sent NaN or infinite values" in caplog.text
-    assert weights(grid.context(node).state.array_records["left-out"]) == [5, 6]
+    assert weights(grid.context(node).state.array_records["left-out"]) == list(range(10))
 
 
 @pytest.mark.parametrize("compression", [Sketch(0.3, 2), TopK(0.1), RandomMask(0.3)], ids=repr)

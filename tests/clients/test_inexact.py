@@ -107,6 +107,7 @@ def test_it_looks_every_so_many_steps_and_in_the_end() -> None:
 def test_gamma_0_takes_all_steps_and_reports() -> None:
     w, metrics = walked(0.5, epochs=4, gamma=0.0)
     assert (w, metrics["local-steps"], metrics["inexactness"]) == (0.9375, 4, 0.0625)
+    assert walked(1.0, epochs=4, gamma=0.0)[1]["local-steps"] == 4  # though one reaches the optimum
 
 
 def test_where_the_start_is_the_solution() -> None:
