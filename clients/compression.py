@@ -4,7 +4,7 @@
 :mod:`strategies.round.decoding`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,13 +38,17 @@ class Coding:
 
     @classmethod
     def asked(
-        cls, config: Mapping[str, object], model: nn.Module, group: str, draws: np.random.Generator
+        cls,
+        config: Mapping[str, object],
+        model: nn.Module,
+        group: str,
+        draws: Callable[[], np.random.Generator],
     ) -> "Coding | None":
         """Return what a message to a ``group``'s node asks for; None for nothing."""
         if (compression := Compression.asked(config)) is None:
             return None
         names = [name for name, p in model.named_parameters() if p.requires_grad]
-        seeds = dict(zip(names, draws.integers(2**63, size=len(names)).tolist(), strict=True))
+        seeds = dict(zip(names, draws().integers(2**63, size=len(names)).tolist(), strict=True))
         return cls(compression, seeds, f"{KEY} {group}".strip())
 
     @torch.no_grad()

@@ -68,7 +68,7 @@ class Turn:
         self.training = in_round(node.training, node.seed, self.server_round, self.partition_id)
         restore(node.model, self.training.private, self.state)
         self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
-        self.coding = Coding.asked(config, node.model, message.metadata.group_id, self._draws())
+        self.coding = Coding.asked(config, node.model, message.metadata.group_id, self._draws)
         self.corrections = self._corrections(config)
         self.started = time.perf_counter()
 
