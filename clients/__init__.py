@@ -7,8 +7,10 @@ from .corrections import GradientVariance, Proximal
 from .dynamic import Dynamic
 from .effective_steps import EffectiveSteps
 from .examples import Examples, Normalize
+from .fedrep import FedRep
 from .lazy import LazyRows
 from .moon import Moon
+from .personal import LocalUpdate, Personal
 from .schedules import Exponential, Schedule, StepDecay
 from .start_loss import StartLoss
 from .tasks import Classification, LeastSquares, NextToken, Task
@@ -23,14 +25,17 @@ __all__ = [
     "EffectiveSteps",
     "Examples",
     "Exponential",
+    "FedRep",
     "GradientVariance",
     "LazyRows",
     "LeastSquares",
     "LocalTraining",
+    "LocalUpdate",
     "Moon",
     "NextToken",
     "Node",
     "Normalize",
+    "Personal",
     "Proximal",
     "RoundStart",
     "Schedule",

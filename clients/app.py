@@ -13,9 +13,8 @@ from strategies.shared import protocol
 from .correction import Correction
 from .evaluation import evaluate
 from .privacy import demand, demand_silence
-from .private import restore
 from .training import LocalTraining
-from .turn import Node, Turn, load, partition_id_of, record_of, replied
+from .turn import Node, Turn, load, partition_id_of, personalise, record_of, replied
 
 
 def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
@@ -44,7 +43,7 @@ def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
         demand_silence(context.node_config)
         node = node_of(message, context)
         load(node.model, record_of(ArrayRecord, message.content, protocol.ARRAYS))
-        restore(node.model, node.training.private, context.state)
+        personalise(node, context.state)
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
         if len(node.test):

@@ -128,6 +128,14 @@ class Turn:
         return replied(self.message, metrics, dict(ChainMap(arrays, *records)))
 
 
+def personalise(node: Node, state: RecordDict) -> None:
+    """Turn the server's model, which has been loaded, into the one that the node is judged by."""
+    training = node.training
+    restore(node.model, training.private, state)
+    if training.personal is not None:
+        training.personal.personalise(node.model, node.train, node.task, training.batch_size, state)
+
+
 def training_of(node: Node, message: Message, context: Context) -> LocalTraining:
     """Return how a node trains in the round of a message."""
     config = record_of(ConfigRecord, message.content, protocol.CONFIG)

@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     ATTACK = 8
     PRIVACY_NOISE = 9
     AVAILABILITY = 10
+    HEAD = 11
 
 
 def generator(

@@ -2,7 +2,7 @@
 
 import pytest
 from plain import Plain
-from plain_methods import Alternating, FedDyn, FedProx, InverseVariance, Scaffold, ScaffoldOption1
+from plain_methods import Alternating, FedDyn, FedProx, FedRep, InverseVariance, Scaffold, ScaffoldOption1
 from tolerance import TO_THE_BIT, Tolerance
 from ways import WAYS, Way, compare
 
@@ -27,6 +27,13 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         ORDER,
     ),
     "gradient variance": (f"{MLP} weighting=inverse_variance", InverseVariance, True, ORDER),
+    "head and body in turn": (
+        f"{MLP} personal=fedrep client.personal.head_epochs=2 strategy=fedprox strategy.mu=0.5 "
+        "client.optimizer.momentum=0.9",
+        FedRep,
+        False,
+        TO_THE_BIT,
+    ),
 }
 
 
