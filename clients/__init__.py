@@ -4,6 +4,7 @@ from .app import client_app
 from .control_variate import ControlVariate
 from .correction import Correction, RoundStart
 from .corrections import GradientVariance, Proximal
+from .ditto import Ditto
 from .dynamic import Dynamic
 from .effective_steps import EffectiveSteps
 from .examples import Examples, Normalize
@@ -21,6 +22,7 @@ __all__ = [
     "Classification",
     "ControlVariate",
     "Correction",
+    "Ditto",
     "Dynamic",
     "EffectiveSteps",
     "Examples",

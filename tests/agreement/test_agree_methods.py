@@ -34,6 +34,7 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         False,
         TO_THE_BIT,
     ),
+    "a model besides": (f"{MLP} personal=ditto", Plain, False, TO_THE_BIT),
 }
 
 

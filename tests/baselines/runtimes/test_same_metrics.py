@@ -21,6 +21,8 @@ SELECTIVE = (
     "strategy=selective strategy.local_rounds=1 validation_size=50 dataset=digits "
     "dataset.load.test_size=0.8 model=softmax num_nodes=3 rounds=5 evaluate_every=2"
 )
+# Each node's own model lies in its state, and is what the node evaluates.
+DITTO = "personal=ditto dataset=digits num_nodes=4 nodes_per_round=2 rounds=3 node_test_fraction=0.2"
 MANY = (
     "experiment=fedexp/synthetic dataset.load.dimension=10 dataset.load.rows=1 client.local_steps=1 "
     "dataset.load.num_nodes=10000 num_nodes=10000 nodes_per_round=50 rounds=3 "
@@ -38,10 +40,17 @@ def rows_in(folder: Path) -> list[str]:
     [
         ("ray", 2, f"{SCAFFOLD} runtime.cpus=2 node_test_fraction=0.2 nodes_per_round=1"),
         ("ray", 3, f"{SELECTIVE} runtime.cpus=2"),
+        ("ray", 4, f"{DITTO} runtime.cpus=2"),
         ("ray", 10_000, f"{MANY} runtime.cpus=2"),
         ("superlink", 2, f"{SCAFFOLD} runtime.tls=true runtime.authenticate=true"),
     ],
-    ids=["scaffold on ray", "selective on ray", "10,000 nodes on ray", "scaffold on a secure superlink"],
+    ids=[
+        "scaffold on ray",
+        "selective on ray",
+        "ditto on ray",
+        "10,000 nodes on ray",
+        "scaffold on a secure superlink",
+    ],
 )
 def test_every_runtime_gives_the_metrics_of_inline(
     runtime: str, nodes: int, setting: str, tmp_path: Path
