@@ -11,6 +11,7 @@ from .examples import Examples, Normalize
 from .fedrep import FedRep
 from .lazy import LazyRows
 from .moon import Moon
+from .per_fedavg import PerFedAvg
 from .personal import LocalUpdate, Personal
 from .schedules import Exponential, Schedule, StepDecay
 from .start_loss import StartLoss
@@ -37,6 +38,7 @@ __all__ = [
     "NextToken",
     "Node",
     "Normalize",
+    "PerFedAvg",
     "Personal",
     "Proximal",
     "RoundStart",

@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     PRIVACY_NOISE = 9
     AVAILABILITY = 10
     HEAD = 11
+    META = 12
 
 
 def generator(
