@@ -13,6 +13,7 @@ from runs import curve, launch, lines_in, played
 from torch import nn
 from torch.optim import SGD
 
+from baselines.experiment.experiment import Experiment
 from clients import Classification, Ditto, LocalTraining
 from strategies.shared import held
 
@@ -71,6 +72,13 @@ def losses(rows: pd.DataFrame) -> list[float]:
     """Return each node's, node by node in each round."""
     found = rows[(rows.split == "site-test") & (rows.metric == "loss")]
     return [float(value) for value in found.sort_values(["round", "model"]).value]
+
+
+def test_a_run_knows_that_its_nodes_keep_something() -> None:
+    """It is not resumed where it would start them anew."""
+    plain, ditto = (Experiment(overrides) for overrides in (SMALL, f"{SMALL} personal=ditto"))
+    assert not plain.nodes_remember
+    assert ditto.nodes_remember
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "scaffold", "fedadam corrections=proximal"])
