@@ -4,14 +4,18 @@ from .app import client_app
 from .control_variate import ControlVariate
 from .correction import Correction, RoundStart
 from .corrections import GradientVariance, Proximal
+from .ditto import Ditto
 from .dynamic import Dynamic
 from .effective_steps import EffectiveSteps
 from .examples import Examples, Normalize
+from .fedrep import FedRep
 from .inexact import Inexact
 from .keep_trace import KeepTrace
 from .lazy import LazyRows
 from .moon import Moon
 from .own_initial_model import OwnInitialModel
+from .per_fedavg import PerFedAvg
+from .personal import LocalUpdate, Personal
 from .schedules import Exponential, Schedule, StepDecay
 from .start_loss import StartLoss
 from .tasks import Classification, LeastSquares, NextToken, Task
@@ -22,21 +26,26 @@ __all__ = [
     "Classification",
     "ControlVariate",
     "Correction",
+    "Ditto",
     "Dynamic",
     "EffectiveSteps",
     "Examples",
     "Exponential",
+    "FedRep",
     "GradientVariance",
     "Inexact",
     "KeepTrace",
     "LazyRows",
     "LeastSquares",
     "LocalTraining",
+    "LocalUpdate",
     "Moon",
     "NextToken",
     "Node",
     "Normalize",
     "OwnInitialModel",
+    "PerFedAvg",
+    "Personal",
     "Proximal",
     "RoundStart",
     "Schedule",

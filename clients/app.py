@@ -46,7 +46,7 @@ def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
         demand_silence(context.node_config)
         node = node_of(message, context)
         load(node.model, record_of(ArrayRecord, message.content, protocol.ARRAYS))
-        restore(node.model, node.training.private, context.state)
+        personalise(node, context.state)
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
         if len(node.test):
@@ -54,6 +54,14 @@ def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
         return replied(message, metrics | {protocol.PARTITION_ID: partition_id_of(context, config)})
 
     return app
+
+
+def personalise(node: Node, state: RecordDict) -> None:
+    """Turn the server's model, which has been loaded, into the one that the node is judged by."""
+    training = node.training
+    restore(node.model, training.private, state)
+    if training.personal is not None:
+        training.personal.personalise(node.model, node.train, node.task, training.batch_size, state)
 
 
 def check_training(training: LocalTraining, config: Mapping[str, object]) -> None:

@@ -1,8 +1,8 @@
 """Correction: what a method adds on the node to the loss, or to the gradient before the optimiser's step.
 
-FedProx and its kin differ from FedAvg on the node by a term in the loss or in the gradient, and by what
-they tell the server in the end. A correction is all of these. It is made anew for each round, and chosen in
-one of two ways:
+FedProx and its kin differ from FedAvg on the node by a term in the loss or in the gradient, by where the
+gradient is taken, and by what they tell the server in the end. A correction is all of these. It is made
+anew for each round, and chosen in one of two ways:
 
 * by the message: the strategy sends a key, and the class names it as ``asked_by``;
 * by ``client.corrections``: a YAML file names the class and its settings (``_partial_: true``).
@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from strategies.shared import protocol
 
 from .examples import Examples
+from .fast.replay import Step
 from .tasks import Task
 
 OptimizerOf = Callable[[list[Parameter]], Optimizer]
@@ -106,6 +107,15 @@ class Correction:
     def has_term(self) -> bool:
         """Whether it adds to the loss."""
         return type(self).term is not Correction.term
+
+    def around(self, step: Step) -> Step:
+        """Return what computes a batch's gradient and metrics in the place of ``step``."""
+        return step
+
+    @property
+    def alone(self) -> bool:
+        """Whether nodes that take it train one by one."""
+        return self.has_term or type(self).around is not Correction.around
 
     def __call__(self, parameters: Sequence[Parameter]) -> None:
         """Edit or observe ``p.grad`` of every trained parameter, once in each step; copy what you keep."""

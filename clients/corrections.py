@@ -45,7 +45,25 @@ class GradientVariance(Correction):
         return {}
 
 
-class Proximal(Correction):
+class Towards(Correction):
+    """g <- g + mu (w - a): the gradient of (mu/2) ||w - a||^2.
+
+    Parameters
+    ----------
+    anchor : a, a tensor for each trained parameter
+    mu : strength; 0 changes nothing
+    """
+
+    def __init__(self, anchor: Sequence[Tensor], mu: float) -> None:
+        self.anchor, self.mu = anchor, mu
+
+    def __call__(self, parameters: Sequence[Parameter]) -> None:
+        for p, anchor in zip(parameters, self.anchor, strict=True):
+            if p.grad is not None:
+                p.grad.add_(p.detach() - anchor, alpha=self.mu)
+
+
+class Proximal(Towards):
     """g <- g + mu (w - w_t): the gradient of (mu/2) ||w - w_t||^2 (FedProx, Algorithm 2).
 
     Parameters
@@ -57,15 +75,9 @@ class Proximal(Correction):
     asked_by: ClassVar[str] = protocol.PROXIMAL_MU
 
     def __init__(self, start: RoundStart, mu: float) -> None:
-        self.anchor = [p.detach().clone() for p in start.named.values()]
-        self.mu = mu
+        super().__init__([p.detach().clone() for p in start.named.values()], mu)
 
     @classmethod
     def begin(cls, start: RoundStart) -> "Proximal":
         """Return the term with the strength that the message states."""
         return cls(start, float(start.config[protocol.PROXIMAL_MU]))  # type: ignore[arg-type]
-
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
-        for p, start in zip(parameters, self.anchor, strict=True):
-            if p.grad is not None:
-                p.grad.add_(p.detach() - start, alpha=self.mu)

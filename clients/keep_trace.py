@@ -13,14 +13,12 @@ of all of its examples in one batch: memory grows with both. Reduction: one epoc
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
 import torch
-from flwr.app import RecordDict
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import grad
 from torch.func import functional_call
 from torch.nn import Parameter
@@ -28,14 +26,14 @@ from torch.optim import SGD
 
 from strategies.shared import protocol
 
-from .correction import Correction
-from .examples import Examples
-from .tasks import Task
-from .training import LocalTraining, seed_model
+from .draws import seed_model
+from .personal import LocalUpdate
+from .training import LocalTraining
 
 NO_CORRECTIONS = (
     "client=keep_trace differentiates through plain gradient steps, and takes no corrections: choose a "
-    "strategy that asks for none, such as fedavg or fedmeta, corrections=null and no random mask"
+    "strategy that asks for none, such as fedavg or fedmeta, corrections=null, personal=null and no random "
+    "mask"
 )
 PLAIN = {"momentum": 0, "weight_decay": 0, "dampening": 0, "nesterov": False, "maximize": False}
 
@@ -57,7 +55,7 @@ class KeepTrace(LocalTraining):
                 "client=keep_trace differentiates through plain gradient steps: leave client.optimizer at "
                 "SGD with lr alone, and client.keep_optimizer and client.max_grad_norm as they are"
             )
-        if self.corrections:
+        if self.corrections or self.personal:
             raise ValueError(NO_CORRECTIONS)
 
     def steps(self, size: int) -> int:
@@ -67,34 +65,25 @@ class KeepTrace(LocalTraining):
         return (super().steps(size) - self._steps_per_epoch(size)) + 1
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]
-    def __call__(
-        self,
-        model: nn.Module,
-        examples: Examples,
-        task: Task,
-        *,
-        server_round: int,
-        seed: int,
-        corrections: Sequence[Correction] = (),
-        memory: RecordDict | None = None,
-    ) -> dict[str, float]:
-        """Train ``model`` in place; return the metrics, averaged over the examples seen.
+    def loop(self, update: LocalUpdate) -> dict[str, float]:
+        """Take the steps of a local update; return its metrics.
 
         Raises
         ------
         ValueError : for corrections, which the trace would not see
         """
-        if corrections:
+        if update.corrections:
             raise ValueError(NO_CORRECTIONS)
+        model, examples, task = update.model, update.examples, update.task
         start = {name: p for name, p in model.named_parameters() if p.requires_grad}
         device = next(iter(start.values())).device
-        rate = self.lr * self.schedule(server_round)
-        draws = torch.Generator().manual_seed(seed)
-        seed_model(seed, device)
+        rate = self.lr * self.schedule(update.server_round)
+        draws = torch.Generator().manual_seed(update.seed)
+        seed_model(update.seed, device)
         model.train()
         values: dict[str, Tensor] = dict(start)
         totals, seen, steps = Counter[str](), 0, self.steps(len(examples))
-        for inputs, targets in islice(self._batches(examples, device, draws), steps - 1):
+        for inputs, targets in islice(self.batches(examples, device, draws), steps - 1):
             loss, sums = task(functional_call(model, values, (inputs,)), targets)
             slopes = grad(loss, [*values.values()], create_graph=True, materialize_grads=True)
             values = {n: v - rate * g for (n, v), g in zip(values.items(), slopes, strict=True)}

@@ -1,15 +1,33 @@
 """An optimiser's state between rounds: fresh, or kept at the node."""
 
 import io
+import math
 
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from strategies.shared.arrays import view
+from strategies.shared.checks import require
+
+from .correction import OptimizerOf
 
 KEY = "optimizer"
+
+
+def check(build: OptimizerOf) -> None:
+    """Raise ``ValueError`` in one line for rates that torch refuses (lr, ...), and infinite ones."""
+    try:
+        (group,) = build([Parameter(torch.zeros(1))]).param_groups
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"client.optimizer cannot be built ({error}): expected numbers such as lr=0.1"
+        ) from error
+    for name, value in group.items():  # torch lets NaN and infinity through
+        infinite = isinstance(value, float) and math.isinf(value)
+        require(not infinite, f"client.optimizer.{name}", value, "a number")
 
 
 def prepare(optimizer: Optimizer, factor: float, memory: RecordDict | None) -> float:

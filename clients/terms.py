@@ -28,19 +28,27 @@ class WithTerms:
     corrections: Sequence[Correction]
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]
+    def loss(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return a batch's loss, which can be differentiated, and the metrics' sums over it."""
+        outputs = self.model(inputs)
+        loss, sums = self.task(outputs, targets)
+        for correction in self.corrections:
+            loss = loss + correction.term(self.model, inputs, outputs, targets)
+        return loss, sums
+
     def __call__(
         self, parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
         """Return one gradient per parameter, and the metrics' sums over the batch."""
         note(EAGER)
-        outputs = self.model(inputs)
-        loss, sums = self.task(outputs, targets)
-        for correction in self.corrections:
-            loss = loss + correction.term(self.model, inputs, outputs, targets)
+        loss, sums = self.loss(inputs, targets)
         return torch.autograd.grad(loss, parameters, materialize_grads=True), sums
 
 
 def step_of(model: nn.Module, task: Task, corrections: Sequence[Correction], trace: bool) -> Step:
     """Return what computes the gradients of one round's steps."""
     adding = [correction for correction in corrections if correction.has_term]
-    return WithTerms(model, task, adding) if adding else gradient_of(model, task).of_round(trace)
+    step: Step = WithTerms(model, task, adding) if adding else gradient_of(model, task).of_round(trace)
+    for correction in corrections:
+        step = correction.around(step)
+    return step

@@ -1,11 +1,10 @@
 """LocalTraining: the one local loop that every method shares."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from flwr.app import RecordDict
@@ -14,11 +13,13 @@ from torch import Tensor, nn
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 
-from . import stragglers
+from . import optimizer_state, stragglers
 from .correction import Correction, OptimizerOf, RoundStart, remembers
+from .draws import seed_model
 from .examples import Examples
 from .fast.bare_optimizer import bare_step, spare_compiler
 from .optimizer_state import keep, prepare
+from .personal import LocalUpdate, Personal
 from .schedules import Exponential, Schedule
 from .tasks import Task
 from .terms import step_of
@@ -40,6 +41,7 @@ class LocalTraining:
     least_work : how many epochs (or steps) it takes at least
     max_grad_norm : clip the gradient's global norm to this before each step; None does not
     private : patterns of what stays at the node from round to round (:mod:`clients.private`)
+    personal : how nodes come to models of their own (:mod:`clients.personal`); None for the server's
     keep_optimizer : momentum and moments stay at the node; False starts each round with fresh ones
     corrections : by any name, what begins a :class:`~clients.Correction` of each round, besides those that
         the message asks for; they act in this order
@@ -56,6 +58,7 @@ class LocalTraining:
     least_work: int = 1
     max_grad_norm: float | None = None
     private: list[str] = field(default_factory=list)
+    personal: Personal | None = None
     keep_optimizer: bool = False
     corrections: Mapping[str, Callable[[RoundStart], Correction]] = field(default_factory=dict)
     trace: bool = True
@@ -73,16 +76,7 @@ class LocalTraining:
         norm = self.max_grad_norm
         require(norm is None or norm > 0, "client.max_grad_norm", norm, "above 0, or null")
         spare_compiler()
-        # torch checks its own rates (lr, momentum, ...): build one now, so that they fail early.
-        try:
-            (group,) = self.optimizer([nn.Parameter(torch.zeros(1))]).param_groups
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"client.optimizer cannot be built ({error}): expected numbers such as lr=0.1"
-            ) from error
-        for name, value in group.items():  # torch lets NaN and infinity through
-            infinite = isinstance(value, float) and math.isinf(value)
-            require(not infinite, f"client.optimizer.{name}", value, "a number")
+        optimizer_state.check(self.optimizer)
         if isinstance(self.optimizer, partial):  # Hydra's kind examines its target at every call
             plain = partial(self.optimizer.func, *self.optimizer.args, **self.optimizer.keywords)
             object.__setattr__(self, "optimizer", plain)
@@ -91,7 +85,8 @@ class LocalTraining:
     def remembers(self) -> bool:
         """Whether a node keeps anything from round to round."""
         kinds = (getattr(begin, "func", begin) for begin in self.corrections.values())
-        return self.keep_optimizer or bool(self.private) or any(map(remembers, kinds))
+        of_rounds = any(remembers(kind) for kind in (self.personal, *kinds))
+        return self.keep_optimizer or bool(self.private) or of_rounds
 
     @property
     def work(self) -> tuple[str, int]:
@@ -122,21 +117,28 @@ class LocalTraining:
         ``seed`` decides the examples' order and augmentation, and what the model draws (dropout);
         ``memory`` is where a kept optimiser's state lives on.
         """
+        update = LocalUpdate(self, model, examples, task, server_round, seed, corrections, memory)
+        return self.personal.train(update) if self.personal else update.taken()
+
+    @torch.no_grad()
+    def loop(self, update: LocalUpdate) -> dict[str, float]:
+        """Take the steps of a local update, whatever the personal method; return its metrics."""
+        model, corrections = update.model, update.corrections
         parameters = [p for p in model.parameters() if p.requires_grad]
         device = parameters[0].device
         optimizer = self.optimizer(parameters)
-        kept = memory if self.keep_optimizer else None
-        rate = prepare(optimizer, self.schedule(server_round), kept)
+        kept = update.memory if self.keep_optimizer else None
+        rate = prepare(optimizer, self.schedule(update.server_round), kept)
         step = bare_step(optimizer)
         end_epoch = getattr(optimizer, "epoch_step", None)
-        per_epoch = self._steps_per_epoch(len(examples))
-        draws = torch.Generator().manual_seed(seed)
-        seed_model(seed, device)
+        per_epoch = self._steps_per_epoch(len(update.examples))
+        draws = torch.Generator().manual_seed(update.seed)
+        seed_model(update.seed, device)
         model.train()
-        gradient = step_of(model, task, corrections, self.trace)
+        gradient = step_of(model, update.task, corrections, self.trace)
         totals: dict[str, Tensor] = {}
         seen = steps = 0
-        for inputs, targets in self._batches(examples, device, draws):
+        for inputs, targets in self.batches(update.examples, device, draws):
             gradients, sums = gradient(parameters, inputs, targets)
             for p, g in zip(parameters, gradients, strict=True):
                 p.grad = g
@@ -161,6 +163,10 @@ class LocalTraining:
     def _steps_per_epoch(self, size: int) -> int:
         return -(-size // (self.batch_size or size))
 
+    def lasting(self, *, epochs: int | None = None, steps: int | None = None) -> Self:
+        """Return the same training for so many epochs, or steps, however slow the node is."""
+        return replace(self, local_epochs=epochs, local_steps=steps, stragglers=0.0)
+
     def steps(self, size: int) -> int:
         """Return how many steps a node with ``size`` examples takes in a round."""
         return self.local_steps or self._steps_per_epoch(size) * (self.local_epochs or 0)
@@ -177,7 +183,7 @@ class LocalTraining:
                 batches = torch.split(shuffled, self.batch_size or size)
             yield batches[place]
 
-    def _batches(
+    def batches(
         self, examples: Examples, device: torch.device, draws: torch.Generator
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield each step's inputs and targets; ``draws`` decides the order and the augmentation."""
@@ -191,10 +197,3 @@ class LocalTraining:
     def whole(self, size: int) -> bool:
         """Say whether each step takes all of a node's examples."""
         return self.batch_size is None or self.batch_size >= size
-
-
-def seed_model(seed: int, device: torch.device) -> None:
-    """Seed what the model itself draws from; ``torch.manual_seed`` would wake a GPU for the CPU's sake."""
-    torch.default_generator.manual_seed(seed)
-    if device.type != "cpu":
-        torch.get_device_module(device).manual_seed(seed)

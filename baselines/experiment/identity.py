@@ -34,6 +34,7 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "channels_last": False,
     "client.corrections": {},
     "client.least_work": 1,
+    "client.personal": None,
     "client.private": [],
     "client.stragglers": 0.0,
     "client.trace": True,

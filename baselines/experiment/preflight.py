@@ -31,14 +31,12 @@ def _check(this: Experiment) -> None:
         strategy.check(this.initial_arrays())
         check_training(this.training, strategy.asks())
         private.check(this.node_model, this.training.private)
+        if this.training.personal is not None:
+            this.training.personal.check(this.node_model, this.training.private)
     except ValueError as error:
         raise UserError(str(error)) from error
     _ = this.training
-    if this.training.private and not this.settings.node_test_fraction:
-        raise UserError(
-            f"client.private={list(this.training.private)}: the model is whole at a node alone, which is "
-            "to evaluate it on a share of its data: set node_test_fraction above 0, e.g. 0.2"
-        )
+    _check_own_models(this)
     if this.dataset.site is None:
         _ = this.partitions
     elif this.settings.evaluation.per_node:
@@ -52,6 +50,20 @@ def _check(this: Experiment) -> None:
     if this.deterministic:
         _check_deterministic(this)
     _check_model(this)
+
+
+def _check_own_models(this: Experiment) -> None:
+    """Refuse models that are whole at the nodes alone where the nodes are to evaluate none."""
+    training, own = this.training, ""
+    if training.private:
+        own = f"client.private={list(training.private)}"
+    elif training.personal is not None:
+        own = f"client.personal={type(training.personal).__name__}"
+    if own and not this.settings.node_test_fraction:
+        raise UserError(
+            f"{own}: the model is whole at a node alone, which is to evaluate it on a share of its data: "
+            "set node_test_fraction above 0, e.g. 0.2"
+        )
 
 
 def _is_unheard(this: Experiment) -> bool:

@@ -43,6 +43,7 @@ def check(nodes: Sequence[Node]) -> None:
         f"{name} looks at whole layers": type(optimizer) not in BY_COORDINATE,
         f"{name} has hooks, or another step": hooked(optimizer),
         "client.keep_optimizer=true": training.keep_optimizer,
+        f"client.personal={type(training.personal).__name__}": training.personal is not None,
         "the model has buffers": next(first.model.buffers(), None) is not None,
         "the model has frozen parameters": not all(p.requires_grad for p in first.model.parameters()),
         "nodes hold data of their own": any(not _shared(n.train, first.train) for n in nodes),

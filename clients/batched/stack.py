@@ -73,8 +73,8 @@ class Stack:
         training = self.training
         if len({turn.server_round for turn in turns}) > 1:
             raise NotTogether("nodes are in different rounds")
-        if any(correction.has_term for turn in turns for correction in turn.corrections):
-            raise NotTogether("a correction adds to the loss")
+        if any(correction.alone for turn in turns for correction in turn.corrections):
+            raise NotTogether("a correction adds to the loss, or takes the gradient elsewhere")
         if any(correction.may_end for turn in turns for correction in turn.corrections):
             raise NotTogether("a correction may end a node's round")
         gradients_of = self.gradients.of_round(training.trace)

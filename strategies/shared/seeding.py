@@ -24,6 +24,8 @@ class Purpose(IntEnum):
     AVAILABILITY = 10
     NODE_MODEL = 11
     COMPRESSION = 12
+    HEAD = 13
+    META = 14
 
 
 def generator(

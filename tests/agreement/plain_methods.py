@@ -1,7 +1,8 @@
 """What methods change in the plain loop, each written down from its paper's own lines."""
 
+import numpy as np
 import torch
-from plain import Plain
+from plain import LOCAL_TRAINING, Plain
 from torch import Tensor, nn
 
 
@@ -104,6 +105,51 @@ class FedDyn(Plain):
     def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
         places = zip(self.h[node], trained, self.start, strict=True)
         self.h[node] = [h - self.alpha * (p.detach() - start) for h, p, start in places]
+
+
+class FedRep(FedProx):
+    """Collins et al. 2021, Algorithm 1: epochs of the node's own head, then the body; FedProx' term.
+
+    The head's order of examples is drawn from [seed of the node's round, 0, 0, 11].
+    """
+
+    head_epochs = 2
+
+    def begin(self, server_round: int, node: int) -> None:
+        seed = np.random.default_rng([self.seed, server_round, node, LOCAL_TRAINING]).integers(
+            2**63, dtype=np.uint64
+        )
+        seed = int(np.random.default_rng([int(seed), 0, 0, 11]).integers(2**63, dtype=np.uint64))
+        head, body = [list(part.parameters()) for part in (self.model.out, self.model.hidden)]
+        if server_round == 1 and node == 0:
+            self.sent = [p.detach().clone() for p in head]
+            self.heads = dict.fromkeys(range(len(self.data)), self.sent)
+        self._load(self.heads[node])
+        self._resting(body)
+        optimizer = self.optimizer(head)
+        wanted = self.client
+        self.client = wanted | {"local_epochs": self.head_epochs, "local_steps": None}
+        for inputs, targets, _ in self._batches(self.data[node], torch.Generator().manual_seed(seed)):
+            optimizer.zero_grad()
+            self.loss(self.model(inputs), targets).backward()
+            optimizer.step()
+        self.client = wanted
+        self._resting(head)
+        super().begin(server_round, node)
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        self._resting([])
+        self.heads[node] = [p.detach().clone() for p in self.model.out.parameters()]
+        self._load(self.sent)
+
+    def _load(self, values: list[Tensor]) -> None:
+        with torch.no_grad():
+            for p, value in zip(self.model.out.parameters(), values, strict=True):
+                p.copy_(value)
+
+    def _resting(self, parameters: list[nn.Parameter]) -> None:
+        for p in self.model.parameters():
+            p.requires_grad_(not any(p is each for each in parameters))
 
 
 class Alternating(Plain):

@@ -2,9 +2,9 @@
 
 import pytest
 from plain import Plain
-from plain_methods import Alternating, FedDyn, FedProx, InverseVariance, Scaffold, ScaffoldOption1
-from tolerance import TO_THE_BIT, Tolerance
-from ways import WAYS, Way, compare
+from plain_methods import Alternating, FedDyn, FedProx, FedRep, InverseVariance, Scaffold, ScaffoldOption1
+from tolerance import TO_THE_BIT, Tolerance, hold, moved
+from ways import EAGER, WAYS, Way, compare, ours
 
 MLP = "model=mlp model.hidden=8 client.local_epochs=2"
 # Computed in another order: c_k - c + (w_t - w_k) / (steps lr), or a variance step by step. The last bit of
@@ -27,6 +27,14 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         ORDER,
     ),
     "gradient variance": (f"{MLP} weighting=inverse_variance", InverseVariance, True, ORDER),
+    "head and body in turn": (
+        f"{MLP} personal=fedrep client.personal.head_epochs=2 strategy=fedprox strategy.mu=0.5 "
+        "client.optimizer.momentum=0.9",
+        FedRep,
+        False,
+        TO_THE_BIT,
+    ),
+    "a model besides": (f"{MLP} personal=ditto", Plain, False, TO_THE_BIT),
 }
 
 
@@ -35,6 +43,18 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
 def test_every_method(method: str, way: Way) -> None:
     overrides, kind, batches, tolerance = METHODS[method]
     compare(overrides, way, kind, batches=batches, one_by_one=tolerance, rounds=3)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("first_order", ["true", "false"])
+def test_the_gradient_after_a_step_is_the_same_in_every_way(first_order: str, way: Way) -> None:
+    """tests/clients/test_per_fedavg.py has it beside plain torch."""
+    chosen = f"personal=per_fedavg client.personal.first_order={first_order} client.personal.alpha=0.1"
+    overrides = f"{MLP} {chosen}"
+    found, plain = ours(overrides, way, rounds=3), ours(overrides, EAGER, rounds=3)
+    assert not found.batched
+    assert moved(plain.rounds, plain.start)
+    hold(found, plain.rounds, TO_THE_BIT)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)

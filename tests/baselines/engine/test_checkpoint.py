@@ -30,6 +30,8 @@ METHODS = {
     "selective, in groups": f"{SMALL} strategy=selective validation_size=50 strategy.local_rounds=3",
     "grouped scaffold": f"{SMALL} strategy=local strategy.inner._target_=strategies.Scaffold",
     "private layers": f"{SMALL} private=fedper node_test_fraction=0.2 nodes_per_round=2",
+    "head and body in turn": f"{SMALL} personal=fedrep node_test_fraction=0.2 nodes_per_round=2",
+    "models besides": f"{SMALL} personal=ditto node_test_fraction=0.2 nodes_per_round=2",
     "moon": f"{SMALL} corrections=moon nodes_per_round=2",
     "dropout": f"{SMALL} participation.dropout=0.1 client.stragglers=0.5 client.local_epochs=2",
     "kept optimiser": f"{SMALL} client=adam client.keep_optimizer=true",

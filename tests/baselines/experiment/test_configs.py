@@ -38,7 +38,8 @@ def test_an_option_composes_and_instantiates(group: str, option: str) -> None:
     choice = f"{group}={option}"
     cfg = config.load(f"{choice} {NEEDS.get(choice, '')}".strip())
     OmegaConf.to_container(cfg, resolve=True)
-    node = {"corrections": cfg.client.corrections, "private": cfg.client}.get(group) or cfg.get(group)
+    of_client = {"corrections": cfg.client.corrections, "private": cfg.client, "personal": cfg.client}
+    node = of_client.get(group) or cfg.get(group)
     if group == "dataset":  # reads files: tested with its data
         assert callable(get_method(node.load._target_))
     elif group == "model":

@@ -26,6 +26,8 @@ COMPRESSED = (
     "strategy=fedprox corrections=inexact client.local_epochs=5 compression=top_k compression.bits=4 "
     "dataset=digits num_nodes=3 nodes_per_round=2 rounds=4"
 )
+# Each node's own model lies in its state, and is what the node evaluates.
+DITTO = "personal=ditto dataset=digits num_nodes=4 nodes_per_round=2 rounds=3 node_test_fraction=0.2"
 MANY = (
     "experiment=fedexp/synthetic dataset.load.dimension=10 dataset.load.rows=1 client.local_steps=1 "
     "dataset.load.num_nodes=10000 num_nodes=10000 nodes_per_round=50 rounds=3 "
@@ -43,6 +45,7 @@ def rows_in(folder: Path) -> list[str]:
     [
         ("ray", 2, f"{SCAFFOLD} runtime.cpus=2 node_test_fraction=0.2 nodes_per_round=1"),
         ("ray", 3, f"{SELECTIVE} runtime.cpus=2"),
+        ("ray", 4, f"{DITTO} runtime.cpus=2"),
         ("ray", 10_000, f"{MANY} runtime.cpus=2"),
         ("ray", 3, f"{COMPRESSED} runtime.cpus=2"),
         ("superlink", 2, f"{SCAFFOLD} runtime.tls=true runtime.authenticate=true"),
@@ -50,6 +53,7 @@ def rows_in(folder: Path) -> list[str]:
     ids=[
         "scaffold on ray",
         "selective on ray",
+        "ditto on ray",
         "10,000 nodes on ray",
         "compressed on ray",
         "scaffold on a secure superlink",

@@ -31,6 +31,7 @@ from clients import (
 )
 from clients import gradient as gradient_module
 from clients.batched.together import Together
+from clients.fast.replay import Step
 from strategies.shared.arrays import view
 
 Change = Callable[[Node, int], Node]
@@ -148,8 +149,8 @@ class Dynamic(LocalTraining):
 class Half(LocalTraining):
     """Batches of the user's own."""
 
-    def _batches(self, examples: Examples, *rest: Any) -> Any:
-        return ((inputs / 2, targets) for inputs, targets in super()._batches(examples, *rest))
+    def batches(self, examples: Examples, *rest: Any) -> Any:
+        return ((inputs / 2, targets) for inputs, targets in super().batches(examples, *rest))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,13 +218,28 @@ class Pulled(Correction):
         return outputs.square().mean()
 
 
-_PULLED: list[LocalTraining] = []  # one for all nodes
+class Elsewhere(Pulled):
+    """Takes half the gradient."""
+
+    term = Correction.term
+
+    def around(self, step: Step) -> Step:
+        def half(*given: Any) -> Any:
+            gradients, sums = step(*given)
+            return [g / 2 for g in gradients], sums
+
+        return half
 
 
-def pulled(node: Node, k: int) -> Node:
-    if k == 0:
-        _PULLED[:] = [replace(node.training, corrections={"pulled": Pulled})]
-    return replace(node, training=_PULLED[0])
+def with_correction(kind: type[Correction]) -> Change:
+    same: list[LocalTraining] = []  # one for all nodes
+
+    def change(node: Node, k: int) -> Node:
+        if k == 0:
+            same[:] = [replace(node.training, corrections={"one": kind})]
+        return replace(node, training=same[0])
+
+    return change
 
 
 ALONE: dict[str, tuple[dict[str, Any], str]] = {
@@ -231,7 +247,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     "a counter": ({"make": partial(Keeping, counted)}, "changes its own attributes"),
     "Python draws": ({"make": partial(Keeping, drawn)}, "draws random numbers"),
     "a loop": ({"change": with_training(Dynamic)}, "Dynamic has its own __call__"),
-    "batches": ({"change": with_training(Half)}, "Half has its own _batches"),
+    "batches": ({"change": with_training(Half)}, "Half has its own batches"),
     "examples": ({"change": with_rows_of_their_own}, "Doubled has its own batch"),
     "a hook": ({"change": with_optimizer(hooked)}, "SGD has hooks"),
     "two trainings": (
@@ -250,7 +266,8 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
         {"change": lambda node, k: replace(node, task=Deaf())},
         "is not that of each node",
     ),
-    "a term": ({"change": pulled}, "adds to the loss"),
+    "a term": ({"change": with_correction(Pulled)}, "adds to the loss"),
+    "a gradient elsewhere": ({"change": with_correction(Elsewhere)}, "takes the gradient elsewhere"),
     "two rounds": ({"asked": {1: {"server-round": 2}}}, "nodes are in different rounds"),
 }
 

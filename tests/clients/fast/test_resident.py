@@ -72,7 +72,7 @@ def test_an_epochs_order_goes_there_at_once(batch_size: int) -> None:
     for _ in range(2):
         draws = torch.Generator().manual_seed(0)
         with Crossings() as crossings:
-            batches = list(training._batches(examples, META, draws))
+            batches = list(training.batches(examples, META, draws))
     assert len(batches) == 3 * 20 // batch_size if batch_size < 20 else 3
     assert {(x.device, y.device) for x, y in batches} == {(META, META)}
     assert crossings.count == (3 if batch_size < 20 else 0)  # a whole batch needs no order

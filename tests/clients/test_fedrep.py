@@ -1,0 +1,104 @@
+"""FedRep: two rounds by hand, its reduction, what it is good for. tests/agreement has it in plain torch."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from one_node import OneNode
+from plain_loop import examples, perceptron
+from runs import curve, launch, played
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from clients import Classification, Correction, FedRep, LocalTraining, RoundStart
+
+SMALL = "dataset=digits num_nodes=3 rounds=2 node_test_fraction=0.2"
+
+
+def test_two_rounds_and_an_evaluation_by_hand() -> None:
+    """Two steps of b, a at rest, then one of a: b = 0.1, 0.19, then a = 0.081.
+
+    The server sends a = 0.2: b = 0.251, 0.3059, then a = 0.24941. Judged at 0.3 the residual is 0.3941.
+    """
+    node = OneNode({"private": ["bias"], "personal": FedRep(head_epochs=2)})
+    for server_round, sent, a, b in ((1, 0.0, 0.081, 0.19), (2, 0.2, 0.24941, 0.3059)):
+        assert node.trained(sent, server_round) == pytest.approx({"weight": a, "bias": 0})
+        assert node.kept("private") == pytest.approx({"bias": b})
+    assert node.loss(0.3) == pytest.approx(0.3941**2)
+
+
+def test_without_epochs_of_the_head_it_is_fedper(tmp_path: Path) -> None:
+    fedper = played(f"{SMALL} private=fedper", tmp_path / "fedper")
+    without = f"{SMALL} personal=fedrep client.personal.head_epochs="
+    assert fedper.equals(played(f"{without}0", tmp_path / "none"))
+    assert not fedper.equals(played(f"{without}1", tmp_path / "one"))
+
+
+class Breaking(Correction):
+    """Fails at the first step of the body."""
+
+    def __init__(self, start: RoundStart | None = None) -> None:
+        """Need nothing of the round."""
+
+    def __call__(self, parameters: object) -> None:
+        raise RuntimeError("broken")
+
+
+def test_all_parameters_can_be_trained_again_even_where_it_failed() -> None:
+    model = perceptron()
+    training = LocalTraining(optimizer=partial(SGD, lr=0.1), private=["last"], personal=FedRep(1))
+    with pytest.raises(RuntimeError, match="broken"):
+        training(model, examples(), Classification(), server_round=1, seed=3, corrections=[Breaking()])
+    assert all(p.requires_grad for p in model.parameters())
+
+
+class Ridge(Correction):
+    """A term in the loss, whose gradient of the head is large."""
+
+    def __init__(self, start: RoundStart | None = None) -> None:
+        """Need nothing of the round."""
+
+    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+        return 5.0 * sum(p.square().sum() for p in model.parameters())
+
+
+def test_terms_are_the_bodys() -> None:
+    """The head trains as without the term, the body otherwise."""
+
+    def trained(corrections: list[Correction]) -> nn.Module:
+        torch.manual_seed(3)
+        model = perceptron()
+        training = LocalTraining(optimizer=partial(SGD, lr=0.01), private=["last"], personal=FedRep(2))
+        training(model, examples(), Classification(), server_round=1, seed=3, corrections=corrections)
+        return model
+
+    plain, pulled = trained([]), trained([Ridge()])
+    assert torch.equal(plain[2].weight, pulled[2].weight)
+    assert pulled[0].weight.norm() < 0.9 * plain[0].weight.norm()
+
+
+def test_nodes_of_two_classes_do_better_than_with_a_shared_head(tmp_path: Path) -> None:
+    skewed = "dataset=digits partitioner=pathological rounds=5 node_test_fraction=0.2"
+    shared = curve(played(skewed, tmp_path / "shared"), "node-test", "accuracy")[-1]
+    own = curve(played(f"{skewed} personal=fedrep", tmp_path / "own"), "node-test", "accuracy")[-1]
+    assert own > shared + 0.1
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [
+        ("client.private=[]", "client.private=[] there are none to train: set client.private=[last]"),
+        ("client.personal.head_epochs=-1", "client.personal.head_epochs=-1 is out of range"),
+        ("node_test_fraction=0", "client.private=['last']: the model is whole at a node alone"),
+        ("strategy=scaffold", "client.private=['last'] with strategy=scaffold"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    refused: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = f"{SMALL} personal=fedrep".split()
+    assert launch(*overrides, refused, f"hydra.run.dir={tmp_path}") == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
