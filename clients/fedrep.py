@@ -57,7 +57,7 @@ class FedRep(Personal):
             return update.taken()
         if any(correction.may_end for correction in update.corrections):
             raise ValueError(
-                "client.personal=FedRep with corrections=inexact, which looks at a node's whole gradient and "
+                "client.personal=FedRep with corrections=inexact, which looks at a whole gradient and "
                 "not at its body's alone: leave one of them out"
             )
         head, body = _split(update.model, update.training.private)
