@@ -1,4 +1,4 @@
-"""Cluster: joins a Ray cluster, or starts one on this machine, and takes the code there."""
+"""Cluster: joins a Ray cluster, and takes the code there."""
 
 import contextlib
 import logging
@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,12 @@ PACKAGES = ("strategies", "clients", "baselines", "conf")
 
 
 @contextlib.contextmanager
-def joined(address: str | None, cpus: int | None, code: str, modules: Sequence[str]) -> Iterator[None]:
-    """Be part of a cluster while the context lasts; one that was started here ends with it.
+def joined(address: str, code: str, modules: Sequence[str]) -> Iterator[None]:
+    """Be part of a cluster while the context lasts.
 
     Parameters
     ----------
-    address : of an existing cluster's head; None starts one on this machine
-    cpus : processors of a new one; None for all of them
+    address : of the cluster's head
     code : ``staged`` takes this project's code to the cluster; ``installed`` uses what is there
     modules : more folders of Python files that the machines are to have
 
@@ -37,16 +35,10 @@ def joined(address: str | None, cpus: int | None, code: str, modules: Sequence[s
     ------
     UserError : when nobody answers at the address, or the cluster's Ray or Python is another
     """
-    logging.getLogger("ray._private.worker").setLevel(logging.ERROR)  # it warns that signals are ours
-    warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         with signals.kept():
-            if address is None:
-                ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.ERROR)
-            else:
-                _answers(address)
-                travelling = {"working_dir": _staged(Path(folder), modules)} if code == "staged" else {}
-                _join(address, travelling)
+            _answers(address)
+            _join(address, {"working_dir": _staged(Path(folder), modules)} if code == "staged" else {})
         try:
             yield
         finally:
