@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from baselines.errors import UserError
 from baselines.experiment.config import ROOT
 
 PATIENCE = 10.0  # seconds that a cluster's head has to answer
+SAME = "install the same Ray and Python on every machine"
 PACKAGES = ("strategies", "clients", "baselines", "conf")
 
 
@@ -49,7 +51,8 @@ def _join(address: str, travelling: dict[str, Any]) -> None:
     try:
         ray.init(address=address, runtime_env=travelling, logging_level=logging.ERROR)
     except (RuntimeError, ConnectionError, ValueError) as error:  # RuntimeError: other versions than here
-        raise UserError(f"runtime.address={address}: {error}") from error
+        advice = f"; {SAME}" if "mismatch" in str(error) else ""
+        raise UserError(f"runtime.address={address}: {error}{advice}") from error
 
 
 def _answers(address: str) -> None:
@@ -69,11 +72,14 @@ def _answers(address: str) -> None:
             ) from error
         command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
         try:
-            status = subprocess.run(command, timeout=PATIENCE, capture_output=True, check=False).returncode
+            done = subprocess.run(command, timeout=PATIENCE, capture_output=True, check=False, text=True)
+            status, said = done.returncode, done.stderr
         except subprocess.TimeoutExpired:
-            status = -1
+            status, said = -1, ""
         if status != 0:
-            raise UserError(f"{what}: what answers there is no Ray cluster of this version of Ray")
+            other = re.search("Ray version mismatch: .*", said)
+            reason = f"{other[0]}; {SAME}" if other else "what answers there is no Ray cluster"
+            raise UserError(f"{what}: {reason}")
 
 
 def _staged(folder: Path, modules: Sequence[str]) -> str:
