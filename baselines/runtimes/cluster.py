@@ -20,6 +20,11 @@ from baselines.experiment.config import ROOT
 
 PATIENCE = 10.0  # seconds that a cluster's head has to answer
 SAME = "install the same Ray and Python on every machine"
+OVERRIDE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"  # which Ray names where a job has a folder already
+OF_JOB = (
+    "the job has brought a folder with code of its own (ray job submit --working-dir): set "
+    "runtime.code=installed to use that"
+)
 PACKAGES = ("strategies", "clients", "baselines", "conf")
 
 
@@ -51,6 +56,8 @@ def _join(address: str, travelling: dict[str, Any]) -> None:
     try:
         ray.init(address=address, runtime_env=travelling, logging_level=logging.ERROR)
     except (RuntimeError, ConnectionError, ValueError) as error:  # RuntimeError: other versions than here
+        if OVERRIDE in str(error):
+            raise UserError(f"runtime.address={address}: {OF_JOB}") from error
         advice = f"; {SAME}" if "mismatch" in str(error) else ""
         raise UserError(f"runtime.address={address}: {error}{advice}") from error
 
