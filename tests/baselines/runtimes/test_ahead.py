@@ -75,3 +75,15 @@ def test_what_ray_fails_with_is_raised_where_it_is_needed(monkeypatch: pytest.Mo
     monkeypatch.setattr("baselines.runtimes.ahead.imported", fails)
     with Ahead(1, 1.0, 0.0, 1) as begun, pytest.raises(RuntimeError, match="no room for Ray"):
         begun.ready()
+
+
+def test_neither_torch_nor_ray_is_imported_before_ray_can_start() -> None:
+    code = (
+        "import sys, baselines.run; from hydra.utils import get_class; "
+        "get_class('baselines.runtimes.Ray').begin; "
+        "print([name for name in ('torch', 'ray', 'flwr', 'sklearn', 'pandas') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -24,6 +24,7 @@ from strategies import (
     Median,
     QFedAvg,
     Scaffold,
+    ScaledSign,
     Uniform,
 )
 from strategies.parts.updates import Updates
@@ -142,6 +143,7 @@ class Sober(Mean):
         (FedER(), "weighting=EffectiveRank"),
         (FedAvg(weighting=Erosion(requester=0, distance_penalty=0.05)), "weighting=Erosion"),
         (FedNova(), "aggregation=Normalized"),
+        (FedAvg(compression=ScaledSign()), "compression=ScaledSign"),
         (QFedAvg(), "aggregation=Fair"),
         (FedAvg(weighting=Uniform(), aggregation=Median()), "aggregation=Median"),
         (FedAvg(aggregation=Sober()), "aggregation=Sober"),
