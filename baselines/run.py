@@ -13,31 +13,28 @@ import os
 import shlex
 import sys
 import traceback
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from hydra.utils import to_absolute_path
-from omegaconf import DictConfig
+from hydra.utils import get_class, to_absolute_path
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from strategies import TooManyFailedRounds
-
-from .engine import resuming
 from .engine.early_stopping import best_round
 from .engine.objective import objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
-from .experiment import config, device, experiment
+from .experiment import config
 from .experiment.hydra_errors import without_hydras_lines
 from .experiment.overrides import carried, keyed, quoted
-from .experiment.preflight import check
 
 NO_SITES = (
     "dataset=local has no partitions: play its sites with runtime=inline or superlink and "
@@ -54,7 +51,27 @@ def _job(cfg: DictConfig) -> float | None:
     JobFailed : in a sweep, when it did and has said why; the other jobs go on
     SystemExit : the same when it is the only one
     """
-    settings = HydraConfig.get()
+    with _begun(cfg):
+        return _done(cfg, HydraConfig.get())
+
+
+def _begun(cfg: DictConfig) -> AbstractContextManager[object]:
+    """Let the runtime start what it can, while this process imports torch and checks the experiment.
+
+    Not where the run may be finished. What is wrong with the configuration is found by the checks.
+    """
+    with suppress(Exception):
+        told: Any = OmegaConf.to_container(cfg.runtime, resolve=True)
+        begin = getattr(get_class(told["_target_"]), "begin", None)
+        if begin and not cfg.resume:
+            nodes: AbstractContextManager[object] = begin(cfg.nodes_per_round or cfg.num_nodes, told)
+            return nodes
+    return nullcontext()
+
+
+def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
+    from strategies import TooManyFailedRounds  # and with it torch
+
     folder = Path(settings.runtime.output_dir)
     try:
         overrides = shlex.join([*_searchpath(settings), *carried(settings, cfg)])
@@ -77,6 +94,10 @@ def _job(cfg: DictConfig) -> float | None:
 
 def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
+    from .engine import resuming
+    from .experiment import device, experiment
+    from .experiment.preflight import check
+
     console = Console(soft_wrap=True, highlight=False, markup=False)
     this = experiment.load(overrides)
     if this.settings.resume and resuming.finished(this, folder):

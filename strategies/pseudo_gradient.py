@@ -34,7 +34,7 @@ from .round.failures import NoStep
 from .round.iterates import Iterates
 from .round.movement import Movement
 from .round.replies import answers, mean_metrics
-from .round.stacking import Collected, Stack
+from .round.stacking import Collected, Stack, rows
 from .round.weighing import needed_metrics, weigh
 from .shared import protocol
 from .shared.checks import require_count
@@ -121,8 +121,8 @@ class PseudoGradientStrategy(Compressing):
     def _collect(self, server_round: int, replies: Iterable[Message], layout: Layout) -> Collected:
         """Check and stack what the nodes that were asked have sent."""
         expected = self.extra_record, needed_metrics(self.weighting, self.aggregation), self.compression
-        stack = Stack(layout, self._parameters, self._scratch, len(self._sent), *expected)
         answered = answers(self._sent, replies)
+        stack = Stack(layout, self._parameters, self._scratch, rows(self._sent, answered), *expected)
         collected = stack.all(self._sent, answered, self._roster.told)
         self._note(server_round, collected.updates, collected.faults, answered)
         return collected

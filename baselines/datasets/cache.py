@@ -69,10 +69,15 @@ def cached(
     return {key: torch.from_numpy(np.ascontiguousarray(array)) for key, array in built.items()}
 
 
+def own_folder() -> Path:
+    """Return the user's own folder: for what comes with a package, or where data lie read-only."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "florilegium"
+
+
 def _folders(root: Path) -> list[Path]:
     """Return where the cache may be, the best place first; a read-only data folder is left alone."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    own = home / "florilegium" / "florilegium-cache"
+    own = own_folder() / "florilegium-cache"
     if root.exists() and not root.stat().st_mode & 0o222:  # root could write all the same
         return [own]
     return list(dict.fromkeys([root / "florilegium-cache", own]))

@@ -3,32 +3,45 @@
 E. Alpaydin, C. Kaynak: *Optical Recognition of Handwritten Digits*, UCI repository, 1998.
 """
 
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
-import torch
 
 from clients import Classification, Normalize
 
-from .dataset import Dataset
+from .cache import cached, own_folder
+from .dataset import Dataset, parts
 
 
 def digits(mean: list[float], std: list[float], test_size: float, split_seed: int) -> Dataset:
     """Return the digits with values 0 ... 16, split into train and test by label.
 
-    The split depends on ``split_seed`` alone, not on the experiment's seed.
+    The split depends on ``split_seed`` alone, not on the experiment's seed. It is cached, as to import
+    scikit-learn takes longer than all the rest.
     """
-    from sklearn.datasets import load_digits  # takes a second, and most data sets do without
-    from sklearn.model_selection import train_test_split
 
-    bunch = load_digits()
-    images = bunch.images[:, None].astype(np.uint8)
-    train_x, test_x, train_y, test_y = train_test_split(
-        images, bunch.target, test_size=test_size, random_state=split_seed, stratify=bunch.target
-    )
-    return Dataset(
-        torch.from_numpy(train_x),
-        torch.from_numpy(train_y),
-        torch.from_numpy(test_x),
-        torch.from_numpy(test_y),
-        Classification(),
-        Normalize(tuple(mean), tuple(std), scale=16.0),
-    )
+    def build() -> dict[str, np.ndarray]:
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
+        bunch = load_digits()
+        images = bunch.images[:, None].astype(np.uint8)
+        names = ("train_inputs", "test_inputs", "train_targets", "test_targets")
+        arrays = train_test_split(
+            images, bunch.target, test_size=test_size, random_state=split_seed, stratify=bunch.target
+        )
+        return dict(zip(names, arrays, strict=True))
+
+    settings = (test_size, split_seed, version("scikit-learn"))
+    arrays = cached("digits", settings, own_folder(), _source(), build)
+    return Dataset(*parts(arrays), Classification(), Normalize(tuple(mean), tuple(std), scale=16.0))
+
+
+def _source() -> list[Path]:
+    """Return the file that scikit-learn reads."""
+    spec = find_spec("sklearn")
+    assert spec is not None
+    assert spec.origin is not None
+    return [Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"]

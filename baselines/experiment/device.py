@@ -7,7 +7,7 @@ import torch
 
 from baselines.errors import UserError
 
-EXPECTED = "cpu, cuda, mps, xpu or auto"
+from .settings import DEVICES
 
 
 def accelerator() -> torch.device | None:
@@ -27,7 +27,7 @@ def device_of(name: str) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # no such device, or torch built without it
-        raise UserError(f"device={name} is not available on this machine: expected {EXPECTED}") from error
+        raise UserError(f"device={name} is not available on this machine: expected {DEVICES}") from error
 
 
 def name_of(device: torch.device) -> str:

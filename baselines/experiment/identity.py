@@ -60,6 +60,7 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "quorum": None,
     "round_deadline": None,
     "runtime.authenticate": False,
+    "runtime.partial_sums": False,
     "runtime.sites": None,
     "runtime.tls": False,
     "strategy.inner.dropout": 0.0,

@@ -12,7 +12,6 @@ from baselines.errors import UserError
 from . import settings
 from .annotations import found, is_part
 from .argument_types import out_of_range
-from .device import EXPECTED
 
 SPLITS = ("test", "validation", "node-test", "train")  # whose metrics a run writes
 GROUPS = {  # what every run builds, and of which kind it must be
@@ -83,7 +82,7 @@ def check(cfg: DictConfig) -> None:
     _check_quorum(cfg)
     for key in ("device", "data_root"):
         _require(type(cfg[key]) is str, cfg, key, "a text")
-    _require(not cfg.device.startswith("meta"), cfg, "device", EXPECTED)  # it holds no numbers
+    _require(not cfg.device.startswith("meta"), cfg, "device", settings.DEVICES)  # it holds no numbers
     _check_data(cfg.dataset)
     stopping = cfg.early_stopping
     if stopping.patience is not None:

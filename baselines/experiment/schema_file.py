@@ -6,7 +6,6 @@ from typing import Any
 from omegaconf import OmegaConf
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from baselines.datasets.schema import schema_of
 from baselines.errors import UserError
 
 KEY = "dataset.schema"
@@ -22,6 +21,8 @@ def inlined(override: str) -> str:
     key, _, value = override.partition("=")
     if key.lstrip("+") != KEY or value.startswith(("{", "$")) or value in ("", "null", "???"):
         return override
+    from baselines.datasets.schema import schema_of  # and with it torch, which takes seconds
+
     path = Path(value.strip("'\""))
     try:
         told = OmegaConf.to_container(OmegaConf.create(path.read_text()))

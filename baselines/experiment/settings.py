@@ -4,6 +4,8 @@ from dataclasses import dataclass, fields
 
 from omegaconf import DictConfig
 
+DEVICES = "cpu, cuda, mps, xpu or auto"  # by the names that torch gives them
+
 
 @dataclass(frozen=True)
 class Evaluation:

@@ -1,13 +1,13 @@
-"""Cluster: joins a Ray cluster, or starts one on this machine, and takes the code there."""
+"""Cluster: joins a Ray cluster, and takes the code there."""
 
 import contextlib
 import logging
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,22 @@ from baselines.errors import UserError
 from baselines.experiment.config import ROOT
 
 PATIENCE = 10.0  # seconds that a cluster's head has to answer
+SAME = "install the same Ray and Python on every machine"
+OVERRIDE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"  # which Ray names where a job has a folder already
+OF_JOB = (
+    "the job has brought a folder with code of its own (ray job submit --working-dir): set "
+    "runtime.code=installed to use that"
+)
 PACKAGES = ("strategies", "clients", "baselines", "conf")
 
 
 @contextlib.contextmanager
-def joined(address: str | None, cpus: int | None, code: str, modules: Sequence[str]) -> Iterator[None]:
-    """Be part of a cluster while the context lasts; one that was started here ends with it.
+def joined(address: str, code: str, modules: Sequence[str]) -> Iterator[None]:
+    """Be part of a cluster while the context lasts.
 
     Parameters
     ----------
-    address : of an existing cluster's head; None starts one on this machine
-    cpus : processors of a new one; None for all of them
+    address : of the cluster's head
     code : ``staged`` takes this project's code to the cluster; ``installed`` uses what is there
     modules : more folders of Python files that the machines are to have
 
@@ -37,16 +42,10 @@ def joined(address: str | None, cpus: int | None, code: str, modules: Sequence[s
     ------
     UserError : when nobody answers at the address, or the cluster's Ray or Python is another
     """
-    logging.getLogger("ray._private.worker").setLevel(logging.ERROR)  # it warns that signals are ours
-    warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         with signals.kept():
-            if address is None:
-                ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.ERROR)
-            else:
-                _answers(address)
-                travelling = {"working_dir": _staged(Path(folder), modules)} if code == "staged" else {}
-                _join(address, travelling)
+            _answers(address)
+            _join(address, {"working_dir": _staged(Path(folder), modules)} if code == "staged" else {})
         try:
             yield
         finally:
@@ -57,7 +56,10 @@ def _join(address: str, travelling: dict[str, Any]) -> None:
     try:
         ray.init(address=address, runtime_env=travelling, logging_level=logging.ERROR)
     except (RuntimeError, ConnectionError, ValueError) as error:  # RuntimeError: other versions than here
-        raise UserError(f"runtime.address={address}: {error}") from error
+        if OVERRIDE in str(error):
+            raise UserError(f"runtime.address={address}: {OF_JOB}") from error
+        advice = f"; {SAME}" if "mismatch" in str(error) else ""
+        raise UserError(f"runtime.address={address}: {error}{advice}") from error
 
 
 def _answers(address: str) -> None:
@@ -77,11 +79,14 @@ def _answers(address: str) -> None:
             ) from error
         command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
         try:
-            status = subprocess.run(command, timeout=PATIENCE, capture_output=True, check=False).returncode
+            done = subprocess.run(command, timeout=PATIENCE, capture_output=True, check=False, text=True)
+            status, said = done.returncode, done.stderr
         except subprocess.TimeoutExpired:
-            status = -1
+            status, said = -1, ""
         if status != 0:
-            raise UserError(f"{what}: what answers there is no Ray cluster of this version of Ray")
+            other = re.search("Ray version mismatch: .*", said)
+            reason = f"{other[0]}; {SAME}" if other else "what answers there is no Ray cluster"
+            raise UserError(f"{what}: {reason}")
 
 
 def _staged(folder: Path, modules: Sequence[str]) -> str:

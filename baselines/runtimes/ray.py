@@ -1,23 +1,22 @@
 """ray: nodes share the processors and GPUs of one machine or of a Ray cluster."""
 
-import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from logging import getLogger
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from strategies.shared.checks import require
-from strategies.shared.flower_private import server_context
+from baselines.errors import UserError
 
-from . import batching
+from . import ahead, batching
+
+if TYPE_CHECKING:
+    from baselines.experiment.experiment import Experiment
 
 logger = getLogger("flwr.grids")
 CODE = ("staged", "installed")
-ENVIRONMENT = {
-    "RAY_gcs_server_request_timeout_seconds": "10",  # to give up on a cluster that does not answer
-    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",  # which aborts at SIGTERM
-}
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,8 @@ class Ray:
         where that is possible, with the same results to rounding; False sends them one after another, with
         inline's results to the bit; auto is as with ``runtime=inline``
     modules : more folders of Python files that a cluster's machines are to have
+    partial_sums : True lets each worker add up its nodes' models, so that a round brings the server one
+        model per worker; for plain weighted means, with inline's results to rounding
     """
 
     client_cpus: float = 1.0
@@ -45,10 +46,13 @@ class Ray:
     code: str = "staged"
     batch_clients: bool | str = "auto"
     modules: list[str] = field(default_factory=list)
+    partial_sums: bool = False
     gives_node_states: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse resources out of range."""
+        from strategies.shared.checks import require  # and with it torch, which takes seconds
+
         require(self.client_cpus > 0, "runtime.client_cpus", self.client_cpus, "above 0")
         require(self.client_gpus >= 0, "runtime.client_gpus", self.client_gpus, "0 or above")
         require(self.cpus is None or self.cpus > 0, "runtime.cpus", self.cpus, "above 0, or null for all")
@@ -61,24 +65,52 @@ class Ray:
                 "has the processors that it was started with; leave runtime.cpus out"
             )
 
+    @classmethod
+    def begin(cls, nodes: int, settings: Mapping[str, Any]) -> AbstractContextManager[object]:
+        """Let Ray start on this machine, with workers for so many nodes, while the context is open.
+
+        It is for :meth:`run`, when the caller has imported and checked what there is to run. ``settings``
+        have not been checked: what looks wrong starts nothing.
+        """
+        told: list[Any] = [settings.get(name) for name in ("cpus", "client_cpus", "client_gpus")]
+        cpus, client_cpus, client_gpus = told
+        sound = (
+            (cpus is None or (type(cpus) is int and cpus > 0))
+            and {type(client_cpus), type(client_gpus)} <= {int, float}
+            and client_cpus > 0 <= client_gpus
+        )
+        if settings.get("address") or not sound:
+            return nullcontext()
+        return ahead.begin(cpus, client_cpus, client_gpus, nodes)
+
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
         """Run one experiment and write its results into ``folder``."""
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        from .cluster import joined  # imports Ray, which only this runtime needs, and which reads them
+        from baselines.experiment import experiment
 
-        with joined(self.address, self.cpus, self.code, self.modules):
-            self._run(overrides, num_nodes, folder)
+        if self.partial_sums:
+            _check_folding(experiment.load(overrides))
+        if self.address is None:
+            nodes = experiment.load(overrides).settings.asked
+            with ahead.begin(self.cpus, self.client_cpus, self.client_gpus, nodes) as here:
+                here.ready()
+                self._run(overrides, num_nodes, folder, here.seats)
+            return
+        ahead.imported()
+        from .cluster import joined
 
-    def _run(self, overrides: str, num_nodes: int, folder: Path) -> None:
+        with joined(self.address, self.code, self.modules):
+            self._run(overrides, num_nodes, folder, [])
+
+    def _run(self, overrides: str, num_nodes: int, folder: Path, seats: list[Any]) -> None:
         import ray
 
         from baselines.apps import client_app_of, server_app
         from baselines.experiment import config, experiment
         from baselines.grids.ray import RayGrid
         from baselines.grids.workers import Workers
+        from strategies.shared.flower_private import server_context
 
-        from .worker import Worker, versions
+        from .worker import versions
 
         this = experiment.load(overrides)
         settings = this.settings
@@ -88,12 +120,28 @@ class Ray:
         batched = batching.chosen(self.batch_clients, overrides)
         dealt = ray.put(this.holdings.dealt())
         arguments = (overrides, config.text(overrides), versions(), batched, dealt)
-        actor: Any = ray.remote(max_restarts=0, max_task_retries=0)(Worker)
-        workers = Workers(partial(_start, actor, arguments), self.client_cpus, self.client_gpus)
+        workers = Workers(partial(_start, seats, arguments), self.client_cpus, self.client_gpus)
         workers.grow(settings.asked)  # they start while the server prepares
-        grid = RayGrid(client_app_of(overrides), num_nodes, workers, self.retries, batched=batched)
+        app, folded = client_app_of(overrides), self.partial_sums
+        grid = RayGrid(app, num_nodes, workers, self.retries, batched=batched, folded=folded)
         server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))
 
 
-def _start(actor: Any, arguments: tuple[Any, ...], **options: Any) -> Any:
-    return actor.options(**options).remote(*arguments)
+def _check_folding(this: "Experiment") -> None:
+    """Refuse partial sums where the server needs more of the nodes' updates than their weighted mean."""
+    from strategies.round.folding import folding_of
+
+    try:
+        folding_of(this.prototype, this.initial_arrays())
+    except ValueError as error:
+        raise UserError(
+            f"runtime.partial_sums=true: {error} needs each node's update, and not only their weighted "
+            "mean; set runtime.partial_sums=false"
+        ) from error
+
+
+def _start(seats: list[Any], arguments: tuple[Any, ...], **options: Any) -> Any:
+    """Return an actor that has been told what for: one that has begun to start, else a new one."""
+    actor = seats.pop() if seats else ahead.seat().options(**options).remote()
+    actor.take.remote(*arguments)
+    return actor

@@ -5,7 +5,6 @@ keeps nothing that another could not take over.
 """
 
 import platform
-import socket
 from importlib.metadata import version
 
 import torch
@@ -19,9 +18,11 @@ from baselines.experiment import config, experiment
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.holdings import Dealt
 from baselines.grids.answering import Answering
-from baselines.grids.stored import buffered
+from baselines.grids.stored import Buffered, buffered
 from clients.evaluation import Sums, batch_sums, correct
-from clients.turn import load
+from clients.turn import load, record_of
+from strategies.round.folding import folding_of
+from strategies.shared import protocol
 
 
 class Worker:
@@ -59,12 +60,28 @@ class Worker:
 
     def answer(self, requests: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
         """Return each node's reply, and its state after it."""
-        replies = self.answering(requests, contexts)
-        for reply in replies:
-            if reply.has_content():
-                reply.content = buffered(reply.content)
-        states = [buffered(context.state) for context in contexts]
-        return list(zip(replies, states, strict=True))
+        return _travelling(self.answering(requests, contexts), contexts)
+
+    def answer_folded(
+        self, requests: list[Message], contexts: list[Context]
+    ) -> tuple[list[tuple[Message, RecordDict]], list[int], ArrayRecord | None]:
+        """Return replies and states, the positions of the replies without their models, and these' mean.
+
+        A reply that the server would leave out of the round is none of them. Nodes that are not batched
+        are folded one after another, so that the worker holds two models whatever its share.
+        """
+        folding = folding_of(
+            self._this.prototype, record_of(ArrayRecord, requests[0].content, protocol.ARRAYS)
+        )
+        step = len(requests) if self.answering.together else 1
+        replies: list[Message] = []
+        folded: list[int] = []
+        for k in range(0, len(requests), step):
+            come = self.answering(requests[k : k + step], contexts[k : k + step])
+            folded += [k + n for n, reply in enumerate(come) if folding.take(reply)]
+            replies += come
+        mean = folding.mean()
+        return _travelling(replies, contexts), folded, None if mean is None else Buffered(mean)
 
     def test_sums(self, arrays: ArrayRecord, batches: range) -> list[Sums]:
         """Return the sums of each metric over each of these batches of the test set."""
@@ -90,12 +107,16 @@ class Worker:
         return experiment.load(self.overrides)
 
 
+def _travelling(replies: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
+    """Return each reply as it travels, with its node's state after it."""
+    for reply in replies:
+        if reply.has_content():
+            reply.content = buffered(reply.content)
+    states = [buffered(context.state) for context in contexts]
+    return list(zip(replies, states, strict=True))
+
+
 def versions() -> dict[str, str]:
     """Return what must be equal on all machines for their results to be equal."""
     packages = {name: version(name) for name in ("flwr", "torch", "numpy")}
     return {"Python": platform.python_version(), "source": config.source_hash()} | packages
-
-
-def machine() -> str:
-    """Return this machine's name."""
-    return socket.gethostname()

@@ -34,6 +34,7 @@ Spare = tuple[Tensor, Tensor] | None
 class Aggregation(ABC):
     """What the sum over the nodes is in the update rule."""
 
+    of_mean: ClassVar[bool] = False  # whether it is their weighted mean; subclasses say so anew
     asks_for: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
 
     @property
@@ -67,6 +68,8 @@ class Aggregation(ABC):
 @dataclass(frozen=True)
 class Mean(Aggregation):
     """D = sum_k alpha_k Delta_k, as every method of this package prints it."""
+
+    of_mean: ClassVar[bool] = True
 
     def with_factors(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None

@@ -26,6 +26,7 @@ from .updates import Updates
 class Mask(ABC):
     """The letter m of the update rule."""
 
+    of_mean: ClassVar[bool] = False  # whether it does without each node's update; subclasses say so anew
     min_nodes: ClassVar[int] = 1
 
     def require_nodes(self, count: int) -> None:
@@ -82,6 +83,7 @@ class Mask(ABC):
 class NoMask(Mask):
     """m = 1 everywhere."""
 
+    of_mean: ClassVar[bool] = True
     idle = True
 
     def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:

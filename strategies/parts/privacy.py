@@ -72,9 +72,8 @@ class Privacy(ABC):
         return None
 
 
-@dataclass(frozen=True)
-class NoPrivacy(Privacy):
-    """Updates and their mean stay as they are."""
+class Untouched(Privacy):
+    """The server changes neither updates nor their mean."""
 
     def clip_(self, updates: Updates, state: State, server_round: int) -> State:
         """Change nothing."""
@@ -82,6 +81,13 @@ class NoPrivacy(Privacy):
 
     def noise_(self, mean: Tensor, nodes: int, state: State, server_round: int) -> None:
         """Change nothing."""
+
+
+@dataclass(frozen=True)
+class NoPrivacy(Untouched):
+    """Updates and their mean stay as they are."""
+
+    of_mean: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -165,13 +171,14 @@ class Gaussian(Privacy):
 
 
 @dataclass(frozen=True)
-class LocalPrivacy(Gaussian):
+class LocalPrivacy(Untouched, Gaussian):
     """Each node cuts and noises its own update, with N(0, z^2 C^2 I), and sends nothing but that.
 
     The server sees no loss, no number of examples and no evaluation: whatever it makes of the updates
     (mask, aggregation, step size) costs nothing more.
     """
 
+    of_mean: ClassVar[bool] = True
     at_nodes: ClassVar[bool] = True
     kind: ClassVar[str] = protocol.LOCAL
     distance: ClassVar[float] = 2.0
@@ -180,13 +187,6 @@ class LocalPrivacy(Gaussian):
         """Return also the seed, if there is one."""
         seed = {} if self.noise_seed is None else {protocol.PRIVACY_SEED: self.noise_seed}
         return super().asks() | seed
-
-    def clip_(self, updates: Updates, state: State, server_round: int) -> State:
-        """Change nothing: the nodes have."""
-        return state
-
-    def noise_(self, mean: Tensor, nodes: int, state: State, server_round: int) -> None:
-        """Change nothing: the nodes have."""
 
 
 def refuse(reason: str, remedy: str) -> None:

@@ -25,6 +25,7 @@ class Updates:
     layout : the layer table that says which columns belong to which array
     start : [P], w_t, the parameters that the nodes started from
     metrics : {name: [K] in float64}, every scalar metric that all of the nodes sent
+    rows : [K], the row of each node where some share one, which holds their mean; then there are fewer rows
     """
 
     deltas: Tensor
@@ -34,6 +35,7 @@ class Updates:
     layout: Layout
     start: Tensor
     metrics: dict[str, Tensor] = field(default_factory=dict)
+    rows: Tensor | None = None
 
     def mean(self, weights: Tensor) -> Tensor:
         """Return the mean pseudo-gradient [P]: sum over k of alpha_k * Delta_k.
@@ -59,6 +61,8 @@ class Updates:
         return self._mean(self.buffers, weights, buffer=True)
 
     def _mean(self, rows: Tensor, weights: Tensor, *, buffer: bool) -> Tensor:
+        if self.rows is not None:
+            weights = weights.new_zeros(len(rows)).index_add_(0, self.rows, weights)
         weights = weights.to(rows)
         if weights.ndim == 1:
             return weights @ rows

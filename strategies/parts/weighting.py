@@ -22,6 +22,7 @@ State = dict[str, Tensor]
 class Weighting(ABC):
     """The letter alpha of the update rule."""
 
+    of_mean: ClassVar[bool] = False  # whether :meth:`counts` says all of it; subclasses say so anew
     asks_for: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
 
     def check(self, layout: Layout) -> None:
@@ -40,6 +41,10 @@ class Weighting(ABC):
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return the weights and the state of the next round; ``state`` is empty at the start."""
 
+    def counts(self, num_examples: float) -> float:
+        """Return what the weight of a node with so many examples is in proportion to, if to that alone."""
+        raise NotImplementedError
+
     def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
         """Return what a round's metrics show of the weights and the state that it ended with."""
         return {}
@@ -49,19 +54,31 @@ class Weighting(ABC):
 class Uniform(Weighting):
     """alpha_k = 1/K over the nodes that replied (FedExP, Algorithm 1)."""
 
+    of_mean: ClassVar[bool] = True
+
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return 1/K for each node."""
         nodes = len(updates.partition_ids)
         return torch.full((nodes,), 1 / nodes, dtype=torch.float64), state
+
+    def counts(self, num_examples: float) -> float:
+        """Return 1."""
+        return 1.0
 
 
 @dataclass(frozen=True)
 class ByExamples(Weighting):
     """alpha_k = n_k / sum n over the nodes that replied (McMahan et al. 2017, Algorithm 1)."""
 
+    of_mean: ClassVar[bool] = True
+
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return each node's share of the examples."""
         return updates.num_examples / updates.num_examples.sum(), state
+
+    def counts(self, num_examples: float) -> float:
+        """Return the number of examples."""
+        return num_examples
 
 
 @dataclass(frozen=True)

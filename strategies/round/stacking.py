@@ -12,10 +12,11 @@ from strategies.parts.layout import Layout
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
 from strategies.shared.compression import Compression, NoCompression
+from strategies.shared.shared_mean import SharedMean
 
 from .buffers import Buffers
 from .decoding import decoded
-from .replies import Fault, checked, fitting, num_examples_of, require_number, scalar_metrics
+from .replies import Fault, arrays_of, checked, fitting, num_examples_of, require_number, scalar_metrics
 
 PLAIN = NoCompression()
 
@@ -50,7 +51,7 @@ class Stack:
     layout : of the model
     start : [P], the parameters that the nodes started from: Delta_k = start - w_k
     scratch : what is stacked lies in it, until the next round is collected
-    most : how many nodes were asked
+    most : how many rows there can be (:func:`rows`)
     extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
     needed : the names of metrics that each reply must carry, numbers, 0 or above
     compression : what nodes were asked for
@@ -74,6 +75,9 @@ class Stack:
         self._sound: dict[int, Message] = {}
         self._faults: dict[int, str] = {}
         self._moved = False
+        self._shared: dict[int, int] = {}  # the row of each mean that several replies carry
+        self._rows: list[int] = []  # of each sound reply
+        self._kept = 0  # rows that are written
 
     def all(self, asked: Iterable[int], answered: Mapping[int, Message], told: bool) -> Collected:
         """Return what the partitions that were asked have answered, in their order."""
@@ -87,20 +91,33 @@ class Stack:
         ``told`` says that nodes have said which partition they hold: a reply for another one is a fault.
         """
         try:
-            sound = self._stacked(len(self._sound), checked(reply, partition_id if told else None))
+            sound = checked(reply, partition_id if told else None)
+            row = self._row_of(sound)
         except Fault as fault:
             self._faults[partition_id] = str(fault)
         except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
             self._faults[partition_id] = f"sent unreadable arrays ({' '.join(str(error).split())})"
         else:
             self._sound[partition_id] = sound
+            self._rows.append(row)
+            self._kept = max(self._kept, row + 1)
 
-    def _stacked(self, row: int, reply: Message) -> Message:
-        """Write a reply into a row; the next one writes over it where it is not sound."""
+    def _row_of(self, reply: Message) -> int:
+        """Return the row that a reply is written into, or has been with another's."""
         if num_examples_of(reply) == 0:
             raise Fault("trained on no examples")
         for name in self.needed:
             require_number(reply, name)
+        record = arrays_of(reply, self.extra)
+        row = self._shared.get(id(record), self._kept)
+        if row == self._kept:
+            self._write(row, reply)
+        if isinstance(record, SharedMean):
+            self._shared[id(record)] = row
+        return row
+
+    def _write(self, row: int, reply: Message) -> None:
+        """Write a reply into a row; the next one writes over it where it is not sound."""
         delta = self.deltas[row]
         record = decoded(reply, self.extra, self.layout, self.compression, self.start, delta)
         self.buffers[row] = self.layout.flatten_buffers(record)
@@ -116,11 +133,10 @@ class Stack:
         if beyond := self.layout.beyond(self.buffers[row]):
             raise Fault(f"sent {beyond}")
         self._moved = self._moved or total != 0
-        return reply
 
     def collected(self) -> Collected:
         """Return all that was read."""
-        kept = len(self._sound)
+        kept = self._kept
         metrics = scalar_metrics(self._sound.values())
         updates = Updates(
             self.deltas[:kept],
@@ -130,10 +146,18 @@ class Stack:
             self.layout,
             self.start,
             metrics,
+            torch.tensor(self._rows) if kept < len(self._rows) else None,
         )
         moved = self._moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
         extra = None if self.extras is None else self.extras[:kept]
         return Collected(updates, extra, self._faults, moved)
+
+
+def rows(asked: Iterable[int], answered: Mapping[int, Message]) -> int:
+    """Return how many rows the partitions that were asked can take, where some replies carry one mean."""
+    shared = [reply for reply in answered.values() if reply.has_content()]
+    means = [id(record) for reply in shared if isinstance(record := arrays_of(reply), SharedMean)]
+    return len(list(asked)) - len(means) + len(set(means))
 
 
 def _finite(values: Tensor) -> bool:

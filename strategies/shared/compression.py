@@ -84,6 +84,8 @@ class Compression(ABC):
 class NoCompression(Compression):
     """Nodes send their weights, as they are."""
 
+    of_mean: ClassVar[bool] = True  # so that nodes' models can be added up before they travel
+
     def asks(self) -> dict[str, ConfigScalar]:
         """Ask for nothing."""
         return {}

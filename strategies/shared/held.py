@@ -4,6 +4,7 @@ Server and nodes of one process pass them on as they are; whatever saves, sends 
 gets its bytes, the same as of any other.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -63,6 +64,33 @@ def values_of(array: Array) -> Tensor:
         tensor: Tensor = vars(array)["tensor"]
         return tensor
     return torch.from_numpy(view(array).copy())  # torch wants memory that it may write to
+
+
+def sent(array: Array) -> np.ndarray | None:
+    """Return a held array's values as they can be sent, on the CPU without a copy; None of any other."""
+    if not isinstance(array, Held):
+        return None
+    return np.asarray(vars(array)["tensor"].cpu().numpy(), order="C")
+
+
+def received(values: np.ndarray) -> Held:
+    """Return a held array of values in memory that nobody may write to, as what has come."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return Held(torch.from_numpy(values))
+
+
+def copied(arrays: ArrayRecord) -> ArrayRecord:
+    """Return the record with copies of what it holds; bytes stay, as nobody can change them."""
+    found = ArrayRecord()
+    for name, array in arrays.items():
+        found[name] = Held(vars(array)["tensor"].clone()) if isinstance(array, Held) else array
+    return found
+
+
+def size_of(arrays: ArrayRecord) -> int:
+    """Return how many bytes the record holds as tensors."""
+    return sum(vars(array)["tensor"].nbytes for array in arrays.values() if isinstance(array, Held))
 
 
 def device_of(arrays: ArrayRecord) -> torch.device:

@@ -88,6 +88,7 @@ def launched(arguments: Sequence[str], runs: bool = True) -> Ended:
         mock.patch.object(sys, "argv", ["run", *arguments]),
         mock.patch.object(runtimes.Inline, "run", run_if_small),
         mock.patch.object(runtimes.Ray, "run", side_effect=CheckedOnly),
+        mock.patch.object(runtimes.Ray, "begin", return_value=contextlib.nullcontext()),
         mock.patch.object(runtimes.SuperLink, "run", side_effect=CheckedOnly),
     ):
         return ended(run.main)

@@ -9,6 +9,7 @@ import pytest
 import toys
 
 from baselines.errors import UserError
+from strategies.shared.shared_mean import SharedMean
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow]
 
@@ -133,3 +134,24 @@ def test_a_node_that_kills_its_worker_takes_no_other_of_its_share_along(tmp_path
     assert lost.metadata.src_node_id == grid.get_node_ids()[3]
     assert [n for _, n in toys.said(replies)] == [1] * 4
     assert grid.lost == 1
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_a_folded_model_counts_each_node_once_though_a_worker_dies(tmp_path: Path) -> None:
+    grid = toys.grid(6, folded=True)
+    while len(grid.workers.ready) < 2:
+        grid.send_and_receive(toys.messages(grid))
+    told: dict[int, dict[str, object]] = {1: {"dies": str(tmp_path / "deaths")}, 4: {"alone": True}}
+    replies = grid.send_and_receive(toys.messages(grid, told))
+    assert len(toys.said(replies)) == 6
+    assert grid.lost == 0
+    means = {reply.metadata.src_node_id: reply.content.array_records.get("arrays") for reply in replies}
+    nodes = grid.get_node_ids()
+    assert means.pop(nodes[4]) is None  # what the server would leave out travels as it is
+    assert all(isinstance(mean, SharedMean) for mean in means.values())
+    different = {id(mean): mean for mean in means.values()}
+    counted = [int(node) for mean in different.values() for node in mean["nodes"].numpy()]  # type: ignore[index]
+    assert sorted(counted) == sorted(means)
+    assert len(different) < len(means)  # the share of the worker that lived
+    asked = grid.send_and_receive(toys.messages(grid, kind="evaluate"))
+    assert not any(reply.content.array_records for reply in asked)

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from ray.exceptions import RaySystemError
 
@@ -37,6 +38,16 @@ class Toy:
     def answer(self, requests: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
         pairs = zip(requests, contexts, strict=True)
         return [self._answer(request, context, len(requests)) for request, context in pairs]
+
+    def answer_folded(
+        self, requests: list[Message], contexts: list[Context]
+    ) -> tuple[list[tuple[Message, RecordDict]], list[int], ArrayRecord]:
+        """Fold all replies but that of a node that is told to send its own; the mean names whose it is."""
+        answers = self.answer(requests, contexts)
+        told = [request.content.config_records["config"] for request in requests]
+        folded = [k for k, config in enumerate(told) if "alone" not in config]
+        nodes = np.array([contexts[k].node_id for k in folded], dtype=np.int64)
+        return answers, folded, ArrayRecord({"nodes": Array(nodes)})
 
     def _answer(self, request: Message, context: Context, at_once: int) -> tuple[Message, RecordDict]:
         told = request.content.config_records["config"]
@@ -90,12 +101,13 @@ def grid(
     lacks: str | None = None,
     retries: int = 2,
     batched: bool = False,
+    folded: bool = False,
 ) -> RayGrid:
     """Return a grid whose nodes are toys."""
     actor: Any = ray.remote(max_restarts=0)(Toy)
     workers = Workers(partial(_started, actor, lacks), cpus, gpus)
     made.append(workers)
-    return RayGrid(ClientApp(), nodes, workers, retries, batched=batched)
+    return RayGrid(ClientApp(), nodes, workers, retries, batched=batched, folded=folded)
 
 
 def _started(actor: Any, lacks: str | None, **options: Any) -> Any:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from ray._common.usage.usage_constants import CLUSTER_METADATA_KEY
+from ray._private.ray_constants import KV_NAMESPACE_CLUSTER
+from ray._raylet import GcsClient
 from ray.cluster_utils import Cluster
 from runs import launch
 
@@ -114,6 +117,28 @@ def test_a_machine_without_the_checkout(tmp_path: Path) -> None:
         os.killpg(other.pid, 15)
         cluster.shutdown()
     assert rows_in(folder) == expected(tmp_path / "inline", 3)
+
+
+@pytest.mark.parametrize(
+    ("what", "there"), [("ray_version", "2.1.0"), ("python_version", "3.9.1")], ids=["Ray", "Python"]
+)
+def test_a_cluster_of_another_version_is_named_in_one_line(
+    what: str, there: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    """The head is of this Ray and Python, and made to say something else, as a head of another would."""
+    client = GcsClient(address=cluster.address)
+    key, room = CLUSTER_METADATA_KEY, KV_NAMESPACE_CLUSTER
+    told = json.loads(client.internal_kv_get(key, namespace=room))
+    assert what in told
+    client.internal_kv_put(key, json.dumps(told | {what: there}).encode(), True, namespace=room)
+    folder = tmp_path / "ray"
+    run = started(folder, "rounds=1", "runtime=ray", f"runtime.address={cluster.address}")
+    assert run.wait(timeout=200) == 2
+    (line,) = [one for one in (folder / "log").read_text().splitlines() if one.startswith("error: ")]
+    assert line.startswith(f"error: runtime.address={cluster.address}: ")
+    assert there in line
+    assert line.endswith("; install the same Ray and Python on every machine")
+    assert "Traceback" not in (folder / "log").read_text()
 
 
 def _processors(cluster: Cluster) -> float:

@@ -1,5 +1,6 @@
 """The same seed gives the same metrics on every runtime, byte for byte."""
 
+import contextlib
 import json
 import re
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from runs import launch
 
 from baselines.engine.provenance import git_commit
 from baselines.runtimes import Inline
@@ -80,3 +82,48 @@ def test_every_runtime_gives_the_metrics_of_inline(
         assert re.fullmatch("[0-9a-f]{64}", told["app_hash"])
         counts = [(one["updates"], one["left_out"]) for one in told["contributions"].values()]
         assert counts == [(2, 0)] * nodes
+
+
+def test_partial_sums_are_inlines_to_rounding(tmp_path: Path) -> None:
+    setting = (
+        "strategy=fedadam dataset=digits num_nodes=5 rounds=3 seed=3 runtime=ray runtime.partial_sums=true"
+    )
+    Inline().run(setting, 5, tmp_path / "inline")
+    command = [sys.executable, "-m", "baselines.run", f"hydra.run.dir={tmp_path / 'ray'}", "runtime.cpus=2"]
+    done = subprocess.run(
+        [*command, *setting.split()], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found, expected = (
+        [row.rsplit(",", 1) for row in rows_in(tmp_path / name)[1:]] for name in ("ray", "inline")
+    )
+    assert [name for name, _ in found] == [name for name, _ in expected]
+    values = [[float(value) for _, value in rows] for rows in (found, expected)]
+    assert values[0] == pytest.approx(values[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("strategy=fedgma", "mask=AgreementMask"),
+        ("strategy=fedexp", "step_size=Extrapolated"),
+        ("aggregation=median weighting=uniform", "aggregation=Median"),
+        ("strategy=scaffold", "strategy=Scaffold, whose replies carry 'control',"),
+        ("strategy=selective validation_size=50", "strategy=SelectiveFedAvg"),
+    ],
+)
+def test_partial_sums_are_refused_where_each_update_is_needed(
+    setting: str,
+    named: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("baselines.runtimes.Ray.begin", lambda *_: contextlib.nullcontext())
+    where = f"hydra.run.dir={tmp_path}"
+    assert launch("runtime=ray", "runtime.partial_sums=true", *setting.split(), where) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"error: runtime.partial_sums=true: {named}")
+    assert line.endswith(
+        "needs each node's update, and not only their weighted mean; set runtime.partial_sums=false"
+    )
