@@ -1,8 +1,7 @@
-"""The partitions that flwr-datasets has, row for row, from the labels alone.
+"""The partitions that flwr-datasets has, from the labels alone."""
 
-They are made anew here: to import flwr-datasets takes two seconds, and its own take milliseconds for each
-node. Tests hold them beside it.
-"""
+import warnings
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +10,6 @@ from strategies.shared.checks import require
 from strategies.shared.seeding import Purpose, generator
 
 from .partitioner import Partitioner
-
-TRIES = 11  # draws until every node has enough, as many as flwr-datasets makes
 
 
 class Iid(Partitioner):
@@ -23,15 +20,16 @@ class Iid(Partitioner):
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
-        """Shuffle, then cut into parts of equal size, as ``IidPartitioner`` does."""
+        """Shuffle, then cut into parts of equal size.
+
+        NumPy's cut is flwr-datasets' ``IidPartitioner``'s, which takes milliseconds for each node.
+        """
         order = generator(seed, Purpose.PARTITION).permutation(len(labels))
         return [np.sort(part) for part in np.array_split(order, num_nodes)]
 
 
 class Dirichlet(Partitioner):
     """Each label is shared out in proportions drawn from Dirichlet(alpha) (Hsu et al. 2019).
-
-    It is flwr-datasets' ``DirichletPartitioner`` without balancing.
 
     Parameters
     ----------
@@ -49,24 +47,42 @@ class Dirichlet(Partitioner):
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
         """Draw the shares; sizes are unequal."""
-        rng = np.random.default_rng(int(generator(seed, Purpose.PARTITION).integers(2**31)))
-        for _ in range(TRIES):
-            parts = self._drawn(labels, num_nodes, rng)
-            if min(map(len, parts)) >= self.min_size:
-                return parts
-        raise UserError(
-            f"partitioner=dirichlet with alpha={self.alpha} leaves a node of {num_nodes} with fewer "
-            f"than partitioner.min_size={self.min_size} examples: raise alpha, or lower min_size or "
-            "num_nodes"
-        )
+        from flwr_datasets.partitioner import DirichletPartitioner
 
-    def _drawn(self, labels: np.ndarray, num_nodes: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return one draw of the partitions, whatever their sizes."""
-        pieces = []
-        for label in np.unique(labels):
-            rows = np.nonzero(labels == label)[0]
-            shares = rng.dirichlet(np.full(num_nodes, float(self.alpha)))
-            with np.errstate(invalid="ignore"):  # shares of an alpha next to 0 are no numbers
-                ends = (np.cumsum(shares) * len(rows)).astype(int)[:-1]
-            pieces.append(np.split(rows, ends))
-        return [np.sort(np.concatenate(mine)) for mine in zip(*pieces, strict=True)]
+        partitioner = DirichletPartitioner(
+            num_nodes,
+            partition_by="label",
+            alpha=float(self.alpha),
+            min_partition_size=self.min_size,
+            seed=int(generator(seed, Purpose.PARTITION).integers(2**31)),
+        )
+        try:
+            return _partition(partitioner, labels)
+        except ValueError as error:
+            raise UserError(
+                f"partitioner=dirichlet with alpha={self.alpha} leaves a node of {num_nodes} with fewer "
+                f"than partitioner.min_size={self.min_size} examples: raise alpha, or lower min_size or "
+                "num_nodes"
+            ) from error
+
+
+def _partition(partitioner: Any, labels: np.ndarray) -> list[np.ndarray]:
+    """Let a flwr-datasets partitioner divide the rows; return row numbers."""
+    from datasets import Dataset
+
+    class Rows(Dataset):  # type: ignore[misc]
+        """A column of labels that is read as one array, and whose selections are row numbers.
+
+        The general ones take seconds for the column and milliseconds for each selection.
+        """
+
+        def __getitem__(self, key: Any) -> np.ndarray:
+            return labels
+
+        def select(self, indices: Any, *_: Any, **__: Any) -> np.ndarray:
+            return np.sort(np.asarray(indices))
+
+    partitioner.dataset = Rows.from_dict({"label": labels})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one warning for each draw that is repeated
+        return [partitioner.load_partition(i) for i in range(partitioner.num_partitions)]

@@ -1,13 +1,11 @@
 """What holds for every partitioner in conf/partitioner."""
 
-import warnings
-
 import numpy as np
 import pytest
 
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
-from baselines.partitioners import Dirichlet, Iid, Partitioner, split_node
+from baselines.partitioners import Iid, Partitioner, split_node
 from strategies.shared.seeding import Purpose, generator
 
 OPTIONS = sorted(path.stem for path in (config.CONF / "partitioner").glob("*.yaml"))
@@ -225,30 +223,6 @@ def test_iid_is_flowers_cut_of_a_shuffled_set() -> None:
     theirs.dataset = Dataset.from_dict({"row": order})
     for node, rows in enumerate(Iid()(labels, None, 10, 3)):
         assert rows.tolist() == sorted(theirs.load_partition(node)["row"])
-
-
-@pytest.mark.parametrize(
-    ("alpha", "nodes", "min_size", "seed"),
-    [(0.5, 10, 10, 0), (0.1, 7, 1, 3), (100.0, 40, 10, 1), (0.3, 10, 6, 2), (0.01, 2, 1, 5), (1, 1, 1, 0)],
-    ids=str,
-)
-def test_dirichlet_is_flowers_row_for_row(alpha: float, nodes: int, min_size: int, seed: int) -> None:
-    from datasets import Dataset
-    from flwr_datasets.partitioner import DirichletPartitioner
-
-    theirs = DirichletPartitioner(
-        nodes,
-        partition_by="label",
-        alpha=float(alpha),
-        min_partition_size=min_size,
-        seed=int(generator(seed, Purpose.PARTITION).integers(2**31)),
-    )
-    theirs.dataset = Dataset.from_dict({"label": LABELS, "row": np.arange(len(LABELS))})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one for each draw that is repeated
-        expected = [sorted(theirs.load_partition(node)["row"]) for node in range(nodes)]
-    ours = Dirichlet(alpha, min_size)(LABELS, None, nodes, seed)
-    assert [rows.tolist() for rows in ours] == expected
 
 
 def test_without_node_test_data_a_node_holds_what_a_split_of_nothing_leaves() -> None:
