@@ -120,7 +120,7 @@ def test_one_line_and_status_2(
         ),
         (
             "experiment=gma/nope",
-            "experiment/gma/nope does not exist: expected one of figure3_2, figure3_3, fig",
+            "experiment/gma/nope does not exist: expected one of figure3_1, figure3_2, fig",
         ),
         ("round=3", "there is no setting round: did you mean rounds?"),
         (
