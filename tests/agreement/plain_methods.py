@@ -110,7 +110,7 @@ class FedDyn(Plain):
 class FedRep(FedProx):
     """Collins et al. 2021, Algorithm 1: epochs of the node's own head, then the body; FedProx' term.
 
-    The head's order of examples is drawn from [seed of the node's round, 0, 0, 11].
+    The head's order of examples is drawn from [seed of the node's round, 0, 0, 13].
     """
 
     head_epochs = 2
@@ -119,7 +119,7 @@ class FedRep(FedProx):
         seed = np.random.default_rng([self.seed, server_round, node, LOCAL_TRAINING]).integers(
             2**63, dtype=np.uint64
         )
-        seed = int(np.random.default_rng([int(seed), 0, 0, 11]).integers(2**63, dtype=np.uint64))
+        seed = int(np.random.default_rng([int(seed), 0, 0, 13]).integers(2**63, dtype=np.uint64))
         head, body = [list(part.parameters()) for part in (self.model.out, self.model.hidden)]
         if server_round == 1 and node == 0:
             self.sent = [p.detach().clone() for p in head]
