@@ -55,11 +55,6 @@ class FedRep(Personal):
     def train(self, update: LocalUpdate) -> dict[str, float]:
         if self.head_epochs == 0:
             return update.taken()
-        if any(correction.may_end for correction in update.corrections):
-            raise ValueError(
-                "client.personal=FedRep with corrections=inexact, which looks at a whole gradient and "
-                "not at its body's alone: leave one of them out"
-            )
         head, body = _split(update.model, update.training.private)
         everything = [p for p in update.model.parameters() if p.requires_grad]
         of_head = replace(
@@ -101,6 +96,15 @@ class OfAll(Correction):
     def __call__(self, parameters: Sequence[Parameter]) -> None:
         self.inner(self.parameters)
 
+    @property
+    def may_end(self) -> bool:
+        """Whether it can end a round before its last step."""
+        return self.inner.may_end
+
+    def done(self, parameters: Sequence[Parameter]) -> bool:
+        with _awake([p for p in self.parameters if not p.requires_grad]):
+            return self.inner.done(self.parameters)
+
 
 def _split(model: nn.Module, patterns: Sequence[str]) -> tuple[list[Parameter], list[Parameter]]:
     """Return the trained parameters of a node's own, and those of all nodes."""
@@ -120,3 +124,15 @@ def _resting(parameters: Sequence[Parameter]) -> Iterator[None]:
     finally:
         for p in parameters:
             p.requires_grad_(True)
+
+
+@contextmanager
+def _awake(parameters: Sequence[Parameter]) -> Iterator[None]:
+    """Let resting parameters be looked at as all others."""
+    for p in parameters:
+        p.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for p in parameters:
+            p.requires_grad_(False)

@@ -1,5 +1,6 @@
 """FedRep: two rounds by hand, its reduction, what it is good for. tests/agreement has it in plain torch."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from one_node import OneNode
 from plain_loop import examples, perceptron
 from runs import curve, launch, played
 from torch import Tensor, nn
+from torch.nn import Parameter
 from torch.optim import SGD
 
 from clients import Classification, Correction, FedRep, LocalTraining, RoundStart
@@ -76,6 +78,30 @@ def test_terms_are_the_bodys() -> None:
     plain, pulled = trained([]), trained([Ridge()])
     assert torch.equal(plain[2].weight, pulled[2].weight)
     assert pulled[0].weight.norm() < 0.9 * plain[0].weight.norm()
+
+
+class Enough(Correction):
+    """Ends the round after two steps, and looks at all parameters as a gradient of all of them would."""
+
+    def __init__(self, start: RoundStart | None = None) -> None:
+        self.asked: list[bool] = []
+
+    def done(self, parameters: Sequence[Parameter]) -> bool:
+        self.asked.append(all(p.requires_grad for p in parameters) and len(parameters) == 4)
+        return len(self.asked) == 2
+
+
+def test_a_correction_ends_the_bodys_training() -> None:
+    model, ending = perceptron(), Enough()
+    before = [p.detach().clone() for p in model.parameters()]
+    training = LocalTraining(
+        optimizer=partial(SGD, lr=0.1), private=["last"], personal=FedRep(3), batch_size=16
+    )
+    given = examples(), Classification()
+    metrics = training(model, *given, server_round=1, seed=3, corrections=[ending])
+    assert metrics["local-steps"] == 2
+    assert ending.asked == [True, True]
+    assert not any(torch.equal(p, was) for p, was in zip(model.parameters(), before, strict=True))
 
 
 def test_nodes_of_two_classes_do_better_than_with_a_shared_head(tmp_path: Path) -> None:

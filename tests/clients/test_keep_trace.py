@@ -11,7 +11,15 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Adam
 
-from clients import Classification, Examples, GradientVariance, KeepTrace, LeastSquares, LocalTraining
+from clients import (
+    Classification,
+    Ditto,
+    Examples,
+    GradientVariance,
+    KeepTrace,
+    LeastSquares,
+    LocalTraining,
+)
 
 POINT = Examples(torch.ones(1, 1), torch.ones(1, 1), torch.arange(1))  # L(w) = (w - 1)^2 / 2
 
@@ -83,7 +91,13 @@ def test_only_plain_steps_are_traced(optimizer: partial) -> None:  # type: ignor
 
 
 @pytest.mark.parametrize(
-    "given", [{"keep_optimizer": True}, {"max_grad_norm": 1.0}, {"corrections": {"one": GradientVariance}}]
+    "given",
+    [
+        {"keep_optimizer": True},
+        {"max_grad_norm": 1.0},
+        {"corrections": {"one": GradientVariance}},
+        {"personal": Ditto()},
+    ],
 )
 def test_what_would_be_no_part_of_the_trace_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="client=keep_trace differentiates through plain gradient steps"):
@@ -102,7 +116,9 @@ def test_what_would_be_no_part_of_the_trace_is_refused(given: dict[str, object])
 SMALL = "dataset=digits num_nodes=4 model=softmax partitioner=iid seed=1"
 
 
-@pytest.mark.parametrize("asked", ["strategy=scaffold", "compression=random_mask", "corrections=moon"])
+@pytest.mark.parametrize(
+    "asked", ["strategy=scaffold", "compression=random_mask", "corrections=moon", "personal=ditto"]
+)
 def test_what_would_correct_its_steps_is_refused_in_one_line(
     asked: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
