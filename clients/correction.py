@@ -9,7 +9,7 @@ anew for each round, and chosen in one of two ways:
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -48,6 +48,10 @@ class Edit:
     def __call__(self, gradients: Tensors, parameters: Tensors) -> Tensors:
         """Return the edited gradients."""
         return self.apply(gradients, parameters, *self.fixed, *self.numbers)
+
+    def of(self, places: Sequence[int]) -> "Edit":
+        """Return the edit of these parameters alone."""
+        return replace(self, fixed=[[tensors[k] for k in places] for tensors in self.fixed])
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -153,11 +157,14 @@ class Correction:
         It does what ``edit`` says. A class may do anything else in its own ``__call__``, which is then
         taken in the place of an edit, one node at a time.
         """
-        if self.edit is not None:
-            gradients = [p.grad for p in parameters if p.grad is not None]
-            edited = self.edit(gradients, [p.detach() for p in parameters])
-            for p, gradient in zip(parameters, edited, strict=True):
-                p.grad = gradient
+        if self.edit is None:
+            return
+        there = [k for k, p in enumerate(parameters) if p.grad is not None]
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        edit = self.edit if len(there) == len(parameters) else self.edit.of(there)
+        edited = edit(gradients, [parameters[k].detach() for k in there])
+        for k, gradient in zip(there, edited, strict=True):
+            parameters[k].grad = gradient
 
     def done(self, parameters: Sequence[Parameter]) -> bool:
         """Say after each step whether the node's round is to end here; nodes that ask are not batched."""
