@@ -51,20 +51,22 @@ class Gradient:
         self._seen: Counter[object] = Counter()
         self._kept = Kept(model, task)
         self._after: After | None = None
-        self._graphs: graphs.Graphs | None = None
+        self._graphs = graphs.Graphs()
+        self._captures = False
 
     def of_round(self, trace: bool, after: After | None = None) -> Step:
         """Return what computes the steps of one round, for the parameters that are trained in it.
 
-        It returns what ``after`` makes of the gradients. What has become of the model since the last round
-        is noticed here. Not ``trace``: by autograd.
+        It returns what ``after`` makes of the gradients; without it nothing is captured, as for gradients
+        that are taken elsewhere than at the model's parameters. What has become of the model since the last
+        round is noticed here. Not ``trace``: by autograd.
         """
         self.names, self._after = self._trained(), after
         if not trace:
             return self._untraced
         self._renewed()
-        if graphs.capturable(next(self.model.parameters()).device):
-            self._graphs = self._graphs or graphs.Graphs()
+        self._captures = after is not None and graphs.capturable(next(self.model.parameters()).device)
+        if after is not None and self._captures:
             self._after = self._graphs.begin(after)
         return self
 
@@ -83,7 +85,7 @@ class Gradient:
         step = self._steps.get(key)
         if step is None or (not self._kept.unmoved() and self._renewed()):
             results = self._first(key, parameters, *batch)
-        elif self._graphs is not None and step[0] == RECORDED:
+        elif self._captures and step[0] == RECORDED:
             return self._graphs.take(key, step[1], parameters, batch)
         else:
             note(step[0])
@@ -138,8 +140,7 @@ class Gradient:
         self._kept = Kept(self.model, self.task)
         self._steps.clear()
         self._seen.clear()
-        if self._graphs is not None:
-            self._graphs.clear()
+        self._graphs.clear()
         return True
 
     def _trained(self) -> tuple[str, ...]:

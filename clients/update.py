@@ -72,7 +72,7 @@ def captured_update(
     edits = edits_of(corrections)
     if edits is None:
         say_outside("what a correction does, and all that comes after it,")
-        return Update(parameters, optimizer, None, corrections, max_grad_norm)
+        return Update(parameters, optimizer, After(), corrections, max_grad_norm)
     after = After(edits, None if max_grad_norm is None else clipped, max_grad_norm or 0.0)
     if fresh:
         return Update(parameters, optimizer, with_sgd(after, optimizer, parameters))

@@ -87,7 +87,7 @@ class Stack:
         optimizer = training.optimizer(parameters)
         rate = prepare(optimizer, training.schedule(turns[0].server_round), None)
         edits = stacked(turns)
-        after = None if edits is None else self._after(edits, optimizer, parameters)
+        after = After() if edits is None else self._after(edits, optimizer, parameters)
         gradients_of = self.gradients.of_round(training.trace, after)
         update = Update(parameters, optimizer, after)
         totals: dict[str, Tensor] = {}
@@ -95,7 +95,7 @@ class Stack:
             active = len(now.rows)
             _keep_first(optimizer, active)
             gradients, sums = self._gradients(gradients_of, parameters, self._batch(data, now))
-            if after is None:
+            if edits is None:
                 gradients = self._corrected(gradients, turns[:active])
             update(gradients)
             for name, value in sums.items():

@@ -38,9 +38,8 @@ class Graphs:
         self._memory: dict[object, list[Tensor]] = {}
         self._steps: dict[object, Step | None] = {}  # None where it cannot be captured
 
-    def begin(self, after: After | None) -> After:
+    def begin(self, after: After) -> After:
         """Begin a round; return what comes after its gradients, on the memory that stays."""
-        after = after or After()
         memory = after.memory()
         if memory:
             kept = self._memory.setdefault(after.kind, [torch.empty_like(tensor) for tensor in memory])

@@ -88,7 +88,7 @@ def ways(batches: Sequence[int]) -> dict[str, int]:
     """Take steps on batches of these sizes, each held beside autograd; return how they were taken."""
     torch.manual_seed(0)
     model, task = nn.Linear(3, 2), Classification()
-    gradient, before = Gradient(model, task).of_round(trace=True), taken.steps()
+    gradient, before = Gradient(model, task).of_round(True, After()), taken.steps()
     with torch.no_grad():
         for size in batches:
             inputs, targets = torch.randn(size, 3), torch.randint(2, (size,))
