@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from baselines.engine.checkpoint import LATEST
-from baselines.engine.environment import environment
 from baselines.errors import UserError
-from baselines.experiment import experiment
-from baselines.experiment.experiment import Experiment
+
+if TYPE_CHECKING:
+    from baselines.experiment.experiment import (
+        Experiment,  # torch comes with it, which Ray's start is before
+    )
 
 logger = getLogger("flwr")
 MEASURED = "measured"
@@ -81,6 +82,8 @@ def choice(asked: bool | str, overrides: str, folder: Path, sites: Mapping[str, 
     """
     if isinstance(asked, bool):
         return Choice(asked, asked, ASKED)
+    from baselines.experiment import experiment
+
     this = experiment.load(overrides)
     if asked == MEASURED and this.deterministic:
         raise UserError(
@@ -94,7 +97,7 @@ def choice(asked: bool | str, overrides: str, folder: Path, sites: Mapping[str, 
     return measured(asked, this, sites)
 
 
-def unmeasured(asked: bool | str, this: Experiment) -> Choice:
+def unmeasured(asked: bool | str, this: "Experiment") -> Choice:
     """Return the choice that depends on the configuration and the kind of device alone."""
     if isinstance(asked, bool):
         return Choice(asked, asked, ASKED)
@@ -105,7 +108,7 @@ def unmeasured(asked: bool | str, this: Experiment) -> Choice:
     return Choice(asked, small, f"{size:,} parameters are {'' if small else 'not '}below {SMALL_MODEL:,}")
 
 
-def measured(asked: bool | str, this: Experiment, sites: Mapping[str, str] | None) -> Choice:
+def measured(asked: bool | str, this: "Experiment", sites: Mapping[str, str] | None) -> Choice:
     """Return the way that takes less time here; one by one where nodes cannot be batched."""
     from .measuring import seconds_of
 
@@ -117,8 +120,11 @@ def measured(asked: bool | str, this: Experiment, sites: Mapping[str, str] | Non
     return Choice(asked, together < LEAST * alone, why, {"one_by_one": alone, "batched": together})
 
 
-def _earlier(this: Experiment, folder: Path) -> Choice | None:
+def _earlier(this: "Experiment", folder: Path) -> Choice | None:
     """Return the choice of the run that is resumed, from its run folder; None where there is none."""
+    from baselines.engine.checkpoint import LATEST
+    from baselines.engine.environment import environment
+
     if not this.settings.resume or not (folder / LATEST).exists():
         return None
     told = environment(folder).get("batch_clients")

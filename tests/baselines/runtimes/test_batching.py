@@ -49,7 +49,7 @@ def on(
     model = nn.Linear(size, 1, bias=False, device="meta")
     settings = SimpleNamespace(resume=False)
     this = SimpleNamespace(device=device, deterministic=deterministic, node_model=model, settings=settings)
-    monkeypatch.setattr(batching.experiment, "load", lambda _: this)
+    monkeypatch.setattr(experiment, "load", lambda _: this)
 
 
 @pytest.mark.parametrize(
