@@ -35,7 +35,6 @@ EXPLAINED = (
     TooManyFailedRounds,
     OSError,
 )  # in one line; the last: a full disk, no node
-SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
 
 server_app = ServerApp()
 
@@ -104,22 +103,15 @@ def _draw(folder: Path) -> None:
 
 def client_app_of(overrides: str) -> ClientApp:
     """Return the ClientApp of one experiment, for runtimes without a run configuration."""
-    return make_client_app(partial(_node, overrides))
+    return make_client_app(partial(node_of, overrides))
 
 
 def together_of(overrides: str) -> Together:
     """Return what trains the nodes of one experiment batched."""
-    return Together(partial(_node, overrides))
+    return Together(partial(node_of, overrides))
 
 
-def batching_pays(overrides: str) -> bool:
-    """Say whether batched nodes are worth losing the last bits: on an accelerator they save time."""
-    this = experiment.load(overrides)
-    size = sum(p.numel() for p in this.node_model.parameters())
-    return this.device.type != "cpu" and size < SMALL_MODEL
-
-
-def _node(overrides: str | None, message: Message, context: Context) -> Node:
+def node_of(overrides: str | None, message: Message, context: Context) -> Node:
     """Build the node that a message is for; refuse work for other code than the server's."""
     told = str(record_of(ConfigRecord, message.content, protocol.CONFIG).get(protocol.SOURCE_HASH, ""))
     if told and told != config.source_hash():
@@ -138,4 +130,4 @@ def _node(overrides: str | None, message: Message, context: Context) -> Node:
     return this.site(str(own.get(protocol.SITE, "")), str(own.get(protocol.DATA, "")))
 
 
-client_app = make_client_app(partial(_node, None))
+client_app = make_client_app(partial(node_of, None))

@@ -2,7 +2,7 @@
 
 from .app import client_app
 from .control_variate import ControlVariate
-from .correction import Correction, RoundStart
+from .correction import Correction, Edit, RoundStart
 from .corrections import GradientVariance, Proximal
 from .ditto import Ditto
 from .dynamic import Dynamic
@@ -28,6 +28,7 @@ __all__ = [
     "Correction",
     "Ditto",
     "Dynamic",
+    "Edit",
     "EffectiveSteps",
     "Examples",
     "Exponential",

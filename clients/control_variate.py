@@ -20,7 +20,7 @@ from torch.nn import Parameter
 from strategies.shared import held, protocol
 
 from .control_store import ControlStore, counted_round
-from .correction import Correction, OptimizerOf, RoundStart
+from .correction import Correction, Edit, OptimizerOf, RoundStart, Tensors
 from .full_gradient import full_gradient
 from .gradient_weight import gradient_weight
 
@@ -53,6 +53,7 @@ class ControlVariate(Correction):
         kept = self.store.variate
         self.own = [torch.zeros_like(p) for p in self.start] if kept is None else _tensors(kept, named)
         self.shift = [c - own for c, own in zip(_tensors(self.sent, named), self.own, strict=True)]
+        self.edit = Edit(_shifted, [self.shift])
         self.optimizer = start.optimizer
         self.renewal: Sequence[Tensor] | None = None
         if start.config[protocol.CONTROL_OPTION] == 1:
@@ -63,12 +64,6 @@ class ControlVariate(Correction):
         """Raise ``ValueError`` where option 2 meets an optimiser whose steps are no sums of gradients."""
         if config[protocol.CONTROL_OPTION] == 2:
             gradient_weight(optimizer, 1, *NEEDS_SGD)
-
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
-        """Add c - c_k to the gradients."""
-        for p, shift in zip(parameters, self.shift, strict=True):
-            if p.grad is not None:
-                p.grad.add_(shift)
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         """Renew c_k in the node's state; return its change for the server."""
@@ -99,3 +94,7 @@ class ControlVariate(Correction):
 
 def _tensors(record: ArrayRecord, named: dict[str, Parameter]) -> list[Tensor]:
     return [held.values_of(record[name]).to(p) for name, p in named.items()]
+
+
+def _shifted(gradients: Tensors, _: Tensors, shift: Tensors) -> Tensors:
+    return torch._foreach_add(gradients, shift)

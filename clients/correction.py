@@ -9,7 +9,7 @@ anew for each round, and chosen in one of two ways:
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
@@ -24,6 +24,39 @@ from .fast.replay import Step
 from .tasks import Task
 
 OptimizerOf = Callable[[list[Parameter]], Optimizer]
+Tensors = list[Tensor] | tuple[Tensor, ...]  # what torch._foreach_* takes and returns
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What a correction does to gradients, as operations on lists of tensors, one for each parameter.
+
+    It works coordinate by coordinate and knows nothing of the step, so that it serves a stack of nodes as
+    well as one, and can be part of a captured step.
+
+    Parameters
+    ----------
+    apply : (gradients, parameters, *fixed, *numbers) -> new gradients; it changes none of them
+    fixed : lists of tensors that stay as they are for the round
+    numbers : what else it depends on
+    """
+
+    apply: Callable[..., Tensors]
+    fixed: Sequence[Tensors]
+    numbers: tuple[float, ...] = ()
+
+    def __call__(self, gradients: Tensors, parameters: Tensors) -> Tensors:
+        """Return the edited gradients."""
+        return self.apply(gradients, parameters, *self.fixed, *self.numbers)
+
+    def of(self, places: Sequence[int]) -> "Edit":
+        """Return the edit of these parameters alone."""
+        return replace(self, fixed=[[tensors[k] for k in places] for tensors in self.fixed])
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What is equal where two edits do the same, each with tensors of its own."""
+        return self.apply, self.numbers
 
 
 @dataclass(frozen=True)
@@ -73,6 +106,7 @@ class Correction:
     asked_by: ClassVar[str] = ""  # the key of the message's configuration that asks for it; empty for none
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
+    edit: Edit | None = None  # what it does to the gradients, where an edit can say it
     _asked: ClassVar[list[type["Correction"]]] = []  # in the order in which they act
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -118,7 +152,19 @@ class Correction:
         return self.has_term or type(self).around is not Correction.around
 
     def __call__(self, parameters: Sequence[Parameter]) -> None:
-        """Edit or observe ``p.grad`` of every trained parameter, once in each step; copy what you keep."""
+        """Edit or observe ``p.grad`` of every trained parameter, once in each step; copy what you keep.
+
+        It does what ``edit`` says. A class may do anything else in its own ``__call__``, which is then
+        taken in the place of an edit, one node at a time.
+        """
+        if self.edit is None:
+            return
+        there = [k for k, p in enumerate(parameters) if p.grad is not None]
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        edit = self.edit if len(there) == len(parameters) else self.edit.of(there)
+        edited = edit(gradients, [parameters[k].detach() for k in there])
+        for k, gradient in zip(there, edited, strict=True):
+            parameters[k].grad = gradient
 
     def done(self, parameters: Sequence[Parameter]) -> bool:
         """Say after each step whether the node's round is to end here; nodes that ask are not batched."""
@@ -137,3 +183,10 @@ class Correction:
 def remembers(begin: object) -> bool:
     """Say whether what begins a correction, mostly its class, keeps anything from round to round."""
     return bool(getattr(begin, "remembers", False))
+
+
+def edits_of(corrections: Sequence[Correction]) -> list[Edit] | None:
+    """Return what corrections do to the gradients, in order; None where one has its own ``__call__``."""
+    if any(type(correction).__call__ is not Correction.__call__ for correction in corrections):
+        return None
+    return [correction.edit for correction in corrections if correction.edit is not None]

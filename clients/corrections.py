@@ -10,7 +10,7 @@ from torch.nn import Parameter
 
 from strategies.shared import protocol
 
-from .correction import Correction, RoundStart
+from .correction import Correction, Edit, RoundStart, Tensors
 
 
 class GradientVariance(Correction):
@@ -55,12 +55,7 @@ class Towards(Correction):
     """
 
     def __init__(self, anchor: Sequence[Tensor], mu: float) -> None:
-        self.anchor, self.mu = anchor, mu
-
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
-        for p, anchor in zip(parameters, self.anchor, strict=True):
-            if p.grad is not None:
-                p.grad.add_(p.detach() - anchor, alpha=self.mu)
+        self.edit = Edit(_towards, [list(anchor)], (mu,))
 
 
 class Proximal(Towards):
@@ -81,3 +76,7 @@ class Proximal(Towards):
     def begin(cls, start: RoundStart) -> "Proximal":
         """Return the term with the strength that the message states."""
         return cls(start, float(start.config[protocol.PROXIMAL_MU]))  # type: ignore[arg-type]
+
+
+def _towards(gradients: Tensors, parameters: Tensors, anchor: Tensors, mu: float) -> Tensors:
+    return torch._foreach_add(gradients, torch._foreach_sub(parameters, anchor), alpha=mu)

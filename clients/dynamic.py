@@ -10,7 +10,7 @@ from torch.nn import Parameter
 from strategies.shared import held, protocol
 
 from .control_store import ControlStore, counted_round
-from .correction import Correction, RoundStart
+from .correction import Correction, Edit, RoundStart, Tensors
 
 
 class Dynamic(Correction):
@@ -35,11 +35,7 @@ class Dynamic(Correction):
             torch.zeros_like(p) if kept is None else held.values_of(kept[name]).to(p)
             for name, p in zip(self.names, self.anchor, strict=True)
         ]
-
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
-        for p, own, start in zip(parameters, self.own, self.anchor, strict=True):
-            if p.grad is not None:
-                p.grad.sub_(own).add_(p.detach() - start, alpha=self.alpha)
+        self.edit = Edit(_pulled, [self.own, self.anchor], (self.alpha,))
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         """Renew g_k in the node's state."""
@@ -49,3 +45,14 @@ class Dynamic(Correction):
         }
         self.store.renew(held.record(renewed), self.server_round)
         return {}
+
+
+def _pulled(
+    gradients: Tensors,
+    parameters: Tensors,
+    own: Tensors,
+    anchor: Tensors,
+    alpha: float,
+) -> Tensors:
+    moved = torch._foreach_sub(parameters, anchor)
+    return torch._foreach_add(torch._foreach_sub(gradients, own), moved, alpha=alpha)

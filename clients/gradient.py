@@ -16,14 +16,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call
 
 from .fast import graphs
+from .fast.after import After
 from .fast.closeness import Coarsest, close
 from .fast.pooling import pool_by_pixels
 from .fast.replay import Step, record
 from .fast.steady import Kept, Watch
-from .fast.taken import CAPTURED, EAGER, RECORDED, note
+from .fast.taken import EAGER, RECORDED, note
 from .tasks import Task
 
 logger = logging.getLogger("flwr.clients")
@@ -49,16 +50,24 @@ class Gradient:
         self._steps: dict[object, tuple[str, Step]] = {}  # and how each is taken
         self._seen: Counter[object] = Counter()
         self._kept = Kept(model, task)
+        self._after: After | None = None
+        self._graphs = graphs.Graphs()
+        self._captures = False
 
-    def of_round(self, trace: bool) -> Step:
+    def of_round(self, trace: bool, after: After | None = None) -> Step:
         """Return what computes the steps of one round, for the parameters that are trained in it.
 
-        What has become of the model since the last round is noticed here. Not ``trace``: by autograd.
+        It returns what ``after`` makes of the gradients; without it nothing is captured, as for gradients
+        that are taken elsewhere than at the model's parameters. What has become of the model since the last
+        round is noticed here. Not ``trace``: by autograd.
         """
-        self.names = self._trained()
+        self.names, self._after = self._trained(), after
         if not trace:
             return self._untraced
         self._renewed()
+        self._captures = after is not None and graphs.capturable(next(self.model.parameters()).device)
+        if after is not None and self._captures:
+            self._after = self._graphs.begin(after)
         return self
 
     def __call__(
@@ -75,10 +84,13 @@ class Gradient:
         key = (self.names, len(batch), parameters[0].shape, inputs.shape, inputs.dtype, inputs.device)
         step = self._steps.get(key)
         if step is None or (not self._kept.unmoved() and self._renewed()):
-            return self._first(key, parameters, *batch)
-        way, taken_step = step
-        note(way)
-        return taken_step(parameters, *batch)
+            results = self._first(key, parameters, *batch)
+        elif self._captures and step[0] == RECORDED:
+            return self._graphs.take(key, step[1], parameters, batch)
+        else:
+            note(step[0])
+            results = step[1](parameters, *batch)
+        return results if self._after is None else self.finished(parameters, *results)
 
     def _first(
         self, key: object, parameters: Sequence[Tensor], *batch: Tensor
@@ -97,23 +109,27 @@ class Gradient:
             logger.debug("not traced: %s", reason)
         elif (step := self._trace(parameters, *batch)) != self._eager:
             if close(step(parameters, *batch)[0], gradients, precision.eps):
-                taken = self._captured(step, parameters, *batch)
+                taken = RECORDED, step
             else:
                 logger.debug("not traced: the recorded step computes something else")
         self._steps[key] = taken
         return gradients, sums
 
-    def _captured(self, step: Step, parameters: Sequence[Tensor], *batch: Tensor) -> tuple[str, Step]:
-        """Return how a recorded step is taken from now on: captured where it can be."""
-        count = sum(way == CAPTURED for way, _ in self._steps.values())
-        if not graphs.capturable(parameters[0].device) or count == graphs.MOST:
-            return RECORDED, step
-        graph = graphs.captured(step, parameters, batch)
-        return (RECORDED, step) if graph is None else (CAPTURED, graph)
+    def finished(
+        self, parameters: Sequence[Tensor], gradients: Sequence[Tensor], sums: dict[str, Tensor]
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Return what a step of this round returns, where these are its gradients."""
+        return (gradients if self._after is None else self._after(parameters, gradients)), sums
 
     def _untraced(
         self, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        return self.finished(parameters, *self.eager(parameters, *batch))
+
+    def eager(
+        self, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Return the gradients by autograd, and nothing done to them."""
         note(EAGER)
         return self._eager(parameters, *batch)
 
@@ -124,6 +140,7 @@ class Gradient:
         self._kept = Kept(self.model, self.task)
         self._steps.clear()
         self._seen.clear()
+        self._graphs.clear()
         return True
 
     def _trained(self) -> tuple[str, ...]:
@@ -158,39 +175,6 @@ class Gradient:
         if next(self.model.buffers(), None) is not None:
             return self._eager
         return record(self._pure, self.decompositions, parameters, batch) or self._eager
-
-
-def _by_rows(left: Tensor, right: Tensor) -> Tensor:
-    """Return ``torch.bmm(left, right)`` with a product of single columns turned into one of single rows.
-
-    MKL is slow on the former: eight times the time for [20, 30, 1000] by [20, 1000, 1] in float64.
-    """
-    if right.shape[2] != 1 or left.shape[1] == 1:
-        return NotImplemented
-    return torch.bmm(right.mT, left.mT).mT
-
-
-class Gradients(Gradient):
-    """The same for many nodes at once: every argument and result has a first axis over the nodes.
-
-    Raises
-    ------
-    RuntimeError : by torch, where it cannot batch what the model does, such as drawing for dropout
-    """
-
-    decompositions: ClassVar = {  # the products equal to rounding only
-        **Gradient.decompositions,
-        torch.ops.aten.bmm.default: _by_rows,
-    }
-
-    def _pure(
-        self, parameters: Sequence[Tensor], *batch: Tensor
-    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-        result: tuple[Sequence[Tensor], dict[str, Tensor]]
-        result = vmap(grad(self._loss, has_aux=True))(list(parameters), *batch)
-        return result
-
-    _eager = _pure
 
 
 @lru_cache(maxsize=8)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from .correction import Correction
+from .fast.after import After
 from .fast.replay import Step
 from .fast.taken import EAGER, note
 from .gradient import gradient_of
@@ -45,10 +46,14 @@ class WithTerms:
         return torch.autograd.grad(loss, parameters, materialize_grads=True), sums
 
 
-def step_of(model: nn.Module, task: Task, corrections: Sequence[Correction], trace: bool) -> Step:
-    """Return what computes the gradients of one round's steps."""
+def step_of(
+    model: nn.Module, task: Task, corrections: Sequence[Correction], trace: bool, after: After | None
+) -> Step:
+    """Return what computes the gradients of one round's steps, and what ``after`` makes of them."""
     adding = [correction for correction in corrections if correction.has_term]
-    step: Step = WithTerms(model, task, adding) if adding else gradient_of(model, task).of_round(trace)
+    step: Step = (
+        WithTerms(model, task, adding) if adding else gradient_of(model, task).of_round(trace, after)
+    )
     for correction in corrections:
         step = correction.around(step)
     return step

@@ -17,12 +17,14 @@ from . import optimizer_state, stragglers
 from .correction import Correction, OptimizerOf, RoundStart, remembers
 from .draws import seed_model
 from .examples import Examples
-from .fast.bare_optimizer import bare_step, spare_compiler
+from .fast import graphs
+from .fast.bare_optimizer import spare_compiler
 from .optimizer_state import keep, prepare
 from .personal import LocalUpdate, Personal
 from .schedules import Exponential, Schedule
 from .tasks import Task
 from .terms import step_of
+from .update import Update, captured_update
 
 HOST = torch.device("cpu")
 
@@ -129,24 +131,22 @@ class LocalTraining:
         optimizer = self.optimizer(parameters)
         kept = update.memory if self.keep_optimizer else None
         rate = prepare(optimizer, self.schedule(update.server_round), kept)
-        step = bare_step(optimizer)
+        edited = corrections, self.max_grad_norm
+        if self.trace and graphs.capturable(device) and not any(c.alone for c in corrections):
+            move = captured_update(parameters, optimizer, *edited, fresh=kept is None)
+        else:
+            move = Update(parameters, optimizer, None, *edited)
         end_epoch = getattr(optimizer, "epoch_step", None)
         per_epoch = self._steps_per_epoch(len(update.examples))
         draws = torch.Generator().manual_seed(update.seed)
         seed_model(update.seed, device)
         model.train()
-        gradient = step_of(model, update.task, corrections, self.trace)
+        gradient = step_of(model, update.task, corrections, self.trace, move.after)
         totals: dict[str, Tensor] = {}
         seen = steps = 0
         for inputs, targets in self.batches(update.examples, device, draws):
             gradients, sums = gradient(parameters, inputs, targets)
-            for p, g in zip(parameters, gradients, strict=True):
-                p.grad = g
-            for correction in corrections:
-                correction(parameters)
-            if self.max_grad_norm is not None:
-                nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
-            step()
+            move(gradients)
             for name, value in sums.items():
                 totals[name] = totals[name] + value if name in totals else value
             seen += targets.shape[0]

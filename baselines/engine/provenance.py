@@ -5,6 +5,8 @@ import os
 import platform
 import subprocess
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -58,10 +60,25 @@ class Used:
     def told(self) -> dict[str, Any]:
         """Return the accelerator's peak memory in bytes, and how the steps were taken.
 
-        None where this process does not know: on the CPU, and of steps that other processes took.
+        None where this process does not know: on the CPU, and of steps that other processes took. Ray's
+        workers tell theirs in the end (:func:`joined`).
         """
         steps = taken.since(self._before)
         return {"gpu_peak_bytes": peak_memory(self.device), "steps": steps if any(steps.values()) else None}
+
+
+def joined(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what several processes have used together: their steps' sums, and the greatest peak memory.
+
+    Nothing where there are none.
+    """
+    if not workers:
+        return {}
+    peaks = [told["gpu_peak_bytes"] for told in workers if told["gpu_peak_bytes"] is not None]
+    steps: Counter[str] = Counter()
+    for told in workers:
+        steps.update(told["steps"] or {})
+    return {"gpu_peak_bytes": max(peaks, default=None), "steps": dict(steps) or None}
 
 
 def _version(package: str) -> str | None:

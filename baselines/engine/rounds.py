@@ -16,6 +16,7 @@ from .checkpoint import Checkpoint
 from .measures import Sent, by_node, node_spread, sent
 from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
 from .progress import Progress
+from .provenance import joined
 from .run_folder import RunFolder
 from .server_evaluation import ServerEvaluation
 
@@ -33,7 +34,7 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
     saved = resuming.to_resume(this, folder.path, grid.gives_node_states)
     progress = Progress(told.rounds)
     rounds = Rounds(this, grid, folder, progress)
-    with folder.running(saved, rounds.told), progress:
+    with folder.running(saved, rounds.told, grid.way), progress:
         if saved:
             rounds.go_on_from(saved)
         else:
@@ -66,6 +67,7 @@ class Rounds:
         self.train_config = this.train_config()
         self.evaluation = ServerEvaluation(this, grid, folder, progress)
         self._on_nodes: dict[str, float] = {}  # the last evaluation there
+        self._used: dict[str, Any] = {}  # by the nodes' own processes
         if self.strategy.needs_validation:
             self.strategy.validate_with(self.evaluation.evaluator.right_on)
             self.strategy.learn_with(self.evaluation.evaluator.gradient)
@@ -73,7 +75,7 @@ class Rounds:
     def told(self) -> dict[str, Any]:
         """Return what environment.json says of the nodes: of a deployment also who took part."""
         stopping = self.this.settings.early_stopping
-        lost = {"lost": self.grid.lost} | early_stopping.reached(self.folder.path, stopping)
+        lost = self._used | {"lost": self.grid.lost} | early_stopping.reached(self.folder.path, stopping)
         if self.strategy.over:
             lost["over"] = self.strategy.over
         deployment = self.grid.deployment()
@@ -135,6 +137,7 @@ class Rounds:
             logger.warning("the run ends after round %d: %s", server_round, self.strategy.over)
         if len(self.this.test_examples):
             self.evaluation.end(server_round, self.strategy.models(self.arrays))
+        self._used = joined(self.grid.used())
 
     def checkpoint(self, server_round: int) -> Checkpoint:
         """Return all that the rounds after this one depend on."""

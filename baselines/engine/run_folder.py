@@ -2,8 +2,8 @@
 
 metrics.csv       tidy: round, split, model, metric, value; a row at round r is measured after r rounds
 config.yaml       the resolved configuration
-environment.json  overrides, seed, versions, hardware, git commit, wall time, how it ended, peak
-                  memory of the accelerator, how steps were taken
+environment.json  overrides, seed, versions, hardware, git commit, wall time, how it ended, whether nodes
+                  train batched and why, peak memory of the accelerator, how steps were taken
 figures/          test metrics and server step size by round
 model.safetensors with ``save``: the trained model
 checkpoint/       with ``checkpoint_every``: what ``resume=true`` continues from
@@ -14,7 +14,7 @@ import csv
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +70,15 @@ class RunFolder:
 
     @contextlib.contextmanager
     def running(
-        self, saved: Checkpoint | None = None, told: Callable[[], dict[str, Any]] = lambda: {"lost": 0}
+        self,
+        saved: Checkpoint | None = None,
+        told: Callable[[], dict[str, Any]] = lambda: {"lost": 0},
+        first: Mapping[str, Any] | None = None,
     ) -> Iterator[None]:
         """Lay the folder out, from ``saved`` on; write down how the run ended, however it ends.
 
         ``told`` says at the end what else there is to know: how many messages were never answered because
-        their workers died, and of a deployment who took part.
+        their workers died, and of a deployment who took part. ``first`` is what is known when it begins.
 
         Raises
         ------
@@ -87,7 +90,7 @@ class RunFolder:
                 logger.begin(self.this, self.path, saved.server_round if saved else None)
             self._started = time.time() - (saved.wall_seconds if saved else 0)
             self._resumed = (*saved.resumed, saved.server_round) if saved else ()
-            environment = provenance(self.this) | {"resumed": list(self._resumed)}
+            environment = provenance(self.this) | {"resumed": list(self._resumed)} | dict(first or {})
             used = Used(self.this.device)
             status = "interrupted"
             # Before anything is touched: an earlier run's "finished" would outlive a kill.
@@ -103,7 +106,7 @@ class RunFolder:
             finally:
                 end = {"status": status, "wall_seconds": time.time() - self._started} | told()
                 left = {"metrics_size": size(self._metrics), "checksums": checksums(self.path)}
-                self._save(environment | end | left | used.told())
+                self._save(environment | used.told() | end | left)
                 for logger in self._loggers:
                     logger.end(status)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from flwr.app import Message, MessageType
 from flwr.clientapp import ClientApp
@@ -83,6 +84,10 @@ class RayGrid(Population):
             count, patience = max(len(self.workers), math.ceil(len(messages) / several)), LONG
         count = min(count, len(messages))
         return [Share(messages[k::count], this, patience) for k in range(count)]
+
+    def used(self) -> list[dict[str, Any]]:
+        """Return what each worker says of its steps and its memory."""
+        return self.workers.used()
 
     def _answer_here(self, message: Message) -> Message:
         context = self.context(message.metadata.dst_node_id)

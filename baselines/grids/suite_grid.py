@@ -1,6 +1,7 @@
 """What grids promise here beyond Flower's: workers that do tasks, and nodes' states that can be had."""
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flwr.app import RecordDict
 from flwr.serverapp import Grid
@@ -15,6 +16,7 @@ class SuiteGrid(Grid):
     gives_node_states: ClassVar[bool] = False
     keeps_arrays: ClassVar[bool] = False  # whether arrays reach nodes, and replies the server, as they are
     dispatch: "Dispatch | None" = None  # deals tasks to workers that live as long as the run
+    way: Mapping[str, Any] = {}  # what environment.json says of how nodes train
     lost: int = 0  # messages that were never answered, because every worker died that took them
 
     def node_states(self) -> dict[int, RecordDict] | None:
@@ -24,6 +26,10 @@ class SuiteGrid(Grid):
     def deployment(self) -> dict[str, str]:
         """Return what identifies the run in Flower; empty where Flower does not run it."""
         return {}
+
+    def used(self) -> list[dict[str, Any]]:
+        """Return what each of the nodes' own processes says of its steps and its memory; empty without."""
+        return []
 
     def load_node_states(self, states: dict[int, RecordDict]) -> None:
         """Give each node what it kept."""

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import getLogger
 from typing import Any
@@ -16,6 +17,7 @@ from baselines.errors import RunFailed, UserError
 logger = getLogger("flwr.grids")
 MOST_FAILED_STARTS = 3  # in a row, with no worker at work
 LOOK = 1.0  # seconds between two looks at which machines there are
+ANSWERS = 5.0  # seconds for workers to say what they have used
 PATIENCE = 60.0  # seconds without any worker, before the user is told
 
 
@@ -134,6 +136,16 @@ class Workers:
         """End a worker, whatever it does."""
         self.drop(worker)
         ray.kill(worker.actor)
+
+    def used(self) -> list[dict[str, Any]]:
+        """Return what workers say of what they have used; without those that do not answer in time."""
+        asked = [worker.actor.used.remote() for worker in self.ready]
+        come, _ = ray.wait(asked, num_returns=len(asked), timeout=ANSWERS) if asked else ([], [])
+        told = []
+        for reference in come:
+            with suppress(RayError):  # it has died since
+                told.append(ray.get(reference))
+        return told
 
     def close(self) -> None:
         """End all workers."""

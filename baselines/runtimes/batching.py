@@ -1,14 +1,133 @@
-"""Whether the nodes that a process trains in a round train batched."""
+"""Whether the nodes that a process trains in a round train batched, and who has decided it.
+
+Batched nodes compute each node's result to rounding (1e-5), one by one they compute it to the bit. So the
+clock decides only where no bits are promised: never on the CPU, and never with ``deterministic=true``,
+unless the user asks for it by ``measured``. The choice is written down, and a resumed run keeps it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from logging import getLogger
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from baselines.errors import UserError
+
+if TYPE_CHECKING:
+    from baselines.experiment.experiment import (
+        Experiment,  # torch comes with it, which Ray's start is before
+    )
+
+logger = getLogger("flwr")
+MEASURED = "measured"
+SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
+ASKED, ON_CPU = "as asked", "on the CPU auto keeps the results of every runtime, to the bit"
+LEAST = 0.95  # of the time one by one, which batched has to undercut: a tie keeps the bits
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How nodes train.
+
+    Parameters
+    ----------
+    asked : what ``runtime.batch_clients`` says
+    batched : what came of it
+    why : in a few words
+    seconds : of the shortened round that was measured, in either way; empty where none was
+    """
+
+    asked: bool | str
+    batched: bool
+    why: str
+    seconds: Mapping[str, float] | None = None
+
+    def told(self) -> dict[str, Any]:
+        """Return what environment.json says of it."""
+        told = {"asked": self.asked, "batched": self.batched, "why": self.why}
+        return {"batch_clients": told | ({"seconds": dict(self.seconds)} if self.seconds else {})}
+
+    def say(self) -> "Choice":
+        """Tell the user, where it is neither what was asked for nor what every run does; return itself."""
+        if self.why not in (ASKED, ON_CPU):
+            way = "batched" if self.batched else "one by one"
+            logger.info("runtime.batch_clients=%s: nodes train %s (%s)", self.asked, way, self.why)
+        return self
 
 
 def check(batch_clients: bool | str) -> None:
     """Refuse any other choice."""
-    if batch_clients not in (True, False, "auto"):
-        raise ValueError(f"runtime.batch_clients={batch_clients} is unknown: expected auto, true or false")
+    if batch_clients not in (True, False, "auto", MEASURED):
+        raise ValueError(
+            f"runtime.batch_clients={batch_clients} is unknown: expected auto, measured, true or false"
+        )
 
 
-def chosen(batch_clients: bool | str, overrides: str) -> bool:
-    """Return the choice for one experiment."""
-    from baselines.apps import batching_pays
+def check_elsewhere(batch_clients: bool | str) -> None:
+    """Refuse any other choice, and to measure, where nodes train in other processes."""
+    check(batch_clients)
+    if batch_clients == MEASURED:
+        raise ValueError(
+            "runtime.batch_clients=measured: it is measured in one process, and runtime=ray has many; set "
+            "it to auto, true or false"
+        )
 
-    return batching_pays(overrides) if batch_clients == "auto" else bool(batch_clients)
+
+def choice(asked: bool | str, overrides: str, folder: Path, sites: Mapping[str, str] | None) -> Choice:
+    """Return the choice for a run in this process; it is measured where the clock may decide.
+
+    Raises
+    ------
+    UserError : for ``measured`` where equal bytes are asked for
+    """
+    if isinstance(asked, bool):
+        return Choice(asked, asked, ASKED)
+    from baselines.experiment import experiment
+
+    this = experiment.load(overrides)
+    if asked == MEASURED and this.deterministic:
+        raise UserError(
+            "runtime.batch_clients=measured lets the clock decide, and deterministic=true asks for equal "
+            "bytes: set runtime.batch_clients to true or false"
+        )
+    if (earlier := _earlier(this, folder)) is not None:
+        return earlier
+    if asked == "auto" and (this.device.type == "cpu" or this.deterministic):
+        return unmeasured(asked, this)
+    return measured(asked, this, sites)
+
+
+def unmeasured(asked: bool | str, this: "Experiment") -> Choice:
+    """Return the choice that depends on the configuration and the kind of device alone."""
+    if isinstance(asked, bool):
+        return Choice(asked, asked, ASKED)
+    if this.device.type == "cpu":
+        return Choice(asked, False, ON_CPU)
+    size = sum(p.numel() for p in this.node_model.parameters())
+    small = size < SMALL_MODEL
+    return Choice(asked, small, f"{size:,} parameters are {'' if small else 'not '}below {SMALL_MODEL:,}")
+
+
+def measured(asked: bool | str, this: "Experiment", sites: Mapping[str, str] | None) -> Choice:
+    """Return the way that takes less time here; one by one where nodes cannot be batched."""
+    from .measuring import seconds_of
+
+    found = seconds_of(this, sites)
+    if isinstance(found, str):
+        return Choice(asked, False, found)
+    alone, together = found
+    why = f"a shortened round takes {together:.3g} s batched, {alone:.3g} s one by one"
+    return Choice(asked, together < LEAST * alone, why, {"one_by_one": alone, "batched": together})
+
+
+def _earlier(this: "Experiment", folder: Path) -> Choice | None:
+    """Return the choice of the run that is resumed, from its run folder; None where there is none."""
+    from baselines.engine.checkpoint import LATEST
+    from baselines.engine.environment import environment
+
+    if not this.settings.resume or not (folder / LATEST).exists():
+        return None
+    told = environment(folder).get("batch_clients")
+    if not isinstance(told, dict) or not isinstance(told.get("batched"), bool):
+        return None
+    return Choice(told.get("asked", ""), told["batched"], str(told.get("why")), told.get("seconds"))

@@ -22,8 +22,8 @@ class Inline:
     Parameters
     ----------
     batch_clients : True trains the nodes of a round batched where that is possible, with the same
-        results to rounding; False trains one after another, with Ray's results to the bit; auto is False
-        on the CPU, and True on an accelerator for models that leave it idle, below a million parameters
+        results to rounding; False trains one after another, with Ray's results to the bit; measured tries
+        both at the start and takes the faster way; auto is False on the CPU, and measured on an accelerator
     sites : {name: path} of data of the nodes' own, for dataset=local; None where nodes hold partitions
     """
 
@@ -41,6 +41,8 @@ class Inline:
 
         own_data = experiment.load(overrides).dataset.site is not None
         paths = sites.checked(self.sites or {}, num_nodes, own_data)
-        together = together_of(overrides) if batching.chosen(self.batch_clients, overrides) else None
+        choice = batching.choice(self.batch_clients, overrides, folder, paths).say()
+        together = together_of(overrides) if choice.batched else None
         grid = InlineGrid(client_app_of(overrides), num_nodes, together, paths)
+        grid.way = choice.told()
         server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))

@@ -32,7 +32,8 @@ class Ray:
     code : ``staged`` takes this project's code to a cluster's machines; ``installed`` uses theirs
     batch_clients : True sends each worker its share of a round's nodes at once and trains them batched
         where that is possible, with the same results to rounding; False sends them one after another, with
-        inline's results to the bit; auto is as with ``runtime=inline``
+        inline's results to the bit; auto is False on the CPU, and True on an accelerator for models that
+        leave it idle, below a million parameters
     modules : more folders of Python files that a cluster's machines are to have
     partial_sums : True lets each worker add up its nodes' models, so that a round brings the server one
         model per worker; for plain weighted means, with inline's results to rounding
@@ -57,7 +58,7 @@ class Ray:
         require(self.client_gpus >= 0, "runtime.client_gpus", self.client_gpus, "0 or above")
         require(self.cpus is None or self.cpus > 0, "runtime.cpus", self.cpus, "above 0, or null for all")
         require(self.retries >= 0, "runtime.retries", self.retries, "0 or above")
-        batching.check(self.batch_clients)
+        batching.check_elsewhere(self.batch_clients)
         require(self.code in CODE, "runtime.code", self.code, " or ".join(CODE))
         if self.address and self.cpus:
             raise ValueError(
@@ -101,6 +102,15 @@ class Ray:
         with joined(self.address, self.code, self.modules):
             self._run(overrides, num_nodes, folder, [])
 
+    def _tell_idle(self, gpus: float, device: str) -> None:
+        """Say that GPUs are idle, where the command has not said so of this machine's."""
+        from baselines.experiment.device import accelerator
+
+        by_itself = device == "auto"
+        if gpus and not self.client_gpus and (by_itself or accelerator() is None):
+            more = "" if by_itself else "device=auto and "
+            logger.warning("%g GPUs are idle: set %sruntime.client_gpus=1, one for each worker", gpus, more)
+
     def _run(self, overrides: str, num_nodes: int, folder: Path, seats: list[Any]) -> None:
         import ray
 
@@ -114,16 +124,15 @@ class Ray:
 
         this = experiment.load(overrides)
         settings = this.settings
-        gpus = ray.cluster_resources().get("GPU", 0)  # type: ignore[no-untyped-call]
-        if gpus and not self.client_gpus and settings.device == "auto":
-            logger.warning("%g GPUs are idle: set runtime.client_gpus=1 to give each worker one", gpus)
-        batched = batching.chosen(self.batch_clients, overrides)
+        self._tell_idle(ray.cluster_resources().get("GPU", 0), settings.device)  # type: ignore[no-untyped-call]
+        choice = batching.unmeasured(self.batch_clients, this).say()
         dealt = ray.put(this.holdings.dealt())
-        arguments = (overrides, config.text(overrides), versions(), batched, dealt)
+        arguments = (overrides, config.text(overrides), versions(), choice.batched, dealt)
         workers = Workers(partial(_start, seats, arguments), self.client_cpus, self.client_gpus)
         workers.grow(settings.asked)  # they start while the server prepares
         app, folded = client_app_of(overrides), self.partial_sums
-        grid = RayGrid(app, num_nodes, workers, self.retries, batched=batched, folded=folded)
+        grid = RayGrid(app, num_nodes, workers, self.retries, batched=choice.batched, folded=folded)
+        grid.way = choice.told()
         server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))
 
 

@@ -26,6 +26,10 @@ class Seat:
         lacking: str | None = self._worker.unfit()
         return lacking
 
+    def used(self) -> Any:
+        """Let the worker say what it has used."""
+        return self._worker.used()
+
     def answer(self, *told: Any) -> Any:
         """Let the worker answer messages."""
         return self._worker.answer(*told)

@@ -6,6 +6,7 @@ keeps nothing that another could not take over.
 
 import platform
 from importlib.metadata import version
+from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, Context, Message, RecordDict
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from baselines.apps import client_app_of, together_of
 from baselines.engine.evaluator import kept
+from baselines.engine.provenance import Used
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.experiment import Experiment
@@ -53,10 +55,15 @@ class Worker:
         try:
             torch.set_num_threads(self._this.settings.threads)
             _ = self._this.node_model
+            self._used = Used(self._this.device)
             self._this.holdings.take(self.dealt)
         except UserError as error:  # a device or a data set that is not there
             return str(error)
         return None
+
+    def used(self) -> dict[str, Any]:
+        """Return how the steps of this process were taken, and its accelerator's peak memory."""
+        return self._used.told()
 
     def answer(self, requests: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
         """Return each node's reply, and its state after it."""

@@ -16,9 +16,11 @@ from clients.examples import Examples
 from clients.fast.bare_optimizer import hooked
 from clients.fast.closeness import Coarsest, close, tells
 from clients.fast.steady import Watch
-from clients.gradient import Gradients, gradient_of
+from clients.gradient import gradient_of
 from clients.training import LocalTraining
 from clients.turn import Node
+
+from .gradients import Gradients
 
 DIFFERS = "the batched gradient is not that of each node: does the model set its own forward?"
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
@@ -84,7 +86,7 @@ def measured(
     """
     watch = Watch(batched.model, batched.task)
     with Coarsest() as precision:
-        gradients, sums = batched.of_round(trace=False)(values, *batch)
+        gradients, sums = batched.eager(values, *batch)
     if reason := watch.changed():
         watch.put_back()
         raise NotTogether(reason)
@@ -93,8 +95,8 @@ def measured(
     parameters = list(model.parameters())
     for p, value in zip(parameters, values, strict=True):
         p.copy_(value[node])
-    plain = gradient_of(model, batched.task).of_round(trace=False)
-    expected, own = plain(parameters, *(part[node][there] for part in batch[:2]))
+    plain = gradient_of(model, batched.task)
+    expected, own = plain.eager(parameters, *(part[node][there] for part in batch[:2]))
     pairs = [(g[node], e) for g, e in zip(gradients, expected, strict=True)]
     metrics = [(sums[name][node], own[name]) for name in own if own[name].is_floating_point()]
     for found, right in (zip(*pairs, strict=True), zip(*metrics, strict=True) if metrics else ((), ())):

@@ -12,17 +12,21 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from clients.correction import Edit
 from clients.examples import Examples
-from clients.fast.bare_optimizer import bare_step
+from clients.fast import graphs
+from clients.fast.after import After, with_sgd
 from clients.fast.replay import Step as GradientStep
 from clients.fast.steady import Kept
-from clients.gradient import Gradients
 from clients.optimizer_state import prepare
 from clients.training import LocalTraining
 from clients.turn import Node, Turn
+from clients.update import Update
 from strategies.shared import protocol
 
 from .batchable import NotTogether, measured
+from .edits import clipped, stacked
+from .gradients import Gradients
 from .plan import Plan, Step
 
 
@@ -77,22 +81,23 @@ class Stack:
             raise NotTogether("a correction adds to the loss, or takes the gradient elsewhere")
         if any(correction.may_end for turn in turns for correction in turn.corrections):
             raise NotTogether("a correction may end a node's round")
-        gradients_of = self.gradients.of_round(training.trace)
         data, device = turns[0].node.train, self.values[0].device
         plan = Plan.of(turns)
         parameters = [Parameter(value[: len(turns)]) for value in self.values]
         optimizer = training.optimizer(parameters)
         rate = prepare(optimizer, training.schedule(turns[0].server_round), None)
-        step = bare_step(optimizer)
+        edits = stacked(turns)
+        after = After() if edits is None else self._after(edits, optimizer, parameters)
+        gradients_of = self.gradients.of_round(training.trace, after)
+        update = Update(parameters, optimizer, after)
         totals: dict[str, Tensor] = {}
         for now in plan.steps(data.place(device)):
             active = len(now.rows)
             _keep_first(optimizer, active)
             gradients, sums = self._gradients(gradients_of, parameters, self._batch(data, now))
-            corrected = self._corrected(gradients, turns[:active])
-            for p, gradient in zip(parameters, corrected, strict=True):
-                p.grad = gradient
-            step()
+            if edits is None:
+                gradients = self._corrected(gradients, turns[:active])
+            update(gradients)
             for name, value in sums.items():
                 if name not in totals:
                     totals[name] = torch.zeros(len(turns), dtype=value.dtype, device=device)
@@ -137,24 +142,25 @@ class Stack:
             raise NotTogether(" ".join(str(error).split())) from error
         if told:
             self._measured.add(shape)
-        return result
+        return self.gradients.finished(values, *result)
+
+    def _after(self, edits: Sequence[Edit], optimizer: Optimizer, parameters: Sequence[Parameter]) -> After:
+        """Return what comes after the gradients; SGD's step in it where it can be captured."""
+        limit = self.training.max_grad_norm
+        after = After(edits, None if limit is None else clipped, limit or 0.0, stacked=True)
+        inside = self.training.trace and graphs.capturable(parameters[0].device)
+        return with_sgd(after, optimizer, parameters) if inside else after
 
     def _corrected(self, gradients: Sequence[Tensor], turns: Sequence[Turn]) -> Sequence[Tensor]:
-        """Let each node's corrections, and clipping, change its gradients."""
-        if any(turn.corrections for turn in turns):  # they look for the gradients at the node's own model
-            for slope, gradient in zip(self.slopes, gradients, strict=True):
-                slope[: len(turns)] = gradient
-            for place, turn in enumerate(turns):
-                for correction in turn.corrections:
-                    correction(self.owns[place])
-                self._take_back(place)
-            gradients = [slope[: len(turns)] for slope in self.slopes]
-        if self.training.max_grad_norm is not None:  # as nn.utils.clip_grad_norm_ does for one model
-            squares = [g.flatten(1).square().sum(1) for g in gradients]
-            factors = self.training.max_grad_norm / (torch.stack(squares).sum(0).sqrt() + 1e-6)
-            factors.clamp_(max=1)
-            gradients = [g * factors.view(-1, *[1] * (g.ndim - 1)) for g in gradients]
-        return gradients
+        """Let each node's corrections change its gradients, one after another; then clip them."""
+        for slope, gradient in zip(self.slopes, gradients, strict=True):
+            slope[: len(turns)] = gradient
+        for place, turn in enumerate(turns):
+            for correction in turn.corrections:  # they look for the gradients at the node's own model
+                correction(self.owns[place])
+            self._take_back(place)
+        limit, corrected = self.training.max_grad_norm, [slope[: len(turns)] for slope in self.slopes]
+        return corrected if limit is None else clipped(corrected, limit)
 
     def _take_back(self, place: int) -> None:
         """Copy a node's gradients into the stack where a correction has put others in their place."""

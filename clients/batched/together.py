@@ -4,7 +4,6 @@ On a small model the calls of a training step cost more than its arithmetic. Her
 nodes lie in one stack [nodes, ...] (:mod:`clients.batched.stack`); one call takes the step of all of them.
 """
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,10 +13,8 @@ from flwr.app import Context, Message
 from clients.turn import Node, Turn, training_of
 
 from .batchable import NotTogether, check
+from .room import Room
 from .stack import Stack
-
-MOST_PARAMETERS = 1 << 27  # in one stack
-MOST_INPUTS = 5 << 17  # numbers in one step's inputs: with many more they leave the cache
 
 __all__ = ["NotTogether", "Stack", "Together"]
 
@@ -37,13 +34,14 @@ class Together:
     def __init__(self, node_of: Callable[[Message, Context], Node]) -> None:
         self.node_of = node_of
         self._stack: Stack | None = None
+        self._room = Room()
 
     def __call__(self, messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
         """Return the reply to each message, in order."""
         pairs = zip(messages, contexts, strict=True)
         nodes = [self.node_of(message, context) for message, context in pairs]
         check(nodes)
-        places = _places(nodes)
+        places = self._room.places(nodes)
         if self._stack is None or len(self._stack.places) < places or not self._stack.serves(nodes[0]):
             self._stack = Stack(nodes[0], places)
         replies: dict[int, Message] = {}
@@ -60,14 +58,3 @@ class Together:
             for k, turn, metrics in zip(chosen, turns, results, strict=True):
                 replies[k] = turn.reply(metrics, seconds)
         return [replies[k] for k in range(len(nodes))]
-
-
-def _places(nodes: Sequence[Node]) -> int:
-    """Return how many nodes train at once: all of them, or about as many each time."""
-    training, data = nodes[0].training, nodes[0].train
-    parameters = sum(p.numel() for p in nodes[0].model.parameters())
-    batch = training.batch_size or max(len(node.train) for node in nodes)
-    inputs = batch * data.inputs[0].numel()
-    most = max(1, min(MOST_PARAMETERS // parameters, MOST_INPUTS // inputs))
-    times = math.ceil(len(nodes) / most)
-    return math.ceil(len(nodes) / times)

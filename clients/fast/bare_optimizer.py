@@ -4,7 +4,8 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 
-from torch.optim import Optimizer
+from torch import Tensor
+from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 
@@ -37,6 +38,17 @@ def hooked(optimizer: Optimizer) -> bool:
     before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
     everyones = _global_optimizer_pre_hooks or _global_optimizer_post_hooks
     return bool(before or after or everyones or "step" in vars(optimizer))
+
+
+def is_descent(optimizer: Optimizer) -> bool:
+    """Say whether a fresh optimiser's steps are w <- w - lr d, with d of the gradients and its momentum.
+
+    It is SGD as it comes; not where it maximises, or where its momentum begins with a dampened gradient.
+    """
+    (group, *more) = optimizer.param_groups
+    if type(optimizer) is not SGD or more or hooked(optimizer) or isinstance(group["lr"], Tensor):
+        return False
+    return not any(group[name] for name in ("dampening", "maximize", "differentiable", "fused"))
 
 
 def _not_torchs(step: Callable[..., object]) -> bool:

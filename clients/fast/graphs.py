@@ -1,7 +1,8 @@
 """Graphs: a recorded step as one CUDA graph, launched at once in the place of its hundreds of operations.
 
-A graph repeats the same operations on the same memory. So a step's arguments are copied into tensors of the
-graph's own, and its results lie where the next step writes its own: whoever keeps any copies it.
+A graph repeats the same operations on the same memory. It reads the parameters where they lie; the batch is
+copied into tensors of the graph's own; and its results lie where the next step writes its own: whoever
+keeps any copies it. What comes after the gradient (:mod:`clients.fast.after`) is part of it.
 """
 
 import logging
@@ -11,10 +12,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from .after import After
 from .replay import Step
+from .taken import CAPTURED, RECORDED, note
 
 logger = logging.getLogger("flwr.clients")
 Results = TypeVar("Results")
+OfStep = tuple[Sequence[Tensor], dict[str, Tensor]]
 WARM_UP = 3  # steps before a capture, in which the libraries choose their algorithms
 AFTER = 2  # eager steps of one shape come before it; a capture takes a fraction of a second
 MOST = 64  # graphs of a model: each holds memory of its own
@@ -25,26 +29,74 @@ def capturable(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def captured(step: Step, parameters: Sequence[Tensor], batch: Sequence[Tensor]) -> Step | None:
-    """Return a recorded step, captured for arguments of these shapes; None, and a line, where it cannot be.
+class Graphs:
+    """The captured steps of one model, and the memory that they share from round to round."""
 
-    Call it, and what it returns, under ``torch.no_grad``. The next call writes over the gradients that this
-    one returns, not over the metrics' sums.
+    def __init__(self) -> None:
+        self.after = After()
+        self._kind = self.after.kind
+        self._memory: dict[object, list[Tensor]] = {}
+        self._steps: dict[object, Step | None] = {}  # None where it cannot be captured
+
+    def begin(self, after: After) -> After:
+        """Begin a round; return what comes after its gradients, on the memory that stays."""
+        memory = after.memory()
+        if memory:
+            kept = self._memory.setdefault(after.kind, [torch.empty_like(tensor) for tensor in memory])
+            torch._foreach_copy_(kept, memory)
+            after = after.on(kept)
+        self.after, self._kind = after, after.kind
+        return after
+
+    def take(
+        self, key: object, step: Step, parameters: Sequence[Tensor], batch: Sequence[Tensor]
+    ) -> OfStep:
+        """Take a recorded step and what comes after it, captured where that can be."""
+        place = key, self._kind, tuple(p.data_ptr() for p in parameters)
+        if place not in self._steps:
+            full = sum(graph is not None for graph in self._steps.values()) >= MOST
+            self._steps[place] = None if full else captured(step, parameters, batch, self.after)
+        graph = self._steps[place]
+        if graph is not None:
+            note(CAPTURED)
+            return graph(parameters, *batch)
+        note(RECORDED)
+        gradients, sums = step(parameters, *batch)
+        return self.after(parameters, gradients), sums
+
+    def clear(self) -> None:
+        """Forget all steps; their model is another one now."""
+        self._steps.clear()
+
+
+def captured(
+    step: Step, parameters: Sequence[Tensor], batch: Sequence[Tensor], after: After | None = None
+) -> Step | None:
+    """Return a recorded step, captured for these parameters and for batches of these shapes.
+
+    None, and a line, where it cannot be. Call it, and what it returns, under ``torch.no_grad``. The next
+    call writes over the gradients that this one returns, not over the metrics' sums.
     """
-    count = len(parameters)
-    own = [tensor.detach().clone() for tensor in (*parameters, *batch)]
+    after = after or After()
+    there, own = [p.detach() for p in parameters], [tensor.clone() for tensor in batch]
+    before = [tensor.clone() for tensor in after.buffers]
+
+    def whole() -> OfStep:
+        gradients, sums = step(there, *own)
+        return after(there, gradients), sums
+
     try:
-        replay, (gradients, sums) = capture(lambda: step(own[:count], *own[count:]))
+        replay, (gradients, sums) = capture(whole)
     except RuntimeError as error:  # an operation waits for the device, or allocates elsewhere
         told = " ".join(str(error).split())
         logger.warning("steps are not captured as a CUDA graph, their operations go one by one: %s", told)
         return None
+    finally:
+        for buffer, value in zip(after.buffers, before, strict=True):
+            buffer.copy_(value)
 
-    def captured_step(
-        parameters: Sequence[Tensor], *batch: Tensor
-    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-        torch._foreach_copy_(own[:count], [p.detach() for p in parameters])
-        for mine, given in zip(own[count:], batch, strict=True):
+    def captured_step(_: Sequence[Tensor], *batch: Tensor) -> OfStep:
+        for mine, given in zip(own, batch, strict=True):
             mine.copy_(given)
         replay()
         return gradients, {name: value.clone() for name, value in sums.items()}

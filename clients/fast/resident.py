@@ -29,7 +29,7 @@ def resident(values: Tensor, device: torch.device, share: float) -> Tensor:
 
 
 def _moved(values: Tensor, device: torch.device, share: float) -> Tensor | None:
-    if values.nbytes <= share * free_memory(device):
+    if values.nbytes <= share * memory_of(device)[0]:
         return values.to(device)
     logger.warning(
         "%.1f GB of examples are more than device_memory_share=%g of what is free on %s: they stay in host "
@@ -41,7 +41,12 @@ def _moved(values: Tensor, device: torch.device, share: float) -> Tensor | None:
     return None
 
 
-def free_memory(device: torch.device) -> int:
-    """Return how many bytes are free on an accelerator; 0 on a kind that does not say."""
-    told = getattr(torch.get_device_module(device), "mem_get_info", None)
-    return 0 if told is None else int(told(device)[0])
+def memory_of(device: torch.device) -> tuple[int, int]:
+    """Return how many bytes of an accelerator are free, and how many it has.
+
+    0 on the CPU, and for a kind that does not say.
+    """
+    module = None if device.type == "cpu" else torch.get_device_module(device)
+    told = getattr(module, "mem_get_info", None)
+    free, total = (0, 0) if told is None else told(device)
+    return int(free), int(total)

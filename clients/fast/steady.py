@@ -7,6 +7,7 @@ the task, and random numbers. It is right only as long as all of that is as it w
 import pickle
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import getitem, is_
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
@@ -153,12 +154,17 @@ class Watch:
 
     def put_back(self) -> None:
         """Let the generators draw as if the step had not been."""
-        python, numpy, cpu, *devices = pickle.loads(self._random)
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-        torch.set_rng_state(torch.from_numpy(cpu))
-        if devices:
-            torch.cuda.set_rng_state_all([torch.from_numpy(each) for each in devices])
+        _set_random_state(self._random)
+
+
+@contextmanager
+def draws_put_back() -> Iterator[None]:
+    """Let the generators draw afterwards as if what is done meanwhile had not been."""
+    before = _random_state()
+    try:
+        yield
+    finally:
+        _set_random_state(before)
 
 
 def _random_state() -> bytes:
@@ -168,3 +174,12 @@ def _random_state() -> bytes:
     devices = torch.cuda.get_rng_state_all() if ready else []
     states += [state.numpy() for state in (torch.get_rng_state(), *devices)]
     return pickle.dumps(states)
+
+
+def _set_random_state(state: bytes) -> None:
+    python, numpy, cpu, *devices = pickle.loads(state)
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002
+    torch.set_rng_state(torch.from_numpy(cpu))
+    if devices:
+        torch.cuda.set_rng_state_all([torch.from_numpy(each) for each in devices])

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from test_agree_methods import METHODS
+from test_agree_optimizers import CLIENTS, DRIVEN
 from tolerance import ROUNDING, Tolerance, hold
-from ways import WAYS, Way, compare, ours, plainly
+from ways import CAPTURED, CAPTURED_BATCH, WAYS, Way, compare, ours, plainly
 
 pytestmark = [
     pytest.mark.gpu,
@@ -16,6 +18,9 @@ MODELS = ["model=softmax", "model=mlp model.hidden=8", "model=twins", LENET]
 # The libraries choose their algorithms at run time, and add up in an order that differs from call to call;
 # convolutions are in TF32, which keeps 10 bits: 2^-11 = 5e-4 of each product.
 CONVOLUTIONS = Tolerance(of_values=1e-3, of_movement=0.02, of_metrics=0.01, whole=True)
+NEAR = Tolerance(
+    of_values=1e-5, of_movement=1e-3, of_metrics=1e-4
+)  # variates are computed in another order
 BFLOAT16 = Tolerance(of_values=0.01, of_movement=0.1, of_metrics=0.05, whole=True)  # as on the CPU
 
 
@@ -36,6 +41,22 @@ def test_bfloat16(model: str, way: Way) -> None:
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_users_model(model: str, way: Way) -> None:
     compare(f"model={model} device=cuda client.local_epochs=3", way, batches=None, one_by_one=ROUNDING)
+
+
+@pytest.mark.parametrize("way", [CAPTURED, CAPTURED_BATCH], ids=str)
+@pytest.mark.parametrize("case", {**CLIENTS, **DRIVEN})
+def test_what_comes_after_the_gradient(case: str, way: Way) -> None:
+    """The optimiser, clipping and decay, inside of a captured step and outside of it."""
+    overrides, batches = {**CLIENTS, **DRIVEN}[case]
+    near = CONVOLUTIONS if "model=lenet" in overrides else ROUNDING
+    compare(f"{overrides} device=cuda", way, batches=batches, one_by_one=near, batched=near, rounds=3)
+
+
+@pytest.mark.parametrize("way", [CAPTURED, CAPTURED_BATCH], ids=str)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method(method: str, way: Way) -> None:
+    overrides, kind, batches, _ = METHODS[method]
+    compare(f"{overrides} device=cuda", way, kind, batches=batches, one_by_one=NEAR, batched=NEAR, rounds=3)
 
 
 def test_the_accelerators_numbers_are_the_cpus() -> None:

@@ -19,6 +19,13 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         TO_THE_BIT,
     ),
     "proximal, frozen": ("model=frozen strategy=fedprox strategy.mu=0.5", FedProx, False, TO_THE_BIT),
+    "proximal, momentum, decayed": (
+        f"{MLP} strategy=fedprox strategy.mu=0.5 client.optimizer.momentum=0.9 client.schedule.gamma=0.5",
+        FedProx,
+        True,
+        TO_THE_BIT,
+    ),
+    "proximal, adam": (f"{MLP} strategy=fedprox strategy.mu=0.5 client=adam", FedProx, True, TO_THE_BIT),
     "control variates": (f"{MLP} strategy=scaffold", Scaffold, True, ORDER),
     "control variates, option 1": (
         f"{MLP} strategy=scaffold strategy.option=1 client.batch_size=null",

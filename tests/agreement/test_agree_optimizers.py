@@ -1,7 +1,7 @@
 """Every client optimiser, and every way to drive one: epochs or steps, clipped, decayed, kept."""
 
 import pytest
-from ways import BATCHED, ONE_BY_ONE, RECORDED, WAYS, Way, compare
+from ways import BATCHED, CAPTURED, CAPTURED_BATCH, ONE_BY_ONE, RECORDED, WAYS, Way, compare
 
 from baselines.experiment.config import CONF, SHARED
 
@@ -20,6 +20,13 @@ CLIENTS = {  # of conf/client, and whether nodes with it can be batched: not whe
 DRIVEN = {
     "momentum": (f"{MLP} client.optimizer.momentum=0.9 client.optimizer.weight_decay=0.01", True),
     "nesterov": (f"{MLP} client.optimizer.momentum=0.9 +client.optimizer.nesterov=true", True),
+    "dampened": (f"{MLP} client.optimizer.momentum=0.9 +client.optimizer.dampening=0.5", True),
+    "maximising": (f"{MLP} client.optimizer.lr=0.01 +client.optimizer.maximize=true", True),
+    "momentum, clipped, decayed": (
+        f"{MLP} client.optimizer.momentum=0.9 client.max_grad_norm=0.3 client.schedule.gamma=0.5",
+        True,
+    ),
+    "momentum, kept": (f"{MLP} client.optimizer.momentum=0.9 client.keep_optimizer=true", False),
     "amsgrad": (f"{MLP} client=adam +client.optimizer.amsgrad=true", True),
     "adamw": (f"{MLP} {TORCHS}.AdamW", True),
     "adagrad": (f"{MLP} {TORCHS}.Adagrad", True),
@@ -44,7 +51,7 @@ def test_no_optimizer_is_missing() -> None:
     assert CLIENTS.keys() == {path.stem for path in (CONF / "client").glob("*.yaml")} - set(SHARED)
 
 
-@pytest.mark.parametrize("way", [RECORDED, BATCHED], ids=str)
+@pytest.mark.parametrize("way", [RECORDED, BATCHED, CAPTURED, CAPTURED_BATCH], ids=str)
 @pytest.mark.parametrize("case", DRIVEN)
 def test_every_way_to_drive_one(case: str, way: Way) -> None:
     overrides, batches = DRIVEN[case]

@@ -5,7 +5,7 @@ A setting is an override string, as on the command line.
 
 import random
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +17,7 @@ import torch
 from flwr.app import ArrayRecord
 from omegaconf import OmegaConf
 from plain import Data, Plain, Round
+from pretended_graph import pretended
 from tolerance import ROUNDING, TO_THE_BIT, Taken, Tolerance, hold, moved
 from torch.nn.functional import cross_entropy
 
@@ -28,7 +29,6 @@ from clients import LeastSquares, NextToken
 from clients import gradient as gradient_module
 from clients.fast import graphs
 
-Results = tuple[Sequence[torch.Tensor], dict[str, torch.Tensor]]
 CONF = Path(__file__).parent / "conf"
 SETTING = "dataset=images num_nodes=3 seed=5 client.batch_size=8"  # 20, 20 and 19 examples: 8 + 8 + 4 or 3
 
@@ -37,7 +37,7 @@ SETTING = "dataset=images num_nodes=3 seed=5 client.batch_size=8"  # 20, 20 and 
 class Way:
     """One by one or batched, launched operation by operation, from a recording, or as a graph.
 
-    Without a GPU a graph is a pretended one: it repeats the recording on the same memory.
+    Without a GPU a graph is a pretended one: it repeats the same operations on the same memory.
     """
 
     batched: bool = False
@@ -68,7 +68,7 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
         patch.setattr(gradient_module, "TRACE_AFTER", trace_after if way.recorded else 10**9)
         patch.setattr(graphs, "capturable", lambda _: way.captured)
         if not torch.cuda.is_available():
-            patch.setattr(graphs, "capture", _pretended)
+            patch.setattr(graphs, "capture", pretended)
         this = experiment.load(overrides)
         strategy, arrays = this.strategy(), this.initial_arrays()
         strategy.validate_with(Evaluator(this).right_on)
@@ -84,18 +84,6 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
             shown = {name: float(metrics[name]) for name in ("loss", "accuracy") if name in metrics}
             done.append(Round(_tensors(arrays), shown))
     return Taken(start, done, batched=way.batched and grid.answering.together is not None)
-
-
-def _pretended(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
-    """Stand in for a graph: what was recorded is repeated on the same memory."""
-    first = gradients, sums = run()
-
-    def replay() -> None:
-        again, anew = run()
-        for old, new in zip([*gradients, *sums.values()], [*again, *anew.values()], strict=True):
-            old.copy_(new)
-
-    return replay, first
 
 
 @lru_cache(maxsize=2)

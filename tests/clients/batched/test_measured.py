@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from clients import Classification
 from clients.batched.batchable import DIFFERS, NotTogether, measured
-from clients.gradient import Gradients
+from clients.batched.gradients import Gradients
 
 NODES, ROWS, FEATURES, CLASSES = 3, 4, 2, 2
 

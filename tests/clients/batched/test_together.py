@@ -163,7 +163,7 @@ def test_examples_that_are_seen_differently_are_gathered_anew() -> None:
 
 
 def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.batched.together.MOST_PARAMETERS", 2 * 83)  # two perceptrons
+    monkeypatch.setattr("clients.batched.room.MOST_PARAMETERS", 2 * 83)  # two perceptrons
     alone, together = grids()
     for one, other in zip(ask(alone, perceptron, 1), ask(together, perceptron, 1), strict=True):
         same(one, other)

@@ -1,31 +1,19 @@
-"""Captured steps, without a GPU: what stands in for a graph repeats the recording on the same memory."""
+"""Captured steps, without a GPU: what stands in for a graph repeats its operations on the same memory."""
 
 import logging
 from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from pretended_graph import pretended
 from torch import Tensor, nn
 
 from clients import Classification
 from clients.fast import graphs, taken
+from clients.fast.after import After
 from clients.gradient import Gradient
 
 Results = tuple[Sequence[Tensor], dict[str, Tensor]]
-
-
-def pretended(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
-    first = run()
-
-    def replay() -> None:
-        for old, new in zip(flat(first), flat(run()), strict=True):
-            old.copy_(new)
-
-    return replay, first
-
-
-def flat(results: Results) -> list[Tensor]:
-    return [*results[0], *results[1].values()]
 
 
 def doubled(parameters: Sequence[Tensor], inputs: Tensor) -> Results:
@@ -38,23 +26,40 @@ def _graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "capture", pretended)
 
 
-def test_each_call_computes_from_its_own_arguments_and_leaves_them() -> None:
-    given = [torch.ones(2)], torch.ones(3)
-    step = graphs.captured(doubled, *[given[0], [given[1]]])
+def test_each_call_computes_from_the_parameters_as_they_are_and_from_its_batch() -> None:
+    parameters, batch = [torch.ones(2)], [torch.ones(3)]
+    step = graphs.captured(doubled, parameters, batch)
     assert step is not None
     for factor in (3.0, 5.0):
-        gradients, sums = step([torch.full((2,), factor)], torch.full((3,), factor))
+        parameters[0].fill_(factor)
+        gradients, sums = step(parameters, torch.full((3,), factor))
         assert gradients[0].tolist() == [2 * factor] * 2
         assert float(sums["loss"]) == 3 * factor
-    assert given[0][0].tolist() == [1, 1]
-    assert given[1].tolist() == [1, 1, 1]
+    assert parameters[0].tolist() == [5, 5]
+    assert batch[0].tolist() == [1, 1, 1]
+
+
+def test_parameters_elsewhere_in_memory_have_a_graph_of_their_own() -> None:
+    taken_steps = graphs.Graphs()
+    for factor in (1.0, 3.0):
+        gradients, _ = taken_steps.take("a step", doubled, [torch.full((2,), factor)], [torch.ones(3)])
+        assert gradients[0].tolist() == [2 * factor] * 2
+
+
+def test_a_capture_leaves_the_momentum_as_it_was() -> None:
+    after = After(momentum=0.5, descends=True, buffers=[torch.full((2,), 8.0)])
+    step = graphs.captured(doubled, [torch.ones(2)], [torch.ones(3)], after)
+    assert step is not None
+    assert after.buffers[0].tolist() == [8, 8]
+    directions, _ = step([], torch.ones(3))
+    assert directions[0].tolist() == [6, 6]  # 0.5 * 8 + 2
 
 
 def test_metrics_outlive_the_next_call() -> None:
     step = graphs.captured(doubled, [torch.ones(2)], [torch.ones(3)])
     assert step is not None
-    _, first = step([torch.ones(2)], torch.ones(3))
-    step([torch.ones(2)], torch.zeros(3))
+    _, first = step([], torch.ones(3))
+    step([], torch.zeros(3))
     assert float(first["loss"]) == 3
 
 
@@ -83,7 +88,7 @@ def ways(batches: Sequence[int]) -> dict[str, int]:
     """Take steps on batches of these sizes, each held beside autograd; return how they were taken."""
     torch.manual_seed(0)
     model, task = nn.Linear(3, 2), Classification()
-    gradient, before = Gradient(model, task), taken.steps()
+    gradient, before = Gradient(model, task).of_round(True, After()), taken.steps()
     with torch.no_grad():
         for size in batches:
             inputs, targets = torch.randn(size, 3), torch.randint(2, (size,))

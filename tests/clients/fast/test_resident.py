@@ -21,7 +21,7 @@ META, CPU = torch.device("meta"), torch.device("cpu")
 @pytest.fixture(autouse=True)
 def _free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the accelerator have 1,000 bytes free, and hold nothing yet."""
-    monkeypatch.setattr(module, "free_memory", lambda _: 1000)
+    monkeypatch.setattr(module, "memory_of", lambda _: (1000, 9000))
     monkeypatch.setattr(module, "_copies", {})
 
 

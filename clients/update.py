@@ -1,0 +1,86 @@
+"""Update: what a step does with its gradients: corrections, clipping, the optimiser's step."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from .correction import Correction, Tensors, edits_of
+from .fast.after import After, say_outside, with_sgd
+from .fast.bare_optimizer import bare_step, is_descent
+
+
+class Update:
+    """What is done with the gradients of each step of a round.
+
+    Parameters
+    ----------
+    parameters, optimizer : of the round
+    after : what has been done to the gradients already; where it descends, the optimiser's last operation
+        alone is left to do
+    corrections, max_grad_norm : what is done before the optimiser's step, in this order
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        optimizer: Optimizer,
+        after: After | None = None,
+        corrections: Sequence[Correction] = (),
+        max_grad_norm: float | None = None,
+    ) -> None:
+        self.parameters, self.after = parameters, after
+        self.corrections, self.max_grad_norm = corrections, max_grad_norm
+        self._step, self._group = bare_step(optimizer), optimizer.param_groups[0]
+        self._descends = _descends(optimizer, after) and not corrections and max_grad_norm is None
+
+    def __call__(self, gradients: Sequence[Tensor]) -> None:
+        """Change the parameters."""
+        if self._descends:  # w <- w - lr d, with the rate as it is now
+            torch._foreach_add_(self._group["params"], list(gradients), alpha=-self._group["lr"])
+            return
+        for p, gradient in zip(self.parameters, gradients, strict=True):
+            p.grad = gradient
+        for correction in self.corrections:
+            correction(self.parameters)
+        if self.max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
+        self._step()
+
+
+def _descends(optimizer: Optimizer, after: After | None) -> bool:
+    """Say whether SGD's last operation is all that is left to do: it always is in plain SGD."""
+    if after is not None and after.descends:
+        return True
+    group = optimizer.param_groups[0]
+    return is_descent(optimizer) and not group["momentum"] and not group["weight_decay"]
+
+
+def captured_update(
+    parameters: Sequence[Parameter],
+    optimizer: Optimizer,
+    corrections: Sequence[Correction],
+    max_grad_norm: float | None,
+    fresh: bool,
+) -> Update:
+    """Return the update of a node whose steps are captured: as much as can be comes with the gradients.
+
+    ``fresh``: the optimiser's state begins with the round.
+    """
+    edits = edits_of(corrections)
+    if edits is None:
+        say_outside("what a correction does, and all that comes after it,")
+        return Update(parameters, optimizer, After(), corrections, max_grad_norm)
+    after = After(edits, None if max_grad_norm is None else clipped, max_grad_norm or 0.0)
+    if fresh:
+        return Update(parameters, optimizer, with_sgd(after, optimizer, parameters))
+    say_outside("the step of an optimiser that nodes keep")
+    return Update(parameters, optimizer, after)
+
+
+def clipped(gradients: Tensors, limit: float) -> Tensors:
+    """Return a node's gradients, clipped as ``nn.utils.clip_grad_norm_`` does."""
+    factor = limit / (nn.utils.get_total_norm(gradients) + 1e-6)
+    return torch._foreach_mul(gradients, factor.clamp(max=1.0))
