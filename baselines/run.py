@@ -14,6 +14,7 @@ import shlex
 import sys
 import traceback
 from contextlib import AbstractContextManager, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from hydra.utils import get_class, to_absolute_path
+from hydra.utils import to_absolute_path
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -62,7 +63,8 @@ def _begun(cfg: DictConfig) -> AbstractContextManager[object]:
     """
     with suppress(Exception):
         told: Any = OmegaConf.to_container(cfg.runtime, resolve=True)
-        begin = getattr(get_class(told["_target_"]), "begin", None)
+        module, _, name = told["_target_"].rpartition(".")
+        begin = getattr(getattr(import_module(module), name), "begin", None)
         if begin and not cfg.resume:
             nodes: AbstractContextManager[object] = begin(cfg.nodes_per_round or cfg.num_nodes, told)
             return nodes

@@ -125,7 +125,9 @@ def step_seconds(
     examples = Examples(inputs, targets, torch.arange(len(inputs)))
 
     def run(steps: int) -> Seconds:
-        timed = dataclasses.replace(training, local_epochs=None, local_steps=steps, batch_size=len(inputs))
+        timed = dataclasses.replace(
+            training, local_epochs=None, local_steps=steps, batch_size=len(inputs), personal=None
+        )
         started = Seconds.so_far()
         timed(model, examples, task, server_round=1, seed=0)
         if inputs.device.type == "cuda":

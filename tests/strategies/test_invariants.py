@@ -28,6 +28,7 @@ from strategies import (
     FedER,
     FedExP,
     FedGMA,
+    FedMeta,
     FedNova,
     FedProx,
     FedYogi,
@@ -60,6 +61,11 @@ def right_on(models: Sequence[ArrayRecord]) -> Tensor:
     return torch.stack(rows)
 
 
+def level(arrays: ArrayRecord) -> ArrayRecord:
+    """Stand in for the gradient of a loss that is the same everywhere; tests of FedMeta's have slopes."""
+    return record({name: np.zeros_like(values) for name, values in model_in(arrays).items()})
+
+
 Make = Callable[[], Strategy]
 BASE = PseudoGradientStrategy
 STRATEGIES: dict[str, Make] = {
@@ -90,6 +96,7 @@ STRATEGIES: dict[str, Make] = {
     "WeightErosion": WeightErosion,
     "Scaffold": lambda: Scaffold(num_nodes=NODES),
     "FedDyn": lambda: FedDyn(num_nodes=NODES),
+    "FedMeta": lambda: FedMeta(gradient=level),
     "Grouped": lambda: Grouped(inner=FedExP(), groups={"low": (0, 1), "high": (2, 3, 4)}),
     "LocalOnly": lambda: LocalOnly(inner=FedAvgM()),
     "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), right_on=right_on),

@@ -83,6 +83,7 @@ def test_each_layer_erodes_by_its_own_distance() -> None:
     assert second["a"].numpy() == pytest.approx([1.6, 1.6])
     assert second["b"].numpy() == pytest.approx([2.0])
     assert [later[f"weight-{k}"] for k in range(3)] == pytest.approx([1, 0.5, 0])
+    grid.trained()
     play(strategy, grid, second, rounds=(3,))
     assert grid.trained() == [0, 1]
 
