@@ -138,7 +138,7 @@ def test_a_mistake_in_where_is_named(where: str, told: str) -> None:
 
 def test_an_unknown_table_is_named() -> None:
     with pytest.raises(
-        UserError, match="no table 'table9' of feder: expected one of table4_2, .*, figureA_1"
+        UserError, match=r"no table 'table9' of feder: expected one of table4_2, .*figureA_1"
     ):
         table_of("feder", "table9")
 
