@@ -19,7 +19,7 @@ from baselines.federation.agreed import read
 from baselines.runtimes import credentials, sites
 from baselines.runtimes.superlink import _free_ports
 
-pytestmark = [pytest.mark.runtime, pytest.mark.slow]
+pytestmark = pytest.mark.slow  # the two longest are left out on the newest Flower
 STRANGERS = ("stranger", "keyless", "misled", "plain")
 
 
@@ -52,6 +52,7 @@ def _refused(this: Deployed, name: str) -> bool:
     return log.count("Connection attempt failed") >= 2
 
 
+@pytest.mark.runtime
 def test_strangers_are_refused(federation: Deployed) -> None:
     for name in STRANGERS:
         wait_until(lambda name=name: _refused(federation, name))
@@ -61,6 +62,7 @@ def test_strangers_are_refused(federation: Deployed) -> None:
     assert set(federation.statuses()) == {told["node_id"] for told in known.values()}
 
 
+@pytest.mark.runtime
 def test_a_run_whose_superlink_is_killed_resumes_with_equal_numbers(
     federation: Deployed, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_run_goes_on_without_who_submitted_it_and_resumes_after_its_serverapp(
     assert lines_in(output) == lines_in(tmp_path)
 
 
+@pytest.mark.runtime
 def test_a_mistake_that_only_the_server_sees_ends_with_2(
     federation: Deployed, capfd: pytest.CaptureFixture[str]
 ) -> None:
