@@ -77,9 +77,10 @@ def test_every_runtime_gives_the_metrics_of_inline(
     assert (tmp_path / runtime / "figures" / "metrics.png").exists()
     told = json.loads((tmp_path / runtime / "environment.json").read_text())
     assert told["git_commit"] == git_commit()
-    if runtime == "ray":  # its workers say how they have taken as many steps
+    if runtime == "ray":  # its workers say how they have taken the steps, some of them twice:
+        # what waits at a busy worker goes to a free one, and may just have begun
         alone = json.loads((tmp_path / "inline" / "environment.json").read_text())
-        assert sum(told["steps"].values()) == sum(alone["steps"].values()) > 0
+        assert sum(told["steps"].values()) >= sum(alone["steps"].values()) > 0
         assert told["batch_clients"] == alone["batch_clients"]
     if runtime == "superlink":  # a deployment says which run of Flower's it is, of what, and who took part
         assert int(told["run_id"]) > 0
