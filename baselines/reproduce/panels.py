@@ -1,6 +1,7 @@
 """Panels of a figure that is written to a file, and what all of them look like."""
 
 from collections.abc import Sequence
+from textwrap import fill
 
 import matplotlib as mpl
 
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 __all__ = ["COLUMNS", "finish", "panelled", "plt"]
 
 COLUMNS = 3  # of panels
+LABEL = 36  # letters of a line along the vertical axis
 
 
 def panelled(places: Sequence[int], columns: int = COLUMNS) -> tuple[Figure, list[Axes]]:
@@ -32,6 +34,6 @@ def finish(axis: Axes, x: str, y: str) -> None:
     axis.set_xlabel(x)
     place = axis.get_subplotspec()
     if place is None or place.is_first_col():
-        axis.set_ylabel(y)
+        axis.set_ylabel(fill(y, LABEL))
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)
