@@ -17,7 +17,7 @@ from .metrics import GLOBAL, less_is_better
 
 Sent = dict[str, float]
 TENTH = 0.1
-BESIDE = (protocol.NUM_EXAMPLES, protocol.PARTITION_ID)  # what a reply says that measures nothing
+NUM_EXAMPLES = protocol.NUM_EXAMPLES.replace("-", "_")  # as metrics.csv has it
 
 
 def bytes_of(messages: Iterable[Message]) -> list[int]:
@@ -84,16 +84,19 @@ def by_node(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
 
     A node that does not answer, or whose ClientApp does not say which partition it holds, has no part.
     """
-    found = {}
-    for reply in replies:
-        if (partition := _partition_of(reply)) is not None:
-            told = reply.content.metric_records[protocol.METRICS]
-            found[f"node {partition}"] = {
-                name.replace("-", "_"): float(value)
-                for name, value in told.items()
-                if name != protocol.PARTITION_ID and isinstance(value, int | float)
-            }
-    return found
+    numbers = ((_partition_of(reply), _numbers_of(reply)) for reply in replies)
+    return {f"node {partition}": told for partition, told in numbers if partition is not None}
+
+
+def _numbers_of(reply: Message) -> dict[str, float]:
+    """Return the numbers that a reply tells, but its node's, under the names of metrics.csv."""
+    if not reply.has_content() or protocol.METRICS not in reply.content:
+        return {}
+    return {
+        name.replace("-", "_"): float(value)
+        for name, value in reply.content.metric_records[protocol.METRICS].items()
+        if name != protocol.PARTITION_ID and isinstance(value, int | float)
+    }
 
 
 def node_spread(replies: Iterable[Message]) -> dict[str, float]:
@@ -103,14 +106,9 @@ def node_spread(replies: Iterable[Message]) -> dict[str, float]:
     """
     by_metric: dict[str, list[float]] = {}
     for reply in replies:
-        if not reply.has_content() or protocol.METRICS not in reply.content:
-            continue
-        told = reply.content.metric_records[protocol.METRICS]
-        for name, value in told.items():
-            if name not in (protocol.NUM_EXAMPLES, protocol.PARTITION_ID) and isinstance(
-                value, int | float
-            ):
-                by_metric.setdefault(name.replace("-", "_"), []).append(float(value))
+        for name, value in _numbers_of(reply).items():
+            if name != NUM_EXAMPLES:
+                by_metric.setdefault(name, []).append(value)
     found = {}
     for name, values in by_metric.items():
         worst_first = sorted(values, reverse=less_is_better(name))

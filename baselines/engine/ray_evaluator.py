@@ -89,7 +89,7 @@ class Evaluating(Task):
 
     def send(self, actor: Any) -> Any:
         """Have the worker evaluate."""
-        return getattr(actor, self.method).remote(self.arrays, self.batches)
+        return actor.do.remote(self.method, self.arrays, self.batches)
 
     def take(self, outcome: Any) -> None:
         """Keep what was found out, a list of one thing per batch."""

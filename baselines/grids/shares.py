@@ -62,8 +62,8 @@ class Share(Task):
         contexts = [copy(self.round.context(message)) for message in self.messages]
         for context in contexts:
             context.state = buffered(context.state)
-        answer = actor.answer_folded if self.round.folded else actor.answer
-        return answer.remote(self.messages, contexts)
+        method = "answer_folded" if self.round.folded else "answer"
+        return actor.do.remote(method, self.messages, contexts)
 
     def take(self, outcome: Any) -> None:
         """Keep the replies, and what each node remembers."""

@@ -20,7 +20,7 @@ class Task(ABC):
 
     @abstractmethod
     def send(self, actor: Any) -> Any:
-        """Give it to a worker; return the reference to the outcome."""
+        """Have a worker ``do`` something, by its method's name; return the reference to the outcome."""
 
     @abstractmethod
     def take(self, outcome: Any) -> None:

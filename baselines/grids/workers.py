@@ -89,7 +89,7 @@ class Workers:
             actor = self._start(
                 num_cpus=self.needs["CPU"], num_gpus=self.needs["GPU"], scheduling_strategy=affinity
             )
-            self.starting[actor.unfit.remote()] = Worker(actor, machine)
+            self.starting[actor.do.remote("unfit")] = Worker(actor, machine)
 
     def admit(self, reference: Any) -> None:
         """Take a worker whose machine is fit.
@@ -139,7 +139,7 @@ class Workers:
 
     def used(self) -> list[dict[str, Any]]:
         """Return what workers say of what they have used; without those that do not answer in time."""
-        asked = [worker.actor.used.remote() for worker in self.ready]
+        asked = [worker.actor.do.remote("used") for worker in self.ready]
         come, _ = ray.wait(asked, num_returns=len(asked), timeout=ANSWERS) if asked else ([], [])
         told = []
         for reference in come:

@@ -20,32 +20,8 @@ class Seat:
         """Note what the worker is for: its arguments, see :class:`~baselines.runtimes.worker.Worker`."""
         self._arguments = arguments
 
-    def unfit(self) -> str | None:
-        """Become the worker; return what this machine lacks, None where it can answer."""
-        self._worker = self._kind(*self._arguments)
-        lacking: str | None = self._worker.unfit()
-        return lacking
-
-    def used(self) -> Any:
-        """Let the worker say what it has used."""
-        return self._worker.used()
-
-    def answer(self, *told: Any) -> Any:
-        """Let the worker answer messages."""
-        return self._worker.answer(*told)
-
-    def answer_folded(self, *told: Any) -> Any:
-        """Let the worker answer messages with the mean of the models."""
-        return self._worker.answer_folded(*told)
-
-    def test_sums(self, *told: Any) -> Any:
-        """Let the worker evaluate on the test set."""
-        return self._worker.test_sums(*told)
-
-    def validation_sums(self, *told: Any) -> Any:
-        """Let the worker evaluate on the validation set."""
-        return self._worker.validation_sums(*told)
-
-    def right_on(self, *told: Any) -> Any:
-        """Let the worker say what a model is right about."""
-        return self._worker.right_on(*told)
+    def do(self, method: str, *told: Any) -> Any:
+        """Let the worker do something, by its method's name; it is made when it first does."""
+        if self._worker is None:
+            self._worker = self._kind(*self._arguments)
+        return getattr(self._worker, method)(*told)

@@ -9,7 +9,7 @@ import torch
 from flwr.app import RecordDict
 from one_node import OneNode
 from plain_loop import CLASSES, FEATURES, assert_equal, examples, seeded
-from runs import curve, launch, lines_in, played
+from runs import lines_in, played
 from torch import nn
 from torch.optim import SGD
 
@@ -92,28 +92,3 @@ def test_the_server_sees_nothing_of_it(strategy: str, tmp_path: Path) -> None:
     )
     assert plain == ditto
     assert lines_in(tmp_path / "plain") != lines_in(tmp_path / "ditto")
-
-
-def test_nodes_of_two_classes_do_better_with_models_of_their_own(tmp_path: Path) -> None:
-    skewed = "dataset=digits partitioner=pathological rounds=5 node_test_fraction=0.2"
-    shared = curve(played(skewed, tmp_path / "shared"), "node-test", "accuracy")[-1]
-    own = curve(played(f"{skewed} personal=ditto", tmp_path / "own"), "node-test", "accuracy")[-1]
-    assert own > shared + 0.1
-
-
-@pytest.mark.parametrize(
-    ("refused", "said"),
-    [
-        ("private=fedper", "client.private=['last'] with client.personal=Ditto"),
-        ("client.personal.strength=-1", "client.personal.strength=-1 is out of range"),
-        ("node_test_fraction=0", "client.personal=Ditto: the model is whole at a node alone"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(
-    refused: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    overrides = f"{SMALL} personal=ditto".split()
-    assert launch(*overrides, refused, f"hydra.run.dir={tmp_path}") == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 from one_node import OneNode
 from plain_loop import examples, perceptron
-from runs import curve, launch, played
+from runs import played
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD
@@ -102,29 +102,3 @@ def test_a_correction_ends_the_bodys_training() -> None:
     assert metrics["local-steps"] == 2
     assert ending.asked == [True, True]
     assert not any(torch.equal(p, was) for p, was in zip(model.parameters(), before, strict=True))
-
-
-def test_nodes_of_two_classes_do_better_than_with_a_shared_head(tmp_path: Path) -> None:
-    skewed = "dataset=digits partitioner=pathological rounds=5 node_test_fraction=0.2"
-    shared = curve(played(skewed, tmp_path / "shared"), "node-test", "accuracy")[-1]
-    own = curve(played(f"{skewed} personal=fedrep", tmp_path / "own"), "node-test", "accuracy")[-1]
-    assert own > shared + 0.1
-
-
-@pytest.mark.parametrize(
-    ("refused", "said"),
-    [
-        ("client.private=[]", "client.private=[] there are none to train: set client.private=[last]"),
-        ("client.personal.head_epochs=-1", "client.personal.head_epochs=-1 is out of range"),
-        ("node_test_fraction=0", "client.private=['last']: the model is whole at a node alone"),
-        ("strategy=scaffold", "client.private=['last'] with strategy=scaffold"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(
-    refused: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    overrides = f"{SMALL} personal=fedrep".split()
-    assert launch(*overrides, refused, f"hydra.run.dir={tmp_path}") == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 from one_node import OneNode
 from plain_loop import SEED, assert_equal, examples, perceptron, seeded
-from runs import curve, launch, played
+from runs import played
 from torch import Tensor, nn
 from torch.autograd.functional import hvp
 from torch.func import functional_call
@@ -135,28 +135,3 @@ def test_a_run_without_a_step_is_fedavgs_evaluations_too(tmp_path: Path) -> None
 def test_a_loss_that_is_linear_has_no_curvature() -> None:
     w = nn.Parameter(torch.ones(3))
     assert hessian_product((2 * w).sum(), [w], [torch.ones(3)])[0].tolist() == [0, 0, 0]
-
-
-def test_a_step_of_their_own_helps_nodes_of_two_classes(tmp_path: Path) -> None:
-    skewed = "dataset=digits partitioner=pathological rounds=5 node_test_fraction=0.2"
-    shared = curve(played(skewed, tmp_path / "shared"), "node-test", "accuracy")[-1]
-    own = played(f"{skewed} personal=per_fedavg client.personal.alpha=0.2", tmp_path / "own")
-    assert curve(own, "node-test", "accuracy")[-1] > shared + 0.1
-
-
-@pytest.mark.parametrize(
-    ("refused", "said"),
-    [
-        ("client.personal.alpha=-1", "client.personal.alpha=-1 is out of range"),
-        ("client.personal.first_order=maybe", "client.personal.first_order=maybe is out of range"),
-        ("node_test_fraction=0", "client.personal=PerFedAvg: the model is whole at a node alone"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(
-    refused: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    overrides = f"{SMALL} personal=per_fedavg".split()
-    assert launch(*overrides, refused, f"hydra.run.dir={tmp_path}") == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1

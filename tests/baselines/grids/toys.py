@@ -32,6 +32,9 @@ class Toy:
     def __init__(self, lacks: str | None = None) -> None:
         self.lacks = lacks
 
+    def do(self, method: str, *told: Any) -> Any:
+        return getattr(self, method)(*told)
+
     def unfit(self) -> str | None:
         return self.lacks
 
