@@ -24,7 +24,7 @@ from torch import Tensor
 
 from strategies.shared.checks import require
 
-from .blocks import SIZE, blocks
+from .blocks import block_size, blocks
 from .server_optimizer import ServerOptimizer, State
 
 
@@ -63,8 +63,8 @@ class Adaptive(ServerOptimizer):
             scale_m = 1 - self.beta1 ** int(rounds)
             scale_v = self._second_bias(int(rounds))
         tiny = torch.finfo(mean.dtype).tiny
-        scratch = torch.empty_like(mean[:SIZE])
-        for block in blocks(len(mean)):
+        scratch = torch.empty_like(mean[: block_size(mean)])
+        for block in blocks(mean):
             d, m, v = mean[block], state["m"][block], state["v"][block]
             root = scratch[: len(d)]
             m.lerp_(d, 1 - self.beta1)

@@ -121,7 +121,7 @@ class Trimmed(Robust):
     def _trimmed(self, rows: Tensor, out: Tensor) -> Tensor:
         nodes = len(rows)
         cut = self.cut(nodes)
-        for block in blocks(rows.shape[1]):
+        for block in blocks(rows):
             torch.mean(rows[:, block].sort(0).values[cut : nodes - cut], 0, out=out[block])
         return out
 

@@ -26,6 +26,6 @@ class MajorityVote(Median):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the vote; the mask reads all updates."""
         votes, factors = mask.with_mean(updates, weights, spare)
-        for block in blocks(len(votes)):
+        for block in blocks(updates.deltas):
             torch.sum(updates.deltas[:, block].sign(), 0, out=votes[block]).sign_()
         return votes, factors

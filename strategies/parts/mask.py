@@ -19,7 +19,7 @@ from torch import Tensor
 from strategies.shared import protocol
 from strategies.shared.checks import require
 
-from .blocks import SIZE, blocks
+from .blocks import block_size, blocks
 from .updates import Updates
 
 
@@ -61,7 +61,7 @@ class Mask(ABC):
             return updates.mean(weights), None
         deltas = updates.deltas
         mean, factors = spare or (torch.empty_like(deltas[0]), torch.empty_like(deltas[0]))
-        scratch = torch.empty_like(deltas[:, :SIZE])
+        scratch = torch.empty_like(deltas[:, : block_size(deltas)])
         for columns, alpha in updates.pieces(weights):
             piece = deltas[:, columns]
             torch.mv(piece.T, alpha, out=mean[columns])
@@ -75,8 +75,11 @@ class Mask(ABC):
         """
         if factors is None:
             return {protocol.MASKED: 0.0}
-        below = sum((factors[block] < 1).sum() for block in blocks(len(factors)))
-        return {protocol.MASKED: int(below) / len(factors)}
+        # A float's floor and sum take half the time of a comparison and a count.
+        whole = torch.empty_like(factors[: block_size(factors)])
+        pieces = (factors[block] for block in blocks(factors))
+        ones = sum(torch.floor(piece, out=whole[: len(piece)]).sum().double() for piece in pieces)
+        return {protocol.MASKED: (len(factors) - int(ones)) / len(factors)}
 
 
 @dataclass(frozen=True)

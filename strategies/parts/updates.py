@@ -48,12 +48,12 @@ class Updates:
         """Yield all columns of the deltas, a block at a time, with the nodes' weights [K] there."""
         weights = weights.to(self.deltas)
         if weights.ndim == 1:
-            for block in blocks(self.deltas.shape[1]):
+            for block in blocks(self.deltas):
                 yield block, weights
             return
         for column, layer in enumerate(self.layout.layers):
             if not layer.buffer:
-                for block in blocks(layer.columns.stop, layer.columns.start):
+                for block in blocks(self.deltas, layer.columns):
                     yield block, weights[:, column]
 
     def mean_buffers(self, weights: Tensor) -> Tensor:

@@ -116,9 +116,18 @@ def test_norms_and_distances(rows: int, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(("stop", "start"), [(0, 0), (5, 0), (8, 0), (9, 0), (9, 3), (11, 3)])
 def test_blocks_cover_each_number_once(stop: int, start: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strategies.parts.blocks.SIZE", 4)
-    found = [range(10**6)[block] for block in blocks(stop, start)]
+    found = [range(10**6)[block] for block in blocks(torch.zeros(20), slice(start, stop))]
     assert [k for block in found for k in block] == list(range(start, stop))
     assert all(len(block) == 4 for block in found[:-1])
+
+
+@pytest.mark.parametrize(("nodes", "least", "most"), [(None, 1, 1), (10, 5, 8), (1000, 100, 180)])
+def test_an_accelerator_takes_few_large_blocks(nodes: int | None, least: int, most: int) -> None:
+    """Of a ResNet-18's parameters: each operation on a block is a launch there; 171 on a CPU."""
+    shape = (11_200_000,) if nodes is None else (nodes, 11_200_000)
+    count = len(list(blocks(torch.empty(shape, device="meta"))))
+    assert least <= count <= most
+    assert len(list(blocks(torch.empty(1).expand(shape)))) == 171
 
 
 def test_merged_sums_counts_and_averages_the_rest_over_those_that_have_it() -> None:
