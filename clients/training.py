@@ -153,7 +153,7 @@ class LocalTraining:
             steps += 1
             if end_epoch is not None and steps % per_epoch == 0:
                 end_epoch()
-            if any(correction.done(parameters) for correction in corrections):
+            if corrections and any(correction.done(parameters) for correction in corrections):
                 break
         if kept is not None:
             keep(optimizer, kept)

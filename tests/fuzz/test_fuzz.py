@@ -10,7 +10,7 @@ import pytest
 from campaign import attempt
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = 20  # tries in one test
+BLOCK = 12  # tries in one test
 BLOCKS = {"configurations": 4, "damaged": 3, "arguments": 3, "hostile": 4}
 PARTS = [
     pytest.param(kind, part, marks=[pytest.mark.slow] * (part == count - 1))
