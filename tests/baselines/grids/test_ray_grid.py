@@ -11,7 +11,7 @@ import toys
 from baselines.errors import UserError
 from strategies.shared.shared_mean import SharedMean
 
-pytestmark = [pytest.mark.runtime, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
