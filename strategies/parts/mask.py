@@ -77,8 +77,8 @@ class Mask(ABC):
             return {protocol.MASKED: 0.0}
         # A float's floor and sum take half the time of a comparison and a count.
         whole = torch.empty_like(factors[: block_size(factors)])
-        pieces = (factors[block] for block in blocks(factors))
-        ones = sum(torch.floor(piece, out=whole[: len(piece)]).sum().double() for piece in pieces)
+        floors = (torch.floor(factors[b], out=whole[: b.stop - b.start]) for b in blocks(factors))
+        ones = sum(floor.sum(dtype=torch.float32).double() for floor in floors)
         return {protocol.MASKED: (len(factors) - int(ones)) / len(factors)}
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from federation import Federation, answer, play, record
 from flwr.app import RecordDict
 
@@ -37,6 +38,13 @@ def test_by_hand(kind: type[AndMask], tau: float, below: int) -> None:
 def test_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "SIZE", 2)
     assert share(FedGMA(mask=AgreementMask(0.51))) == 0.8
+
+
+def test_whatever_the_factors_are_kept_in() -> None:
+    """bfloat16 has eight bits for what is counted."""
+    factors = torch.ones(1000, dtype=torch.bfloat16)
+    factors[:3] = 0.5
+    assert AgreementMask(0.5).metrics(factors) == {"masked-share": 0.003}
 
 
 def test_by_group() -> None:
