@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, pvariance
 
-from flwr.app import Message
+from flwr.app import Message, MetricRecord
 from torch import Tensor
 
 from strategies.shared import protocol
@@ -17,7 +17,7 @@ from .metrics import GLOBAL, less_is_better
 
 Sent = dict[str, float]
 TENTH = 0.1
-NUM_EXAMPLES = protocol.NUM_EXAMPLES.replace("-", "_")  # as metrics.csv has it
+NUM_EXAMPLES, PARTITION_ID = "num_examples", "partition_id"  # as metrics.csv has them
 
 
 def bytes_of(messages: Iterable[Message]) -> list[int]:
@@ -89,13 +89,20 @@ def by_node(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
 
 
 def _numbers_of(reply: Message) -> dict[str, float]:
-    """Return the numbers that a reply tells, but its node's, under the names of metrics.csv."""
+    """Return the numbers that a reply tells, but which partition it is of."""
     if not reply.has_content() or protocol.METRICS not in reply.content:
         return {}
+    told = scalars(reply.content.metric_records[protocol.METRICS])
+    told.pop(PARTITION_ID, None)
+    return told
+
+
+def scalars(record: MetricRecord | None) -> dict[str, float]:
+    """Return a record's numbers under the names that metrics.csv uses."""
     return {
-        name.replace("-", "_"): float(value)
-        for name, value in reply.content.metric_records[protocol.METRICS].items()
-        if name != protocol.PARTITION_ID and isinstance(value, int | float)
+        key.replace("-", "_"): float(value)
+        for key, value in (record or {}).items()
+        if isinstance(value, int | float)
     }
 
 

@@ -13,7 +13,7 @@ from strategies.shared import held
 
 from . import early_stopping, resuming
 from .checkpoint import Checkpoint
-from .measures import Sent, by_node, node_spread, sent
+from .measures import Sent, by_node, node_spread, scalars, sent
 from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
 from .progress import Progress
 from .provenance import joined
@@ -103,7 +103,7 @@ class Rounds:
         self.arrays = arrays if arrays is not None else self.arrays
         times = {"seconds": ended - started, "server_seconds": ended - answered}
         in_all = counted.pop(GLOBAL, {})
-        self.folder.write(server_round, "train", GLOBAL, _scalars(metrics) | times | in_all)
+        self.folder.write(server_round, "train", GLOBAL, scalars(metrics) | times | in_all)
         own = by_node(replies) if self.this.settings.evaluation.per_node else {}
         for node in own | counted:
             self.folder.write(server_round, BY_NODE, node, own.get(node, {}) | counted.get(node, {}))
@@ -169,24 +169,15 @@ class Rounds:
         answers = self.grid.send_and_receive(requests, timeout=self.this.settings.timeout)
         answers = list(answers)
         on_nodes = self.strategy.aggregate_evaluate(server_round, answers)
-        self._on_nodes = _scalars(on_nodes)
+        self._on_nodes = scalars(on_nodes)
         spreads = self.this.settings.evaluation.node_spread
         more = node_spread(answers) if spreads else {}
         names = list(self.strategy.models(self.arrays))
         name = names[0] if len(names) == 1 else OWN_GROUP
         alone = not len(self.this.test_examples)
         found = self.strategy.at_sites() if alone or spreads else {}
-        at_sites = {site: _scalars(MetricRecord(dict(metrics))) for site, metrics in found.items()}
+        at_sites = {site: scalars(MetricRecord(dict(metrics))) for site, metrics in found.items()}
         apart = spread(at_sites) if alone else {}
         self.folder.write(server_round, "node-test", name, self._on_nodes | apart | more)
         for site, metrics in at_sites.items():
             self.folder.write(server_round, SITES, site, metrics)
-
-
-def _scalars(record: MetricRecord | None) -> dict[str, float]:
-    """Return a record's numbers under the names that metrics.csv uses."""
-    return {
-        key.replace("-", "_"): float(value)
-        for key, value in (record or {}).items()
-        if isinstance(value, int | float)
-    }
