@@ -23,7 +23,7 @@ from torch import Tensor
 from strategies.shared.checks import require
 
 from .blocks import blocks
-from .mask import Mask
+from .mask import Factors, Mask
 from .step_size import StepSize
 from .updates import Updates
 from .weighting import Uniform, Weighting
@@ -57,8 +57,8 @@ class Aggregation(ABC):
     @abstractmethod
     def with_factors(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the aggregate [P] and the mask's factors [P] (see :meth:`~strategies.Mask.with_mean`)."""
+    ) -> tuple[Tensor, Factors | None]:
+        """Return the aggregate [P] and the mask's factors (see :meth:`~strategies.Mask.with_mean`)."""
 
     @abstractmethod
     def of_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Mean(Aggregation):
 
     def with_factors(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Factors | None]:
         """Return the weighted mean, and the mask's factors from the same pass."""
         return mask.with_mean(updates, weights, spare)
 
@@ -109,7 +109,7 @@ class Trimmed(Robust):
 
     def with_factors(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Factors | None]:
         """Return the trimmed mean; the mask reads all updates."""
         middle, factors = mask.with_mean(updates, weights, spare)
         return self._trimmed(updates.deltas, middle), factors

@@ -10,7 +10,7 @@ from strategies.shared import protocol
 from strategies.shared.checks import require
 
 from .aggregation import Mean, Spare
-from .mask import Mask
+from .mask import Factors, Mask
 from .norms import squared_norms
 from .step_size import StepSize
 from .updates import Updates
@@ -73,7 +73,7 @@ class Fair(Mean):
 
     def with_factors(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Factors | None]:
         """Return D, given :meth:`weights`, and the mask's factors."""
         mean, factors = super().with_factors(updates, weights, mask, spare)
         squares = squared_norms(updates.deltas).to(weights.device).double()

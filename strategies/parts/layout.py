@@ -109,9 +109,11 @@ class Layout:
             out = torch.empty(self.num_parameters, dtype=self.dtype, device=held.device_of(record))
         return _flatten(record, self.parameters, out)
 
-    def flatten_buffers(self, record: ArrayRecord) -> Tensor:
-        """Return the record's buffers [B] in float64."""
-        return _flatten(record, self.buffers, torch.empty(self.num_buffers, dtype=torch.float64))
+    def flatten_buffers(self, record: ArrayRecord, out: Tensor | None = None) -> Tensor:
+        """Return the record's buffers [B] in float64, in ``out`` if given."""
+        if out is None:
+            out = torch.empty(self.num_buffers, dtype=torch.float64)
+        return _flatten(record, self.buffers, out)
 
     def beyond(self, buffers: Tensor) -> str | None:
         """Name an array whose dtype cannot hold its part of the ``buffers`` [B]; None where all can."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .aggregation import Median, Spare
 from .blocks import blocks
-from .mask import Mask
+from .mask import Factors, Mask
 from .updates import Updates
 
 
@@ -23,7 +23,7 @@ class MajorityVote(Median):
 
     def with_factors(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Factors | None]:
         """Return the vote; the mask reads all updates."""
         votes, factors = mask.with_mean(updates, weights, spare)
         for block in blocks(updates.deltas):

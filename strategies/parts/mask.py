@@ -11,7 +11,7 @@ eq. 3.1.1). A lies in [0, 1]; the printed (0, 1] does not hold for an even numbe
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,8 +19,22 @@ from torch import Tensor
 from strategies.shared import protocol
 from strategies.shared.checks import require
 
-from .blocks import block_size, blocks
+from .blocks import block_size
 from .updates import Updates
+
+
+class Factors(NamedTuple):
+    """What a mask makes of one round.
+
+    Parameters
+    ----------
+    values : the factor of each coordinate [P]
+    masked : the share of them below 1. Of :class:`AndMask` and :class:`AgreementMask` these are the
+        coordinates with A < tau (thesis, figure 3.1)
+    """
+
+    values: Tensor
+    masked: float
 
 
 class Mask(ABC):
@@ -51,35 +65,31 @@ class Mask(ABC):
 
     def with_mean(
         self, updates: Updates, weights: Tensor, spare: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the mean pseudo-gradient [P] and the factors [P], in one pass over the updates.
+    ) -> tuple[Tensor, Factors | None]:
+        """Return the mean pseudo-gradient [P] and the factors, in one pass over the updates.
 
-        The factors are None where all of them are 1. ``spare``, two such vectors of no more use, is
+        The factors are None where all of them are 1. ``spare``, two vectors [P] of no more use, is
         written over: fresh pages would cost a seventh of the time.
         """
         if self.idle:
             return updates.mean(weights), None
         deltas = updates.deltas
-        mean, factors = spare or (torch.empty_like(deltas[0]), torch.empty_like(deltas[0]))
+        mean, values = spare or (torch.empty_like(deltas[0]), torch.empty_like(deltas[0]))
         scratch = torch.empty_like(deltas[:, : block_size(deltas)])
+        counts = list[Tensor]()
         for columns, alpha in updates.pieces(weights):
-            piece = deltas[:, columns]
+            piece, factors = deltas[:, columns], values[columns]
             torch.mv(piece.T, alpha, out=mean[columns])
-            self.factor(piece, scratch[:, : piece.shape[1]], factors[columns])
-        return mean, factors
+            self.factor(piece, scratch[:, : piece.shape[1]], factors)
+            # A float's floor and sum take half the time of a comparison and a count.
+            ones = torch.floor(factors, out=scratch[0, : piece.shape[1]])
+            counts.append(ones.sum(dtype=torch.float32))
+        masked = len(values) - int(torch.stack(counts).long().sum())
+        return mean, Factors(values, masked / len(values))
 
-    def metrics(self, factors: Tensor | None) -> dict[str, float]:
-        """Return what a round's metrics show: the share of coordinates whose factor [P] is below 1.
-
-        Of :class:`AndMask` and :class:`AgreementMask` these are those with A < tau (thesis, figure 3.1).
-        """
-        if factors is None:
-            return {protocol.MASKED: 0.0}
-        # A float's floor and sum take half the time of a comparison and a count.
-        whole = torch.empty_like(factors[: block_size(factors)])
-        floors = (torch.floor(factors[b], out=whole[: b.stop - b.start]) for b in blocks(factors))
-        ones = sum(floor.sum(dtype=torch.float32).long() for floor in floors)
-        return {protocol.MASKED: (len(factors) - int(ones)) / len(factors)}
+    def metrics(self, factors: Factors | None) -> dict[str, float]:
+        """Return what a round's metrics show: the share of coordinates that were masked."""
+        return {protocol.MASKED: 0.0 if factors is None else factors.masked}
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ class NoMask(Mask):
         """Write ones."""
         out.fill_(1)
 
-    def metrics(self, factors: Tensor | None) -> dict[str, float]:
+    def metrics(self, factors: Factors | None) -> dict[str, float]:
         """Return nothing: no mask was chosen."""
         return {}
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from strategies.shared import protocol
 
 from .aggregation import Mean, Spare
-from .mask import Mask
+from .mask import Factors, Mask
 from .updates import Updates
 
 
@@ -30,7 +30,7 @@ class Normalized(Mean):
 
     def with_factors(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Factors | None]:
         """Return the normalized mean, and the mask's factors; the updates are normalized in place."""
         steps = updates.metrics[protocol.EFFECTIVE_STEPS].clamp_min(1)
         if bool((steps != steps[0]).any()):

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from strategies.parts.mask import Factors
+
 
 class Buffers:
     """Scratch space of a strategy that outlives a round.
@@ -35,10 +37,10 @@ class Buffers:
         self._kept[name] = kept
         return kept[:count]
 
-    def moved(self, parameters: Tensor, direction: Tensor, factors: Tensor | None, eta: float) -> Tensor:
+    def moved(self, parameters: Tensor, direction: Tensor, factors: Factors | None, eta: float) -> Tensor:
         """Return ``parameters - eta * factors * direction``, written over what is free."""
         out, self.free = self.free, None
         if factors is None:
             return torch.sub(parameters, direction, alpha=eta, out=out)
-        self.pair = None if self.keeps_parameters else (parameters, factors)
-        return torch.addcmul(parameters, factors, direction, value=-eta, out=out)
+        self.pair = None if self.keeps_parameters else (parameters, factors.values)
+        return torch.addcmul(parameters, factors.values, direction, value=-eta, out=out)

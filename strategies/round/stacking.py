@@ -120,8 +120,9 @@ class Stack:
         """Write a reply into a row; the next one writes over it where it is not sound."""
         delta = self.deltas[row]
         record = decoded(reply, self.extra, self.layout, self.compression, self.start, delta)
-        self.buffers[row] = self.layout.flatten_buffers(record)
-        parts = [delta, self.buffers[row]]
+        parts = [delta]
+        if self.layout.buffers:
+            parts.append(self.layout.flatten_buffers(record, out=self.buffers[row]))
         if self.extra and self.extras is not None:
             found = reply.content.array_records.get(self.extra)
             record = fitting(found, f"{self.extra!r} record", self.layout, parameters_only=True)
@@ -130,7 +131,7 @@ class Stack:
         unsure = parts[1:] if math.isfinite(total) else parts  # a finite sum has finite terms
         if not all(map(_finite, unsure)):
             raise Fault("sent NaN or infinite values")
-        if beyond := self.layout.beyond(self.buffers[row]):
+        if self.layout.buffers and (beyond := self.layout.beyond(self.buffers[row])):
             raise Fault(f"sent {beyond}")
         self._moved = self._moved or total != 0
 

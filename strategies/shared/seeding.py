@@ -37,5 +37,5 @@ def generator(
 
 def torch_seed(seed: int, purpose: Purpose, *, server_round: int = 0, partition_id: int = 0) -> int:
     """Return a seed for ``torch.Generator.manual_seed``, in [0, 2**63)."""
-    rng = generator(seed, purpose, server_round=server_round, partition_id=partition_id)
-    return int(rng.integers(2**63, dtype=np.uint64))
+    bits = np.random.PCG64([seed, server_round, partition_id, purpose])  # a generator takes twice the time
+    return int(bits.random_raw()) >> 1

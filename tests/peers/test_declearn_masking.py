@@ -52,7 +52,7 @@ def ours(deltas: list[Model], tau: float) -> Tensor:
     updates = updates_of(deltas)
     weights, _ = Uniform()(updates, {})
     mean, factors = AgreementMask(tau).with_mean(updates, weights)
-    return mean if factors is None else mean * factors
+    return mean if factors is None else mean * factors.values
 
 
 def largest(deltas: list[Model]) -> Tensor:

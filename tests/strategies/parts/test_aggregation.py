@@ -103,7 +103,7 @@ def test_the_mask_sees_all_updates() -> None:
     uniform = Uniform()(given, {})[0]
     middle, factors = Median().with_factors(given, uniform, AgreementMask(0.9))
     assert factors is not None
-    assert (middle.tolist(), factors.tolist()) == ([1.0, 0.0], [1.0, 0.0])
+    assert (middle.tolist(), factors.values.tolist()) == ([1.0, 0.0], [1.0, 0.0])
 
 
 def honest_but_one(partition_id: int, content: RecordDict) -> RecordDict:

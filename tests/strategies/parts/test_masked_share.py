@@ -8,6 +8,8 @@ from flwr.app import RecordDict
 
 from strategies import AgreementMask, AndMask, FedAvg, FedGMA, Grouped, Mask, NoMask
 from strategies.parts import blocks
+from strategies.parts.layout import Layout
+from strategies.parts.updates import Updates
 
 # Of four nodes A = 1, 0.5, 0.5 (a 0 votes for neither side), 0, and 0 where nobody moves.
 ENDS = np.array(
@@ -42,9 +44,13 @@ def test_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_whatever_the_factors_are_kept_in() -> None:
     """bfloat16 has eight bits for what is counted."""
-    factors = torch.ones(1000, dtype=torch.bfloat16)
-    factors[:3] = 0.5
-    assert AgreementMask(0.5).metrics(factors) == {"masked-share": 0.003}
+    ends = torch.ones(2, 1000, dtype=torch.bfloat16)
+    ends[1, :3] = -1
+    layout, one = Layout.of(record({"w": np.zeros(1000)})), torch.ones(2)
+    updates = Updates(ends, torch.empty(2, 0), one, (0, 1), layout, torch.zeros(1000))
+    _, factors = AgreementMask(0.5).with_mean(updates, one / 2)
+    assert factors is not None
+    assert factors.masked == 0.003
 
 
 def test_by_group() -> None:

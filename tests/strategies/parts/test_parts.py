@@ -87,8 +87,10 @@ def test_masks_are_factors_and_modify_nothing(mask: Mask, dtype: torch.dtype) ->
     weights, _ = Uniform()(given, {})
     mean, factors = mask.with_mean(given, weights)
     assert factors is not None
-    assert (factors.shape, factors.dtype) == (given.start.shape, dtype)
-    assert ((factors >= 0) & (factors <= 1)).all()
+    values = factors.values
+    assert (values.shape, values.dtype) == (given.start.shape, dtype)
+    assert ((values >= 0) & (values <= 1)).all()
+    assert factors.masked == int((values < 1).sum()) / len(values)
     assert bits(mean) == bits(given.mean(weights))
     assert bits_of(given) == before
 
@@ -104,7 +106,8 @@ def test_one_pass_in_blocks_is_the_mean_and_the_mask_of_the_whole(
         monkeypatch.setattr("strategies.parts.blocks.SIZE", size)
         mean, factors = AgreementMask(0.5).with_mean(given, weights)
         torch.testing.assert_close(mean, given.mean(weights))
-        torch.testing.assert_close(factors, agreement.masked_fill(agreement >= 0.5, 1.0))
+        assert factors is not None
+        torch.testing.assert_close(factors.values, agreement.masked_fill(agreement >= 0.5, 1.0))
 
 
 @pytest.mark.parametrize("step_size", STEP_SIZES.values(), ids=STEP_SIZES)

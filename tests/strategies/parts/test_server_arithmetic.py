@@ -46,8 +46,8 @@ def test_masks_by_hand() -> None:
     _, soft = AgreementMask(2 / 3).with_mean(given, weights)
     assert hard is not None
     assert soft is not None
-    assert hard.tolist() == [1, 0, 0, 1, 0]
-    assert soft.tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1, 0], rel=1e-12)
+    assert hard.values.tolist() == [1, 0, 0, 1, 0]
+    assert soft.values.tolist() == pytest.approx([1, 1 / 3, 1 / 3, 1, 0], rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", [AndMask, AgreementMask])
@@ -65,7 +65,7 @@ def test_a_share_of_exactly_tau_agrees(agreeing: int) -> None:
     for tenths in range(1, 11):
         _, factors = AndMask(tenths / 10).with_mean(given, weights)
         assert factors is not None
-        assert factors.tolist() == [float(agreeing >= tenths)]
+        assert factors.values.tolist() == [float(agreeing >= tenths)]
 
 
 def test_the_extrapolated_step_by_hand() -> None:

@@ -30,7 +30,7 @@ def test_a_generator_is_named_by_seed_round_partition_and_purpose() -> None:
     assert plain.tolist() == np.random.default_rng([5, 0, 0, 1]).random(4).tolist()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(20), 2**31, 2**32, 2**32 + 5, 2**63 - 1])
 def test_a_seed_for_torch_is_drawn_from_all_that_torch_takes(seed: int) -> None:
     expected = np.random.default_rng([seed, 1, 0, 4]).integers(2**63, dtype=np.uint64)
     assert torch_seed(seed, Purpose.LOCAL_TRAINING, server_round=1) == int(expected) < 2**63
