@@ -46,6 +46,11 @@ class Described:
         return setting(self.cfg)
 
     @property
+    def kind_of_data(self) -> str:
+        """What decides the data set, as a text; its seed and folder are named, not told."""
+        return str(self.cfg.dataset)
+
+    @property
     def kind_of_step(self) -> str:
         """What decides the time of a training step, as a text."""
         cfg = self.cfg

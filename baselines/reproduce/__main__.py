@@ -13,7 +13,8 @@ its last checkpoint. The results go to baselines/papers/PAPER/ours/TABLE.csv, .m
 paper's, by a scale or by overrides, is labelled wherever it stands and gives way to one of the paper's;
 those of further settings have a table of their own.
 
-Exit status: 0 when all is there, 1 when a run failed, 2 after a user's mistake, 130 after Ctrl-C.
+Exit status: 0 when all is there, 1 when a run failed or lacks its data, 2 after a user's mistake (or where
+no run has its data), 130 after Ctrl-C.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from baselines.errors import UserError
 from baselines.experiment.overrides import with_config_dir
 
 from . import budget, collect, numbers, overview, paper_tables, report, scoreboard, transfer
+from .at_hand import at_hand
 from .filling import AUTO, fill
 from .options import parser
 from .paper_page import write_page
@@ -84,14 +86,15 @@ def _reproduce(options: argparse.Namespace) -> int:
     missing = trials if options.rerun else [t for t in trials if t.folder.name not in done]
     if options.dry_run:
         return _show(missing, out)
+    wanted = [] if options.collect_only else missing
+    able = at_hand(wanted, out)
     try:
-        run = not options.collect_only and missing
-        failed = fill(options, table, trials, missing, out) if run else []
+        failed = fill(options, table, trials, able, out) if able else []
     finally:
         _write(table, shown, options.scale, folder, out)
     for trial, reason in failed:
         out.print(f"failed: {trial.label}: {reason}\n  {trial.command}")
-    return 1 if failed else 0
+    return 1 if failed or len(able) < len(wanted) else 0
 
 
 def _check(options: argparse.Namespace) -> None:

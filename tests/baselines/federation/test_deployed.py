@@ -19,7 +19,7 @@ from baselines.federation.agreed import read
 from baselines.runtimes import credentials, sites
 from baselines.runtimes.superlink import _free_ports
 
-pytestmark = pytest.mark.slow  # the two longest are left out on the newest Flower
+pytestmark = pytest.mark.slow  # on the newest Flower only what costs no run
 STRANGERS = ("stranger", "keyless", "misled", "plain")
 
 
@@ -62,7 +62,6 @@ def test_strangers_are_refused(federation: Deployed) -> None:
     assert set(federation.statuses()) == {told["node_id"] for told in known.values()}
 
 
-@pytest.mark.runtime
 def test_a_run_whose_superlink_is_killed_resumes_with_equal_numbers(
     federation: Deployed, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,22 +94,21 @@ def _text(folder: Path) -> str:
 def test_a_run_goes_on_without_who_submitted_it_and_resumes_after_its_serverapp(
     federation: Deployed, tmp_path: Path
 ) -> None:
-    output = federation.folder / "alone"
-    command = [sys.executable, "-m", "baselines.federation", *federation.submission("alone", "rounds=3")]
+    output, asked = federation.folder / "alone", ("rounds=3", "evaluate_every=3")
+    command = [sys.executable, "-m", "baselines.federation", *federation.submission("alone", *asked)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
     ) as submitter:
-        wait_until(lambda: (output / "metrics.csv").exists() and "\n1,site-test" in _text(output))
+        wait_until(lambda: (output / "metrics.csv").exists() and "\n1,train" in _text(output))
         os.killpg(submitter.pid, signal.SIGKILL)  # its terminal is closed
-    wait_until(lambda: "\n2,site-test" in _text(output))
+    wait_until(lambda: "\n2,train" in _text(output))
     federation.kill_server_app()
-    assert "3,site-test" not in _text(output)  # it has not finished
-    assert federation.submit("alone", "rounds=3", "resume=true") == 0
-    assert launch(*_inline(federation, tmp_path), "rounds=3") == 0
+    assert "\n3,train" not in _text(output)  # it has not finished
+    assert federation.submit("alone", *asked, "resume=true") == 0
+    assert launch(*_inline(federation, tmp_path), *asked) == 0
     assert lines_in(output) == lines_in(tmp_path)
 
 
-@pytest.mark.runtime
 def test_a_mistake_that_only_the_server_sees_ends_with_2(
     federation: Deployed, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,7 +128,7 @@ def test_a_revoked_site_is_refused_and_one_killed_in_a_round_comes_back(
     federation.kill("west")
     federation.start("west")
     wait_until(lambda: _refused(federation, "west"))
-    quorum = ["num_nodes=2", "quorum=1", "round_deadline=30", "rounds=5"]
+    quorum = ["num_nodes=2", "quorum=1", "round_deadline=30", "rounds=5", "evaluate_every=5"]
     log, metrics = federation.programs.logs / "south.log", federation.folder / "quorum" / "metrics.csv"
     before = log.read_text().count("train message")
     with ThreadPoolExecutor() as pool:

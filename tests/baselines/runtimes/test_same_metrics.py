@@ -52,7 +52,7 @@ def rows_in(folder: Path) -> list[str]:
             marks=NEWEST,
         ),
         pytest.param("ray", 3, f"{SELECTIVE} runtime.cpus=2", id="selective on ray"),
-        pytest.param("ray", 4, f"{DITTO} runtime.cpus=2", id="ditto on ray", marks=NEWEST),
+        pytest.param("ray", 4, f"{DITTO} runtime.cpus=2", id="ditto on ray"),
         pytest.param("ray", 10_000, f"{MANY} runtime.cpus=2", id="10,000 nodes on ray"),
         pytest.param("ray", 3, f"{COMPRESSED} runtime.cpus=2", id="compressed on ray"),
         pytest.param(
