@@ -80,10 +80,10 @@ class Dispatch:
                 return
             task, group = queue.popleft()
             reference = task.send(worker.actor)
+            self._sent[reference] = Sent(task, group, worker, time.monotonic())
             worker.sent.append(reference)
             if task.alone:
                 worker.seconds = math.inf  # so that nothing follows it
-            self._sent[reference] = Sent(task, group, worker, time.monotonic())
 
     def _collect(self, deadline: float) -> None:
         """Wait until something has come, and take all that has."""
@@ -126,7 +126,7 @@ class Dispatch:
             ray.cancel(reference)
 
     def _take(self, reference: Any) -> None:
-        if (sent := self._sent.pop(reference, None)) is None:
+        if (sent := self._sent.get(reference)) is None:
             return  # its worker has died
         worker = sent.worker
         try:
@@ -134,12 +134,12 @@ class Dispatch:
         except RayError as error:
             why = error.cause if isinstance(error, RayTaskError) else error
             if isinstance(why, RayError):  # not of what the task does: its machine is going, or gone
-                self._sent[reference] = sent
                 self._mourn(worker, type(why).__name__)
                 return
             sent.task.raised(why)
-        sent.group.left -= 1
         worker.sent.remove(reference)
+        del self._sent[reference]
+        sent.group.left -= 1
         sent.task.seconds = time.monotonic() - sent.since
         if not sent.group.aside:
             worker.seconds = sent.task.seconds
@@ -179,13 +179,10 @@ class Dispatch:
         kept = [one for one in queue if one[1] is not group]
         queue.clear()
         queue.extend(kept)
-        for worker in {id(sent.worker): sent.worker for sent in self._sent.values()}.values():
-            mine = [reference for reference in worker.sent if self._sent[reference].group is group]
-            if not mine:
-                continue
+        mine = [reference for reference, sent in self._sent.items() if sent.group is group]
+        busy = {id(worker): worker for worker in (self._sent.pop(reference).worker for reference in mine)}
+        for worker in busy.values():
             self.workers.end(worker)
-            for reference in mine:
-                del self._sent[reference]
-                worker.sent.remove(reference)
+            worker.sent[:] = [reference for reference in worker.sent if reference in self._sent]
             self._take_back(list(worker.sent))
         group.left = 0

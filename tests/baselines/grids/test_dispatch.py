@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import toys
 
 from baselines.engine.ray_evaluator import Evaluating
@@ -60,6 +61,25 @@ def test_a_round_that_is_late_does_not_take_it_along(dispatch: Dispatch) -> None
     dispatch.finish(group)
     assert aside.outcome()[0] > began
     assert time.monotonic() - began < 120
+
+
+def test_an_interruption_while_an_answer_is_read_leaves_all_in_order(
+    dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatch.finish(dispatch.add([noting()]))  # there is a worker
+    read = ray.get
+
+    def interrupted(_: object) -> None:
+        monkeypatch.setattr(ray, "get", read)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ray, "get", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dispatch.finish(dispatch.add([noting()]))
+    assert not dispatch._sent
+    task = noting()
+    dispatch.finish(dispatch.add([task]))
+    assert len(task.outcome()) == 1
 
 
 def test_its_death_is_not_the_last_word(dispatch: Dispatch, tmp_path: Path) -> None:
