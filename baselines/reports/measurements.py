@@ -1,6 +1,7 @@
 """Measurements: the rows of metrics.csv of those runs whose files are whole."""
 
 import warnings
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pandas as pd
@@ -52,6 +53,20 @@ def measured(run: Path) -> pd.DataFrame:
         pd.errors.ParserWarning,
     ) as error:  # no UTF-8 is one of these
         raise UserError(f"metrics.csv is damaged ({error})") from error
+
+
+def by_round(run: Path, split: str, metric: str) -> "pd.Series[float]":
+    """Return a metric by round, averaged over the nodes; ``*`` stands for any part of its name.
+
+    Raises
+    ------
+    UserError : when the run has not measured it, or metrics.csv is damaged
+    """
+    rows = measured(run)
+    chosen = rows[(rows.split == split) & rows.metric.map(lambda name: fnmatchcase(name, metric))]
+    if chosen.empty:
+        raise UserError(f"{run} has no {metric} on the {split} set")
+    return over_nodes(chosen, ["round"])
 
 
 def node_of(models: "pd.Series[str]") -> "pd.Series[int]":

@@ -11,7 +11,6 @@ whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the 
 import os
 import shutil
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from hydra.utils import get_method
 from baselines.engine.environment import environment
 from baselines.errors import UserError
 from baselines.experiment.identity import PACKAGES, versions
-from baselines.reports.measurements import over_nodes
+from baselines.reports.measurements import by_round
 
 from .paper_tables import PaperTable
 from .plan import Trial
@@ -94,13 +93,7 @@ def curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
     ------
     UserError : when the run has not measured it
     """
-    rows = pd.read_csv(folder / "metrics.csv")
-    named = rows.metric.map(lambda name: fnmatchcase(name, table.metric))
-    chosen = rows[(rows.split == table.split) & named]
-    if chosen.empty:
-        what = f"{table.metric} on the {table.split} set"
-        raise UserError(f"{folder} has no {what}, which {table.name} needs")
-    return over_nodes(chosen, ["round"]) * table.scale
+    return by_round(folder, table.split, table.metric) * table.scale
 
 
 def less_is_better(table: PaperTable) -> bool:

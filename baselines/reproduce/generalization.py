@@ -6,10 +6,7 @@ examples, and over the nodes: a model that still learns is ahead of it, and the 
 
 from pathlib import Path
 
-import pandas as pd
-
-from baselines.errors import UserError
-from baselines.reports.measurements import over_nodes
+from baselines.reports.measurements import by_round
 
 
 def accuracy_gap(folder: Path) -> float:
@@ -19,11 +16,5 @@ def accuracy_gap(folder: Path) -> float:
     ------
     UserError : when the run has not measured both
     """
-    rows = pd.read_csv(folder / "metrics.csv")
-    found = {}
-    for split in ("train", "test"):
-        measured = rows[(rows.split == split) & (rows.metric == "accuracy")]
-        if measured.empty:
-            raise UserError(f"{folder} has no accuracy on the {split} set: the gap needs both")
-        found[split] = float(over_nodes(measured, ["round"]).iloc[-1])
-    return found["train"] - found["test"]
+    train, test = (by_round(folder, split, "accuracy") for split in ("train", "test"))
+    return float(train.iloc[-1] - test.iloc[-1])
