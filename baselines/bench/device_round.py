@@ -10,7 +10,7 @@ from baselines.experiment import experiment
 
 from . import runs
 from .captured import Captured
-from .peers import pfl_research, present
+from .peers import flower, pfl_research, present
 from .report import Row, compared
 from .timing import Contenders, Spread, alternate
 from .workload import Workload
@@ -43,7 +43,8 @@ class DeviceRound(Workload):
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
         """Measure ours, in single precision and in bfloat16, each beside the hand-written round in it."""
-        peers_ = present(self.name, [pfl_research(self.setting, rounds=self.rounds)], peers)
+        others = [make(self.setting, rounds=self.rounds) for make in (pfl_research, flower)]
+        peers_ = present(self.name, others, peers)
         contenders: Contenders = dict(peers_)
         goals: dict[str, dict[str, float | None]] = {}
         for way, more, autocast, goal in WAYS:

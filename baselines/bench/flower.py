@@ -25,7 +25,7 @@ from .plain import Client, ClientOf
 
 
 def seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> float:
-    """Return the seconds of a round, the median of all but the first."""
+    """Return the seconds of a round, the median of all but the first; the workers share a GPU evenly."""
     from flwr.simulation import run_simulation
 
     logger = logging.getLogger("flwr")
@@ -33,6 +33,7 @@ def seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> flo
     logger.setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
     this = experiment.load(setting)
+    share = 1 / workers if this.device.type == "cuda" else 0
     strategy = _Timed(min_available_nodes=this.settings.num_nodes)
     server_app = ServerApp()
 
@@ -47,7 +48,7 @@ def seconds(setting: str, client_of: ClientOf, rounds: int, workers: int) -> flo
             this.settings.num_nodes,
             backend_config={
                 "init_args": {"address": "local", "num_cpus": workers, "log_to_driver": False},
-                "client_resources": {"num_cpus": 1, "num_gpus": 0},
+                "client_resources": {"num_cpus": 1, "num_gpus": share},
             },
         )
     finally:

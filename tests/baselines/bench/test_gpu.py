@@ -2,18 +2,20 @@
 
 import argparse
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
-from baselines.bench import gpu, gpu_checks, gpu_table, on_device, report
+from baselines.bench import device_round, gpu, gpu_checks, gpu_table, on_device, report
 from baselines.bench.__main__ import WORKLOADS, _parser, main
 from baselines.bench.captured import Captured, model_of
 from baselines.bench.gpu_table import Check
+from baselines.bench.peers import Peer
 from baselines.bench.plain import Client, train_round
 from baselines.bench.report import Row
-from baselines.bench.timing import Spread
+from baselines.bench.timing import Contenders, Spread
 from baselines.experiment import experiment
 from baselines.experiment.config import ROOT
 
@@ -122,6 +124,21 @@ def test_a_workload_on_another_device(name: str, tmp_path: Path) -> None:
     rows = list(csv.DictReader((tmp_path / "benchmarks.csv").open(newline="")))
     assert {row["met"] for row in rows} & {"yes", "no"}
     assert any(float(row["ratio"]) > 0 for row in rows if row["beside"])
+
+
+def test_what_else_a_user_could_run_stands_beside_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def present(workload: str, peers: Sequence[Peer], wanted: bool) -> Contenders:
+        assert wanted
+        return {peer.name: lambda: 1.0 for peer in peers}
+
+    monkeypatch.setattr(device_round, "present", present)
+    told = ["--device", "cpu", "--small", "--peers", "--repeats", "1", "--output", str(tmp_path)]
+    assert main(["softmax", *told]) == 0
+    rows = list(csv.DictReader((tmp_path / "benchmarks.csv").open(newline="")))
+    beside = {row["beside"] for row in rows if row["subject"] == "ours"}
+    assert {"Flower on Ray", "pfl-research", "hand-written round"} <= beside
 
 
 @pytest.mark.parametrize("together", [False, True])
