@@ -79,10 +79,11 @@ class Mask(ABC):
         counts = list[Tensor]()
         for columns, alpha in updates.pieces(weights):
             piece, factors = deltas[:, columns], values[columns]
+            room = scratch[:, : piece.shape[1]]
             torch.mv(piece.T, alpha, out=mean[columns])
-            self.factor(piece, scratch[:, : piece.shape[1]], factors)
+            self.factor(piece, room, factors)
             # A float's floor and sum take half the time of a comparison and a count.
-            ones = torch.floor(factors, out=scratch[0, : piece.shape[1]])
+            ones = torch.floor(factors, out=room[0])
             counts.append(ones.sum(dtype=torch.float32))
         masked = len(values) - int(torch.stack(counts).long().sum())
         return mean, Factors(values, masked / len(values))
