@@ -60,7 +60,7 @@ class Coding:
             if (places := self.compression.trained(p.numel(), seed)) is None:
                 return []
             masks.append(torch.zeros_like(p).flatten())
-            masks[-1][torch.from_numpy(places)] = 1
+            masks[-1][torch.from_numpy(places).to(p.device)] = 1
         return [OnPlaces(masks)]
 
     @torch.no_grad()

@@ -40,7 +40,7 @@ class GradientVariance(Correction):
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         coordinates = sum(square.numel() for square in self.squares)
-        total = sum(float(square.double().sum()) for square in self.squares)
+        total = sum(float(square.cpu().double().sum()) for square in self.squares)
         metrics[protocol.GRADIENT_VARIANCE] = total / coordinates / max(self.steps - 1, 1)
         return {}
 

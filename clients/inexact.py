@@ -76,5 +76,5 @@ class Inexact(Correction):
         gradients = full_gradient(start.model, start.examples, start.task, start.batch_size)
         total = 0.0
         for g, p, anchor in zip(gradients, parameters, self.anchor, strict=True):
-            total += float(g.add_(p.detach() - anchor, alpha=self.mu).double().square().sum())
+            total += float(g.add_(p.detach() - anchor, alpha=self.mu).cpu().double().square().sum())
         return total**0.5

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
+from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
@@ -45,8 +46,15 @@ def prepare(optimizer: Optimizer, factor: float, memory: RecordDict | None) -> f
 
 
 def keep(optimizer: Optimizer, memory: RecordDict) -> None:
-    """Store the optimiser's state in the node's ``context.state``."""
-    stored = io.BytesIO()
-    torch.save(optimizer.state_dict(), stored)
+    """Store the optimiser's state in the node's ``context.state``, to be read on any device."""
+    stored, state = io.BytesIO(), optimizer.state_dict()
+    near = {
+        k: {name: _near(value) for name, value in of_one.items()} for k, of_one in state["state"].items()
+    }
+    torch.save({**state, "state": near}, stored)
     values = np.frombuffer(stored.getvalue(), dtype=np.uint8)
     memory[KEY] = ArrayRecord({"state": Array(values)})
+
+
+def _near(value: object) -> object:
+    return value.cpu() if isinstance(value, Tensor) else value

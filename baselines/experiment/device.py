@@ -4,6 +4,7 @@ import contextlib
 import types
 
 import torch
+from torch import nn
 
 from baselines.errors import UserError
 
@@ -28,6 +29,24 @@ def device_of(name: str) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # no such device, or torch built without it
         raise UserError(f"device={name} is not available on this machine: expected {DEVICES}") from error
+
+
+def placed(model: nn.Module, device: torch.device) -> nn.Module:
+    """Return the model on its device.
+
+    Raises
+    ------
+    UserError : for a model in float64 on a device that has no such numbers, as Apple's
+    """
+    try:
+        return model.to(device)
+    except (TypeError, RuntimeError) as error:  # of mps, and of xpu
+        if device.type == "cpu" or not any(p.dtype == torch.float64 for p in model.parameters()):
+            raise
+        raise UserError(
+            f"{device} has no float64, and the data set or the model is in it: set device=cpu, or float32 "
+            "(for dataset=synthetic dataset.load.dtype=float32)"
+        ) from error
 
 
 def name_of(device: torch.device) -> str:

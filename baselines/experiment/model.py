@@ -11,7 +11,7 @@ from baselines.datasets import Dataset
 from strategies.shared.seeding import Purpose, torch_seed
 
 from . import config, precision
-from .device import device_of
+from .device import device_of, placed
 
 
 def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int | None = None) -> nn.Module:
@@ -32,7 +32,7 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int 
             warnings.filterwarnings("ignore", "Initializing zero-element tensors", UserWarning)
             model: nn.Module = config.build(cfg.model, **measured)
     device = device_of(cfg.device)
-    return precision.prepared(model.to(device), device, cfg.autocast, cfg.channels_last)
+    return precision.prepared(placed(model, device), device, cfg.autocast, cfg.channels_last)
 
 
 def _seed(seed: int, partition_id: int | None) -> int:

@@ -130,8 +130,8 @@ def step_seconds(
         )
         started = Seconds.so_far()
         timed(model, examples, task, server_round=1, seed=0)
-        if inputs.device.type == "cuda":
-            torch.cuda.synchronize()
+        if inputs.device.type != "cpu":
+            torch.accelerator.synchronize(inputs.device)
         return Seconds.so_far().since(started, steps)
 
     run(1)

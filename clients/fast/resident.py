@@ -47,6 +47,9 @@ def memory_of(device: torch.device) -> tuple[int, int]:
     0 on the CPU, and for a kind that does not say.
     """
     module = None if device.type == "cpu" else torch.get_device_module(device)
-    told = getattr(module, "mem_get_info", None)
-    free, total = (0, 0) if told is None else told(device)
-    return int(free), int(total)
+    if told := getattr(module, "mem_get_info", None):
+        free, total = told(device)
+        return int(free), int(total)
+    if most := getattr(module, "recommended_max_memory", None):  # Apple's, which is the machine's own
+        return max(0, int(most()) - int(module.driver_allocated_memory())), int(most())  # type: ignore[union-attr]
+    return 0, 0

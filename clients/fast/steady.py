@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
+from clients.draws import accelerator_states, set_accelerator_states
+
 PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 FIXED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, torch.dtype, torch.device)
 BUFFERS = "_buffers"  # a model that has any is neither recorded nor batched
@@ -170,9 +172,7 @@ def draws_put_back() -> Iterator[None]:
 def _random_state() -> bytes:
     """Return the state of Python's, numpy's and torch's global generators."""
     states: list[object] = [random.getstate(), np.random.get_state()]  # noqa: NPY002
-    ready = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    devices = torch.cuda.get_rng_state_all() if ready else []
-    states += [state.numpy() for state in (torch.get_rng_state(), *devices)]
+    states += [state.numpy() for state in (torch.get_rng_state(), *accelerator_states())]
     return pickle.dumps(states)
 
 
@@ -181,5 +181,4 @@ def _set_random_state(state: bytes) -> None:
     random.setstate(python)
     np.random.set_state(numpy)  # noqa: NPY002
     torch.set_rng_state(torch.from_numpy(cpu))
-    if devices:
-        torch.cuda.set_rng_state_all([torch.from_numpy(each) for each in devices])
+    set_accelerator_states([torch.from_numpy(each) for each in devices])

@@ -110,7 +110,7 @@ def _relative(rows: Tensor, own: int) -> Tensor:
     norm = squared_norms(rows[own]).sqrt()
     if norm == 0:
         return torch.zeros(len(rows), dtype=torch.float64)
-    return (squared_distances(rows, rows[own]).sqrt() / norm).cpu()
+    return squared_distances(rows, rows[own]).sqrt() / norm
 
 
 def alphas(state: State, count: int, layers: Sequence[int] = ()) -> Tensor:

@@ -76,8 +76,7 @@ class Fair(Mean):
     ) -> tuple[Tensor, Factors | None]:
         """Return D, given :meth:`weights`, and the mask's factors."""
         mean, factors = super().with_factors(updates, weights, mask, spare)
-        squares = squared_norms(updates.deltas).to(weights.device).double()
-        longer = self.q * float((weights * squares / _losses(updates)).sum())
+        longer = self.q * float((weights * squared_norms(updates.deltas) / _losses(updates)).sum())
         if longer:
             mean.div_(1 + self._lipschitz(updates) * longer)
         return mean, factors

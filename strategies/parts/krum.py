@@ -67,4 +67,4 @@ class Krum(Robust, Mean):
         last = len(deltas) - self.num_hostile - 1
         nearest = distances.sort(1).values[:, 1:last]  # the first is its own
         chosen = nearest.sum(1).argsort(stable=True)[: self.num_selected]
-        return torch.zeros_like(weights).index_fill_(0, chosen.to(weights.device), 1 / self.num_selected)
+        return torch.zeros_like(weights).index_fill_(0, chosen, 1 / self.num_selected)

@@ -87,10 +87,10 @@ class Extrapolated(StepSize):
 def _mean_squared_norm(updates: Updates, weights: Tensor) -> float:
     """Return sum_k alpha_k ||Delta_k||^2, layer by layer where the weights are [K, L]."""
     if weights.ndim == 1:
-        return float(weights @ squared_norms(updates.deltas).to(weights.device))
+        return float(weights @ squared_norms(updates.deltas))
     total = 0.0
     for column, layer in enumerate(updates.layout.layers):
         if not layer.buffer:
             norms = squared_norms(updates.deltas[:, layer.columns])
-            total += float(weights[:, column] @ norms.to(weights.device))
+            total += float(weights[:, column] @ norms)
     return total

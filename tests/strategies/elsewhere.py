@@ -24,6 +24,8 @@ class Far(Tensor):
 
     @staticmethod
     def __new__(cls, values: Tensor) -> "Far":
+        if values.dtype == torch.float64:
+            raise TypeError("no float64 on the pretended accelerator, as on Apple's")
         return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined, no-any-return]
             cls, values.shape, values.stride(), values.storage_offset(), dtype=values.dtype, device=DEVICE
         )

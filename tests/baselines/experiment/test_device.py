@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from elsewhere import DEVICE, Accelerator
 from runs import launch
 
 from baselines.errors import UserError
@@ -63,6 +64,15 @@ def test_a_kind_without_counters_is_named_by_its_kind(monkeypatch: pytest.Monkey
     assert device.name_of(torch.device("mps")) == "mps"
     assert device.peak_memory(torch.device("mps")) is None
     device.watch_memory(torch.device("mps"))
+
+
+def test_a_model_in_float64_is_refused_where_there_is_none() -> None:
+    exact, usual = torch.nn.Linear(2, 1).double(), torch.nn.Linear(2, 1)
+    assert device.placed(exact, torch.device("cpu")) is exact
+    with Accelerator():
+        assert device.placed(usual, DEVICE).weight.device == DEVICE
+        with pytest.raises(UserError, match=r"has no float64.*set device=cpu, or float32"):
+            device.placed(exact, DEVICE)
 
 
 @pytest.mark.usefixtures("nothing")

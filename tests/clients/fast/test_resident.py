@@ -2,6 +2,7 @@
 
 import logging
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from clients import Examples, LocalTraining
 from clients.examples import Normalize
 from clients.fast import resident as module
-from clients.fast.resident import resident
+from clients.fast.resident import memory_of, resident
 from clients.lazy import LazyRows
 
 META, CPU = torch.device("meta"), torch.device("cpu")
@@ -45,6 +46,23 @@ def test_a_tensor_goes_there_once_where_it_fits() -> None:
     assert copy.device == META
     assert resident(fits, META, 0.5) is copy
     assert resident(fits, CPU, 0.5) is fits
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"mem_get_info": lambda _: (3, 8)}, (3, 8)),
+        ({"recommended_max_memory": lambda: 8, "driver_allocated_memory": lambda: 5}, (3, 8)),  # torch.mps
+        ({"recommended_max_memory": lambda: 8, "driver_allocated_memory": lambda: 9}, (0, 8)),
+        ({}, (0, 0)),
+    ],
+)
+def test_what_is_free_by_what_torch_says_of_a_kind(
+    told: dict[str, Any], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_device_module", lambda _: SimpleNamespace(**told))
+    assert memory_of(torch.device("mps")) == expected
+    assert memory_of(CPU) == (0, 0)
 
 
 def test_what_does_not_fit_stays_and_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
