@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from strategies.shared import protocol
+from strategies.shared.float64 import in_float64
 
 from .correction import Correction, Edit, RoundStart, Tensors
 
@@ -40,7 +41,7 @@ class GradientVariance(Correction):
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         coordinates = sum(square.numel() for square in self.squares)
-        total = sum(float(square.cpu().double().sum()) for square in self.squares)
+        total = sum(float(in_float64(square).sum()) for square in self.squares)
         metrics[protocol.GRADIENT_VARIANCE] = total / coordinates / max(self.steps - 1, 1)
         return {}
 

@@ -18,6 +18,7 @@ from torch.nn import Parameter
 
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
+from strategies.shared.float64 import in_float64
 
 from .correction import Correction, RoundStart
 from .full_gradient import full_gradient
@@ -76,5 +77,5 @@ class Inexact(Correction):
         gradients = full_gradient(start.model, start.examples, start.task, start.batch_size)
         total = 0.0
         for g, p, anchor in zip(gradients, parameters, self.anchor, strict=True):
-            total += float(g.add_(p.detach() - anchor, alpha=self.mu).cpu().double().square().sum())
+            total += float(in_float64(g.add_(p.detach() - anchor, alpha=self.mu)).square().sum())
         return total**0.5

@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from torch import Tensor, nn
 
 from strategies.shared import protocol
+from strategies.shared.float64 import in_float64
 from strategies.shared.held import values_of
 from strategies.shared.seeding import Purpose, torch_seed
 
@@ -103,7 +104,7 @@ class LocalNoise:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         before = {name: values_of(start[name]).to(p) for name, p in trained.items()}
         updates = {name: p - before[name] for name, p in trained.items()}
-        norm = float(sum(update.cpu().double().square().sum() for update in updates.values())) ** 0.5
+        norm = float(sum(in_float64(update).square().sum() for update in updates.values())) ** 0.5
         scale = min(1.0, self.clip / norm) if norm else 1.0
         if scale == 1 and self.deviation == 0:
             return  # as it is, to the bit

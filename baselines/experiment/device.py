@@ -38,15 +38,20 @@ def placed(model: nn.Module, device: torch.device) -> nn.Module:
     ------
     UserError : for a model in float64 on a device that has no such numbers, as Apple's
     """
-    try:
-        return model.to(device)
-    except (TypeError, RuntimeError) as error:  # of mps, and of xpu
-        if device.type == "cpu" or not any(p.dtype == torch.float64 for p in model.parameters()):
-            raise
+    if any(p.dtype == torch.float64 for p in model.parameters()) and not _has_float64(device):
         raise UserError(
-            f"{device} has no float64, and the data set or the model is in it: set device=cpu, or float32 "
+            f"{device} has no float64, and the model is in it: set device=cpu, or float32 "
             "(for dataset=synthetic dataset.load.dtype=float32)"
-        ) from error
+        )
+    return model.to(device)
+
+
+def _has_float64(device: torch.device) -> bool:
+    try:
+        torch.zeros(1, dtype=torch.float64).to(device)
+    except (TypeError, RuntimeError):  # of mps, and of xpu
+        return False
+    return True
 
 
 def name_of(device: torch.device) -> str:

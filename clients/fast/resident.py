@@ -51,5 +51,6 @@ def memory_of(device: torch.device) -> tuple[int, int]:
         free, total = told(device)
         return int(free), int(total)
     if most := getattr(module, "recommended_max_memory", None):  # Apple's, which is the machine's own
-        return max(0, int(most()) - int(module.driver_allocated_memory())), int(most())  # type: ignore[union-attr]
+        total = int(most())
+        return max(0, total - int(module.driver_allocated_memory())), total  # type: ignore[union-attr]
     return 0, 0

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .checks import require
+from .float64 import in_float64
 
 Matrix = Tensor | NDArray[np.floating[Any]]
 Mode = Literal["out", "in"]
@@ -118,20 +119,12 @@ def _spectrum(matrix: Matrix) -> tuple[Tensor, int, int]:
     values, and equal to 1e-16 of the largest. What lies below that is raised to it.
     """
     require(matrix.ndim == 2, "matrix.ndim", matrix.ndim, "2 (see strategies.shared.rank.unfold)")
-    wide = _double(torch.as_tensor(matrix).detach())
+    wide = in_float64(torch.as_tensor(matrix).detach())
     small, large = sorted(wide.shape)
     wide = wide if len(wide) == small else wide.T
     eigenvalues = torch.linalg.eigvalsh((wide @ wide.T).cpu()).flip(0)
     floor = float(eigenvalues[0]) * torch.finfo(torch.float64).eps
     return eigenvalues.clamp_min(floor) / large, small, large
-
-
-def _double(matrix: Tensor) -> Tensor:
-    """Return a copy in float64, in host memory where its device has no such numbers, as Apple's."""
-    try:
-        return matrix.double()
-    except (TypeError, RuntimeError):  # of mps, and of xpu
-        return matrix.cpu().double()
 
 
 def _noise_variance(variances: Tensor, aspect: float) -> float:

@@ -13,14 +13,13 @@ import torch
 from elsewhere import DEVICE, Accelerator
 from test_agree_methods import METHODS
 from test_agree_models import PICTURES
-from test_agree_optimizers import CLIENTS, DRIVEN
+from test_agree_optimizers import CLIENTS, DRIVEN, MLP
 from tolerance import TO_THE_BIT, hold, moved
-from ways import ours
+from ways import full, ours
 
 from baselines.experiment import experiment
 from baselines.experiment import model as model_module
 
-MLP = "model=mlp model.hidden=8 client.local_epochs=2"
 CNN = f"model=we_cnn {PICTURES} client.local_epochs=2"
 NOISE = "clip=1 privacy.noise_multiplier=1 privacy.noise_seed=1 weighting=uniform"
 MORE = [
@@ -68,5 +67,6 @@ def test_rounds_elsewhere_have_the_cpus_bits(overrides: str) -> None:
     near = ours(overrides)
     with far_away():
         far = ours(overrides)
+        assert next(experiment.load(full(overrides)).model().parameters()).device == DEVICE
     assert moved(near.rounds, near.start)
     hold(far, near.rounds, TO_THE_BIT)
