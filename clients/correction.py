@@ -129,6 +129,10 @@ class Correction:
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` for a client optimiser that the correction cannot work with."""
 
+    @staticmethod
+    def check_settings(*args: Any, **settings: Any) -> None:
+        """Raise ``ValueError`` for settings out of range; asked before the first round, too."""
+
     def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return what is added to a batch's loss, a number that can be differentiated.
 
@@ -178,11 +182,6 @@ class Correction:
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         """Return what else the reply carries; may add to ``metrics``. Called after the last step."""
         return {}
-
-
-def remembers(begin: object) -> bool:
-    """Say whether what begins a correction, mostly its class, keeps anything from round to round."""
-    return bool(getattr(begin, "remembers", False))
 
 
 def edits_of(corrections: Sequence[Correction]) -> list[Edit] | None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from strategies.shared import protocol
+from strategies.shared.checks import require
 from strategies.shared.float64 import in_float64
 
 from .correction import Correction, Edit, RoundStart, Tensors
@@ -65,13 +66,18 @@ class Proximal(Towards):
     Parameters
     ----------
     start : the round's; its model is at w_t
-    mu : strength; 0 is FedAvg
+    mu : strength, 0 or above; 0 is FedAvg
     """
 
     asked_by: ClassVar[str] = protocol.PROXIMAL_MU
 
     def __init__(self, start: RoundStart, mu: float) -> None:
+        self.check_settings(mu)
         super().__init__([p.detach().clone() for p in start.named.values()], mu)
+
+    @staticmethod
+    def check_settings(mu: float) -> None:
+        require(0 <= mu < float("inf"), "client.corrections.proximal.mu", mu, "0 or above")
 
     @classmethod
     def begin(cls, start: RoundStart) -> "Proximal":

@@ -38,9 +38,7 @@ class Inexact(Correction):
     def __init__(
         self, start: RoundStart, gamma: float = 0.1, check_steps: int | None = None, mu: float | None = None
     ) -> None:
-        require(0 <= gamma <= 1, "client.corrections.inexact.gamma", gamma, "in [0, 1]")
-        require_count("client.corrections.inexact.check_steps", check_steps, optional=True)
-        require(mu is None or mu >= 0, "client.corrections.inexact.mu", mu, "0 or above, or null")
+        self.check_settings(gamma, check_steps, mu)
         self.gamma, self.start = gamma, start
         told = start.config.get(protocol.PROXIMAL_MU, 0.0)
         self.mu = float(told) if mu is None else mu  # type: ignore[arg-type]
@@ -50,6 +48,12 @@ class Inexact(Correction):
         self.first = self._norm(self.anchor)
         self.steps = self.looked = 0
         self.reached = 1.0
+
+    @staticmethod
+    def check_settings(gamma: float, check_steps: int | None, mu: float | None) -> None:
+        require(0 <= gamma <= 1, "client.corrections.inexact.gamma", gamma, "in [0, 1]")
+        require_count("client.corrections.inexact.check_steps", check_steps, optional=True)
+        require(mu is None or mu >= 0, "client.corrections.inexact.mu", mu, "0 or above, or null")
 
     def done(self, parameters: Sequence[Parameter]) -> bool:
         """Look where it is time to; say whether it is enough."""

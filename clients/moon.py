@@ -43,8 +43,7 @@ class Moon(Correction):
     remembers: ClassVar[bool] = True
 
     def __init__(self, start: RoundStart, mu: float = 1.0, temperature: float = 0.5) -> None:
-        require(0 <= mu < float("inf"), "client.corrections.moon.mu", mu, "0 or above")
-        require(temperature > 0, "client.corrections.moon.temperature", temperature, "above 0")
+        self.check_settings(mu, temperature)
         self.mu, self.temperature = mu, temperature
         self.model, self.state = start.model, start.state
         last_linear(start.model)  # in the first round, too
@@ -55,6 +54,11 @@ class Moon(Correction):
             last.load_state_dict({name: held.values_of(array) for name, array in kept})
             self.fixed = [Representation(m.eval()) for m in (copy.deepcopy(start.model), last)]
             self.own = Representation(start.model)
+
+    @staticmethod
+    def check_settings(mu: float, temperature: float) -> None:
+        require(0 <= mu < float("inf"), "client.corrections.moon.mu", mu, "0 or above")
+        require(temperature > 0, "client.corrections.moon.temperature", temperature, "above 0")
 
     @property
     def has_term(self) -> bool:

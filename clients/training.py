@@ -1,6 +1,6 @@
 """LocalTraining: the one local loop that every method shares."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 
-from . import optimizer_state, stragglers
-from .correction import Correction, OptimizerOf, RoundStart, remembers
+from . import chosen, optimizer_state, stragglers
+from .correction import Correction, OptimizerOf
 from .draws import seed_model
 from .examples import Examples
 from .fast import graphs
@@ -62,7 +62,7 @@ class LocalTraining:
     private: list[str] = field(default_factory=list)
     personal: Personal | None = None
     keep_optimizer: bool = False
-    corrections: Mapping[str, Callable[[RoundStart], Correction]] = field(default_factory=dict)
+    corrections: Mapping[str, chosen.Begin] = field(default_factory=dict)
     trace: bool = True
 
     def __post_init__(self) -> None:
@@ -79,6 +79,7 @@ class LocalTraining:
         require(norm is None or norm > 0, "client.max_grad_norm", norm, "above 0, or null")
         spare_compiler()
         optimizer_state.check(self.optimizer)
+        chosen.check(self.corrections)
         if isinstance(self.optimizer, partial):  # Hydra's kind examines its target at every call
             plain = partial(self.optimizer.func, *self.optimizer.args, **self.optimizer.keywords)
             object.__setattr__(self, "optimizer", plain)
@@ -86,8 +87,7 @@ class LocalTraining:
     @property
     def remembers(self) -> bool:
         """Whether a node keeps anything from round to round."""
-        kinds = (getattr(begin, "func", begin) for begin in self.corrections.values())
-        of_rounds = any(remembers(kind) for kind in (self.personal, *kinds))
+        of_rounds = any(map(chosen.remembers, (self.personal, *self.corrections.values())))
         return self.keep_optimizer or bool(self.private) or of_rounds
 
     @property

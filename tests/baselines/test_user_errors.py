@@ -54,6 +54,8 @@ ONE_LINE = {
     "strategy=scaffold client=adam": "client.optimizer is Adam: set strategy.option=1 (in groups",
     "strategy=local strategy.inner._target_=strategies.Scaffold client=adam": "client.optimizer is Adam",
     "strategy=fedprox strategy.mu=-1": "strategy.mu=-1 is out of range: expected 0 or above",
+    "corrections=proximal client.corrections.proximal.mu=-1": "proximal.mu=-1 is out of range: expected 0",
+    "corrections=moon +client.corrections.moon.nu=1": "corrections.moon=Moon cannot be built",
     "client.optimizer.lr=-1": "nvalid learning rate: -1",
     "client.optimizer.momentum=-1": "nvalid momentum value: -1",
     "client.optimizer.lr=nan": "client.optimizer.lr=nan is out of range: expected a number",
