@@ -26,13 +26,13 @@ WE_CNN = "model=we_cnn model.input_shape=[1,28,28] model.num_classes=10"
 PICTURES = resnet.setting(steps=1, size=8, model="softmax")
 
 QUICK: tuple[Workload, ...] = (
-    Tiny("tiny", rounds=3),
     Classification("softmax", f"{DIGITS} model=softmax", BATCHED, rounds=2),
     Classification("lenet", DIGITS, {"inline": ("", 1.1)}, rounds=2),
     Classification("resnet", PICTURES, {"inline": ("", 1.05)}, rounds=2),
     Checkpoint("checkpoint", DIGITS, rounds=2),
 )
 SLOW: tuple[Workload, ...] = (  # they start processes
+    Tiny("tiny", rounds=3),
     Workers("lenet-ray", DIGITS, 1.15, rounds=2),
     OnRay("on-ray", DIGITS, PICTURES, parts=("whole", "messages")),
     Growth("growth", populations=(2, 3), sampled=2, rounds=2),
