@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from inspect import Parameter, signature
+from inspect import signature
 
 from .correction import Correction, RoundStart
 
@@ -12,20 +12,20 @@ Begin = Callable[[RoundStart], Correction]  # mostly a class with its settings
 def check(corrections: Mapping[str, Begin]) -> None:
     """Raise ``ValueError`` for a setting that is out of range, missing, or unknown to the correction."""
     for name, begin in corrections.items():
-        kind = begin.func if isinstance(begin, partial) else begin
+        whole = begin if isinstance(begin, partial) else partial(begin)
+        kind = whole.func
         if isinstance(kind, type) and issubclass(kind, Correction):
-            given = begin.keywords if isinstance(begin, partial) else {}
-            _, *takes = signature(kind).parameters.values()  # the first is the round's start
+            takes = signature(kind)
             try:
-                settings = signature(kind).replace(parameters=takes).bind(**given)
+                bound = takes.bind(*whole.args, None, **whole.keywords)  # None: the start is still to come
             except TypeError as error:
-                expected = ", ".join(str(p.replace(annotation=Parameter.empty)) for p in takes)
+                settings = [str(p.replace(annotation=p.empty)) for p in takes.parameters.values()][1:]
                 raise ValueError(
                     f"client.corrections.{name}={kind.__name__} cannot be built ({error}): "
-                    f"expected {expected or 'no settings'}"
+                    f"expected {', '.join(settings) or 'no settings'}"
                 ) from error
-            settings.apply_defaults()
-            kind.check_settings(*settings.args, **settings.kwargs)
+            bound.apply_defaults()
+            kind.check_settings(*bound.args[1:], **bound.kwargs)
 
 
 def remembers(begin: object) -> bool:

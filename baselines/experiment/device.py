@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from baselines.errors import UserError
+from strategies.shared.float64 import in_float64
 
 from .settings import DEVICES
 
@@ -38,20 +39,13 @@ def placed(model: nn.Module, device: torch.device) -> nn.Module:
     ------
     UserError : for a model in float64 on a device that has no such numbers, as Apple's
     """
-    if any(p.dtype == torch.float64 for p in model.parameters()) and not _has_float64(device):
+    wide = any(p.dtype == torch.float64 for p in model.parameters())
+    if wide and in_float64(torch.zeros(1, device=device)).device.type != device.type:
         raise UserError(
             f"{device} has no float64, and the model is in it: set device=cpu, or float32 "
             "(for dataset=synthetic dataset.load.dtype=float32)"
         )
     return model.to(device)
-
-
-def _has_float64(device: torch.device) -> bool:
-    try:
-        torch.zeros(1, dtype=torch.float64).to(device)
-    except (TypeError, RuntimeError):  # of mps, and of xpu
-        return False
-    return True
 
 
 def name_of(device: torch.device) -> str:

@@ -11,6 +11,7 @@ from clients.corrections import Proximal
 from clients.inexact import Inexact
 from clients.moon import Moon
 from clients.own_initial_model import OwnInitialModel
+from strategies.shared.checks import require
 
 Begins = Mapping[str, Callable[[RoundStart], Correction]]
 
@@ -20,6 +21,16 @@ class Shrink(Correction):
 
     def __init__(self, start: RoundStart, gamma: float) -> None:
         self.gamma = gamma
+
+
+class Bounded(Shrink):
+    @staticmethod
+    def check_settings(gamma: float) -> None:
+        require(gamma >= 0, "gamma", gamma, "0 or above")
+
+
+class Forgetful(Correction):
+    """Its constructor lacks the round's start."""
 
 
 def training(**corrections: Callable[[RoundStart], Correction]) -> LocalTraining:
@@ -35,6 +46,8 @@ def training(**corrections: Callable[[RoundStart], Correction]) -> LocalTraining
         (partial(Inexact, gamma=2.0), r"client\.corrections\.inexact\.gamma=2\.0 is out of range"),
         (partial(Moon, nu=1), r"own=Moon cannot be built \(.*'nu'\): expected mu=1\.0, temperature=0\.5"),
         (partial(OwnInitialModel, nu=1), r"own=OwnInitialModel cannot be built .* expected no settings"),
+        (partial(Bounded, gamma=-1.0), r"gamma=-1\.0 is out of range"),
+        (Forgetful, r"own=Forgetful cannot be built \(too many positional arguments\)"),
         (Shrink, r"own=Shrink cannot be built \(.*'gamma'\): expected gamma"),
     ],
 )
@@ -49,7 +62,8 @@ def test_what_is_in_range_is_taken() -> None:
         "moon": Moon,
         "inexact": partial(Inexact, gamma=1.0, check_steps=3),
         "shrink": partial(Shrink, gamma=-1.0),
-        "function": lambda start: Shrink(start, gamma=1.0),  # only its class could say more
+        "bounded": partial(Bounded, gamma=0.0),
+        "function": lambda start: Shrink(start, gamma=1.0),  # is not looked into
     }
     assert training(**within).corrections == within
 
