@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import re
 import shutil
 import socket
@@ -18,7 +19,8 @@ from baselines.engine import signals
 from baselines.errors import UserError
 from baselines.experiment.config import ROOT
 
-PATIENCE = 10.0  # seconds that a cluster's head has to answer
+PATIENCE = 10  # seconds that a cluster's head has to answer
+ASKING = 120.0  # seconds that the program that asks it may take; it starts slowly where a machine is busy
 SAME = "install the same Ray and Python on every machine"
 OVERRIDE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"  # which Ray names where a job has a folder already
 OF_JOB = (
@@ -77,16 +79,24 @@ def _answers(address: str) -> None:
             raise UserError(
                 f"{what}: nobody answers there ({error}); is the cluster's head running?"
             ) from error
-        command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
-        try:
-            done = subprocess.run(command, timeout=PATIENCE, capture_output=True, check=False, text=True)
-            status, said = done.returncode, done.stderr
-        except subprocess.TimeoutExpired:
-            status, said = -1, ""
-        if status != 0:
-            other = re.search("Ray version mismatch: .*", said)
-            reason = f"{other[0]}; {SAME}" if other else "what answers there is no Ray cluster"
-            raise UserError(f"{what}: {reason}")
+        _is_ray(address)
+
+
+def _is_ray(address: str) -> None:
+    """Refuse an address where no head of this Ray and Python answers, by asking in a program of its own."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    environment = os.environ | {"RAY_py_gcs_connect_timeout_s": str(PATIENCE)}
+    try:
+        done = subprocess.run(
+            command, env=environment, timeout=ASKING, capture_output=True, check=False, text=True
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"runtime.address={address}: Ray could not be asked within {ASKING:g} s") from error
+    if done.returncode != 0:
+        other = re.search("Ray version mismatch: .*", done.stderr)
+        last = done.stderr.strip().rpartition("\n")[2]  # of a traceback: the error
+        none = f"no Ray cluster answered there ({last}); is it where ray start --head listens?"
+        raise UserError(f"runtime.address={address}: {f'{other[0]}; {SAME}' if other else none}")
 
 
 def _staged(folder: Path, modules: Sequence[str]) -> str:

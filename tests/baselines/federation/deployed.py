@@ -97,7 +97,7 @@ class Deployed:
         ]
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 300.0) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 900.0) -> None:
     """Return when something holds; fail where it does not in time."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -52,7 +52,7 @@ def test_on_ray_after_a_worker_was_killed(tmp_path: Path) -> None:
         os.kill(worker, signal.SIGKILL)
         wait_for(process, tmp_path, lambda replies: len(replies) > before + 8 and set(replies) == {3.0})
         process.send_signal(signal.SIGTERM)
-        status = process.wait(timeout=60)
+        status = process.wait(timeout=300)
     finally:
         process.kill()
     assert status == 130, (tmp_path / "log").read_text()
@@ -63,7 +63,7 @@ def wait_for(
     process: subprocess.Popen[bytes], folder: Path, enough: Callable[[list[float]], bool]
 ) -> list[float]:
     """Return how many nodes replied, by round, when that is enough."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
         replies = curve(metrics_in(folder), "train", "replies") if (folder / "metrics.csv").exists() else []
