@@ -101,7 +101,7 @@ class Grouped(SuiteStrategy):
             rounds.append(metrics)
         self._end_if_lost()
         among(server_round, {name: strategy._movement for name, strategy in self._strategies.items()})
-        return self._mean_model(), merged(rounds, [self.weight(name) for name in self._strategies])
+        return self._mean_model(), merged(rounds, [s.trained for s in self._strategies.values()])
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -114,13 +114,13 @@ class Grouped(SuiteStrategy):
         ]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Average over the groups, each with the same weight as its number of nodes that answered."""
-        replies, answered, found = list(replies), list[int](), list[MetricRecord]()
+        """Average over all nodes by their numbers of test examples, whatever their groups."""
+        replies, tested, found = list(replies), list[float](), list[MetricRecord]()
         for name, strategy in self._strategies.items():
             if metrics := strategy.aggregate_evaluate(server_round, of_group(name, replies)):
                 found.append(metrics)
-                answered.append(strategy.tested)
-        return merged(found, answered) if found else None
+                tested.append(strategy.tested)
+        return merged(found, tested) if found else None
 
     # ---- what is judged, saved and shown -------------------------------------------------------
 

@@ -132,7 +132,7 @@ class SuiteStrategy(Strategy):
         )
 
 
-def merged(records: Sequence[MetricRecord], weights: Sequence[int]) -> MetricRecord:
+def merged(records: Sequence[MetricRecord], weights: Sequence[float]) -> MetricRecord:
     """Sum what counts nodes, average everything else, so weighted, over the records that have it."""
     result = MetricRecord()
     for key in dict.fromkeys(key for record in records for key in record):

@@ -61,7 +61,8 @@ class Participation(SuiteStrategy):
 
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
-    tested: int = field(default=0, init=False, repr=False)  # nodes that answered the last evaluation
+    trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last step
+    tested: float = field(default=0.0, init=False, repr=False)  # test examples behind the last evaluation
     _at_sites: dict[str, dict[str, float]] = field(default_factory=dict, init=False, repr=False)
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
@@ -109,8 +110,7 @@ class Participation(SuiteStrategy):
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the partitions to ask in this round, out of those that are connected."""
-        count = self.nodes_per_round or len(partition_ids)
-        return sample(partition_ids, count, self.seed, server_round)
+        return sample(partition_ids, self.nodes_per_round or len(partition_ids), self.seed, server_round)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -129,8 +129,7 @@ class Participation(SuiteStrategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
         answered = answers(self._sent, replies)
-        sound: dict[int, Message] = {}
-        faults: dict[int, str] = {}
+        sound, faults = dict[int, Message](), dict[int, str]()
         for partition_id in self._sent:
             try:
                 expected = partition_id if self._roster.told else None
@@ -142,12 +141,12 @@ class Participation(SuiteStrategy):
         for partition_id, reason in faults.items():
             who = self._roster.called(partition_id)
             logger.warning("round %d: %s did not evaluate: %s", server_round, who, reason)
-        self.tested = len(sound.keys() - faults.keys())
         judged = {k: reply for k, reply in judged.items() if k not in faults}
         self._at_sites = by_site(self._roster.sites, judged)
         if not judged:
             return None
         metrics = scalar_metrics(judged.values())
+        self.tested = float(metrics[protocol.NUM_EXAMPLES].sum())
         return MetricRecord(dict(mean_metrics(metrics, metrics.pop(protocol.NUM_EXAMPLES))))
 
     def summary(self) -> None:
@@ -181,6 +180,7 @@ class Participation(SuiteStrategy):
         """Count what each node has contributed; log why others are left out, and doubt who they are."""
         if server_round == 1 and not self.group:
             end_if_alike(len(self._sent), answered)
+        self.trained = float(updates.num_examples.sum())
         examples = map(int, updates.num_examples.tolist())
         self._roster.ledger.note(dict(zip(updates.partition_ids, examples, strict=True)), faults)
         self._roster.doubt({answered[k].metadata.src_node_id for k in faults if k in answered})

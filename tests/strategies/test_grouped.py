@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from federation import Federation, answer, assert_same, model_in, play, record, round_of, sent_model
-from flwr.app import ArrayRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from torch import Tensor
 
 from strategies import (
@@ -50,6 +50,46 @@ def test_one_group_of_all_is_the_inner_strategy_bit_for_bit() -> None:
         assert_same(found, expected)
         assert dict(found_metrics) == dict(metrics)
     assert_same(grouped.models(zeros())["all"], alone[-1][0])
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        FedAvg(),
+        LocalOnly(inner=FedAvg()),
+        Grouped(inner=FedAvg(), groups={"two": (0, 2), "one": (1,), "none": (3,)}),
+    ],
+    ids=["one model", "a model for each node", "a model for each group"],
+)
+def test_nodes_own_tests_are_averaged_by_their_examples_whatever_the_groups(
+    strategy: FedAvg | Grouped,
+) -> None:
+    """(6 * 1 + 1 * 0 + 1 * 0.5) / 8; node 3 has nothing to test on. So methods can be compared."""
+
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        told = {"num-examples": (6, 1, 1, 0)[partition_id], "accuracy": (1.0, 0.0, 0.5, 0.9)[partition_id]}
+        return RecordDict({"metrics": MetricRecord(told)})
+
+    grid = Federation(node, 4)
+    if isinstance(strategy, Grouped):
+        play(strategy, Federation(towards_target, 4), zeros())
+    replies = grid.send_and_receive(strategy.configure_evaluate(1, zeros(), ConfigRecord(), grid))
+    found = strategy.aggregate_evaluate(1, replies)
+    assert found is not None
+    assert dict(found) == pytest.approx({"accuracy": 0.8125}, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "strategy", [FedAvg(), LocalOnly(inner=FedAvg())], ids=["one model", "a model for each node"]
+)
+def test_training_metrics_are_averaged_by_examples_whatever_the_groups(strategy: FedAvg | Grouped) -> None:
+    """(6 * 1 + 2 * 0) / 8."""
+
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        return answer(sent_model(content), (6, 2)[partition_id], loss=float(partition_id == 0))
+
+    ((_, metrics),) = play(strategy, Federation(node, 2), zeros())
+    assert metrics["loss"] == pytest.approx(0.75, rel=1e-15)
 
 
 def test_groups_do_not_see_each_other() -> None:
