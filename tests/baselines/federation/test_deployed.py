@@ -128,7 +128,7 @@ def test_a_revoked_site_is_refused_and_one_killed_in_a_round_comes_back(
     federation.kill("west")
     federation.start("west")
     wait_until(lambda: _refused(federation, "west"))
-    quorum = ["num_nodes=2", "quorum=1", "round_deadline=30", "rounds=5", "evaluate_every=5"]
+    quorum = ["num_nodes=2", "quorum=1", "round_deadline=60", "rounds=5", "evaluate_every=5"]
     log, metrics = federation.programs.logs / "south.log", federation.folder / "quorum" / "metrics.csv"
     before = log.read_text().count("train message")
     with ThreadPoolExecutor() as pool:
