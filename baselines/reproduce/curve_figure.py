@@ -32,7 +32,8 @@ def curves(table: PaperTable, results: Results, points: pd.DataFrame) -> Figure:
         axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
         finish(axis, "round", table.quantity)
     if table.y_from is not None:
-        axes[0].set_ylim(bottom=table.y_from)  # the panels share it
+        top = max(axis.dataLim.ymax for axis in axes)
+        axes[0].set_ylim(table.y_from, top + 0.05 * (top - table.y_from))  # the panels share it
     drawn = {
         label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
