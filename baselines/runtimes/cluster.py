@@ -95,8 +95,10 @@ def _is_ray(address: str) -> None:
     if done.returncode != 0:
         other = re.search("Ray version mismatch: .*", done.stderr)
         last = done.stderr.strip().rpartition("\n")[2]  # of a traceback: the error
-        none = f"no Ray cluster answered there ({last}); is it where ray start --head listens?"
-        raise UserError(f"runtime.address={address}: {f'{other[0]}; {SAME}' if other else none}")
+        reason = f"no Ray cluster answered there ({last}); is it where ray start --head listens?"
+        if other:
+            reason = f"{other[0]}; {SAME}"
+        raise UserError(f"runtime.address={address}: {reason}")
 
 
 def _staged(folder: Path, modules: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ class Participation(SuiteStrategy):
 
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
-    trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last step
+    trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
     tested: float = field(default=0.0, init=False, repr=False)  # test examples behind the last evaluation
     _at_sites: dict[str, dict[str, float]] = field(default_factory=dict, init=False, repr=False)
     _failed_rounds: int = field(default=0, init=False, repr=False)

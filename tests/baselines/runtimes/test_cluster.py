@@ -212,4 +212,4 @@ def test_a_mistake_is_one_line(
     assert launch("model=softmax", "runtime=ray", *settings.split(), f"hydra.run.dir={tmp_path}") == 2
     (line,) = [one for one in capfd.readouterr().err.splitlines() if one.startswith("error: ")]
     assert told in line
-    assert time.monotonic() - began < HANGS
+    assert time.monotonic() - began < 60
