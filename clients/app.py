@@ -67,8 +67,8 @@ def personalise(node: Node, state: RecordDict) -> None:
 def check_training(training: LocalTraining, config: Mapping[str, object]) -> None:
     """Raise ``ValueError`` where a node could not do what messages with this configuration ask for."""
     compression = Compression.asked(config)
-    masked = compression is not None and compression.trained(1, seed=0) is not None
-    if not training.corrected and (masked or any(True for _ in Correction.asked(config))):
+    restricted = compression is not None and compression.restricts
+    if not training.corrected and (restricted or any(True for _ in Correction.asked(config))):
         raise ValueError(NO_CORRECTIONS)
     for kind in Correction.asked(config):
         if training.private and kind.shares_all:

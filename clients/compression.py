@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from strategies.shared import held, protocol
-from strategies.shared.compression import Compression
+from strategies.shared.compression import Compression, Restriction
 
 from .correction import Correction
 
@@ -54,14 +54,10 @@ class Coding:
     @torch.no_grad()
     def corrections(self, model: nn.Module) -> list[Correction]:
         """Return what keeps a node from training what it will not send."""
-        parameters, masks = dict(model.named_parameters()), list[Tensor]()
-        for name, seed in self.seeds.items():
-            p = parameters[name]
-            if (places := self.compression.trained(p.numel(), seed)) is None:
-                return []
-            masks.append(torch.zeros_like(p).flatten())
-            masks[-1][torch.from_numpy(places).to(p.device)] = 1
-        return [OnPlaces(masks)]
+        if not self.compression.restricts:
+            return []
+        parameters = dict(model.named_parameters())
+        return [Restricted([self.compression.restriction(parameters[k], n) for k, n in self.seeds.items()])]
 
     @torch.no_grad()
     def records(self, model: nn.Module, start: ArrayRecord, state: RecordDict) -> dict[str, ArrayRecord]:
@@ -75,15 +71,15 @@ class Coding:
         trained = dict(model.named_parameters())
         for name, seed in self.seeds.items():
             p = trained[name]
-            delta = (held.values_of(start[name]).to(p) - p).cpu().numpy().reshape(-1)
+            delta = (held.values_of(start[name]).to(p) - p).cpu().numpy()
             if compression.error_feedback and kept is not None:
-                delta = delta + held.values_of(kept[name]).cpu().numpy()
+                delta = delta + held.values_of(kept[name]).cpu().numpy().reshape(delta.shape)
             if not (finite := bool(np.isfinite(delta).all())):
                 delta = np.full_like(delta, np.inf)
             code = compression.encode(delta, seed)
             codes[name] = torch.from_numpy(np.frombuffer(code, np.uint8).copy())
             if compression.error_feedback and finite:
-                arrived = compression.decode(code, delta.size, delta.dtype)
+                arrived = compression.decode(code, delta.shape, delta.dtype)
                 left_out[name] = torch.from_numpy(delta - arrived)
         if left_out and len(left_out) == len(codes):
             state[self.key] = held.record(left_out)
@@ -91,13 +87,18 @@ class Coding:
         return {protocol.ARRAYS: held.record(rest), protocol.CODES: held.record(codes)}
 
 
-class OnPlaces(Correction):
-    """g <- 0 but where the node will send (Konecny et al. 2016, section 2); ``masks`` are 1 there, flat."""
+class Restricted(Correction):
+    """g <- the part of it that the node will send (Konecny et al. 2016, section 2).
 
-    def __init__(self, masks: Sequence[Tensor]) -> None:
-        self.masks = masks
+    Parameters
+    ----------
+    restrictions : for each parameter, of its gradient; None leaves it whole
+    """
+
+    def __init__(self, restrictions: Sequence[Restriction | None]) -> None:
+        self.restrictions = restrictions
 
     def __call__(self, parameters: Sequence[Parameter]) -> None:
-        for p, mask in zip(parameters, self.masks, strict=True):
-            if p.grad is not None:
-                p.grad.mul_(mask.view_as(p))
+        for p, restriction in zip(parameters, self.restrictions, strict=True):
+            if p.grad is not None and restriction is not None:
+                p.grad.copy_(restriction(p.grad))

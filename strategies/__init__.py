@@ -34,6 +34,7 @@ from .scaffold import Scaffold
 from .selective import SelectiveFedAvg
 from .shared.biased import ScaledSign, TopK
 from .shared.compression import Compression, NoCompression
+from .shared.low_rank import LowRank
 from .shared.sketches import RandomMask, Sketch
 from .signsgd import SignSGD
 from .weight_erosion import WeightErosion, WeightErosionForAll
@@ -74,6 +75,7 @@ __all__ = [
     "Krum",
     "LocalOnly",
     "LocalPrivacy",
+    "LowRank",
     "MagnitudeMask",
     "MajorityVote",
     "Mask",

@@ -36,9 +36,8 @@ def decoded(
     torch.sub(start, out, out=out)
     for layer in layout.parameters if codes else ():
         if layer.name in codes:
-            size = layer.columns.stop - layer.columns.start
-            values = compression.decode(_bytes_of(codes[layer.name]), size, np.dtype(layer.dtype))
-            out[layer.columns] = torch.from_numpy(values.copy()).to(out)
+            values = compression.decode(_bytes_of(codes[layer.name]), layer.shape, np.dtype(layer.dtype))
+            out[layer.columns] = torch.from_numpy(values.reshape(-1).copy()).to(out)
     return record
 
 

@@ -4,12 +4,13 @@ Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes SignSGD and other Grad
 ICML 2019. Each array of the model is compressed by itself.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from .compression import Compression, require_length
+from .compression import Compression, Shape, require_length
 from .sketches import Sparse, largest
 
 
@@ -65,14 +66,15 @@ class ScaledSign(Compression):
     kind: ClassVar[str] = "scaled-sign"
 
     def encode(self, values: np.ndarray, seed: int) -> bytes:
-        magnitude = np.abs(values).mean(dtype=np.float64) if len(values) else 0.0
+        magnitude = np.abs(values).mean(dtype=np.float64) if values.size else 0.0
         return np.array([magnitude], values.dtype).tobytes() + np.packbits(values >= 0).tobytes()
 
-    def decode(self, code: bytes, size: int, dtype: np.dtype) -> np.ndarray:
+    def decode(self, code: bytes, shape: Shape, dtype: np.dtype) -> np.ndarray:
+        size = math.prod(shape)
         require_length(code, dtype.itemsize + -(-size // 8))
         magnitude = np.frombuffer(code[: dtype.itemsize], dtype)[0]
         flags = np.unpackbits(np.frombuffer(code[dtype.itemsize :], np.uint8), count=size)
-        return np.where(flags == 1, magnitude, -magnitude).astype(dtype)
+        return np.where(flags == 1, magnitude, -magnitude).astype(dtype).reshape(shape)
 
 
 def _as_bitmap(size: int, count: int) -> bool:

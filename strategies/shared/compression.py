@@ -12,15 +12,21 @@ ICML 2019, Algorithm 2): what a code leaves out stays at the node, and is added 
     p = Delta_k + e_k,      the node sends C(p),      e_k <- p - C(p)
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import ConfigScalar
+from torch import Tensor
 
 from . import protocol
+
+SEED_BYTES = 8
+Shape = tuple[int, ...]
+Restriction = Callable[[Tensor], Tensor]  # of a gradient, to a part of it
 
 
 class Compression(ABC):
@@ -31,6 +37,7 @@ class Compression(ABC):
 
     kind: ClassVar[str] = ""  # what messages call it; empty for none
     error_feedback: bool = False  # whether a node keeps what was left out
+    restricts: ClassVar[bool] = False  # whether a node trains no more than it will send
     _known: ClassVar[dict[str, type["Compression"]]] = {}
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -62,17 +69,17 @@ class Compression(ABC):
         chosen: Compression = found(**{name: config.get(key) for name, key in names.items()})
         return chosen
 
-    def trained(self, size: int, seed: int) -> np.ndarray | None:
-        """Return which of an array's places a node trains; None for all."""
+    def restriction(self, like: Tensor, seed: int) -> Restriction | None:
+        """Return what leaves of a gradient such as ``like`` the part that the node will send; None: all."""
         return None
 
     @abstractmethod
     def encode(self, values: np.ndarray, seed: int) -> bytes:
-        """Return the code of an array [n] of floating-point numbers; ``seed`` decides all that it draws."""
+        """Return the code of an array of floating-point numbers; ``seed`` decides all that it draws."""
 
     @abstractmethod
-    def decode(self, code: bytes, size: int, dtype: np.dtype) -> np.ndarray:
-        """Return what an array of so many numbers of a dtype was sent as [n].
+    def decode(self, code: bytes, shape: Shape, dtype: np.dtype) -> np.ndarray:
+        """Return what an array of this shape and dtype was sent as.
 
         Raises
         ------
@@ -94,9 +101,9 @@ class NoCompression(Compression):
         """Return the values' own bytes."""
         return values.tobytes()
 
-    def decode(self, code: bytes, size: int, dtype: np.dtype) -> np.ndarray:
+    def decode(self, code: bytes, shape: Shape, dtype: np.dtype) -> np.ndarray:
         """Return the values."""
-        return np.frombuffer(require_length(code, size * dtype.itemsize), dtype)
+        return np.frombuffer(require_length(code, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
 
 
 def require_length(code: bytes, length: int) -> bytes:
@@ -104,3 +111,13 @@ def require_length(code: bytes, length: int) -> bytes:
     if len(code) != length:
         raise ValueError(f"a code of {len(code)} bytes, expected {length}")
     return code
+
+
+def after_seed(seed: int, rest: bytes) -> bytes:
+    """Return a code that begins with the seed of what it drew."""
+    return seed.to_bytes(SEED_BYTES, "little") + rest
+
+
+def seed_and_rest(code: bytes) -> tuple[int, bytes]:
+    """Return the seed that a code begins with, and the rest of it."""
+    return int.from_bytes(code[:SEED_BYTES], "little"), code[SEED_BYTES:]

@@ -3,19 +3,23 @@
 Konecny, McMahan, Yu, Richtarik, Suresh, Bacon: *Federated Learning: Strategies for Improving Communication
 Efficiency*, 2016, section 3, "probabilistic quantization". Of b bits there are 2^b levels from the least
 number to the largest; each number is rounded up or down at random, so that its expectation is itself.
-(The paper speaks of 2^b intervals, which would have one level more than b bits can name.)
+(The paper speaks of 2^b intervals, which would have one level more than b bits can name.) Numbers of equal
+size lose least by it, which is what a rotation before it is for.
 """
 
 import numpy as np
 
-from .compression import require_length
+from .compression import after_seed, require_length, seed_and_rest
+from .rotation import rotated, unrotated
 
 MOST_BITS = 16
 
 
 @np.errstate(all="ignore")  # what is not finite stays so, and the server finds it
-def quantized(values: np.ndarray, bits: int | None, seed: int) -> bytes:
+def quantized(values: np.ndarray, bits: int | None, seed: int, *, rotate: bool = False) -> bytes:
     """Return numbers [n] as the least and the largest of them and ``bits`` each; None: as they are."""
+    if rotate:
+        return after_seed(seed, quantized(rotated(values, seed), bits, seed))
     if bits is None:
         return values.tobytes()
     if len(values) == 0:
@@ -29,8 +33,13 @@ def quantized(values: np.ndarray, bits: int | None, seed: int) -> bytes:
 
 
 @np.errstate(all="ignore")
-def numbers(code: bytes, count: int, bits: int | None, dtype: np.dtype) -> np.ndarray:
+def numbers(
+    code: bytes, count: int, bits: int | None, dtype: np.dtype, *, rotate: bool = False
+) -> np.ndarray:
     """Return so many numbers of a dtype; raise ``ValueError`` for bytes that are none."""
+    if rotate:
+        seed, rest = seed_and_rest(code)
+        return unrotated(numbers(rest, count, bits, dtype), seed)
     if bits is None:
         return np.frombuffer(require_length(code, count * dtype.itemsize), dtype)
     if count == 0:

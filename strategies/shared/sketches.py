@@ -1,8 +1,8 @@
-"""The unbiased compressions: random places, and few bits for each number.
+"""The random compressions: places that a seed decides, and few bits for each number.
 
 Konecny, McMahan, Yu, Richtarik, Suresh, Bacon: *Federated Learning: Strategies for Improving Communication
 Efficiency*, 2016, sections 2 and 3. Each array of the model is compressed by itself, as is each matrix
-there. Buffers are sent as they are. Not built: low rank, and rotations before the quantization.
+there. Buffers are sent as they are. The paper's other structured update is :mod:`.low_rank`.
 """
 
 import math
@@ -11,40 +11,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from .checks import require
-from .compression import Compression
-from .quantization import MOST_BITS, numbers, quantized
-
-SEED_BYTES = 8
+from .compression import Restriction, Shape, after_seed, seed_and_rest
+from .share import Share
 
 
-@dataclass(frozen=True)
-class Sparse(Compression):
-    """A share of each array's places is sent; the server takes the others for 0.
-
-    Parameters
-    ----------
-    share : of the places, in (0, 1]; at least one
-    bits : for each number, 1 to 16 (:mod:`.quantization`); None sends it as it is
-    error_feedback : the node keeps what was left out for its next update
-    """
-
-    share: float = 1.0
-    bits: int | None = None
-    error_feedback: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse what is no share, and bits that none or that error feedback would let grow."""
-        require(0 < self.share <= 1, "compression.share", self.share, "in (0, 1]")
-        whole = type(self.bits) is int and 1 <= self.bits <= MOST_BITS
-        many = f"a whole number from 1 to {MOST_BITS}, or null"
-        require(self.bits is None or whole, "compression.bits", self.bits, many)
-        if self.error_feedback and self.bits == 1:  # its error may be as large as what it is an error of
-            raise ValueError(
-                "compression.bits=1 with compression.error_feedback=true: what is left out would grow from "
-                "round to round; set 2 bits or more, or compression=scaled_sign"
-            )
+class Sparse(Share):
+    """A share of each array's places is sent; the server takes the others for 0."""
 
     def count(self, size: int) -> int:
         """Return how many of an array's places are sent."""
@@ -67,23 +42,25 @@ class Sparse(Compression):
         return 1.0
 
     def encode(self, values: np.ndarray, seed: int) -> bytes:
+        values = values.reshape(-1)
         size, count = len(values), self.count(len(values))
         if count == size:
-            return quantized(values, self.bits, seed)
+            return self.packed(values, seed)
         places = self.places(values, count, seed)
         sent = values[places]
         if (factor := self.factor(size, count)) != 1:
             sent = sent * values.dtype.type(factor)
-        return self.code_of(places, size, seed) + quantized(sent, self.bits, seed)
+        return self.code_of(places, size, seed) + self.packed(sent, seed)
 
-    def decode(self, code: bytes, size: int, dtype: np.dtype) -> np.ndarray:
+    def decode(self, code: bytes, shape: Shape, dtype: np.dtype) -> np.ndarray:
+        size = math.prod(shape)
         count = self.count(size)
         if count == size:
-            return numbers(code, size, self.bits, dtype)
+            return self.unpacked(code, size, dtype).reshape(shape)
         places, rest = self.places_in(code, size, count)
         values = np.zeros(size, dtype)
-        values[places] = numbers(rest, count, self.bits, dtype)
-        return values
+        values[places] = self.unpacked(rest, count, dtype)
+        return values.reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -92,7 +69,8 @@ class Sketch(Sparse):
 
     The paper's sketched updates: *subsampling* for a ``share`` below 1, where numbers are multiplied by the
     inverse of it, so that the expectation of what is sent is the update; and *probabilistic quantization*
-    to ``bits``. With error feedback numbers stay as they are: multiplied, what is left out would grow.
+    to ``bits``, after a *rotation* where ``rotate`` asks for it. With error feedback numbers stay as they
+    are: multiplied, what is left out would grow.
     Reduction: a share of 1 without ``bits`` is the strategy without compression, bit for bit.
     """
 
@@ -106,11 +84,11 @@ class Sketch(Sparse):
         return drawn(len(values), count, seed)
 
     def code_of(self, places: np.ndarray, size: int, seed: int) -> bytes:
-        return seed.to_bytes(SEED_BYTES, "little")
+        return after_seed(seed, b"")
 
     def places_in(self, code: bytes, size: int, count: int) -> tuple[np.ndarray, bytes]:
-        seed = int.from_bytes(code[:SEED_BYTES], "little")
-        return drawn(size, count, seed), code[SEED_BYTES:]
+        seed, rest = seed_and_rest(code)
+        return drawn(size, count, seed), rest
 
 
 @dataclass(frozen=True)
@@ -124,9 +102,12 @@ class RandomMask(Sketch):
     share: float = 0.25
     bits: int | None = None
     kind: ClassVar[str] = "random-mask"
+    restricts: ClassVar[bool] = True
 
-    def trained(self, size: int, seed: int) -> np.ndarray | None:
-        return drawn(size, self.count(size), seed) if size else np.arange(0)
+    def restriction(self, like: Tensor, seed: int) -> Restriction | None:
+        mask = torch.zeros(like.numel())
+        mask[torch.from_numpy(drawn(like.numel(), self.count(like.numel()), seed))] = 1
+        return mask.view_as(like).to(like).mul
 
     def factor(self, size: int, count: int) -> float:
         return 1.0

@@ -25,9 +25,10 @@ NOISE = "clip=1 privacy.noise_multiplier=1 privacy.noise_seed=1 weighting=unifor
 MORE = [
     f"{MLP} client.stragglers=0.5",
     f"{MLP} client=keep_trace",
+    f"{MLP} compression=low_rank",
     f"{MLP} compression=random_mask",
     f"{MLP} compression=scaled_sign",
-    f"{MLP} compression=sketch",
+    f"{MLP} compression=sketch compression.rotate=true",
     f"{MLP} compression=top_k",
     f"{MLP} corrections=inexact",
     f"{MLP} corrections=moon",

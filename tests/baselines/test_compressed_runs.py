@@ -16,6 +16,7 @@ NPY = 128  # bytes before an array's values
         "sketch compression.bits=null compression.error_feedback=true",
         "random_mask compression.share=1",
         "top_k compression.share=1",
+        "low_rank compression.share=1",
     ],
 )
 def test_all_places_as_they_are_is_the_run_itself(whole: str, tmp_path: Path) -> None:
@@ -30,7 +31,9 @@ def test_all_places_as_they_are_is_the_run_itself(whole: str, tmp_path: Path) ->
     [
         ("sketch compression.bits=8", 0.9),
         ("sketch compression.share=0.25 compression.bits=8", 0.85),
+        ("sketch compression.bits=2 compression.rotate=true", 0.9),
         ("random_mask", 0.85),
+        ("low_rank", 0.85),
         ("top_k", 0.8),
         ("scaled_sign", 0.85),
     ],
@@ -83,7 +86,7 @@ def test_zlib_finds_little_in_a_code(tmp_path: Path) -> None:
     assert up[0] < up[1] / 20
 
 
-@pytest.mark.parametrize("compression", ["top_k", "scaled_sign strategy=scaffold", "random_mask"])
+@pytest.mark.parametrize("compression", ["top_k", "scaled_sign strategy=scaffold", "low_rank"])
 def test_a_resumed_run_is_one_in_one_go(compression: str, tmp_path: Path) -> None:
     words = [*f"{SMALL} compression={compression} checkpoint_every=1 nodes_per_round=2".split()]
     assert launch(*words, "rounds=4", f"hydra.run.dir={tmp_path / 'whole'}") == 0
@@ -92,7 +95,9 @@ def test_a_resumed_run_is_one_in_one_go(compression: str, tmp_path: Path) -> Non
     assert lines_in(tmp_path / "parts") == lines_in(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("compression", ["top_k", "random_mask", "sketch"])
+@pytest.mark.parametrize(
+    "compression", ["top_k", "random_mask", "low_rank", "sketch compression.rotate=true"]
+)
 def test_batched_nodes_compress_alike(compression: str, tmp_path: Path) -> None:
     losses = []
     for batched in ("false", "true"):
@@ -117,6 +122,7 @@ def test_local_privacy_costs_what_it_costs(tmp_path: Path) -> None:
         ("compression=top_k compression.bits=1", "compression=scaled_sign"),
         ("compression=sketch compression.share=0", "compression.share=0 is out of range"),
         ("compression=sketch compression.bits=many", "compression.bits"),
+        ("compression=random_mask compression.rotate=true", "set compression.bits to 1 to 16"),
         ("compression=top_k runtime=superlink checkpoint_every=1", "checkpoint_every"),
     ],
 )

@@ -17,6 +17,7 @@ from strategies import (
     FedAvg,
     Grouped,
     LocalPrivacy,
+    LowRank,
     NoCompression,
     PseudoGradientStrategy,
     RandomMask,
@@ -28,6 +29,7 @@ from strategies import (
 )
 from strategies.round.decoding import decoded
 from strategies.shared.arrays import view
+from strategies.shared.low_rank import subspace
 
 TARGET = torch.tensor([[4.0], [-2.0]])
 
@@ -113,6 +115,33 @@ def test_a_masked_node_trains_what_it_sends() -> None:
     assert trained == pytest.approx(expected)  # what was not sent has not been trained
 
 
+def test_a_low_rank_node_trains_b_alone() -> None:
+    """The paper's own way: w = w_0 + A B with A fixed, and SGD with momentum on B from 0."""
+    draws = torch.Generator().manual_seed(2)
+    inputs, targets = torch.randn(30, 6, generator=draws), torch.randn(30, 4, generator=draws)
+    model, start = nn.Linear(6, 4), nn.Linear(6, 4).state_dict()
+    sgd = partial(SGD, lr=0.005, momentum=0.9)
+    training = LocalTraining(optimizer=sgd, local_epochs=None, local_steps=5, batch_size=None)
+    data = Examples(inputs, targets, torch.arange(30))
+    node = Node(model, training, LeastSquares(4), data, data, seed=5)
+    grid = InlineGrid(client_app(lambda *_: node), 1)
+    ((new, _),) = play(FedAvg(compression=LowRank(share=0.5)), grid, ArrayRecord(start), 1)
+
+    seed, _ = np.random.default_rng([5, 1, 0, 12]).integers(2**63, size=2).tolist()
+    a = subspace(4, 2, seed).float()
+    b, bias = torch.zeros(2, 6, requires_grad=True), start["bias"].clone().requires_grad_()
+    optimizer = sgd([b, bias])
+    for _ in range(5):
+        optimizer.zero_grad()
+        out = inputs @ (start["weight"] + a @ b).T + bias
+        LeastSquares(4)(out, targets)[0].backward()
+        optimizer.step()
+    expected = torch.cat([(start["weight"] + a @ b).flatten(), bias]).tolist()
+    assert weights(new) == pytest.approx(expected, abs=1e-6)
+    trained = torch.cat([p.flatten() for p in model.parameters()]).tolist()
+    assert trained == pytest.approx(expected, abs=1e-6)  # nothing has moved beside the subspace
+
+
 def normed() -> nn.Module:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
@@ -150,6 +179,7 @@ def strategy(compression: Compression) -> FedAvg:
         Sketch(bits=None, error_feedback=True),
         RandomMask(share=1.0),
         TopK(share=1.0),
+        LowRank(share=1.0),
     ],
     ids=repr,
 )
@@ -257,7 +287,15 @@ def test_codes_that_nobody_has_asked_for_are_no_model(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize(
-    "compression", [TopK(share=0.1), ScaledSign(), Sketch(0.1, 4, True), Sketch(0.1, None, True)], ids=repr
+    "compression",
+    [
+        TopK(share=0.1),
+        ScaledSign(),
+        Sketch(0.1, 4, True),
+        Sketch(0.1, None, True),
+        Sketch(0.1, 4, True, True),
+    ],
+    ids=repr,
 )
 def test_a_node_that_diverges_is_left_out_and_keeps_what_it_had(
     compression: Compression, caplog: pytest.LogCaptureFixture
@@ -271,7 +309,11 @@ def test_a_node_that_diverges_is_left_out_and_keeps_what_it_had(
     assert weights(grid.context(node).state.array_records["left-out"]) == list(range(10))
 
 
-@pytest.mark.parametrize("compression", [Sketch(0.3, 2), TopK(0.1), RandomMask(0.3)], ids=repr)
+@pytest.mark.parametrize(
+    "compression",
+    [Sketch(0.3, 2), Sketch(1.0, 2, rotate=True), TopK(0.1), RandomMask(0.3), LowRank()],
+    ids=repr,
+)
 def test_a_private_layer_stays_where_it_is(compression: Compression) -> None:
     frozen = start()
     for model, _ in play(strategy(compression), classifiers(private=("3.*",)), frozen, 2):

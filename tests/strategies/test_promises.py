@@ -66,7 +66,8 @@ def test_what_the_messages_ask_of_each_node() -> None:
     assert FedProx(mu=0.5, weighting=InverseVariance()).asks() == {"proximal-mu": 0.5, **variance}
     assert Scaffold(option=1).asks() == {"control-option": 1}
     assert Grouped(inner=Scaffold()).asks() == {"control-option": 2}
-    sketch = {"compression": "sketch", "compression-share": 0.5, "compression-error_feedback": False}
+    sketch = {"compression": "sketch", "compression-share": 0.5}
+    sketch |= {"compression-error_feedback": False, "compression-rotate": False}
     assert FedProx(mu=0.5, compression=Sketch(0.5, None)).asks() == {"proximal-mu": 0.5, **sketch}
 
 

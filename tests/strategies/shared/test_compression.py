@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
-from strategies import Compression, NoCompression, RandomMask, ScaledSign, Sketch, TopK
+from strategies import Compression, LowRank, NoCompression, RandomMask, ScaledSign, Sketch, TopK
 from strategies.shared import biased, sketches
 from strategies.shared.quantization import numbers, quantized
 
@@ -22,6 +23,12 @@ EVERY = [
     TopK(share=0.4),
     TopK(share=0.4, bits=2),
     ScaledSign(),
+    Sketch(bits=2, rotate=True),
+    Sketch(share=0.3, bits=1, rotate=True),
+    RandomMask(share=0.5, bits=4, rotate=True),
+    TopK(share=0.4, bits=4, rotate=True),
+    LowRank(),
+    LowRank(share=0.5, bits=4, rotate=True),
 ]
 
 
@@ -34,7 +41,7 @@ def array(*values: float) -> np.ndarray:
 
 
 def sent(compression: Compression, values: np.ndarray, seed: int = 3) -> np.ndarray:
-    return compression.decode(compression.encode(values, seed), len(values), values.dtype)
+    return compression.decode(compression.encode(values, seed), values.shape, values.dtype)
 
 
 def test_whole_levels_by_hand() -> None:
@@ -105,11 +112,13 @@ def test_with_error_feedback_and_on_a_mask_numbers_stay_as_they_are() -> None:
 
 
 def test_a_node_trains_what_it_will_send() -> None:
-    masked = RandomMask(share=0.3).trained(10, 7)
-    assert masked is not None
-    assert masked.tolist() == places(10, 3, 7).tolist()
-    assert Sketch(share=0.3).trained(10, 7) is None
-    assert TopK().trained(10, 7) is None
+    left = RandomMask(share=0.3).restriction(torch.zeros(2, 5), 7)
+    assert left is not None
+    assert left(torch.full((2, 5), 4.0)).flatten().nonzero().flatten().tolist() == places(10, 3, 7).tolist()
+    assert RandomMask.restricts
+    for whole in (Sketch(share=0.3), TopK()):
+        assert whole.restriction(torch.zeros(2, 5), 7) is None
+        assert not whole.restricts
 
 
 def test_the_largest_by_hand() -> None:
@@ -137,10 +146,12 @@ def test_signs_by_hand() -> None:
     assert sent(ScaledSign(), array(2, -2, -2)).tolist() == [2, -2, -2]
 
 
-@pytest.mark.parametrize("whole", [Sketch(bits=None), RandomMask(share=1.0), TopK(share=1.0)], ids=repr)
+@pytest.mark.parametrize(
+    "whole", [Sketch(bits=None), RandomMask(share=1.0), TopK(share=1.0), LowRank(1.0)], ids=repr
+)
 def test_all_places_as_they_are_is_the_update_bit_for_bit(whole: Compression) -> None:
     for dtype in (np.float32, np.float64, np.float16):
-        values = np.random.default_rng(2).normal(size=99).astype(dtype)
+        values = np.random.default_rng(2).normal(size=(9, 11)).astype(dtype)
         assert sent(whole, values).tobytes() == values.tobytes()
 
 
@@ -153,7 +164,9 @@ def test_what_needs_error_feedback_leaves_out_less_than_there_was(shrinks: Compr
 
 
 @pytest.mark.parametrize(
-    "compression", [Sketch(1.0, 2, True), TopK(0.5, 2), Sketch(0.5, 2, True)], ids=repr
+    "compression",
+    [Sketch(1.0, 2, True), TopK(0.5, 2), Sketch(0.5, 2, True), Sketch(0.5, 2, True, True)],
+    ids=repr,
 )
 def test_what_is_left_out_stays_bounded(compression: Compression) -> None:
     left_out = np.zeros(200)
@@ -175,15 +188,15 @@ def test_a_code_of_another_length_is_refused(
 ) -> None:
     code = compression.encode(np.arange(80).astype(F4), 1)
     with pytest.raises(ValueError, match=r"a code of \d+ bytes, expected \d+"):
-        compression.decode(spoilt(code), 80, F4)
+        compression.decode(spoilt(code), (80,), F4)
 
 
 @pytest.mark.parametrize("places", [(3, 1000), (700, 3), (3, 3)], ids=["beyond", "descending", "twice"])
 def test_places_that_are_none_are_refused(places: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="places that are not 2 of 1000"):
-        TopK(share=0.002).decode(struct.pack("<2I", *places) + floats(1, 1), 1000, F4)
+        TopK(share=0.002).decode(struct.pack("<2I", *places) + floats(1, 1), (1000,), F4)
     with pytest.raises(ValueError, match="places that are not 2 of 8"):
-        TopK(share=0.25).decode(bytes([0b11100000]) + floats(1, 1), 8, F4)
+        TopK(share=0.25).decode(bytes([0b11100000]) + floats(1, 1), (8,), F4)
 
 
 @pytest.mark.parametrize("compression", EVERY, ids=repr)
@@ -206,6 +219,7 @@ def test_what_is_not_finite_is_sent_as_such(compression: Compression) -> None:
             lambda: TopK(bits=1),
             "would grow from round to round; set 2 bits or more, or compression=scaled_sign",
         ),
+        (lambda: Sketch(bits=None, rotate=True), r"set compression\.bits to 1 to 16"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make: Callable[[], object], said: str) -> None:
@@ -224,7 +238,7 @@ def test_nothing_is_asked_where_nothing_is_compressed() -> None:
 
 
 def test_a_compression_that_a_node_does_not_know() -> None:
-    with pytest.raises(ValueError, match="asks for compression='gzip', and this node knows random-mask, "):
+    with pytest.raises(ValueError, match="asks for compression='gzip', and this node knows low-rank, "):
         Compression.asked({"compression": "gzip"})
 
 

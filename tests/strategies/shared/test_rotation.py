@@ -1,0 +1,69 @@
+"""Rotations by hand, and what they are for."""
+
+import numpy as np
+import pytest
+
+from strategies import Sketch
+from strategies.shared.rotation import rotated, unrotated
+
+H4 = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
+
+
+def signs(size: int, seed: int) -> np.ndarray:
+    """Return 1 where the first bit of a seed's 64-bit number is 0, else -1."""
+    return np.where(np.random.PCG64([seed, 0]).random_raw(size) < 2**63, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_four_numbers_by_hand(seed: int) -> None:
+    values = np.array([1.0, 2, 3, 5])
+    assert rotated(values, seed) == pytest.approx(H4 @ (signs(4, seed) * values))
+
+
+def test_seven_numbers_are_four_two_and_one() -> None:
+    values = np.array([1.0, 2, 3, 5, 4, -1, 6])
+    x = signs(7, 3) * values
+    expected = [*(H4 @ x[:4]), (x[4] + x[5]) / 2**0.5, (x[4] - x[5]) / 2**0.5, x[6]]
+    assert rotated(values, 3) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 64, 1000, 4097])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_there_and_back(size: int, dtype: type) -> None:
+    values = np.random.default_rng(size).standard_t(2, size=size).astype(dtype)
+    there = rotated(values, 9)
+    assert there.dtype == dtype
+    assert np.linalg.norm(there) == pytest.approx(np.linalg.norm(values), rel=1e-6)
+    largest = np.abs(values).max(initial=0)
+    assert np.abs(unrotated(there, 9) - values).max(initial=0) <= 4 * np.finfo(dtype).eps * largest * 13
+    if size > 20:
+        assert not np.allclose(there, rotated(values, 10))
+
+
+def test_one_large_number_is_spread_evenly() -> None:
+    """A unit vector of 1024 numbers becomes 1024 numbers of 1/32."""
+    values = np.zeros(1024)
+    values[77] = 1
+    assert np.abs(rotated(values, 1)) == pytest.approx(1 / 32)
+
+
+def errors(compression: Sketch, values: np.ndarray) -> np.ndarray:
+    """Return what one code after another is off by [300, n]."""
+    codes = [compression.encode(values, seed) for seed in range(300)]
+    return np.array([compression.decode(code, values.shape, values.dtype) for code in codes]) - values
+
+
+def test_a_rotation_before_it_makes_quantization_finer_and_leaves_it_unbiased() -> None:
+    """One number a hundred times as large as the others sets the levels: without it all others are lost."""
+    values = np.random.default_rng(0).normal(size=512)
+    values[5] = 100
+    plain, turned = (errors(Sketch(bits=2, rotate=rotate), values) for rotate in (False, True))
+    assert (turned**2).mean() < (plain**2).mean() / 5
+    standard_error = np.sqrt((turned**2).mean() / len(turned))
+    assert np.abs(turned.mean(0)).max() < 5 * standard_error
+
+
+def test_the_code_is_eight_bytes_longer() -> None:
+    values = np.arange(1000).astype(np.float32)
+    plain, turned = (len(Sketch(bits=4, rotate=rotate).encode(values, 1)) for rotate in (False, True))
+    assert turned == plain + 8
