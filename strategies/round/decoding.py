@@ -37,7 +37,7 @@ def decoded(
     for layer in layout.parameters if codes else ():
         if layer.name in codes:
             values = compression.decode(_bytes_of(codes[layer.name]), layer.shape, np.dtype(layer.dtype))
-            out[layer.columns] = torch.from_numpy(values.reshape(-1).copy()).to(out)
+            out[layer.columns] = torch.from_numpy(values.flatten()).to(out)
     return record
 
 

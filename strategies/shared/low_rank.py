@@ -47,10 +47,10 @@ class LowRank(Share):
 
     def encode(self, values: np.ndarray, seed: int) -> bytes:
         if (rank := self.rank(values.shape)) is None:
-            return self.packed(values.reshape(-1), seed)
-        delta = torch.from_numpy(values.reshape(len(values), -1).astype(np.float64))
+            return self.packed(values.ravel(), seed)
+        delta = torch.from_numpy(values.astype(np.float64)).flatten(1)
         b = (subspace(len(values), rank, seed).T @ delta).numpy().astype(values.dtype)
-        return after_seed(seed, self.packed(b.reshape(-1), seed))
+        return after_seed(seed, self.packed(b.ravel(), seed))
 
     def decode(self, code: bytes, shape: Shape, dtype: np.dtype) -> np.ndarray:
         if (rank := self.rank(shape)) is None:

@@ -48,8 +48,8 @@ def _hadamard(values: np.ndarray) -> np.ndarray:
     """Return H x, of a power of two of values, by sums and differences of halves."""
     size, half = len(values), 1
     while half < size:
-        pairs = values.reshape(-1, 2, half)
+        pairs = values.reshape(size // (2 * half), 2, half)
         left, right = pairs[:, 0], pairs[:, 1]
-        values = np.stack([left + right, left - right], axis=1).reshape(-1)
+        values = np.stack([left + right, left - right], axis=1).ravel()
         half *= 2
     return values / np.sqrt(size)

@@ -42,7 +42,7 @@ class Sparse(Share):
         return 1.0
 
     def encode(self, values: np.ndarray, seed: int) -> bytes:
-        values = values.reshape(-1)
+        values = values.ravel()
         size, count = len(values), self.count(len(values))
         if count == size:
             return self.packed(values, seed)

@@ -77,3 +77,8 @@ def test_a_matrix_of_another_size_is_refused() -> None:
     code = LowRank(share=0.5).encode(VALUES, 1)
     with pytest.raises(ValueError, match=r"a code of \d+ bytes, expected \d+"):
         LowRank(share=0.5).decode(code[:-1], VALUES.shape, VALUES.dtype)
+
+
+def test_however_small_the_share_one_direction_is_left() -> None:
+    assert LowRank(share=1e-12).rank((64, 10)) == 1
+    assert [LowRank(share=0.1).rank((rows, 2)) for rows in (10, 30, 31)] == [1, 3, 4]
