@@ -27,7 +27,7 @@ def test_seven_numbers_are_four_two_and_one() -> None:
     assert rotated(values, 3) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 64, 1000, 4097])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 11, 64, 1000, 4097])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_there_and_back(size: int, dtype: type) -> None:
     values = np.random.default_rng(size).standard_t(2, size=size).astype(dtype)
