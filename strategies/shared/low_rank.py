@@ -63,7 +63,9 @@ class LowRank(Share):
 def subspace(rows: int, rank: int, seed: int) -> Tensor:
     """Return A [rows, rank] with orthonormal columns, by numbers that NumPy promises for all versions.
 
+    Of the bases that are right that whose R has a positive diagonal, which is the same one on all machines.
     By torch, whose threads are set: NumPy's would give other last bits where there are more of them.
     """
     raw = np.random.PCG64(seed).random_raw(rows * rank).reshape(rows, rank)
-    return torch.linalg.qr(torch.from_numpy(raw / 2.0**63 - 1)).Q
+    q, r = torch.linalg.qr(torch.from_numpy(raw / 2.0**63 - 1))
+    return q * r.diagonal().sign()
