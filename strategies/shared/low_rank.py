@@ -63,8 +63,8 @@ class LowRank(Share):
 def subspace(rows: int, rank: int, seed: int) -> Tensor:
     """Return A [rows, rank] with orthonormal columns, by numbers that NumPy promises for all versions.
 
-    Of the bases that are right that whose R has a positive diagonal, which is the same one on all machines.
-    By torch, whose threads are set: NumPy's would give other last bits where there are more of them.
+    The diagonal of R is positive, which leaves one basis: the same for server and node, on any machine. It
+    is computed by torch, whose threads are set: with more of them NumPy's would have other last bits.
     """
     raw = np.random.PCG64(seed).random_raw(rows * rank).reshape(rows, rank)
     q, r = torch.linalg.qr(torch.from_numpy(raw / 2.0**63 - 1))
