@@ -36,7 +36,7 @@ class LowRank(Share):
         """Return k of an array of this shape; None where it is sent whole."""
         if len(shape) < 2 or 0 in shape:
             return None
-        rank = max(1, math.ceil(self.share * shape[0] - 1e-9))
+        rank = self.count(shape[0])
         return rank if rank < shape[0] else None
 
     def restriction(self, like: Tensor, seed: int) -> Restriction | None:

@@ -1,5 +1,6 @@
 """Share: what the compressions have in common that send a part of each array, in few bits."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,10 @@ class Share(Compression):
                 "compression.rotate=true with compression.bits=null: a rotation gains nothing where "
                 "numbers are sent as they are; set compression.bits to 1 to 16, or compression.rotate=false"
             )
+
+    def count(self, size: int) -> int:
+        """Return how many of so many the share is."""
+        return min(size, max(1, math.ceil(self.share * size - 1e-9)))
 
     def packed(self, values: np.ndarray, seed: int) -> bytes:
         """Return the numbers [n] that are sent as bytes."""

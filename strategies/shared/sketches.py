@@ -21,10 +21,6 @@ from .share import Share
 class Sparse(Share):
     """A share of each array's places is sent; the server takes the others for 0."""
 
-    def count(self, size: int) -> int:
-        """Return how many of an array's places are sent."""
-        return min(size, max(1, math.ceil(self.share * size - 1e-9)))
-
     @abstractmethod
     def places(self, values: np.ndarray, count: int, seed: int) -> np.ndarray:
         """Return which ``count`` places of an array [n] are sent, ascending."""
@@ -105,8 +101,11 @@ class RandomMask(Sketch):
     restricts: ClassVar[bool] = True
 
     def restriction(self, like: Tensor, seed: int) -> Restriction | None:
-        mask = torch.zeros(like.numel())
-        mask[torch.from_numpy(drawn(like.numel(), self.count(like.numel()), seed))] = 1
+        size, count = like.numel(), self.count(like.numel())
+        if count == size:
+            return None
+        mask = torch.zeros(size)
+        mask[torch.from_numpy(drawn(size, count, seed))] = 1
         return mask.view_as(like).to(like).mul
 
     def factor(self, size: int, count: int) -> float:

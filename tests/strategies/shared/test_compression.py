@@ -116,6 +116,9 @@ def test_a_node_trains_what_it_will_send() -> None:
     assert left is not None
     assert left(torch.full((2, 5), 4.0)).flatten().nonzero().flatten().tolist() == places(10, 3, 7).tolist()
     assert RandomMask.restricts
+    for all_of_it in (RandomMask(share=1.0), LowRank(share=1.0)):
+        assert all_of_it.restriction(torch.zeros(2, 5), 7) is None
+    assert RandomMask(share=0.3).restriction(torch.zeros(0, 5), 7) is None
     for whole in (Sketch(share=0.3), TopK()):
         assert whole.restriction(torch.zeros(2, 5), 7) is None
         assert not whole.restricts
