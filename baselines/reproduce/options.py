@@ -20,7 +20,13 @@ def parser(description: str) -> argparse.ArgumentParser:
     add("table", nargs="?", help="a table of its tables.yaml; without it the tables are listed")
     add("overrides", nargs="*", help="for every run; the results are labelled with them")
     add_config_dir(found)
-    add("--where", action="append", default=[], metavar="KEY=VALUE,...", help="cells to run")
+    add(
+        "--where",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,...",
+        help="cells to run; twice the same key: both",
+    )
     add("--seeds", metavar="0,1,...", help="default: as many as the paper has, from 0")
     add("--scale", choices=SCALES, default="full", help="see baselines/reproduce/plan.py")
     add(

@@ -123,8 +123,8 @@ def select(table: PaperTable, where: str) -> list[Cell]:
     for pair in filter(None, where.split(",")):
         key, _, value = pair.partition("=")
         if value not in table.keys.get(key, {}):
-            known = "; ".join(f"{column}={'|'.join(values)}" for column, values in table.keys.items())
-            raise UserError(f"--where {pair}: {table.name} has {known}")
+            known = "; ".join(f"{column} {', '.join(values)}" for column, values in table.keys.items())
+            raise UserError(f"--where {pair}: {table.name} has {known}; a key given twice allows both")
         wanted.setdefault(key, []).append(value)
     found = [cell for cell in table.cells() if paper_tables.agrees(cell.keys, wanted)]
     if not found:
