@@ -49,7 +49,11 @@ MORE = [
     "model=dropping",
 ]
 CASES = [*(overrides for overrides, *_ in [*METHODS.values(), *CLIENTS.values(), *DRIVEN.values()]), *MORE]
-TOLD = SimpleNamespace(manual_seed=torch.manual_seed, mem_get_info=lambda _: (1 << 30, 1 << 30))
+TOLD = SimpleNamespace(
+    is_available=lambda: False,  # torch itself has no such device
+    manual_seed=torch.manual_seed,
+    mem_get_info=lambda _: (1 << 30, 1 << 30),
+)
 
 
 @contextmanager

@@ -48,8 +48,9 @@ def test_on_ray_after_a_worker_was_killed(tmp_path: Path) -> None:
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
     try:
         before = len(wait_for(process, tmp_path, lambda replies: len(replies) > 2))
-        (worker,) = workers_of(process.pid)
-        os.kill(worker, signal.SIGKILL)
+        workers = workers_of(process.pid)
+        assert len(workers) == 1, (tmp_path / "log").read_text()
+        os.kill(workers[0], signal.SIGKILL)
         wait_for(process, tmp_path, lambda replies: len(replies) > before + 8 and set(replies) == {3.0})
         process.send_signal(signal.SIGTERM)
         status = process.wait(timeout=300)
