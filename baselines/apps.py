@@ -26,6 +26,7 @@ from .errors import UserError
 from .experiment import config, experiment, precision
 from .experiment.experiment import Experiment
 from .experiment.preflight import check
+from .experiment.source import source_hash
 from .grids.polling import PollingGrid
 from .grids.suite_grid import SuiteGrid
 
@@ -114,9 +115,9 @@ def together_of(overrides: str) -> Together:
 def node_of(overrides: str | None, message: Message, context: Context) -> Node:
     """Build the node that a message is for; refuse work for other code than the server's."""
     told = str(record_of(ConfigRecord, message.content, protocol.CONFIG).get(protocol.SOURCE_HASH, ""))
-    if told and told != config.source_hash():
+    if told and told != source_hash():
         raise RuntimeError(
-            f"this node's code ({config.ROOT}, {config.source_hash()}) is not the server's ({told}): "
+            f"this node's code ({config.ROOT}, {source_hash()}) is not the server's ({told}): "
             "install the same version on both"
         )
     if overrides is None:

@@ -16,6 +16,7 @@ import torch
 from baselines.experiment import config
 from baselines.experiment.device import accelerator, name_of, peak_memory, watch_memory
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.source import source_hash
 from clients.fast import taken
 
 PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "timm", "numpy", "hydra-core", "ray")
@@ -31,7 +32,7 @@ def provenance(this: Experiment) -> dict[str, Any]:
         "setting": this.setting,
         "choices": this.choices,
         "git_commit": git_commit(),
-        "source_hash": config.source_hash(),
+        "source_hash": source_hash(),
         "versions": {"python": platform.python_version()}
         | {package: _version(package) for package in PACKAGES},
         "hardware": {

@@ -4,11 +4,11 @@ What crosses to another process is the list of overrides, as one string; each pr
 configuration from the ``conf`` folder beside its own code.
 """
 
-import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from hydra.errors import (
     OverrideParseException,
 )
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
@@ -38,7 +38,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
 SHARED = ("base", "common")  # templates that options are made of, not options themselves
 EXTRAS = ", or install Hydra's plugins: pip install -e '.[joblib,submitit,optuna]'"
-
 
 _taken: dict[str, DictConfig] = {}  # configurations that another process has composed
 
@@ -55,20 +54,31 @@ def text(overrides: str) -> str:
     return OmegaConf.to_yaml(load(overrides), resolve=False)
 
 
-@cache
+@dataclass(frozen=True)
+class Composed:
+    """A configuration, and the option that Hydra took in each group (None: none)."""
+
+    cfg: DictConfig
+    options: dict[str, str | None]
+
+
 def load(overrides: str) -> DictConfig:
-    """Compose the configuration of a shell-quoted override string.
+    """Return the configuration of a shell-quoted override string.
 
     Raises
     ------
     UserError : for an unknown, deleted or empty group, an unknown option or key, a value out of range
     """
-    if overrides in _taken:
-        return _taken[overrides]
+    return _taken[overrides] if overrides in _taken else composed(overrides).cfg
+
+
+@cache
+def composed(overrides: str) -> Composed:
+    """Compose the configuration of an override string; :func:`load` says what it raises."""
     try:
         with composing():
             asked = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
-            cfg = compose("config", overrides=asked)
+            cfg = compose("config", overrides=asked, return_hydra_config=True)
             checked = [_must_exist(override, cfg) for override in asked]
             if checked != asked:
                 compose("config", overrides=checked)
@@ -78,8 +88,11 @@ def load(overrides: str) -> DictConfig:
         raise unreadable(error) from error
     except (ValueError, TypeError) as error:  # strategy=null, strategy=[1], or a quote that is not closed
         raise UserError(f"{error}, in: {overrides}") from error
+    options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
+    with open_dict(cfg):
+        del cfg["hydra"]
     ranges.check(cfg)
-    return cfg
+    return Composed(cfg, options)
 
 
 @contextmanager
@@ -185,14 +198,3 @@ def build(node: Any, **arguments: Any) -> Any:
         return instantiate(node, **arguments, _convert_="all")
     except InstantiationException as error:
         raise UserError(why(error, node, arguments)) from error
-
-
-@cache
-def source_hash() -> str:
-    """Return a hash of this installation's code and configuration: equal code, equal results."""
-    digest = hashlib.sha256()
-    suffixes = {"strategies": ".py", "clients": ".py", "baselines": ".py", "conf": ".yaml"}
-    for folder, kind in suffixes.items():
-        for path in sorted((ROOT / folder).rglob("*" + kind)):
-            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:16]

@@ -26,6 +26,7 @@ from .foreign import strategy_of
 from .holdings import Holdings
 from .model import model_of
 from .site import site_examples
+from .source import source_hash
 
 NO_VALIDATION = (
     "needs validation examples on the server, and validation_size=0: set how many training examples to "
@@ -114,7 +115,7 @@ class Experiment(Described):
 
     def train_config(self) -> ConfigRecord:
         """Return what the nodes are told besides the round: which code the server runs."""
-        return ConfigRecord({protocol.SOURCE_HASH: config.source_hash()})
+        return ConfigRecord({protocol.SOURCE_HASH: source_hash()})
 
     @cached_property
     def training(self) -> LocalTraining:

@@ -19,6 +19,7 @@ from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.holdings import Dealt
+from baselines.experiment.source import source_hash
 from baselines.grids.answering import Answering
 from baselines.grids.stored import Buffered, buffered
 from clients.evaluation import Sums, batch_sums, correct
@@ -126,4 +127,4 @@ def _travelling(replies: list[Message], contexts: list[Context]) -> list[tuple[M
 def versions() -> dict[str, str]:
     """Return what must be equal on all machines for their results to be equal."""
     packages = {name: version(name) for name in ("flwr", "torch", "numpy")}
-    return {"Python": platform.python_version(), "source": config.source_hash()} | packages
+    return {"Python": platform.python_version(), "source": source_hash()} | packages

@@ -98,7 +98,7 @@ def launched(arguments: Sequence[str], runs: bool = True) -> Ended:
 def apart() -> Iterator[None]:
     """Forget what earlier commands left in this process; no network, and no pictures, which take long."""
     GlobalHydra.instance().clear()
-    config.load.cache_clear()
+    config.composed.cache_clear()
     experiment.load.cache_clear()
     loaded.cache_clear()
     with (

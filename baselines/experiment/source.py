@@ -1,0 +1,17 @@
+"""Source: the hash by which two processes know that they run the same code."""
+
+import hashlib
+from functools import cache
+
+from .config import ROOT
+
+
+@cache
+def source_hash() -> str:
+    """Return a hash of this installation's code and configuration: equal code, equal results."""
+    digest = hashlib.sha256()
+    suffixes = {"strategies": ".py", "clients": ".py", "baselines": ".py", "conf": ".yaml"}
+    for folder, kind in suffixes.items():
+        for path in sorted((ROOT / folder).rglob("*" + kind)):
+            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
