@@ -12,10 +12,9 @@ def choices(overrides: str) -> dict[str, str]:
     ------
     UserError : as :func:`baselines.experiment.config.load`
     """
-    ours = config.composed(overrides).options
-    return {
-        group: str(option or "null") for group, option in ours.items() if not group.startswith("hydra/")
-    }
+    taken = config.composed(overrides).options.items()
+    ours = {group: option for group, option in taken if not group.startswith("hydra/")}
+    return {group: "null" if option is None else str(option) for group, option in ours.items()}
 
 
 def leaves(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -56,10 +56,10 @@ def text(overrides: str) -> str:
 
 @dataclass(frozen=True)
 class Composed:
-    """A configuration, and the option that Hydra took in each group (None: none)."""
+    """A configuration, and what Hydra took in each group: an option, several, or None."""
 
     cfg: DictConfig
-    options: dict[str, str | None]
+    options: dict[str, Any]
 
 
 def load(overrides: str) -> DictConfig:
@@ -79,6 +79,9 @@ def composed(overrides: str) -> Composed:
         with composing():
             asked = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
             cfg = compose("config", overrides=asked, return_hydra_config=True)
+            options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
+            with open_dict(cfg):
+                del cfg["hydra"]
             checked = [_must_exist(override, cfg) for override in asked]
             if checked != asked:
                 compose("config", overrides=checked)
@@ -88,9 +91,6 @@ def composed(overrides: str) -> Composed:
         raise unreadable(error) from error
     except (ValueError, TypeError) as error:  # strategy=null, strategy=[1], or a quote that is not closed
         raise UserError(f"{error}, in: {overrides}") from error
-    options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
-    with open_dict(cfg):
-        del cfg["hydra"]
     ranges.check(cfg)
     return Composed(cfg, options)
 
