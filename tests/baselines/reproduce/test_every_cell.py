@@ -1,10 +1,10 @@
-"""Every cell of the papers' tables composes, and everything it names can be built and fits together."""
+"""Every override of the papers' tables composes with every other that it meets there, and all is built."""
 
 import shlex
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
-from itertools import combinations
+from itertools import combinations_with_replacement
 
 import pytest
 import torch
@@ -80,16 +80,17 @@ def experiment_of(cell: Cell) -> Experiment:
     return Experiment(shlex.join(overrides))
 
 
-MET: set[frozenset[str]] = set()  # two overrides that a cell has together
+MET: set[frozenset[str]] = set()  # overrides of cells that were tried, one by one and two by two
 
 
 def new(cell: Cell) -> set[frozenset[str]]:
-    return {frozenset(two) for two in combinations(cell.overrides, 2)} - MET
+    return {frozenset(two) for two in combinations_with_replacement(cell.overrides, 2)} - MET
 
 
 def telling(table: PaperTable) -> Iterator[Cell]:
     """Yield cells until each two overrides have met that meet in the table, in it or in one before."""
-    while new(most := max(table.cells(), key=lambda cell: len(new(cell)))):
+    cells = table.cells()
+    while new(most := max(cells, key=lambda cell: len(new(cell)))):
         MET.update(new(most))
         yield most
 
