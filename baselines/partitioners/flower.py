@@ -1,6 +1,10 @@
 """The partitions that flwr-datasets has, from the labels alone."""
 
+import sys
 import warnings
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 import numpy as np
@@ -47,9 +51,7 @@ class Dirichlet(Partitioner):
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
         """Draw the shares; sizes are unequal."""
-        from flwr_datasets.partitioner import DirichletPartitioner
-
-        partitioner = DirichletPartitioner(
+        partitioner = _partitioners().DirichletPartitioner(
             num_nodes,
             partition_by="label",
             alpha=float(self.alpha),
@@ -86,3 +88,23 @@ def _partition(partitioner: Any, labels: np.ndarray) -> list[np.ndarray]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one warning for each draw that is repeated
         return [partitioner.load_partition(i) for i in range(partitioner.num_partitions)]
+
+
+@cache
+def _partitioners() -> Any:
+    """Import flwr-datasets' partitioners without the package's plots and metrics.
+
+    Those take longer than the rest (seaborn, matplotlib, scipy), and every process that deals would wait
+    for them. It leaves no trace: who imports the package later has the whole of it.
+    """
+    name = "flwr_datasets"
+    if name not in sys.modules:
+        spec = find_spec(name)
+        assert spec is not None
+        sys.modules[name] = module_from_spec(spec)  # with the folder, and nothing imported
+        try:
+            return import_module(f"{name}.partitioner")
+        finally:
+            for imported in [module for module in sys.modules if module.partition(".")[0] == name]:
+                del sys.modules[imported]
+    return import_module(f"{name}.partitioner")
