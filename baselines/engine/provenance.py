@@ -16,7 +16,7 @@ import torch
 from baselines.experiment import config
 from baselines.experiment.device import accelerator, name_of, peak_memory, watch_memory
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.source import source_hash
+from baselines.experiment.source import COVERED, source_hash
 from clients.fast import taken
 
 PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "timm", "numpy", "hydra-core", "ray")
@@ -90,13 +90,21 @@ def _version(package: str) -> str | None:
 
 
 def git_commit() -> str | None:
-    """Return the commit of the code, with ``-dirty`` after uncommitted changes; None outside git."""
-    command = ["git", "-C", str(config.ROOT), "describe", "--always", "--abbrev=40", "--dirty"]
+    """Return the commit of the code, with ``-dirty`` where the code or configuration is not that commit's.
+
+    Other files do not count: results are written where they are committed. None outside git.
+    """
+    covered = [f":(glob){folder}/**/*{kind}" for folder, kind in COVERED.items()]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        commit, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", *covered)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "--no-optional-locks", "-C", str(config.ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
 def _processor() -> str:

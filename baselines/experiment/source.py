@@ -5,13 +5,14 @@ from functools import cache
 
 from .config import ROOT
 
+COVERED = {"strategies": ".py", "clients": ".py", "baselines": ".py", "conf": ".yaml"}
+
 
 @cache
 def source_hash() -> str:
     """Return a hash of this installation's code and configuration: equal code, equal results."""
     digest = hashlib.sha256()
-    suffixes = {"strategies": ".py", "clients": ".py", "baselines": ".py", "conf": ".yaml"}
-    for folder, kind in suffixes.items():
+    for folder, kind in COVERED.items():
         for path in sorted((ROOT / folder).rglob("*" + kind)):
             digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:16]

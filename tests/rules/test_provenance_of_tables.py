@@ -1,0 +1,57 @@
+"""Each number of the papers' tables is of a commit in the history, whose code has the hash beside it."""
+
+import csv
+import io
+import subprocess
+import tarfile
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from checkout import ROOT
+from source import name_of
+
+from baselines.experiment import source
+
+TABLES = sorted((ROOT / "baselines" / "papers").glob("*/ours/*.csv"))
+
+
+@cache
+def cells(table: Path) -> set[tuple[str, str]]:
+    """Return the commits and source hashes of a table's numbers; none of what is computed from them."""
+    with table.open(newline="") as file:
+        return {(row["commit"], row["source"]) for row in csv.DictReader(file) if row.get("commit")}
+
+
+def git(*arguments: str) -> bytes:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True).stdout
+
+
+@cache
+def history() -> set[str]:
+    """Return the commits of the history; none outside git."""
+    try:
+        return set(git("rev-list", "HEAD").decode().split())
+    except (OSError, subprocess.CalledProcessError):
+        return set()
+
+
+@cache
+def hash_of(commit: str) -> str:
+    """Return the source hash of a commit's code."""
+    covered = [f":(glob){folder}/**/*{kind}" for folder, kind in source.COVERED.items()]
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "--", *covered))) as archive:
+            archive.extractall(folder, filter="data")
+        patch.setattr(source, "ROOT", Path(folder))
+        return source.source_hash.__wrapped__()
+
+
+@pytest.mark.parametrize("table", TABLES, ids=name_of)
+def test_a_number_is_of_the_commit_that_it_names(table: Path) -> None:
+    if not history() & {commit for each in TABLES for commit, _ in cells(each)}:
+        pytest.skip("the history has none of the tables' commits: clone it whole")
+    for commit, told in cells(table):
+        assert commit in history(), f"{commit}: commit the code first, then compute"
+        assert hash_of(commit) == told, f"{commit}: its code is not what computed this"
