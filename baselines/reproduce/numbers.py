@@ -7,6 +7,7 @@ settings is kept apart.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
 import pandas as pd
 
@@ -37,7 +38,7 @@ class Ours:
     @property
     def mean(self) -> float:
         """The mean over the seeds."""
-        return sum(self.by_seed.values()) / len(self.by_seed)
+        return fmean(self.by_seed.values())
 
     @property
     def std(self) -> float | None:

@@ -7,7 +7,9 @@ are something else.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar, Self
 
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, MetricRecord
@@ -140,6 +142,11 @@ def merged(records: Sequence[MetricRecord], weights: Sequence[float]) -> MetricR
         if key in (protocol.REPLIES, protocol.FAILED, protocol.DROPPED):
             result[key] = int(sum(value for value, _ in having))
         else:
-            total = sum(w for _, w in having)
-            result[key] = sum(value * (w / total) for value, w in having)  # of one record: as it was
+            total = _added(w for _, w in having)
+            result[key] = _added(value * (w / total) for value, w in having)  # of one record: as it was
     return result
+
+
+def _added(values: Iterable[float]) -> float:
+    """Return the sum from left to right, on every Python: from 3.12 on ``sum`` corrects its rounding."""
+    return reduce(add, values, 0.0)

@@ -137,6 +137,11 @@ def test_merged_sums_counts_and_averages_the_rest_over_those_that_have_it() -> N
     assert dict(found) == {"replies": 5, "failed": 1, "loss": (2 + 3 * 5) / 4, "accuracy": 0.5}
 
 
+def test_merged_adds_from_left_to_right_on_every_python() -> None:
+    """From Python 3.12 on ``sum`` corrects its rounding: the mean of six times 0.1 would be 0.1."""
+    assert merged([MetricRecord({"loss": 0.1})] * 6, [1] * 6)["loss"] == 0.09999999999999999
+
+
 def test_nodes_of_the_erosion_are_asked_beside_their_requester() -> None:
     grid = Federation(lambda k, content: answer(sent_model(content)), 4)
     strategy = WeightErosion(weighting=Erosion(2), nodes_per_round=2, num_nodes=4)
