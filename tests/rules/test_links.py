@@ -1,4 +1,4 @@
-"""Every relative link of a Markdown file leads to a file, and its anchor to a heading there."""
+"""Every relative link of a Markdown file leads to a file and a heading, and every file it names exists."""
 
 import re
 from pathlib import Path
@@ -9,6 +9,7 @@ from source import name_of
 
 HIDDEN = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)  # what is code is no link
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+NAMED = re.compile(r"`((?:baselines|clients|conf|deploy|docs|examples|scripts|strategies|tests)/[\w./-]+)`")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -48,3 +49,10 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
         "[f](gone.md) [g](there.md#no-heading) ![h](gone.png) [i](#none)\n```\n[j](code.md)\n```\n"
     )
     assert broken(page) == ["gone.md", "there.md#no-heading", "gone.png", "#none"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    theirs = ROOT / "examples" / "mylab"  # docs/your-own.md names the files of a folder of one's own
+    named = NAMED.findall(page.read_text())
+    assert [name for name in named if not (ROOT / name).exists() and not (theirs / name).exists()] == []
