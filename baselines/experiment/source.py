@@ -5,7 +5,7 @@ from functools import cache
 
 from .config import ROOT
 
-COVERED = {"strategies": ".py", "clients": ".py", "baselines": ".py", "conf": ".yaml"}
+COVERED = {"strategies": ".py", "clients": ".py", "baselines": ".py", "conf": ".yaml"}  # decides results
 
 
 @cache
