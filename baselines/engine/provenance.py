@@ -94,7 +94,7 @@ def git_commit() -> str | None:
 
     Other files do not count: results are written where they are committed. None outside git.
     """
-    covered = [f":(glob){folder}/**/*{kind}" for folder, kind in COVERED.items()]
+    covered = [f":(glob){pattern}" for pattern in COVERED]
     try:
         commit, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", *covered)
     except (OSError, subprocess.SubprocessError):

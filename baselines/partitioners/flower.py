@@ -98,13 +98,13 @@ def _partitioners() -> Any:
     for them. It leaves no trace: who imports the package later has the whole of it.
     """
     name = "flwr_datasets"
-    if name not in sys.modules:
-        spec = find_spec(name)
-        assert spec is not None
-        sys.modules[name] = module_from_spec(spec)  # with the folder, and nothing imported
-        try:
-            return import_module(f"{name}.partitioner")
-        finally:
-            for imported in [module for module in sys.modules if module.partition(".")[0] == name]:
-                del sys.modules[imported]
-    return import_module(f"{name}.partitioner")
+    if name in sys.modules:
+        return import_module(f"{name}.partitioner")
+    spec = find_spec(name)
+    assert spec is not None
+    sys.modules[name] = module_from_spec(spec)  # with the folder, and nothing imported
+    try:
+        return import_module(f"{name}.partitioner")
+    finally:
+        for imported in [module for module in sys.modules if module.partition(".")[0] == name]:
+            del sys.modules[imported]
