@@ -87,11 +87,20 @@ class Examples:
 
     def rows(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the transformed inputs and the targets of these rows of the whole data set."""
+        inputs, targets = self.raw(rows, device)
+        return self.seen(inputs), targets
+
+    def raw(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the inputs, as the data set has them, and the targets of these rows of all of it."""
         inputs, targets = (
             values.index_select(0, rows.to(values.device)).to(device)  # values[rows] copies byte by byte
             for values in (self._near(device, self.inputs), self._near(device, self.targets))
         )
-        return (self.transform(inputs) if self.transform else inputs), targets
+        return inputs, targets
+
+    def seen(self, inputs: Tensor) -> Tensor:
+        """Return inputs transformed."""
+        return self.transform(inputs) if self.transform else inputs
 
     def place(self, device: torch.device) -> torch.device:
         """Return where batches for ``device`` are selected: on it, or in host memory."""

@@ -20,7 +20,7 @@ from torch.func import functional_call
 
 from .fast import graphs
 from .fast.after import After
-from .fast.closeness import Coarsest, close
+from .fast.closeness import Coarsest, close, without_tf32
 from .fast.pooling import pool_by_pixels
 from .fast.replay import Step, record
 from .fast.steady import Kept, Watch
@@ -102,6 +102,14 @@ class Gradient:
         if self._seen[key] <= after or self._renewed():
             return self._eager(parameters, *batch)
         watch = Watch(self.model, self.task)
+        results, self._steps[key] = self._recorded(watch, parameters, *batch)
+        return results
+
+    @without_tf32()
+    def _recorded(
+        self, watch: Watch, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[tuple[Sequence[Tensor], dict[str, Tensor]], tuple[str, Step]]:
+        """Take a step by autograd; return its results, and how the next ones are taken."""
         with Coarsest() as precision:
             gradients, sums = self._eager(parameters, *batch)
         taken: tuple[str, Step] = EAGER, self._eager
@@ -112,8 +120,7 @@ class Gradient:
                 taken = RECORDED, step
             else:
                 logger.debug("not traced: the recorded step computes something else")
-        self._steps[key] = taken
-        return gradients, sums
+        return (gradients, sums), taken
 
     def finished(
         self, parameters: Sequence[Tensor], gradients: Sequence[Tensor], sums: dict[str, Tensor]

@@ -41,7 +41,7 @@ class DeviceStep(Workload):
         model = f"{self.model} device={self.device}"
         updates = collected(*played(model, self.nodes))
         strategy = prepared(model, self.nodes, MASKED)
-        by_hand = _by_hand(strategy, updates.deltas.to(self.device))
+        by_hand = _by_hand(strategy, updates.deltas)
         calls = {MASKED: lambda: strategy._step(1, updates), BY_HAND: by_hand}
         samples = alternate({name: self._timed(call) for name, call in calls.items()}, repeats)
         ours = Spread.of(samples[MASKED])

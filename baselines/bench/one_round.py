@@ -1,7 +1,10 @@
-"""A round of FedAvg up to its replies, for measuring what the server makes of them."""
+"""A round of FedAvg up to its replies, for measuring what the server makes of them.
+
+Arrays stay where they are, on the device of the overrides, as in a run in one process.
+"""
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from baselines.experiment import experiment
@@ -9,7 +12,7 @@ from baselines.grids.inline import InlineGrid
 from clients.turn import load
 from strategies import PseudoGradientStrategy, Updates
 from strategies.round.buffers import Buffers
-from strategies.shared import protocol
+from strategies.shared import held, protocol
 
 
 def prepared(model: str, nodes: int, part: str) -> PseudoGradientStrategy:
@@ -17,7 +20,7 @@ def prepared(model: str, nodes: int, part: str) -> PseudoGradientStrategy:
     this = experiment.load(f"{model} num_nodes={nodes} {part}")
     strategy = this.strategy()
     assert isinstance(strategy, PseudoGradientStrategy)
-    strategy._start_from(this.initial_arrays())
+    strategy._start_from(held.moved(this.initial_arrays(), this.device))
     return strategy
 
 
@@ -27,7 +30,8 @@ def played(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message
     strategy = this.strategy()
     assert isinstance(strategy, PseudoGradientStrategy)
     grid = InlineGrid(_moved(model), nodes)
-    messages = strategy.configure_train(1, this.initial_arrays(), ConfigRecord(), grid)
+    arrays = held.moved(this.initial_arrays(), this.device)
+    messages = strategy.configure_train(1, arrays, ConfigRecord(), grid)
     return strategy, list(grid.send_and_receive(messages))
 
 
@@ -57,7 +61,7 @@ def _moved(model: str) -> ClientApp:
         for p in network.parameters():
             p.add_(torch.randn(p.shape, generator=draws).to(p.device), alpha=1e-3)
         told = {protocol.NUM_EXAMPLES: 100 + partition_id, protocol.GRADIENT_VARIANCE: 1.0 + partition_id}
-        arrays = ArrayRecord(network.state_dict())
+        arrays = held.record({name: tensor.clone() for name, tensor in network.state_dict().items()})
         content = RecordDict({protocol.ARRAYS: arrays, protocol.METRICS: MetricRecord(dict(told))})
         return Message(content, reply_to=message)
 

@@ -13,6 +13,7 @@ from .mnist_writers import mnist_writers
 from .rotmnist import rotmnist
 from .speech import speech
 from .synthetic import synthetic
+from .turned_nodes import rotmnist_nodes
 
 __all__ = [
     "Dataset",
@@ -27,6 +28,7 @@ __all__ = [
     "local",
     "mnist_writers",
     "rotmnist",
+    "rotmnist_nodes",
     "speech",
     "synthetic",
 ]

@@ -10,7 +10,7 @@ and each node sees all hues turned by a small angle of its own.
 import colorsys
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -78,11 +78,16 @@ class Turned:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Turn and normalise a batch; what leaves the range of colours is cut off."""
-        cos, sin = math.cos(math.radians(self.angle)), math.sin(math.radians(self.angle))
-        across = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
-        matrix = cos * torch.eye(3) + (1 - cos) / 3 + sin / math.sqrt(3) * across
-        colours = torch.einsum("ij,njhw->nihw", matrix.to(inputs.device), inputs.float())
+        colours = torch.einsum("ij,njhw->nihw", _matrix(self.angle, inputs.device), inputs.float())
         return self.then(colours.clamp_(0, 255))
+
+
+@lru_cache(maxsize=1024)
+def _matrix(angle: float, device: torch.device) -> Tensor:
+    """Return the rotation of a colour by ``angle`` degrees [3, 3], made once for each node."""
+    cos, sin = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    across = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
+    return (cos * torch.eye(3) + (1 - cos) / 3 + sin / math.sqrt(3) * across).to(device)
 
 
 def _turned(normalize: Normalize, node_turn: float, seed: int, partition_id: int) -> Turned:

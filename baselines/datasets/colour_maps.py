@@ -7,7 +7,7 @@ the same. In :mod:`~baselines.datasets.cmnist` all nodes share nearly the same c
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -58,8 +58,14 @@ class Painted:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Paint and normalise a batch."""
-        colours = torch.tensor(self.palette, device=inputs.device)[inputs[:, 1, 0, 0].long()]
+        colours = _tensor(self.palette, inputs.device)[inputs[:, 1, 0, 0].long()]
         return self.then(inputs[:, :1].float() * colours[:, :, None, None])
+
+
+@lru_cache(maxsize=1024)
+def _tensor(palette: tuple[tuple[float, float, float], ...], device: torch.device) -> Tensor:
+    """Return a palette [labels, 3], made once for each node."""
+    return torch.tensor(palette, device=device)
 
 
 def _labelled(grey: Arrays) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 
 from clients.examples import Examples
 from clients.fast.bare_optimizer import hooked
-from clients.fast.closeness import Coarsest, close, tells
+from clients.fast.closeness import Coarsest, close, tells, without_tf32
 from clients.fast.steady import Watch
 from clients.gradient import gradient_of
 from clients.training import LocalTraining
@@ -49,7 +49,7 @@ def check(nodes: Sequence[Node]) -> None:
         "the model has buffers": next(first.model.buffers(), None) is not None,
         "the model has frozen parameters": not all(p.requires_grad for p in first.model.parameters()),
         "nodes hold data of their own": any(not _shared(n.train, first.train) for n in nodes),
-        "nodes see their data differently": any(_seen(n.train) != _seen(first.train) for n in nodes),
+        "nodes hold their data differently": any(type(n.train) is not type(first.train) for n in nodes),
         "the data are augmented": any(n.train.augment is not None for n in nodes),
     }
     for reason, holds in reasons.items():
@@ -66,6 +66,7 @@ def _overridden(part: object, base: type) -> str | None:
     return None
 
 
+@without_tf32()
 def measured(
     batched: Gradients, model: nn.Module, values: Sequence[Tensor], batch: Sequence[Tensor]
 ) -> tuple[tuple[Sequence[Tensor], dict[str, Tensor]], bool]:
@@ -107,7 +108,3 @@ def measured(
 
 def _shared(one: Examples, other: Examples) -> bool:
     return one.inputs is other.inputs and one.targets is other.targets
-
-
-def _seen(examples: Examples) -> tuple[object, ...]:
-    return type(examples), examples.transform

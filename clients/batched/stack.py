@@ -13,7 +13,6 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from clients.correction import Edit
-from clients.examples import Examples
 from clients.fast import graphs
 from clients.fast.after import After, with_sgd
 from clients.fast.replay import Step as GradientStep
@@ -28,6 +27,7 @@ from .batchable import NotTogether, measured
 from .edits import clipped, stacked
 from .gradients import Gradients
 from .plan import Plan, Step
+from .sight import Sight
 
 
 class Stack:
@@ -54,7 +54,7 @@ class Stack:
         self.places = [self._place(node.model, place) for place in range(size)]
         self.owns = [list(place.parameters()) for place in self.places]
         self._views = [[p.grad for p in own] for own in self.owns]
-        self._last: tuple[Examples, Step, list[Tensor]] | None = None  # the last batch, and of what it is
+        self._last: tuple[Sight, Step, list[Tensor]] | None = None  # the last batch, and of what it is
 
     def serves(self, node: Node) -> bool:
         """Say whether nobody has changed the model, the task or the training since it was copied."""
@@ -81,7 +81,7 @@ class Stack:
             raise NotTogether("a correction adds to the loss, or takes the gradient elsewhere")
         if any(correction.may_end for turn in turns for correction in turn.corrections):
             raise NotTogether("a correction may end a node's round")
-        data, device = turns[0].node.train, self.values[0].device
+        sight, device = Sight.of(turns), self.values[0].device
         plan = Plan.of(turns)
         parameters = [Parameter(value[: len(turns)]) for value in self.values]
         optimizer = training.optimizer(parameters)
@@ -91,10 +91,10 @@ class Stack:
         gradients_of = self.gradients.of_round(training.trace, after)
         update = Update(parameters, optimizer, after)
         totals: dict[str, Tensor] = {}
-        for now in plan.steps(data.place(device)):
+        for now in plan.steps(sight.data.place(device)):
             active = len(now.rows)
             _keep_first(optimizer, active)
-            gradients, sums = self._gradients(gradients_of, parameters, self._batch(data, now))
+            gradients, sums = self._gradients(gradients_of, parameters, self._batch(sight, now))
             if edits is None:
                 gradients = self._corrected(gradients, turns[:active])
             update(gradients)
@@ -112,22 +112,21 @@ class Stack:
             for k in range(len(turns))
         ]
 
-    def _batch(self, data: Examples, step: Step) -> list[Tensor]:
+    def _batch(self, sight: Sight, step: Step) -> list[Tensor]:
         """Return what the task takes: the last batch again where nodes take all of their examples."""
-        if not self._repeats(data, step):
-            gathered = data.rows(step.rows.flatten(), self.values[0].device)
-            batch = [values.view(*step.rows.shape, *values.shape[1:]) for values in gathered]
+        if not self._repeats(sight, step):
+            batch = sight.batch(step.rows, self.values[0].device)
             if step.present is not None:
                 batch.append(step.present.to(self.values[0]))
-            self._last = data, step, batch
+            self._last = sight, step, batch
         assert self._last is not None, "the first step of a plan repeats none"
         return self._last[2]
 
-    def _repeats(self, data: Examples, step: Step) -> bool:
+    def _repeats(self, sight: Sight, step: Step) -> bool:
         """Say whether a step takes the last batch again; the first one of a round may, too."""
         if step.again is not None or self._last is None:
             return bool(step.again)
-        return _alike(data, self._last[0]) and step.same(self._last[1])
+        return sight.same(self._last[0]) and step.same(self._last[1])
 
     def _gradients(
         self, gradients_of: GradientStep, parameters: list[Parameter], batch: list[Tensor]
@@ -170,10 +169,6 @@ class Stack:
                     raise NotTogether("a correction takes a gradient away")
                 view.copy_(p.grad)
                 p.grad = view
-
-
-def _alike(one: Examples, other: Examples) -> bool:
-    return one.inputs is other.inputs and one.transform == other.transform
 
 
 def _keep_first(optimizer: Optimizer, active: int) -> None:

@@ -4,7 +4,8 @@ A program that computes something else is wrong by about the gradient's own leng
 does not see is 0); another order of summation by a few units in the last place, times what sums cancel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -31,6 +32,24 @@ class Coarsest(TorchDispatchMode):
         if isinstance(result, Tensor) and result.is_floating_point():
             self.eps = max(self.eps, torch.finfo(result.dtype).eps)
         return result
+
+
+@contextmanager
+def without_tf32() -> Iterator[None]:
+    """Let a GPU compute float32 with all of its bits meanwhile.
+
+    TF32, which convolutions are in by default there, keeps 10 of them: what has cancelled in a gradient
+    can then differ by more than rounding where nothing is wrong.
+    """
+    kinds: list[Any] = [torch.backends.cudnn, torch.backends.cuda.matmul]
+    before = [kind.allow_tf32 for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.allow_tf32 = False
+        yield
+    finally:
+        for kind, allowed in zip(kinds, before, strict=True):
+            kind.allow_tf32 = allowed
 
 
 def close(found: Sequence[Tensor], expected: Sequence[Tensor], eps: float) -> bool:

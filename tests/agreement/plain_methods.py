@@ -82,7 +82,7 @@ class InverseVariance(Plain):
 
     def weights(self) -> Tensor:
         variances = [torch.stack(self.gradients[k]).var(0).mean() for k in range(len(self.data))]
-        precision = 1 / torch.stack(variances)
+        precision = 1 / torch.stack(variances).cpu()
         return precision / precision.sum()
 
 

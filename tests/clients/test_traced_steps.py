@@ -148,3 +148,22 @@ def test_images_of_another_size_are_another_step(monkeypatch: pytest.MonkeyPatch
         with torch.no_grad():
             found, _ = step(parameters, x, y)
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_a_step_is_recorded_and_compared_without_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradient_module, "TRACE_AFTER", 1)
+    seen: list[bool] = []
+
+    class Noting(Classification):
+        def __call__(
+            self, outputs: Tensor, targets: Tensor, present: Tensor | None = None
+        ) -> tuple[Tensor, dict[str, Tensor]]:
+            seen.append(torch.backends.cudnn.allow_tf32)
+            return super().__call__(outputs, targets, present)
+
+    model, data = perceptron(), examples()
+    gradient = gradient_module.Gradient(model, Noting()).of_round(trace=True)
+    with torch.no_grad():
+        for _ in range(4):
+            gradient(list(model.parameters()), *data.batch(slice(None), torch.device("cpu")))
+    assert seen == [True, False, False]  # eager; eager beside the recording; the recording replays itself

@@ -11,7 +11,7 @@ from baselines.experiment import config
 
 NO_SUMS = "dataset.load.images.sha256=null"
 OFFLINE = "dataset.load.images.download=false"
-DIGITS = ["mnist", "fmnist", "cmnist", "cmnist_maps", "rotmnist"]
+DIGITS = ["mnist", "fmnist", "cmnist", "cmnist_maps", "rotmnist", "rotmnist_nodes"]
 TRIED = {*DIGITS, "mnist_writers", "emnist", "femnist", "cifar100"}
 OTHERWISE = {
     "digits",

@@ -111,6 +111,22 @@ def test_each_node_draws_a_colour_for_each_digit(mnist_root: Path, digits28: dic
     assert again.node(1).train.transform == this.node(1).train.transform
 
 
+def test_each_node_sees_all_digits_turned_by_its_own_angle(
+    mnist_root: Path, digits28: dict[str, np.ndarray]
+) -> None:
+    raw = "dataset.load.mean=[0] dataset.load.std=[1] dataset.load.padding=8"
+    data = f"dataset=rotmnist_nodes dataset.load.angles=[90,-90] data_root={mnist_root} {NO_SUMS} {raw}"
+    this = experiment.Experiment(f"{data} num_nodes=3 partitioner=iid")
+    for examples, turns in ((this.node(0).train, 1), (this.node(1).train, -1), (this.node(2).train, 1)):
+        inputs, _ = examples.batch(slice(None), torch.device("cpu"))
+        upright = torch.from_numpy(digits28["train_inputs"])[examples.index, None]
+        torch.testing.assert_close(inputs, upright.rot90(turns, (2, 3)) / 255)
+    inputs, _ = this.test_examples.batch(slice(None), torch.device("cpu"))
+    torch.testing.assert_close(inputs, torch.from_numpy(digits28["test_inputs"])[:, None] / 255)
+    with pytest.raises(UserError, match="angles is empty"):
+        load("rotmnist_nodes", mnist_root, "dataset.load.angles=[]")
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -1,6 +1,7 @@
 """deterministic=true: the same bytes for the same seed, or one line that says why not."""
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from runs import launch, lines_in
 from torch import Tensor, nn
 
 from baselines import apps
+from baselines.bench.resnet import pictures
 from baselines.experiment import precision
 from clients import LocalTraining
 
@@ -104,6 +106,7 @@ def test_other_mistakes_are_told_as_ever(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize("batched", ["true", "false"])
 def test_the_same_seed_gives_the_same_bytes_on_a_gpu(batched: str, tmp_path: Path) -> None:
     told = (
+        *shlex.split(pictures(1, 28, examples=256, nodes=2)),
         "model=lenet",
         "device=cuda",
         "deterministic=true",

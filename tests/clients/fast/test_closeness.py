@@ -1,10 +1,12 @@
 """Closeness in plain numbers, on both sides of what is allowed."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from clients.fast.closeness import Coarsest, close, tells
+from clients.fast.closeness import Coarsest, close, tells, without_tf32
 
 EXPECTED = (3.0, 4.0)  # the norms of two parameters' gradients, 5 of both together
 INF, NAN = float("inf"), float("nan")
@@ -80,3 +82,18 @@ def test_the_coarsest_precision_that_is_computed_in(dtypes: tuple[torch.dtype, .
     with Coarsest() as precision:
         _ = [value + value for value in values], whole + whole
     assert precision.eps == torch.finfo(dtypes[0]).eps
+
+
+def test_tf32_is_off_meanwhile() -> None:
+    kinds: list[Any] = [torch.backends.cudnn, torch.backends.cuda.matmul]
+    before = [kind.allow_tf32 for kind in kinds]
+    assert any(before)
+
+    @without_tf32()
+    def fails() -> None:
+        assert not any(kind.allow_tf32 for kind in kinds)
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        fails()
+    assert [kind.allow_tf32 for kind in kinds] == before
