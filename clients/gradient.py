@@ -22,7 +22,8 @@ from .fast import graphs
 from .fast.after import After
 from .fast.closeness import Coarsest, close, without_tf32
 from .fast.pooling import pool_by_pixels
-from .fast.replay import Step, record
+from .fast.recording import record
+from .fast.replay import Step
 from .fast.steady import Kept, Watch
 from .fast.taken import EAGER, RECORDED, note
 from .tasks import Task

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines.errors import UserError
+from clients.gradient import gradient_of
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # what cuBLAS reads before it is first used
 
@@ -31,6 +32,8 @@ def use_deterministic(asked: bool) -> None:
 def deterministic(asked: bool) -> Iterator[None]:
     """Do so for a while: the next run of this process may ask for something else."""
     before, workspace = torch.are_deterministic_algorithms_enabled(), os.environ.get(WORKSPACE)
+    if asked:
+        gradient_of.cache_clear()  # a step that the run before has recorded is the eager one to rounding
     try:
         use_deterministic(asked)
         yield

@@ -4,13 +4,13 @@ Nodes have different numbers of steps, and steps different numbers of examples; 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from clients.training import HOST
 from clients.turn import Turn
 
 
@@ -23,11 +23,13 @@ class Step:
     rows : of the data set [nodes, batch], filled up with row 0
     present : which of these rows count [nodes, batch]; None for all
     again : whether it takes the examples of the step before it; None for the first one, where nobody knows
+    number : of the step, from 0
     """
 
     rows: Tensor
     present: Tensor | None
     again: bool | None = None
+    number: int = 0
 
     def same(self, other: "Step") -> bool:
         """Say whether both take the same examples; on an accelerator this waits for it."""
@@ -44,7 +46,7 @@ class Plan:
 
     Parameters
     ----------
-    rows : of the data set [steps, nodes, batch], filled up with row 0
+    rows : of the data set [steps, nodes, batch], filled up with row 0, in host memory until it is placed
     lengths : how many of them count [steps, nodes]; a node that has finished takes none
     """
 
@@ -70,18 +72,23 @@ class Plan:
         rows[present] = torch.cat(chosen)
         return cls(rows.transpose(0, 1), lengths)
 
-    def steps(self, device: torch.device = HOST) -> Iterator[Step]:
-        """Yield each step, its tensors on ``device``, where the whole plan goes at once."""
+    def placed(self, device: torch.device) -> "Plan":
+        """Return the plan with its rows on a device, where they go at once."""
+        return replace(self, rows=self.rows.to(device))
+
+    def steps(self) -> Iterator[Step]:
+        """Yield each step, its tensors where the plan's rows are."""
         lengths, batch = self.lengths, self.rows.shape[2]
         present = torch.arange(batch) < lengths[..., None]  # [steps, nodes, batch]
         nodes = (lengths > 0).sum(1).tolist()
         padded = ((lengths > 0) & (lengths < batch)).any(1).tolist()
-        again = [None, *self._repeats().tolist()]
-        rows, present = self.rows.to(device), present.to(device)
+        again, present = [None, *self.repeats], present.to(self.rows.device)
         for k, (active, short) in enumerate(zip(nodes, padded, strict=True)):
-            yield Step(rows[k, :active], present[k, :active] if short else None, again[k])
+            yield Step(self.rows[k, :active], present[k, :active] if short else None, again[k], k)
 
-    def _repeats(self) -> Tensor:
-        """Return of each step but the first whether it takes the examples of the one before [steps - 1]."""
-        rows = (self.rows[1:] == self.rows[:-1]).flatten(1).all(1)
-        return rows & (self.lengths[1:] == self.lengths[:-1]).all(1)
+    @cached_property
+    def repeats(self) -> list[bool]:
+        """Of each step but the first whether it takes the examples of the one before [steps - 1]."""
+        rows = (self.rows[1:] == self.rows[:-1]).flatten(1).all(1).cpu()
+        found: list[bool] = (rows & (self.lengths[1:] == self.lengths[:-1]).all(1)).tolist()
+        return found

@@ -27,7 +27,7 @@ from .batchable import NotTogether, measured
 from .edits import clipped, stacked
 from .gradients import Gradients
 from .plan import Plan, Step
-from .sight import Sight
+from .sight import Ahead, Sight
 
 
 class Stack:
@@ -82,7 +82,8 @@ class Stack:
         if any(correction.may_end for turn in turns for correction in turn.corrections):
             raise NotTogether("a correction may end a node's round")
         sight, device = Sight.of(turns), self.values[0].device
-        plan = Plan.of(turns)
+        plan = Plan.of(turns).placed(sight.data.place(device))
+        ahead = Ahead(sight, plan.rows, device, repeats=any(plan.repeats))
         parameters = [Parameter(value[: len(turns)]) for value in self.values]
         optimizer = training.optimizer(parameters)
         rate = prepare(optimizer, training.schedule(turns[0].server_round), None)
@@ -91,10 +92,10 @@ class Stack:
         gradients_of = self.gradients.of_round(training.trace, after)
         update = Update(parameters, optimizer, after)
         totals: dict[str, Tensor] = {}
-        for now in plan.steps(sight.data.place(device)):
+        for now in plan.steps():
             active = len(now.rows)
             _keep_first(optimizer, active)
-            gradients, sums = self._gradients(gradients_of, parameters, self._batch(sight, now))
+            gradients, sums = self._gradients(gradients_of, parameters, self._batch(ahead, now))
             if edits is None:
                 gradients = self._corrected(gradients, turns[:active])
             update(gradients)
@@ -112,13 +113,13 @@ class Stack:
             for k in range(len(turns))
         ]
 
-    def _batch(self, sight: Sight, step: Step) -> list[Tensor]:
+    def _batch(self, ahead: Ahead, step: Step) -> list[Tensor]:
         """Return what the task takes: the last batch again where nodes take all of their examples."""
-        if not self._repeats(sight, step):
-            batch = sight.batch(step.rows, self.values[0].device)
+        if not self._repeats(ahead.sight, step):
+            batch = ahead.batch(step.number, len(step.rows))
             if step.present is not None:
                 batch.append(step.present.to(self.values[0]))
-            self._last = sight, step, batch
+            self._last = ahead.sight, step, batch
         assert self._last is not None, "the first step of a plan repeats none"
         return self._last[2]
 

@@ -1,13 +1,12 @@
 """Replay: a recorded step as plain calls, with nothing around them.
 
-``make_fx`` records a step as a graph of ATen operations on tensors of fixed shapes. On a small model the
-calls cost more than the arithmetic, so that what can be left out of them is left out here; every operation
-that remains is the recorded one, on the same arguments: the same bits.
+A recording (:mod:`clients.fast.recording`) is a graph of ATen operations. On a small model the calls cost
+more than the arithmetic, so that what can be left out of them is left out here; every operation that
+remains is the recorded one, on the same arguments: the same bits.
 """
 
-import logging
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,49 +17,10 @@ from torch.fx.graph import CodeGen
 from torch.fx.node import map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 
-logger = logging.getLogger("flwr.clients")
 Step = Callable[..., tuple[Sequence[Tensor], dict[str, Tensor]]]  # (parameters, inputs, targets, ...)
 Values = dict[Node, Any]
 FILLED = ("ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full")  # by shape alone
 IDLE = ("expand", "view", "_unsafe_view")  # where the shape is as before
-
-
-def record(
-    pure: Step,
-    decompositions: Mapping[torch._ops.OpOverload, Callable[..., object]],
-    parameters: Sequence[Tensor],
-    batch: Sequence[Tensor],
-) -> Step | None:
-    """Return ``pure``, which computes from its arguments alone, as a replay; None where it cannot be one.
-
-    ``decompositions`` say which operations are recorded as others.
-    """
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    count, names = len(parameters), list[str]()
-
-    def flat(*tensors: Tensor) -> list[Tensor]:
-        gradients, sums = pure(tensors[:count], *tensors[count:])
-        names[:] = list(sums)
-        return [*gradients, *sums.values()]
-
-    random_state = torch.get_rng_state()
-    tensors = [*(p.detach() for p in parameters), *batch]
-    try:
-        forward = replay(make_fx(flat, dict(decompositions))(*tensors), tensors)
-    except RuntimeError as error:  # e.g. the value of a tensor decides what is computed
-        logger.debug("not traced: %s", error)
-        return None
-    finally:
-        torch.set_rng_state(random_state)
-    if forward is None:
-        return None
-
-    def step(parameters: Sequence[Tensor], *batch: Tensor) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-        results = forward(*parameters, *batch)
-        return results[:count], dict(zip(names, results[count:], strict=True))
-
-    return step
 
 
 def replay(recorded: GraphModule, arguments: Sequence[Tensor]) -> Callable[..., list[Tensor]] | None:
@@ -94,8 +54,12 @@ def _replayable(node: Node) -> bool:
         return True
     if not isinstance(node.target, torch._ops.OpOverload):
         return node.target is operator.getitem  # takes one of an operation's several outputs
-    random = torch.Tag.nondeterministic_seeded in node.target.tags
-    return not random and not node.target._schema.is_mutable
+    return torch.Tag.nondeterministic_seeded not in node.target.tags and not changes(node)
+
+
+def changes(node: Node) -> bool:
+    """Say whether an operation changes one of its arguments."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
 @torch.no_grad()

@@ -42,6 +42,18 @@ def with_inplace_relu() -> nn.Module:
     return nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(inplace=True), nn.Linear(8, CLASSES))
 
 
+def with_a_change_of_its_inputs() -> nn.Module:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(FEATURES, CLASSES)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.fc(x.relu_())
+
+    return Net()
+
+
 def with_dropout() -> nn.Module:
     return nn.Sequential(nn.Linear(FEATURES, 8), nn.Dropout(0.4), nn.Linear(8, CLASSES))
 
@@ -77,7 +89,8 @@ def with_a_spare_parameter() -> nn.Module:
         (perceptron, True),
         (with_a_spare_parameter, True),
         (convolutional, True),
-        (with_inplace_relu, False),
+        (with_inplace_relu, True),
+        (with_a_change_of_its_inputs, False),
         (with_dropout, False),
         (with_batch_norm, False),
         (with_a_branch, False),
