@@ -51,7 +51,7 @@ def workloads(device: str, sizes: Sizes) -> tuple[Workload, ...]:
         DeviceRound("softmax", f"{many} model=softmax", True, 2 * sizes.rounds, at_most=0.015),
         DeviceRound("mlp30", f"{many} model=mlp30", True, 2 * sizes.rounds, at_most=0.015),
         DeviceRound("lenet", lenet, True, sizes.rounds, beside=1.15),
-        DeviceRound("resnet", f"{deep} model={sizes.deep}", False, sizes.rounds, at_most=0.34),
+        DeviceRound("resnet", f"{deep} model={sizes.deep}", False, sizes.rounds, beside=1.15),
         DeviceStep("server-step", step, device, 0.002, sizes.few),
         Beside("deterministic", lenet, 1.5, sizes.rounds, DETERMINISTIC),
     )

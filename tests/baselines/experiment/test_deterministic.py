@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from baselines import apps
 from baselines.bench.resnet import pictures
 from baselines.experiment import precision
-from clients import LocalTraining
+from clients import Classification, LocalTraining
+from clients.gradient import gradient_of
 
 SMALL = "dataset=digits partitioner=iid num_nodes=2 rounds=1 model=softmax"
 
@@ -99,6 +100,15 @@ def test_other_mistakes_are_told_as_ever(tmp_path: Path, capsys: pytest.CaptureF
     assert run(tmp_path / "b", "deterministic=true", "model=lenet", "model.input_shape=[3,9,9]") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "deterministic" not in line
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_run_does_not_find_the_steps_that_the_one_before_recorded(asked: bool) -> None:
+    """On a GPU a recorded step is the eager one to rounding: the second run would begin otherwise."""
+    model, task = nn.Linear(2, 2), Classification()
+    recorded = gradient_of(model, task)
+    with precision.deterministic(asked):
+        assert (gradient_of(model, task) is recorded) != asked
 
 
 @pytest.mark.gpu
