@@ -56,7 +56,7 @@ class Examples:
     ----------
     inputs, targets : the whole data set [N, ...], shared and never copied; inputs may be read lazily
     index : which rows are this node's
-    transform : applied to inputs on the training device, as many as are at hand at once: what it makes of an
+    transform : applied to inputs on the training device, to as many as are at hand; what it makes of an
         example depends on that example alone
     augment : changes transformed batches at random, where training asks for it
     memory_share : of an accelerator's free memory that inputs, and targets, may each take to lie there
