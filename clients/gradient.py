@@ -102,15 +102,15 @@ class Gradient:
         after = graphs.AFTER if graphs.capturable(parameters[0].device) else TRACE_AFTER
         if self._seen[key] <= after or self._renewed():
             return self._eager(parameters, *batch)
-        watch = Watch(self.model, self.task)
-        results, self._steps[key] = self._recorded(watch, parameters, *batch)
+        results, self._steps[key] = self._recorded(parameters, *batch)
         return results
 
     @without_tf32()
     def _recorded(
-        self, watch: Watch, parameters: Sequence[Tensor], *batch: Tensor
+        self, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[tuple[Sequence[Tensor], dict[str, Tensor]], tuple[str, Step]]:
         """Take a step by autograd; return its results, and how the next ones are taken."""
+        watch = Watch(self.model, self.task)
         with Coarsest() as precision:
             gradients, sums = self._eager(parameters, *batch)
         taken: tuple[str, Step] = EAGER, self._eager

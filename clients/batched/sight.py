@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clients.examples import Examples, Transform
+from clients.examples import Examples
 from clients.turn import Turn
 
 AHEAD = 256 * 2**20  # bytes of inputs that are gathered at once on an accelerator
@@ -19,38 +19,40 @@ class Sight:
 
     Parameters
     ----------
-    data : the first node's examples, whose tensors are everybody's
-    transforms : one for each node, or a single one where all see alike
+    nodes : the examples of each, whose tensors are the same; of the first alone where all see alike
     """
 
-    data: Examples
-    transforms: tuple[Transform | None, ...]
+    nodes: tuple[Examples, ...]
 
     @classmethod
     def of(cls, turns: Sequence[Turn]) -> "Sight":
         """Return the sight of the nodes of a round."""
-        transforms = tuple(turn.node.train.transform for turn in turns)
-        alike = all(transform == transforms[0] for transform in transforms)
-        return cls(turns[0].node.train, transforms[:1] if alike else transforms)
+        nodes = tuple(turn.node.train for turn in turns)
+        alike = all(node.transform == nodes[0].transform for node in nodes)
+        return cls(nodes[:1] if alike else nodes)
+
+    @property
+    def data(self) -> Examples:
+        """One node's examples, for what is the same of all."""
+        return self.nodes[0]
 
     def same(self, other: "Sight") -> bool:
         """Say whether the same rows look the same to the same places."""
-        return self.data.inputs is other.data.inputs and self.transforms == other.transforms
+        transforms, others = ([node.transform for node in sight.nodes] for sight in (self, other))
+        return self.data.inputs is other.data.inputs and transforms == others
 
     def batches(self, rows: Tensor, device: torch.device) -> list[Tensor]:
         """Return inputs and targets of rows [steps, nodes, batch], with these axes first."""
         inputs, targets = self.data.raw(rows.flatten(), device)
-        if len(self.transforms) == 1:
+        if len(self.nodes) == 1:
             inputs = self.data.seen(inputs)
         else:
-            steps, _, batch = rows.shape
-            nodes = inputs.view(*rows.shape, *inputs.shape[1:]).unbind(1)
+            by_node = inputs.view(*rows.shape, *inputs.shape[1:]).unbind(1)
+            pairs = zip(self.nodes, by_node, strict=False)  # the last nodes may have finished
             parts = [
-                part.flatten(0, 1) if see is None else see(part.flatten(0, 1))
-                for part, see in zip(nodes, self.transforms, strict=False)
+                torch.unflatten(node.seen(part.flatten(0, 1)), 0, part.shape[:2]) for node, part in pairs
             ]
-            inputs = torch.stack([part.view(steps, batch, *part.shape[1:]) for part in parts], 1)
-            inputs = inputs.flatten(0, 2)
+            inputs = torch.stack(parts, 1).flatten(0, 2)
         return [values.view(*rows.shape, *values.shape[1:]) for values in (inputs, targets)]
 
 

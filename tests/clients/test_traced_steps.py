@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from noting import noting
 from plain_loop import (
     CLASSES,
     FEATURES,
@@ -43,15 +44,7 @@ def with_inplace_relu() -> nn.Module:
 
 
 def with_a_change_of_its_inputs() -> nn.Module:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(FEATURES, CLASSES)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.fc(x.relu_())
-
-    return Net()
+    return nn.Sequential(nn.ReLU(inplace=True), nn.Linear(FEATURES, CLASSES))
 
 
 def with_dropout() -> nn.Module:
@@ -166,16 +159,8 @@ def test_images_of_another_size_are_another_step(monkeypatch: pytest.MonkeyPatch
 def test_a_step_is_recorded_and_compared_without_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradient_module, "TRACE_AFTER", 1)
     seen: list[bool] = []
-
-    class Noting(Classification):
-        def __call__(
-            self, outputs: Tensor, targets: Tensor, present: Tensor | None = None
-        ) -> tuple[Tensor, dict[str, Tensor]]:
-            seen.append(torch.backends.cudnn.allow_tf32)
-            return super().__call__(outputs, targets, present)
-
     model, data = perceptron(), examples()
-    gradient = gradient_module.Gradient(model, Noting()).of_round(trace=True)
+    gradient = gradient_module.Gradient(model, noting(seen)).of_round(trace=True)
     with torch.no_grad():
         for _ in range(4):
             gradient(list(model.parameters()), *data.batch(slice(None), torch.device("cpu")))

@@ -25,7 +25,7 @@ def plus_one(inputs: Tensor) -> Tensor:
 
 
 def sight(*transforms: object) -> Sight:
-    return Sight(Examples(INPUTS, TARGETS, torch.arange(12)), transforms)  # type: ignore[arg-type]
+    return Sight(tuple(Examples(INPUTS, TARGETS, torch.arange(12), see) for see in transforms))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 100])

@@ -97,3 +97,17 @@ def test_tf32_is_off_meanwhile() -> None:
     with pytest.raises(ValueError, match="mine"):
         fails()
     assert [kind.allow_tf32 for kind in kinds] == before
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch has no newer names for it")
+def test_who_chooses_by_torchs_newer_names_is_left_alone() -> None:
+    convolutions = torch.backends.cudnn.conv
+    before = convolutions.fp32_precision
+    try:
+        convolutions.fp32_precision = "ieee"  # and recurrent layers in TF32: the older name says neither
+        with without_tf32():
+            assert convolutions.fp32_precision == "ieee"
+        assert convolutions.fp32_precision == "ieee"
+    finally:
+        convolutions.fp32_precision = before
+    assert torch.backends.cudnn.allow_tf32
