@@ -144,10 +144,11 @@ def order(found: Sequence[Quoted], unit: Unit) -> str:
 
 
 def apart(found: Sequence[Quoted], unit: Unit) -> str:
-    """Return of how many the interval leaves out zero, and of which."""
+    """Return of how many the interval leaves out zero, and of which where it is some of them."""
     run = [(one.name, student_interval([*one.ours.by_seed.values()])) for one in found if one.ours]
     names = [name for name, ends in run if ends and (ends[0] > 0 or ends[1] < 0)]
-    return _count([name in names for name, _ in run]) + f" ({', '.join(names)})" * any(names)
+    which = f" ({', '.join(names)})" if 0 < len(names) < len(run) else ""
+    return _count([name in names for name, _ in run]) + which
 
 
 def within(bound: float, found: Sequence[Quoted], unit: Unit) -> str:

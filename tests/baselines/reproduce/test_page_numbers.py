@@ -112,9 +112,11 @@ def test_those_against_the_papers_order_are_named() -> None:
     assert number_words.order(found, POINTS) == "1 of 3 (not b, c)"
 
 
-def test_those_apart_from_zero_are_named() -> None:
+def test_those_apart_from_zero_are_named_where_they_are_some() -> None:
     found = [one("a", None, 1.0, 1.1, 0.9), one("b", None, 1.0, -1.1), one("c", None, -5.0)]
     assert number_words.apart([*found, one("d", None, -2.0, -2.1)], POINTS) == "2 of 4 (a, d)"
+    assert number_words.apart(found[:1], POINTS) == "1 of 1"
+    assert number_words.apart(found[1:], POINTS) == "0 of 2"
 
 
 @pytest.mark.parametrize(
