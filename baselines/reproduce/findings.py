@@ -24,7 +24,7 @@ class Comparison:
     keys : what both have in common
     paper : how much better the better one is in the paper; None where a number is missing
     ours : the same with us; None where one has not been run, or they were run in different settings
-    interval : of ours, that holds the true difference with 95 % confidence; None of a single seed
+    interval : of ours, with 95 % confidence; None where there is one seed, or no spread
     departs : whether ours were run in another setting than the paper's
     seeds : how many both were run with; 0 where one has not been run
     """
@@ -97,9 +97,9 @@ def _compared(
 
 
 def student_interval(differences: Sequence[float]) -> tuple[float, float] | None:
-    """Return Student's interval of the mean difference; None of one difference."""
-    if len(differences) < 2:
-        return None
+    """Return Student's interval of the mean difference; None of one, and of equal ones without spread."""
+    if len(differences) < 2 or np.allclose(differences[1:], differences[0], rtol=1e-9, atol=0):
+        return None  # shares of the same examples, so that two seeds may well tie by chance
     mean, degrees = float(np.mean(differences)), len(differences) - 1
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees) * stats.sem(differences))
     return mean - half, mean + half

@@ -11,8 +11,8 @@ from .paper_tables import Cell, PaperTable
 
 EXPLAINED = """A finding is compared in each pair of cells that it speaks of, seed by seed: both have the
 same partition and first model. Ours agrees or disagrees where the 95 % interval of the mean difference
-(Student's t) leaves out zero; else, and always with one seed, it cannot tell. "Ahead": in so many of the
-pairs that were run the mean difference has the finding's sign.
+(Student's t) leaves out zero; else, always with one seed, and where every seed has the same difference,
+it cannot tell. "Ahead": in so many of the pairs that were run the mean difference has the finding's sign.
 
 """
 

@@ -99,7 +99,8 @@ def test_findings() -> None:
     assert findings(*a, *of("b", 90, 91, 92)).verdict == "cannot tell"  # 2 ± 2.48
     assert findings(*a, *of("b", 96, 97, 98)).verdict == "disagrees"
     assert findings(*a[:2], *b[:2]).verdict == "cannot tell"  # two seeds: 3.5 ± 6.35
-    assert findings(*a[:2], *of("b", 90.5, 92.5)).verdict == "agrees"  # two equal differences
+    assert findings(*a[:2], *of("b", 90.0, 91.9)).verdict == "agrees"  # 1.05 ± 0.64
+    assert findings(*a[:2], *of("b", 90.7, 92.7)).verdict == "cannot tell"  # equal: no spread
     assert Comparison({}, None, float("nan"), (float("nan"),) * 2).verdict == "cannot tell"  # has diverged
     assert findings(*a, b[0]).verdict == "cannot tell"  # a single seed
     assert findings(*a).verdict == "missing"
@@ -116,11 +117,11 @@ def test_only_seeds_that_both_were_run_with_are_compared() -> None:
 
 def test_less_loss_is_better() -> None:
     table = table_of("tiny", "figure1")
-    cells = {("fedavg",): Ours({0: 0.5, 1: 0.6}, ""), ("bad",): Ours({0: 2.0, 1: 2.1}, "")}
+    cells = {("fedavg",): Ours({0: 0.5, 1: 0.6}, ""), ("bad",): Ours({0: 1.99, 1: 2.11}, "")}
     finding = {"text": "", "column": "method", "better": "fedavg", "worse": "bad"}
     (pair,) = comparisons(table, finding, cells)
     assert pair.ours == pytest.approx(1.5)
-    assert pair.verdict == "agrees"
+    assert pair.verdict == "agrees"  # 1.5 ± 0.13
 
 
 def test_markdown_keeps_the_papers_order_and_labels_every_number() -> None:
@@ -157,15 +158,19 @@ def test_a_number_of_another_setting_is_labelled_in_every_place() -> None:
 
 def test_a_disagreement_is_shown_with_its_numbers() -> None:
     found = settings(
-        *[(cell, seed, 90.0 + (cell == "b") * 3, "", "new") for cell in "ab" for seed in (0, 1)]
+        *[
+            (cell, seed, 90.0 + (cell == "b") * (3 + seed / 10), "", "new")
+            for cell in "ab"
+            for seed in (0, 1)
+        ]
     )
     text = report.markdown(table_of("tiny", "table1"), found)
-    assert "* FedExP beats FedAvg; rate 0.2: ours -3.00 (-3.00 to -3.00), paper +1.00\n" in text
+    assert "* FedExP beats FedAvg; rate 0.2: ours -3.05 (-3.69 to -2.41), paper +1.00\n" in text
     reduced = {
         keys: [replace(one, changes="rounds=2") for one in numbers] for keys, numbers in found.items()
     }
     text = report.markdown(table_of("tiny", "table1"), reduced)
-    assert "ours -3.00 (-3.00 to -3.00), paper +1.00; not the paper's setting\n" in text
+    assert "ours -3.05 (-3.69 to -2.41), paper +1.00; not the paper's setting\n" in text
 
 
 # ---- from metrics.csv to rows -------------------------------------------------------------------------
