@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from strategies.shared import protocol
+from strategies.shared import memory, protocol
 from strategies.shared.compression import Compression
 
 from .correction import Correction
@@ -46,7 +46,7 @@ def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
         demand_silence(context.node_config)
         node = node_of(message, context)
         load(node.model, record_of(ArrayRecord, message.content, protocol.ARRAYS))
-        personalise(node, context.state)
+        personalise(node, memory.recalled(context.state, message.metadata.group_id))
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
         if len(node.test):

@@ -29,27 +29,24 @@ class Coding:
     ----------
     compression : what the message asks for
     seeds : for each trained array, by name: what decides all that its code draws
-    key : the record of the node's state where what was left out is kept; one for each group's model
     """
 
     compression: Compression
     seeds: Mapping[str, int]
-    key: str
 
     @classmethod
     def asked(
         cls,
         config: Mapping[str, object],
         model: nn.Module,
-        group: str,
         draws: Callable[[], np.random.Generator],
     ) -> "Coding | None":
-        """Return what a message to a ``group``'s node asks for; None for nothing."""
+        """Return what a message asks for; None for nothing."""
         if (compression := Compression.asked(config)) is None:
             return None
         names = [name for name, p in model.named_parameters() if p.requires_grad]
         seeds = dict(zip(names, draws().integers(2**63, size=len(names)).tolist(), strict=True))
-        return cls(compression, seeds, f"{KEY} {group}".strip())
+        return cls(compression, seeds)
 
     @torch.no_grad()
     def corrections(self, model: nn.Module) -> list[Correction]:
@@ -65,7 +62,7 @@ class Coding:
 
         An update that is not finite is sent as such, so that the server leaves the node out by name.
         """
-        compression, kept = self.compression, state.array_records.get(self.key)
+        compression, kept = self.compression, state.array_records.get(KEY)
         codes: dict[str, Tensor] = {}
         left_out: dict[str, Tensor] = {}
         trained = dict(model.named_parameters())
@@ -82,7 +79,7 @@ class Coding:
                 arrived = compression.decode(code, delta.shape, delta.dtype)
                 left_out[name] = torch.from_numpy(delta - arrived)
         if left_out and len(left_out) == len(codes):
-            state[self.key] = held.record(left_out)
+            state[KEY] = held.record(left_out)
         rest = {name: t.clone() for name, t in model.state_dict().items() if name not in codes}
         return {protocol.ARRAYS: held.record(rest), protocol.CODES: held.record(codes)}
 

@@ -7,8 +7,9 @@ statistics (FedBN: Li et al., *FedBN: Federated Learning on Non-IID Features via
 ICLR 2021, Algorithm 1), ``fc1.*`` names of parameters and buffers.
 
 A node starts from the private values that the server sends first, keeps those it has trained in Flower's
-``context.state``, and sends the server's back: they never move there, whatever the strategy. So the model
-is whole at a node alone, which is to evaluate it. Deviations: the values that are sent back cost bytes,
+``context.state``, and sends the server's back: they never move there, whatever the strategy (noise for
+privacy, and FedMeta's step on the server, are refused). So the model is whole at a node alone, which is to
+evaluate it. Deviations: the values that are sent back cost bytes,
 which FedPer saves; FedPer's nodes draw their first private layers themselves, here these are the same.
 Reduction: without a pattern it is the strategy.
 """

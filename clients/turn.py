@@ -11,7 +11,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from torch import nn
 
-from strategies.shared import held, protocol
+from strategies.shared import held, memory, protocol
 from strategies.shared.seeding import Purpose, generator, torch_seed
 
 from .compression import Coding
@@ -60,15 +60,16 @@ class Turn:
 
     def __init__(self, node: Node, message: Message, context: Context) -> None:
         self.node, self.message, self.state = node, message, context.state
+        self.memory = memory.recalled(self.state, message.metadata.group_id)
         load(node.model, record_of(ArrayRecord, message.content, protocol.ARRAYS))
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         demand(context.node_config, config)
         self.partition_id = partition_id_of(context, config)
         self.training = in_round(node.training, node.seed, self.server_round, self.partition_id)
-        restore(node.model, self.training.private, self.state)
+        restore(node.model, self.training.private, self.memory)
         self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
-        self.coding = Coding.asked(config, node.model, message.metadata.group_id, self._draws)
+        self.coding = Coding.asked(config, node.model, self._draws)
         self.corrections = self._corrections(config)
         self.started = time.perf_counter()
 
@@ -83,7 +84,7 @@ class Turn:
             self.training.steps(len(node.train)),
             self.training.batch_size,
             self.message.content,
-            self.state,
+            self.memory,
             self.partition_id,
             node.own_model,
         )
@@ -114,7 +115,7 @@ class Turn:
             server_round=self.server_round,
             seed=self.seed,
             corrections=self.corrections,
-            memory=self.state,
+            memory=self.memory,
         )
         return self.reply(metrics, time.perf_counter() - self.started)
 
@@ -126,7 +127,7 @@ class Turn:
         parameters = [p for p in model.parameters() if p.requires_grad]
         records = [correction.finish(parameters, metrics) for correction in self.corrections]
         sent = record_of(ArrayRecord, self.message.content, protocol.ARRAYS)
-        withhold(model, self.training.private, sent, self.state)
+        withhold(model, self.training.private, sent, self.memory)
         metrics[protocol.CLIENT_SECONDS] = seconds
         metrics[protocol.NUM_EXAMPLES] = len(self.node.train)
         metrics[protocol.PARTITION_ID] = self.partition_id
@@ -136,10 +137,11 @@ class Turn:
             metrics = {protocol.NUM_EXAMPLES: 1, protocol.PARTITION_ID: self.partition_id} | rate
             records = []
         if self.coding is not None:
-            arrays = self.coding.records(model, sent, self.state)
+            arrays = self.coding.records(model, sent, self.memory)
         else:
             state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
             arrays = {protocol.ARRAYS: held.record(state)}
+        memory.keep(self.memory, self.state, self.message.metadata.group_id)
         return replied(self.message, metrics, dict(ChainMap(arrays, *records)))
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from .parts.layout import Layout
 from .parts.privacy import refuse_groups
 from .pseudo_gradient import PseudoGradientStrategy
-from .round.evaluation import SuiteStrategy, merged
+from .round.around import Around
+from .round.evaluation import merged
 from .round.failures import TooManyFailedRounds
 from .round.movement import Movement, among
 from .round.replies import of_group
@@ -29,7 +29,7 @@ Groups = dict[str, tuple[int, ...]]
 
 
 @dataclass(kw_only=True, eq=False)
-class Grouped(SuiteStrategy):
+class Grouped(Around):
     """One copy of ``inner`` per group, each with a model of its own.
 
     Parameters
@@ -45,6 +45,10 @@ class Grouped(SuiteStrategy):
     _models: dict[str, ArrayRecord] = field(default_factory=dict, init=False, repr=False)
     _initial: ArrayRecord | None = field(default=None, init=False, repr=False)
     _left_out: set[int] = field(default_factory=set, init=False, repr=False)  # in no group, and named so
+
+    def __post_init__(self) -> None:
+        """Refuse a privacy that would not hold."""
+        refuse_groups(self.inner.privacy)
 
     def initial_groups(self, partition_ids: list[int]) -> Groups:
         """Return the groups to start with, given the nodes that are connected."""
@@ -137,25 +141,8 @@ class Grouped(SuiteStrategy):
     def most_models(self, num_nodes: int) -> int:
         return num_nodes
 
-    def asks(self) -> dict[str, ConfigScalar]:
-        return self.inner.asks()
-
     def at_sites(self) -> dict[str, dict[str, float]]:
         return dict(pair for s in self._strategies.values() for pair in s.at_sites().items())
-
-    def contributions(self) -> dict[str, dict[str, int]]:
-        return self.inner.contributions()
-
-    @property
-    def nodes_remember(self) -> bool:
-        return self.inner.nodes_remember
-
-    def fail_within(self, rounds: int) -> None:
-        self.inner.fail_within(rounds)
-
-    def check(self, arrays: ArrayRecord) -> Layout:
-        refuse_groups(self.inner.privacy)
-        return self.inner.check(arrays)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next round depends on."""
@@ -172,9 +159,6 @@ class Grouped(SuiteStrategy):
         self.regroup(state["members"], dict(state["models"]))
         for name, strategy in self._strategies.items():
             strategy.load_state_dict(state["strategies"][name])
-
-    def summary(self) -> None:
-        self.inner.summary()
 
     def _name_who_is_left_out(self, grid: Grid) -> None:
         """Log the nodes that are in no group, each once: those that came after the groups were made."""

@@ -107,7 +107,7 @@ class PseudoGradientStrategy(Compressing):
         try:
             shown, weights = self._step(server_round, updates)
         except NoStep as reason:
-            self._fail(server_round, str(reason), collected.faults)
+            self._fail(server_round, reason, collected.faults)
             return None, MetricRecord(dict(metrics))
         self._failed_rounds = 0
         self._movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))

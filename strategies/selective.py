@@ -50,14 +50,23 @@ class SelectiveFedAvg(LocalOnly):
 
     @property
     def needs_validation(self) -> bool:
-        return self.right_on is None
+        return self.right_on is None or super().needs_validation
 
     def validate_with(self, right_on: Selections) -> None:
         self.right_on = right_on
 
     def __post_init__(self) -> None:
         """Refuse less than one round of local training."""
+        super().__post_init__()
         require(self.local_rounds >= 1, "strategy.local_rounds", self.local_rounds, "1 or more")
+
+    def fail_within(self, rounds: int) -> None:
+        """Refuse also a run that ends before there are groups."""
+        valid, before = rounds > self.local_rounds, self.local_rounds
+        require(
+            valid, "rounds", rounds, f"above strategy.local_rounds={before}, after which there are groups"
+        )
+        super().fail_within(rounds)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -95,7 +95,7 @@ class Experiment(Described):
 
         Raises
         ------
-        UserError : when it needs validation examples and there are none
+        UserError, ValueError : when it needs validation examples and there are none; more rounds
         """
         strategy = strategy_of(self.cfg)
         strategy.fail_within(self.settings.rounds)  # a run without any step has failed, if short

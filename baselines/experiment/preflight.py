@@ -26,8 +26,8 @@ def check(this: Experiment) -> None:
 
 
 def _check(this: Experiment) -> None:
-    strategy = this.prototype
     try:
+        strategy = this.prototype
         strategy.check(this.initial_arrays())
         check_training(this.training, strategy.asks())
         private.check(this.node_model, this.training.private)
@@ -63,6 +63,15 @@ def _check_own_models(this: Experiment) -> None:
         raise UserError(
             f"{own}: the model is whole at a node alone, which is to evaluate it on a share of its data: "
             "set node_test_fraction above 0, e.g. 0.2"
+        )
+    strategy, moves = this.prototype, ""
+    if isinstance(getattr(strategy, "privacy", None), Gaussian):
+        moves = "privacy's noise"
+    elif getattr(strategy, "meta_rate", 0):
+        moves = "FedMeta's step on the server"
+    if training.private and moves:
+        raise UserError(
+            f"{own}: {moves} would move what is to stay at its node; set private=null, or leave that out"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 
-from strategies.shared import protocol
+from strategies.shared import memory, protocol
 from strategies.shared.flower_private import failed, stamp
 from strategies.shared.shared_mean import SharedMean
 
@@ -60,8 +60,8 @@ class Share(Task):
     def send(self, actor: Any) -> Any:
         """Have the worker answer the messages."""
         contexts = [copy(self.round.context(message)) for message in self.messages]
-        for context in contexts:
-            context.state = buffered(context.state)
+        for message, context in zip(self.messages, contexts, strict=True):
+            context.state = buffered(memory.part(context.state, message.metadata.group_id))
         method = "answer_folded" if self.round.folded else "answer"
         return actor.do.remote(method, self.messages, contexts)
 
@@ -69,7 +69,8 @@ class Share(Task):
         """Keep the replies, and what each node remembers."""
         answers = unfolded(*outcome) if self.round.folded else outcome
         for message, (reply, state) in zip(self.messages, answers, strict=True):
-            self.round.context(message).state = owned(state)
+            context, group = self.round.context(message), message.metadata.group_id
+            context.state = memory.renewed(context.state, owned(state), group)
             if reply.has_content() and not self.round.folded:
                 reply.content = self.round.room.kept(reply.content)
             stamp(reply)

@@ -77,6 +77,8 @@ class Adaptive(ServerOptimizer):
             if self.epsilon < tiny:
                 root.clamp_min_(tiny)  # 0 / 0 is no direction
             torch.div(m, root.mul_(scale_m) if self.bias_correction else root, out=d)
+            if self.epsilon < tiny:
+                d.masked_fill_(v == 0, 0)  # where D is not 0, its square was below all numbers
         return mean, {**state, "rounds": rounds}
 
     @abstractmethod

@@ -87,8 +87,10 @@ class AdaptivePrivacy(CentralPrivacy):
 
         b = (1/K) ( #{k: ||Delta_k|| <= C} + N(0, sigma_b^2) ),    C <- C exp(-clip_rate (b - quantile))
 
-    A round costs what one of :class:`CentralPrivacy` with the same z costs; as b takes its share, the
-    updates' noise is larger, z_Delta = (z^-2 - (2 sigma_b)^-2)^-1/2. clip_rate = 0 still pays for b.
+    As in the paper, a node that is not there adds zeros to the sum and 1/2 to the count, which it so moves
+    by no more than 1/2. A round costs what one of :class:`CentralPrivacy` with the same z costs; as b takes
+    its share, the updates' noise is larger, z_Delta = (z^-2 - (2 sigma_b)^-2)^-1/2. clip_rate = 0 still
+    pays for b.
 
     Parameters
     ----------

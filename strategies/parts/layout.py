@@ -99,8 +99,8 @@ class Layout:
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """The dtype of the flat parameter vector: wide enough for every parameter."""
-        widest = np.result_type(*(np.dtype(layer.dtype) for layer in self.parameters))
+        """The dtype of the flat parameter vector: wide enough for every parameter, and float32 at least."""
+        widest = np.result_type(np.float32, *(np.dtype(layer.dtype) for layer in self.parameters))
         return torch.from_numpy(np.empty(0, widest)).dtype
 
     def flatten_parameters(self, record: ArrayRecord, out: Tensor | None = None) -> Tensor:

@@ -11,9 +11,9 @@ The norm is over all parameters. *Central*: the server does both, and has to be 
 (:mod:`clients.privacy`). Mask, server optimizer and step size see what has been noised, nothing else.
 
 What is counted. A whole node is protected, not an example of it: two runs are neighbours where one node's
-Delta_k are zeros (central), or are computed from any other data (local: twice the distance). Who trains is
-taken as known, since it follows from the seed: no amplification by sampling. A node pays for the rounds in
-which it trained, and epsilon is that of the node that trained most often (:mod:`.accounting`).
+Delta_k are zeros (central; for ``adaptive`` see there), or are computed from any other data (local: twice
+the distance). Who trains is taken as known, since it follows from the seed: no amplification by sampling.
+A node pays for the rounds in which it trained; epsilon is the largest of all nodes' (:mod:`.accounting`).
 """
 
 from abc import ABC, abstractmethod

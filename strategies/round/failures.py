@@ -15,6 +15,10 @@ class NoStep(Exception):
     """Why a round takes no step."""
 
 
+class Lacking(NoStep):
+    """It has too few sound replies, or not that of a node that it needs."""
+
+
 class TooManyFailedRounds(RuntimeError):
     """Too few nodes replied, or none moved the model, too many rounds in a row."""
 

@@ -17,7 +17,7 @@ from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 
 from .evaluation import SuiteStrategy
-from .failures import TooManyFailedRounds, end_if_alike
+from .failures import NoStep, TooManyFailedRounds, end_if_alike
 from .replies import Fault, answers, checked, lacking, mean_metrics, num_examples_of, scalar_metrics
 from .roster import Roster, sample
 from .sites import addressed, by_site
@@ -32,7 +32,7 @@ class Participation(SuiteStrategy):
 
     Parameters
     ----------
-    nodes_per_round : K, how many nodes train in a round; None asks all
+    nodes_per_round : K, how many nodes train in a round; None asks all. Several groups share them
     num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round
     min_replies : with fewer sound replies the model stays as it was in that round
     max_failed_rounds : so many such rounds in a row end the run with :class:`TooManyFailedRounds`
@@ -187,7 +187,7 @@ class Participation(SuiteStrategy):
         for k, reason in faults.items():
             logger.warning("round %d: %s left out: %s", server_round, self._roster.called(k), reason)
 
-    def _fail(self, server_round: int, lack: str, faults: dict[int, str]) -> None:
+    def _fail(self, server_round: int, lack: NoStep, faults: dict[int, str]) -> None:
         """Count a round without a step; end the run after too many in a row."""
         self._failed_rounds += 1
         logger.warning("round %d: %s: the model stays as it was", server_round, lack)

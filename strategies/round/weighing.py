@@ -6,7 +6,7 @@ from strategies.parts.aggregation import Aggregation
 from strategies.parts.updates import Updates
 from strategies.parts.weighting import State, Weighting
 
-from .failures import NoStep
+from .failures import Lacking, NoStep
 
 
 def needed_metrics(weighting: Weighting, aggregation: Aggregation) -> list[str]:
@@ -21,12 +21,13 @@ def weigh(
 
     Raises
     ------
-    NoStep : where the round lacks replies, or what the weighting needs, or the weights cannot be used
+    Lacking : where the round lacks replies, or what the weighting needs
+    NoStep : where the weights cannot be used
     """
     if (kept := len(updates.partition_ids)) < min_replies:
-        raise NoStep(f"{kept} sound replies, min_replies={min_replies}")
+        raise Lacking(f"{kept} sound replies, min_replies={min_replies}")
     if lack := weighting.lacks(updates) or aggregation.lacks(updates):
-        raise NoStep(lack)
+        raise Lacking(lack)
     weights, state = weighting(updates, state)
     if fault := _fault(weights, updates):
         raise NoStep(f"weighting={type(weighting).__name__} gave {fault}")

@@ -110,4 +110,4 @@ def test_each_groups_model_has_its_own_feedback() -> None:
     both = Grouped(inner=FedAvg(compression=TopK(share=0.5)), groups={"a": (0,), "b": (0,)})
     play(both, grid, zeros(), 1)
     (node,) = grid.get_node_ids()
-    assert set(grid.context(node).state.array_records) == {"left-out a", "left-out b"}
+    assert set(grid.context(node).state.array_records) == {"left-out@a", "left-out@b"}

@@ -116,6 +116,14 @@ def test_batched_nodes_keep_their_own_too(tmp_path: Path) -> None:
     ("refused", "said"),
     [
         ("dataset=digits private=fedper", "set node_test_fraction above 0"),
+        (
+            f"{SMALL} private=fedper privacy=central privacy.noise_seed=1 weighting=uniform",
+            "privacy's noise would move what is to stay at its node",
+        ),
+        (
+            f"{SMALL} private=fedper strategy=fedmeta validation_size=50",
+            "FedMeta's step on the server would move what is to stay",
+        ),
         (f"{SMALL} private=fedper strategy=scaffold", "client.private=['last'] with strategy=scaffold"),
         (
             f"{SMALL} private=fedper strategy=feddyn",

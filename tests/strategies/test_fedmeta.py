@@ -11,7 +11,7 @@ from runs import launch, lines_in, played
 
 from baselines.engine.evaluator import Evaluator
 from baselines.experiment import experiment
-from strategies import FedAdam, FedAvg, FedMeta
+from strategies import FedAdam, FedAvg, FedMeta, LocalOnly
 from strategies.shared.arrays import view
 
 SMALL = "dataset=digits num_nodes=4 model=mlp rounds=2 validation_size=100 strategy=fedmeta"
@@ -57,6 +57,16 @@ def test_it_needs_examples_and_takes_a_gradient() -> None:
     this.learn_with(slope)
     assert not this.needs_validation
     FedAdam().learn_with(slope)  # who does not learn with it takes it too
+
+
+def test_each_group_learns_with_it() -> None:
+    local = LocalOnly(inner=FedMeta(meta_rate=0.2))
+    assert local.needs_validation
+    local.learn_with(slope)
+    play(local, nodes(), start())
+    found = {name: model_in(model)["w"].tolist() for name, model in local.models(start()).items()}
+    assert found["node0"] == pytest.approx([1.8, 0.2], rel=1e-12)  # (2, 0), and 0.2 along (1, -1)
+    assert found["node1"] == pytest.approx([3.4, 3.4], rel=1e-12)
 
 
 def test_a_negative_rate_is_refused() -> None:

@@ -136,6 +136,19 @@ def test_local_only_is_each_node_by_itself() -> None:
         np.testing.assert_allclose(model_in(local.models(zeros())[f"node{k}"])["w"], w, rtol=1e-12)
 
 
+def test_groups_share_the_nodes_of_a_round() -> None:
+    """K = 2 of all four, whoever they are in: those that FedAvg would ask; the others keep their model."""
+    one = Federation(towards_target, 4)
+    play(FedAvg(nodes_per_round=2, num_nodes=4, seed=3), one, zeros(), range(1, 9))
+    local, federation = (
+        LocalOnly(inner=FedAvg(nodes_per_round=2, num_nodes=4, seed=3, max_failed_rounds=1)),
+        Federation(towards_target, 4),
+    )
+    history = play(local, federation, zeros(), range(1, 9))
+    assert federation.trained() == one.trained()
+    assert [metrics["replies"] for _, metrics in history] == [2] * 8
+
+
 def losing(*lost: int) -> Federation:
     def node(partition_id: int, content: RecordDict) -> RecordDict:
         if partition_id in lost:
@@ -184,6 +197,15 @@ def test_a_node_that_comes_after_the_groups_were_made_is_named_once(
     play(strategy, federation, zeros(), (2, 3))
     assert caplog.messages == ["partitions [3] are in no group and do not train"]
     assert federation.trained() == [0, 1, 2] * 3
+
+
+def test_a_run_that_ends_before_there_are_groups_is_refused() -> None:
+    selective = SelectiveFedAvg(inner=FedAvg(), local_rounds=2)
+    selective.fail_within(3)
+    with pytest.raises(
+        ValueError, match=r"rounds=2 is out of range: expected above strategy.local_rounds=2"
+    ):
+        selective.fail_within(2)
 
 
 def test_the_run_ends_when_every_group_is_lost() -> None:

@@ -15,6 +15,7 @@ from clients import Examples, LeastSquares, LocalTraining, Node, client_app
 from clients.control_variate import NEEDS_SGD
 from clients.gradient_weight import gradient_weight
 from strategies import FedAvg, LocalOnly, Scaffold, SelectiveFedAvg, Uniform
+from strategies.shared import memory
 
 # F_k(w) = 0.5 h_k (w - t_k)^2 per coordinate j: a row sqrt(h) e_j with target sqrt(h) t_j for each j.
 CURVATURES = torch.tensor([[1.0, 4.0], [6.0, 0.5], [2.0, 2.0]], dtype=torch.float64)
@@ -175,9 +176,10 @@ LOST: dict[str, tuple[Scaffold, Losing]] = {
 }
 
 
-def own_variates(grid: InlineGrid) -> np.ndarray:
-    """Return c_k, [nodes, 2]."""
-    states = [grid.context(node).state for node in grid.get_node_ids()]
+def own_variates(grid: InlineGrid, groups: Sequence[str] = ("",) * 3) -> np.ndarray:
+    """Return c_k, [nodes, 2], each of the node's group."""
+    nodes = zip(grid.get_node_ids(), groups, strict=True)
+    states = [memory.recalled(grid.context(node).state, group) for node, group in nodes]
     return np.stack([state.array_records["control"]["w"].numpy()[:, 0] for state in states])
 
 
@@ -206,7 +208,7 @@ def test_in_groups_the_variate_is_the_mean_over_the_group() -> None:
     strategy = LocalOnly(inner=Scaffold(num_nodes=3))
     play(strategy, grid, start(), range(1, 4))
     variates = [each.state_dict()["control"].numpy() for each in strategy._strategies.values()]
-    np.testing.assert_allclose(variates, own_variates(grid), atol=1e-12)
+    np.testing.assert_allclose(variates, own_variates(grid, ["node0", "node1", "node2"]), atol=1e-12)
 
 
 def test_one_group_after_local_training_is_scaffold() -> None:

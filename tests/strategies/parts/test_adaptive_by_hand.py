@@ -75,3 +75,16 @@ def test_a_coordinate_that_never_moved_has_no_direction(optimizer: ServerOptimiz
 def test_momentum() -> None:
     """m <- beta m + D (Hsu et al. 2019): no 1 - beta before D."""
     assert played(Momentum(0.5)) == [[4, -2], [0.5 * 4 + 1, 0.5 * -2 + 3]]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("rule", [Adagrad, Adam, Yogi])
+def test_without_epsilon_what_is_too_small_to_square_takes_no_step(rule: Any, inside: bool) -> None:
+    """1e-30 squared is 0 in float32; m / 0 would be infinite, and m over the least number nearly so."""
+    optimizer = rule(epsilon=0.0, epsilon_inside=inside)
+    direction, state = optimizer(torch.tensor([1e-30, 0.0, 2.0]), {})
+    assert direction[:2].tolist() == [0, 0]
+    assert direction[2] > 0
+    direction, _ = optimizer(torch.tensor([1.0, 0.0, 1.0]), state)
+    assert direction.isfinite().all()
+    assert direction[0] > 0

@@ -190,7 +190,7 @@ def test_variates_buffers_and_groups_are_refused(privacy: Privacy) -> None:
     with pytest.raises(ValueError, match=r"'bn\.running_mean' gets no noise"):
         strategy.check(record({**model(), "bn.running_mean": np.zeros(2, np.float32)}))
     with pytest.raises(ValueError, match="each group's model"):
-        Grouped(inner=strategy).check(record(model()))
+        Grouped(inner=strategy)
 
 
 @pytest.mark.parametrize(

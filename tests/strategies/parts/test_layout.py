@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from federation import record
+from federation import Federation, answer, model_in, play, record
 
+from strategies import Adam, Constant, FedAdam
 from strategies.parts.layout import Layout
 
 
@@ -30,6 +31,19 @@ def test_parameters_and_buffers_each_lie_one_after_another() -> None:
     }
     assert (layout.num_parameters, layout.num_buffers) == (12, 5)
     assert layout.dtype == torch.float64  # the widest
+
+
+def test_half_precision_is_stepped_in_float32_and_sent_as_it_came() -> None:
+    """In float16, v = 1e-8 would be 0, and epsilon 6e-5: the step would be 2.4 times as long."""
+
+    def trained(dtype: type) -> list[float]:
+        ends = Federation(lambda *_: answer({"w": np.array([-1e-3, -1e-2, -1], dtype)}), 1)
+        adam = FedAdam(server_optimizer=Adam(epsilon=1e-8), step_size=Constant(0.125))
+        ((new, _),) = play(adam, ends, record({"w": np.zeros(3, dtype)}))
+        assert model_in(new)["w"].dtype == dtype
+        return model_in(new)["w"].tolist()
+
+    assert trained(np.float16) == pytest.approx(trained(np.float32), rel=1e-3)
 
 
 def test_a_model_without_buffers_has_none() -> None:

@@ -1,13 +1,15 @@
 """Nodes that drop out: who does, by the seed alone, and what becomes of the round."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
-from federation import Federation, answer, assert_same, play, record, sent_model
+from federation import Federation, answer, assert_same, model_in, play, record, sent_model
 from flwr.app import MetricRecord, RecordDict
 
-from strategies import FedAvg, Grouped, Scaffold, TooManyFailedRounds
+from strategies import Erosion, FedAvg, Grouped, Krum, Scaffold, TooManyFailedRounds, Uniform, WeightErosion
 from strategies.pseudo_gradient import PseudoGradientStrategy
 
 SEED, NODES, DROPOUT = 4, 6, 0.4
@@ -62,6 +64,46 @@ def test_a_round_that_nobody_comes_to_is_no_failure() -> None:
     assert [metrics["dropped"] for _, metrics in history] == [NODES] * 7
     assert_same(history[-1][0], record(START))
     assert grid.trained() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "needs", "steps"),
+    [
+        (WeightErosion, {"weighting": Erosion(requester=2)}, lambda who: 2 in who),
+        (FedAvg, {"weighting": Uniform(), "aggregation": Krum(num_hostile=1)}, lambda who: len(who) >= 5),
+    ],
+    ids=["the requester is away", "too few for Krum"],
+)
+def test_who_is_needed_and_away_makes_no_failure(
+    kind: type[PseudoGradientStrategy],
+    needs: dict[str, Any],
+    steps: Callable[[list[int]], bool],
+) -> None:
+    ours = kind(
+        num_nodes=NODES,
+        seed=SEED,
+        query_partitions=True,
+        dropout=DROPOUT,
+        max_failed_rounds=1,
+        **needs,
+    )
+    history = play(ours, Federation(node, NODES), record(START), range(1, 25))
+    models = [START["w"][0], *(model_in(arrays)["w"][0] for arrays, _ in history)]
+    moved = [bool(after != before) for before, after in pairwise(models)]
+    assert moved == [steps(here(t)) for t in range(1, 25)]
+    assert len(set(moved)) == 2
+
+
+def test_a_needed_reply_that_is_unsound_is_a_failure() -> None:
+    def broken(partition_id: int, content: RecordDict) -> RecordDict:
+        if partition_id == 2:
+            raise RuntimeError("disk full")
+        return node(partition_id, content)
+
+    settings = {"num_nodes": NODES, "seed": SEED, "query_partitions": True, "dropout": 0.1}
+    ours = WeightErosion(weighting=Erosion(requester=2), max_failed_rounds=1, **settings)
+    with pytest.raises(TooManyFailedRounds, match="the requester, partition 2, sent no sound reply"):
+        play(ours, Federation(broken, NODES), record(START), range(1, 9))
 
 
 def test_groups_add_their_absent_nodes_up() -> None:
