@@ -19,7 +19,7 @@ from .engine.metrics import less_is_better
 from .errors import UserError
 from .reports import curves, printed, summary, written
 from .reports.figure_style import WIDTHS
-from .reports.measurements import examined
+from .reports.measurements import examined, mean_of_all
 from .reports.shown import choose
 
 
@@ -41,21 +41,15 @@ def _parser() -> argparse.ArgumentParser:
     shown = "what to show: mae, node-test/accuracy; may come several times (default: the test set's)"
     add("--metric", action="append", default=[], metavar="NAME", help=shown)
     add("--best", type=int, metavar="N", help="only the N settings that end best")
-    add(
-        "--rounds-to", type=float, metavar="TARGET", help="add the rounds until the first metric reaches it"
-    )
+    reached = "add the rounds until the first metric reaches it"
+    add("--rounds-to", type=float, metavar="TARGET", help=reached)
     add(
         "--paired",
         metavar="BASELINE",
         help="seed by seed against fedavg, or mask=none: interval and t-test",
     )
-    add(
-        "--label",
-        action="append",
-        default=[],
-        metavar="OLD=NEW",
-        help="call a setting, or a part of it, so",
-    )
+    renames = "rename a setting, or a part of its name"
+    add("--label", action="append", default=[], metavar="OLD=NEW", help=renames)
     add("--x", choices=curves.X, default="round", help="what the curves go by")
     add("--figure", type=Path, help="where to draw (default: comparison.png beside)")
     add("--width", choices=list(WIDTHS), help="draw for a paper, as wide as its column or its page")
@@ -88,7 +82,8 @@ def _compare(options: argparse.Namespace) -> None:
     _tell(frame, options.folders, console)
     if drawn:
         console.print(drawn)
-    console.print(f"figure: {target}", soft_wrap=True)
+    if drawn is not None:
+        console.print(f"figure: {target}", soft_wrap=True)
     if options.html:
         from .reports.page.document import write_page  # what it imports takes a second
 
@@ -108,7 +103,8 @@ def best(frame: pd.DataFrame, count: int, metrics: tuple[str, ...] = ()) -> pd.D
     if not (there := choose(frame, metrics)):
         raise UserError("--best: no run has a test metric to be ordered by")
     shown = there[0]
-    means = results.last(frame, shown.metric, shown.split).groupby("setting", sort=False).value.mean()
+    ends = results.last(frame, shown.metric, shown.split)
+    means = mean_of_all(ends, "setting").reindex(ends.setting.unique())
     ordered = means.sort_values(ascending=less_is_better(shown.metric), kind="stable")
     return pd.concat(frame[frame.setting == label] for label in ordered.index[:count])
 
@@ -147,7 +143,9 @@ def _called(label: str, old: str, new: str) -> str:
 def _paired(frame: pd.DataFrame, wish: str, metrics: tuple[str, ...], console: Console) -> pd.DataFrame:
     """Print and return the paired differences from a baseline."""
     setting, _, baseline = wish.rpartition("=")
-    shown = choose(frame, metrics)[0]
+    if not (there := choose(frame, metrics)):
+        raise UserError(f"--paired {wish}: no run has a test metric to be compared by")
+    shown = there[0]
     compared = results.paired(frame, setting or "strategy", baseline, shown.metric, shown.split)
     table = summary.pairs(compared, shown.percent)
     printed.show(table, console, f"last {shown.title}, paired by seed; p of the paired t-test")
@@ -178,12 +176,15 @@ def _write(
 
 
 def _tell(frame: pd.DataFrame, folders: list[Path], console: Console) -> None:
-    """Say which runs did not finish, and which could not be read."""
+    """Say which runs did not finish, and which do not count."""
     for run in map(Path, frame.run.unique()):
         if (status := environment(run)["status"]) != "finished":
             console.print(f"not finished, counted up to its last round ({status}): {run}", soft_wrap=True)
+    left_out: dict[str, list[str]] = {}
     for run, reason in examined(folders)[1].items():
-        console.print(f"left out ({reason}): {run}", soft_wrap=True)
+        left_out.setdefault(reason, []).append(str(run))
+    for reason, runs in left_out.items():
+        console.print(f"left out ({reason}): {', '.join(runs)}", soft_wrap=True)
 
 
 def _common_parent(frame: pd.DataFrame) -> Path:

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_config_dir(parser)
     figure = Path("outputs", "partition.png")
     parser.add_argument("--figure", type=Path, default=figure, help=f"where to draw (default: {figure})")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     keys = {override.partition("=")[0].partition(".")[0] for override in options.overrides}
     wanted = keys & {"partitioner", "model"} or {"partitioner", "model"}
     models = [override.partition("=")[2] for override in options.overrides if override.startswith("model=")]

@@ -15,14 +15,15 @@ folder), and what metrics.csv has: ``round``, ``split``, ``model``, ``node``, ``
 
 import os
 from pathlib import Path
-from typing import Literal
 
+import numpy as np
 import pandas as pd
 from torch import nn
 
 from .engine.metrics import less_is_better
 from .engine.saved_model import saved_model
 from .errors import UserError
+from .reports.differences import difference
 from .reports.labels import column, described
 from .reports.measurements import examined, measured, node_of, over_nodes
 
@@ -34,7 +35,8 @@ def load(*folders: str | os.PathLike[str]) -> pd.DataFrame:
     """Return all measurements of the runs at or below ``folders``, tidy.
 
     ``node`` is the partition whose model or measurement a row is of; empty where it is all nodes'. Runs
-    that cannot be read are left out; one that did not finish counts up to its last round.
+    that cannot be read are left out; one that did not finish counts up to its last round. Of several runs
+    with the same setting and seed, the last started counts, of those that finished if any has.
 
     Raises
     ------
@@ -79,10 +81,13 @@ def last(frame: pd.DataFrame, metric: str = "accuracy", split: str = "test") -> 
 def best(
     frame: pd.DataFrame, metric: str = "accuracy", split: str = "test", lower: bool | None = None
 ) -> pd.DataFrame:
-    """Return a row for each run: its best round. ``lower`` as in :func:`rounds_to`."""
-    rows = by_round(frame, metric, split).dropna(subset="value")
-    sign = -1 if _chosen(metric, lower) else 1
-    return rows.loc[(sign * rows.value).groupby([rows[key] for key in RUN]).idxmax()].reset_index(drop=True)
+    """Return a row for each run: its best round, NaN where none has a number.
+
+    ``lower`` as in :func:`rounds_to`.
+    """
+    rows = by_round(frame, metric, split)
+    merit = (-rows.value if _chosen(metric, lower) else rows.value).fillna(-np.inf)
+    return rows.loc[merit.groupby([rows[key] for key in RUN]).idxmax()].reset_index(drop=True)
 
 
 def rounds_to(
@@ -117,8 +122,8 @@ def paired(
     A row for each: ``seeds`` that both have, the ``baseline`` it was paired with, the ``mean`` difference
     of the last values, its confidence interval ``low`` to ``high``, and the ``p`` value of the paired
     t-test (scipy.stats.ttest_rel). With one seed, or the same difference in all, there is no interval.
-    Where several settings have that value (a sweep of a second option), each is paired with the one that
-    agrees with it in what tells those apart.
+    Where a run has diverged, the mean is NaN, too. Where several settings have that value (a sweep of a
+    second option), each is paired with the one that agrees with it in what tells those apart.
 
     Raises
     ------
@@ -138,7 +143,7 @@ def paired(
         both = own.merge(partner, on="seed", suffixes=("", "_base"))
         if len(both) and len(partner.setting.unique()) == 1:
             told = {"setting": label, "baseline": partner.setting.iloc[0], "seeds": len(both)}
-            found.append(told | _difference(both.value, both.value_base, confidence))
+            found.append(told | difference(both.value, both.value_base, confidence))
     if not found:
         raise UserError(f"nothing to pair with {setting}={baseline}: no other setting has a seed of it")
     return pd.DataFrame(found)
@@ -158,22 +163,3 @@ def model(run: str | os.PathLike[str], name: str | None = None) -> nn.Module:
 
 def _chosen(metric: str, lower: bool | None) -> bool:
     return less_is_better(metric) if lower is None else lower
-
-
-def _difference(
-    ours: "pd.Series[float]", theirs: "pd.Series[float]", confidence: float
-) -> dict[Literal["mean", "low", "high", "p"], float]:
-    from scipy import stats  # takes a second, which a run that is drawn need not spend
-
-    differences = ours - theirs
-    if differences.nunique() < 2:
-        nothing = float("nan")
-        return {"mean": float(differences.mean()), "low": nothing, "high": nothing, "p": nothing}
-    test = stats.ttest_rel(ours, theirs)
-    low, high = test.confidence_interval(confidence)
-    return {
-        "mean": float(differences.mean()),
-        "low": float(low),
-        "high": float(high),
-        "p": float(test.pvalue),
-    }

@@ -40,6 +40,7 @@ class Checkpoint:
     wall_seconds : time that the run has taken
     resumed : the rounds after which a process took it up again
     metrics_sum : checksum of those bytes; empty in a checkpoint of an earlier version
+    rounds : that were asked for; 0 in a checkpoint of an earlier version
     """
 
     identity: str
@@ -51,6 +52,7 @@ class Checkpoint:
     wall_seconds: float
     resumed: tuple[int, ...] = ()
     metrics_sum: str = ""
+    rounds: int = 0
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint of the run in ``folder``, in the place of its last.

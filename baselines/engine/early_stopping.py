@@ -6,6 +6,7 @@ What has been measured is read from metrics.csv, so that a resumed run stops whe
 from pathlib import Path
 from typing import Any
 
+from baselines.errors import UserError
 from baselines.experiment.settings import EarlyStopping
 
 from .metrics import less_is_better
@@ -25,10 +26,18 @@ def best_round(folder: Path, name: str) -> int | None:
 
 
 def is_over(folder: Path, told: EarlyStopping, server_round: int) -> bool:
-    """Say whether the run has waited long enough for a better round; the model before training is one."""
+    """Say whether the run has waited long enough for a better round; the model before training is one.
+
+    Raises
+    ------
+    UserError : when nothing of that name has been measured in all this time
+    """
     if told.patience is None:
         return False
-    return server_round - (best_round(folder, told.metric) or 0) >= told.patience
+    waited = server_round - (best_round(folder, told.metric) or 0)
+    if waited >= told.patience and not by_round(folder, told.metric):
+        raise UserError(f"early_stopping.metric={told.metric} was never measured: see {folder}/metrics.csv")
+    return waited >= told.patience
 
 
 def reached(folder: Path, told: EarlyStopping) -> dict[str, Any]:

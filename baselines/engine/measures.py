@@ -17,6 +17,7 @@ from .metrics import GLOBAL, less_is_better
 
 Sent = dict[str, float]
 TENTH = 0.1
+PER_CLASS, CONFUSION = "per_class.csv", "confusion.csv"
 NUM_EXAMPLES, PARTITION_ID = "num_examples", "partition_id"  # as metrics.csv has them
 
 
@@ -146,8 +147,14 @@ def write_classes(folder: Path, names: Sequence[str], found: Sequence[tuple[Tens
             shares = (right / there if there else "", right / taken if taken else "")
             classes.append((name, label, there, *shares))
             cells += [(name, label, other, int(n)) for other, n in zip(known, counts[place], strict=True)]
-    _write(folder / "per_class.csv", ("model", "class", "examples", "accuracy", "precision"), classes)
-    _write(folder / "confusion.csv", ("model", "class", "predicted", "examples"), cells)
+    _write(folder / PER_CLASS, ("model", "class", "examples", "accuracy", "precision"), classes)
+    _write(folder / CONFUSION, ("model", "class", "predicted", "examples"), cells)
+
+
+def discard_classes(folder: Path) -> None:
+    """Remove what :func:`write_classes` has written of another run."""
+    for name in (PER_CLASS, CONFUSION):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _write(target: Path, heading: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:

@@ -57,10 +57,13 @@ def finished(this: Experiment, folder: Path) -> bool:
 
     Raises
     ------
-    UserError : when it holds another finished run, or left no checkpoint to go on from
+    UserError : when it holds another run, or one that left no checkpoint to go on from
     """
     told = environment.environment(folder)
     if told.get("status") != "finished":
+        another = told.get("identity", this.identity()) != this.identity()
+        if another and load(folder) is None and _has_trained(folder / "metrics.csv"):
+            raise UserError(_another(folder / "environment.json"))
         return False
     if told.get("identity") == this.identity():
         if reason := environment.damage(folder):
@@ -77,6 +80,12 @@ def finished(this: Experiment, folder: Path) -> bool:
     return False
 
 
+def _has_trained(metrics: Path) -> bool:
+    """Say whether metrics.csv has a row of a round, which a new run would throw away."""
+    lines = metrics.read_text(errors="replace").splitlines() if metrics.exists() else []
+    return any(not line.startswith(("round,", "0,")) for line in lines)
+
+
 def _has_rows(metrics: Path, count: int) -> bool:
     """Say whether metrics.csv has its first ``count`` bytes, and none of them lost to a fallen machine."""
     if environment.size(metrics) < count:
@@ -87,7 +96,7 @@ def _has_rows(metrics: Path, count: int) -> bool:
 
 def _is_begun_by(this: Experiment, saved: Checkpoint) -> bool:
     """Say whether a checkpoint is one of this run, or the last of the same run with fewer rounds."""
-    shorter = this.identity(min(saved.server_round, this.settings.rounds))
+    shorter = this.identity(min(saved.rounds or saved.server_round, this.settings.rounds))
     return saved.identity in (this.identity(), shorter)
 
 

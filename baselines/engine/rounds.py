@@ -40,7 +40,9 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
         else:
             rounds.evaluate(0)
         server_round = before = saved.server_round if saved else 0
-        first_over = before + 1 if rounds.strategy.over else told.rounds + 1
+        evaluated = before > 0 and before % told.evaluate_every == 0
+        over = rounds.strategy.over or (evaluated and rounds.is_over(before))
+        first_over = before + 1 if over else told.rounds + 1
         for server_round in range(before + 1, first_over):
             rounds.train(server_round)
             last = server_round == told.rounds or bool(rounds.strategy.over)
@@ -117,11 +119,11 @@ class Rounds:
         return counted if self.this.dataset.site is None else {GLOBAL: counted[GLOBAL]}
 
     def evaluate(self, server_round: int) -> None:
-        """Begin to evaluate the models on the server's examples, if it has any."""
-        if len(self.this.test_examples) == 0:
-            self.progress.show(server_round, self._on_nodes)
-            return
+        """Begin to evaluate the models on the server's examples; without any, the nodes have done so."""
         models = self.strategy.models(self.arrays)
+        if len(self.this.test_examples) == 0:
+            self.evaluation.judged(server_round, models, self._on_nodes)
+            return
         self.evaluation.begin(server_round, models, [self.strategy.weight(name) for name in models])
 
     def is_over(self, server_round: int) -> bool:
@@ -135,8 +137,7 @@ class Rounds:
         """Write down what is left to say of the last models, and why they are the last."""
         if self.strategy.over:
             logger.warning("the run ends after round %d: %s", server_round, self.strategy.over)
-        if len(self.this.test_examples):
-            self.evaluation.end(server_round, self.strategy.models(self.arrays))
+        self.evaluation.end(server_round, self.strategy.models(self.arrays))
         self._used = joined(self.grid.used())
 
     def checkpoint(self, server_round: int) -> Checkpoint:
@@ -144,6 +145,7 @@ class Rounds:
         self.evaluation.finish()
         return Checkpoint(
             server_round=server_round,
+            rounds=self.this.settings.rounds,
             arrays=self.arrays,
             strategy=self.strategy.state_dict(),
             nodes=self.grid.node_states(),

@@ -24,7 +24,7 @@ from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.ranges import Logger
 
-from . import checkpoint, saved_model
+from . import checkpoint, measures, saved_model
 from .checkpoint import Checkpoint
 from .environment import checksum, checksums, naming, size
 from .metrics import COLUMNS
@@ -117,6 +117,7 @@ class RunFolder:
         else:
             checkpoint.discard(self.path)
             saved_model.discard(self.path)
+            measures.discard_classes(self.path)
             with naming(self._metrics), open(self._metrics, "w", newline="") as file:
                 csv.writer(file).writerow(COLUMNS)
         with naming(self.path / "config.yaml"):

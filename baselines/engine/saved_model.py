@@ -62,10 +62,13 @@ class Keeper:
             _write(self.folder / ONE, arrays, told | {"model": name})
             shutil.rmtree(self.folder / SEVERAL, ignore_errors=True)
             return
-        discard(self.folder)
-        (self.folder / SEVERAL).mkdir()
+        fresh = self.folder / f"{SEVERAL}.tmp"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
         for place, (name, arrays) in enumerate(models.items()):
-            _write(self.folder / SEVERAL / f"{place}.safetensors", arrays, told | {"model": name})
+            _write(fresh / f"{place}.safetensors", arrays, told | {"model": name})
+        discard(self.folder)
+        os.replace(fresh, self.folder / SEVERAL)  # all of them or, after a kill, those of the round before
 
 
 def _value(metrics: dict[str, float]) -> float:

@@ -69,9 +69,13 @@ class ServerEvaluation:
             return
         self._pending = None
         means = {split: self._written(pending, split, wait()) for split, wait in pending.waits.items()}
-        self._mean = means["test"]
-        self._keeper.offer(pending.server_round, pending.models, means["test"])
-        self.progress.show(pending.server_round, means["test"])
+        self.judged(pending.server_round, pending.models, means["test"])
+
+    def judged(self, server_round: int, models: Models, mean: Metrics) -> None:
+        """Keep and show the models, whoever has evaluated them; ``mean`` is that over the nodes."""
+        self._mean = mean
+        self._keeper.offer(server_round, models, mean)
+        self.progress.show(server_round, mean)
 
     def end(self, server_round: int, models: Models) -> None:
         """Keep the last models, and write down how they do on each class, where that is asked for."""

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,12 @@ from baselines.errors import UserError
 
 from . import argument_types, ranges
 from .build_errors import why
+from .misspelt import nearest
 from .overrides import keyed
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
+SEVERAL = ("corrections", "experiment", "logger")  # groups of which several options go together
 SHARED = ("base", "common")  # templates that options are made of, not options themselves
 EXTRAS = ", or install Hydra's plugins: pip install -e '.[joblib,submitit,optuna]'"
 
@@ -120,8 +121,12 @@ def _kept(overrides: list[str]) -> list[str]:
 
 
 def _real(override: str) -> str:
-    """Refuse a template (``strategy=base``) as an option, and a search path that does not exist."""
+    """Refuse a template (``strategy=base``), several options where one sets what another has set, and a
+    search path that does not exist.
+    """
     key, _, value = override.lstrip("+").partition("=")
+    if (CONF / key).is_dir() and value.startswith("[") and "," in value and key not in SEVERAL:
+        raise UserError(f"{override}: the last option would overwrite the others: choose one, {key}=...")
     if (CONF / key).is_dir() and value == "base":
         raise UserError(f"{override} is an internal template: choose another option")
     if key == "hydra.searchpath":
@@ -158,8 +163,8 @@ def mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
         more = EXTRAS if missing.startswith("hydra/") else ""
         return UserError(f"{missing} does not exist: expected one of {', '.join(names)}{more}")
     if unknown := re.match(r"Could not override '(.+?)'", str(error)):
-        near = get_close_matches(unknown[1], list(_keys(OmegaConf.to_container(load("")))), n=1, cutoff=0.8)
-        hint = f"did you mean {near[0]}?" if near else "python -m baselines.run --help shows all"
+        near = nearest(unknown[1], error)
+        hint = f"did you mean {near}?" if near else "python -m baselines.run --help shows all"
         return UserError(f"there is no setting {unknown[1]}: {hint}")
     if isinstance(error, OmegaConfBaseException):
         return ranges.unresolved(error)
@@ -180,14 +185,6 @@ def _options(missing: str) -> list[str]:
     while not folder.is_dir():
         folder = folder.parent
     return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
-
-
-def _keys(settings: Any, within: str = "") -> Iterator[str]:
-    """Yield the dotted names of all settings."""
-    for key, value in settings.items():
-        yield f"{within}{key}"
-        if isinstance(value, dict):
-            yield from _keys(value, f"{within}{key}.")
 
 
 def build(node: Any, **arguments: Any) -> Any:

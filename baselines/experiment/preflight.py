@@ -42,6 +42,8 @@ def _check(this: Experiment) -> None:
     elif this.settings.evaluation.per_node:
         raise UserError("evaluation.per_node=true: no site shows how it trains; set it to false")
     _check_privacy(this)
+    if len(this.test_examples) == 0:
+        _check_nobody_tests(this)
     if len(this.test_examples) == 0 and not this.settings.node_test_fraction and not _is_unheard(this):
         raise UserError(
             "the server has no data to judge the model with (dataset=local or central_test=none), and "
@@ -73,6 +75,18 @@ def _check_own_models(this: Experiment) -> None:
         raise UserError(
             f"{own}: {moves} would move what is to stay at its node; set private=null, or leave that out"
         )
+
+
+def _check_nobody_tests(this: Experiment) -> None:
+    """Refuse what needs a test set on the server, where it has none."""
+    told, none = this.settings, "the server has no test set (dataset=local or central_test=none)"
+    if told.evaluation.per_class:
+        raise UserError(f"evaluation.per_class=true: {none}; set it to false")
+    stopping = told.early_stopping
+    if stopping.patience is not None and stopping.metric.startswith("test/"):
+        raise UserError(f"early_stopping.metric={stopping.metric}: {none}; set e.g. node-test/accuracy")
+    if told.save == "best" and not told.node_test_fraction:
+        raise UserError("save=best: nobody tests the models, so that none is the best; set save=last")
 
 
 def _is_unheard(this: Experiment) -> bool:

@@ -110,6 +110,8 @@ def _check_quorum(cfg: DictConfig) -> None:
     if quorum is None or deadline is None:
         raise UserError(f"quorum={quorum} and round_deadline={deadline}: set both, or none")
     asked = cfg.num_nodes if cfg.nodes_per_round is None else cfg.nodes_per_round
+    if not _is_whole(asked):
+        return  # which the strategy refuses
     _require(_is_whole(quorum) and 1 <= quorum <= asked, cfg, "quorum", f"a whole number from 1 to {asked}")
     within = _is_number(deadline) and 0 < deadline < cfg.timeout
     _require(within, cfg, "round_deadline", f"seconds, above 0 and below timeout={cfg.timeout}")

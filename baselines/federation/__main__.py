@@ -23,7 +23,7 @@ from . import check, provision, register, schema, submit
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line asks for; return the exit status."""
-    options = _parser().parse_args(arguments)
+    options = _read(sys.argv[1:] if arguments is None else arguments)
     try:
         options.do(options)
     except UserError as error:
@@ -42,6 +42,16 @@ def _said(error: object, status: int) -> int:
     return status
 
 
+def _read(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line, options between arguments too, which argparse refuses of subcommands."""
+    parser = _parser()
+    command = parser.get_default("commands").get(next(iter(arguments), ""))
+    options: argparse.Namespace = (
+        command.parse_intermixed_args(list(arguments[1:])) if command else parser.parse_args(arguments)
+    )
+    return options
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m baselines.federation",
@@ -49,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.set_defaults(commands=commands.choices)
     _schema(commands.add_parser("schema", help="write the schema of data, for all sites to agree on"))
     _check(
         commands.add_parser("check", help="show, offline, what an experiment would do with a site's data")

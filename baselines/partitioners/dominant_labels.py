@@ -41,7 +41,6 @@ class DominantLabels(Partitioner):
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
         """Choose each node's labels at random, then deal."""
-        rng = generator(seed, Purpose.PARTITION)
         _, labels = np.unique(labels, return_inverse=True)
         totals = np.bincount(labels)
         if self.labels_per_node > len(totals):
@@ -55,6 +54,13 @@ class DominantLabels(Partitioner):
                 f"leave some of the {len(totals)} labels without a node: raise num_nodes or "
                 "partitioner.labels_per_node"
             )
+        if num_nodes * self.labels_per_node > len(labels):
+            raise UserError(
+                f"partitioner=dominant_labels: {num_nodes} nodes with {self.labels_per_node} labels each "
+                f"need more than the {len(labels)} training examples: lower num_nodes or "
+                "partitioner.labels_per_node"
+            )
+        rng = generator(seed, Purpose.PARTITION)
         choose = _deal_labels if self.even else _draw_labels
         dominant = choose(len(totals), num_nodes, self.labels_per_node, rng)
         quotas = self._quotas(totals, dominant)

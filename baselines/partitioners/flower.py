@@ -51,6 +51,11 @@ class Dirichlet(Partitioner):
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
     ) -> list[np.ndarray]:
         """Draw the shares; sizes are unequal."""
+        if self.min_size * num_nodes > len(labels):
+            raise UserError(
+                f"partitioner.min_size={self.min_size} for each of num_nodes={num_nodes} nodes is more "
+                f"than the {len(labels)} training examples: lower one of them"
+            )
         partitioner = _partitioners().DirichletPartitioner(
             num_nodes,
             partition_by="label",

@@ -16,6 +16,7 @@ from baselines import results
 from baselines.errors import UserError
 
 from . import figure_style as style
+from .measurements import mean_of_all
 from .shown import Shown, choose
 
 PANEL_WIDTH, CHARACTERS = 4.6, 103.5  # inches; of the legend's text in an inch at a size of one point
@@ -107,11 +108,15 @@ def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
 
 
 def statistics(frame: pd.DataFrame, shown: Shown, x: str) -> pd.DataFrame:
-    """Return a metric's mean and standard deviation over seeds, and the mean x, by setting and round."""
+    """Return a metric's mean and standard deviation over seeds, and the mean x, by setting and round.
+
+    Both are NaN where a seed has diverged.
+    """
     rows = with_x(frame, results.by_round(frame, shown.metric, shown.split), x)
-    grouped = rows.groupby(["setting", "round"])
-    means = grouped.agg(mean=("value", "mean"), std=("value", "std"), x=("x", "mean"))
-    return means.fillna({"std": 0.0})
+    by = ["setting", "round"]
+    found = rows.groupby(by).agg(std=("value", "std"), x=("x", "mean"))
+    mean = mean_of_all(rows, by)
+    return found.assign(mean=mean, std=found["std"].fillna(0.0).where(mean.notna()))
 
 
 def unit_of(x: str, most: float) -> tuple[str, float]:

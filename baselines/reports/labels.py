@@ -29,7 +29,7 @@ def described(runs: list[Path]) -> pd.DataFrame:
     ``runs`` are whole, as :func:`baselines.reports.measurements.examined` has them.
     """
     told = {run: environment(run) for run in runs}
-    hashes = {run: one.get("setting") or str(_overrides(one)) for run, one in told.items()}  # young key
+    hashes = {run: _setting(one) for run, one in told.items()}
     first = {setting: run for run, setting in reversed(hashes.items())}
     configurations = {setting: _configuration(run) for setting, run in first.items()}
     overrides = {setting: _overrides(told[run]) for setting, run in first.items()}
@@ -48,6 +48,24 @@ def described(runs: list[Path]) -> pd.DataFrame:
         for run, one in told.items()
     ]
     return pd.DataFrame(rows)
+
+
+def started_again(runs: list[Path]) -> list[Path]:
+    """Return the runs that do not count beside another of the same setting and seed.
+
+    One that is finished counts, else or of several the one that was started last.
+    """
+    told = [environment(run) for run in runs]
+    began = [str(one.get("started")) for one in told]
+    columns = {
+        "run": runs,
+        "setting": [_setting(one) for one in told],
+        "seed": [one["seed"] for one in told],
+        "finished": [one["status"] == "finished" for one in told],
+        "started": pd.to_datetime(began, utc=True, format="ISO8601", errors="coerce"),
+    }
+    rows = pd.DataFrame(columns).sort_values(["finished", "started"], kind="stable", na_position="first")
+    return list(rows.run[rows.duplicated(["setting", "seed"], keep="last")])
 
 
 def column(key: str) -> str:
@@ -101,6 +119,11 @@ def _labels(values: dict[str, dict[str, Any]]) -> dict[str, str]:
 def _part(key: str, value: object) -> str:
     """Name a differing value: a strategy by its option alone, others with their key."""
     return str(value) if key == "strategy" else f"{key}={value}"
+
+
+def _setting(told: dict[str, Any]) -> str:
+    """Return what tells a run's setting from others, the seed aside."""
+    return told.get("setting") or str(_overrides(told))  # old runs have not written it
 
 
 def _overrides(told: dict[str, Any]) -> dict[str, str]:

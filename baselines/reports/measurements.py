@@ -10,14 +10,22 @@ from baselines.engine.environment import damage
 from baselines.engine.metrics import NODE, OWN_GROUP
 from baselines.errors import UserError
 
+from .labels import started_again
+
 COLUMNS = ["round", "split", "model", "metric", "value"]
 
 
 def examined(folders: list[Path]) -> tuple[list[Path], dict[Path, str]]:
-    """Return the runs at or below ``folders`` that can be read, sorted, and why the others cannot."""
+    """Return the runs at or below ``folders`` that count, sorted, and why the others do not.
+
+    A run that cannot be read does not, nor one whose setting and seed another has, see ``started_again``.
+    """
     marks = ("metrics.csv", "environment.json")
-    found = sorted({path.parent for folder in folders for mark in marks for path in folder.rglob(mark)})
+    paths = [path.parent for folder in folders for mark in marks for path in folder.rglob(mark)]
+    found = sorted({path.resolve(): path for path in paths}.values())
     reasons = {run: damage(run) or _unreadable(run) for run in found}
+    repeated = started_again([run for run in found if reasons[run] is None])
+    reasons |= dict.fromkeys(repeated, "another run has the same setting and seed")
     return (
         [run for run, reason in reasons.items() if reason is None],
         {run: reason for run, reason in reasons.items() if reason is not None},
@@ -79,6 +87,11 @@ def over_nodes(rows: pd.DataFrame, by: list[str]) -> "pd.Series[float]":
 
     What is no number in one model is none in the mean.
     """
-    by_model = rows.groupby(by).value
-    mean = by_model.mean().where(by_model.count() == by_model.size())
-    return rows[rows.model == OWN_GROUP].groupby(by).value.mean().combine_first(mean)
+    own_group = rows[rows.model == OWN_GROUP].groupby(by).value.mean()
+    return own_group.combine_first(mean_of_all(rows, by))
+
+
+def mean_of_all(rows: pd.DataFrame, by: str | list[str]) -> "pd.Series[float]":
+    """Return the mean ``value`` of each group, NaN where one of them is."""
+    groups = rows.groupby(by).value
+    return groups.mean().where(groups.count() == groups.size())

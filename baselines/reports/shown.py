@@ -31,7 +31,8 @@ class Shown:
 def choose(frame: pd.DataFrame, asked: tuple[str, ...] = (), step_size: bool = False) -> list[Shown]:
     """Return what is asked for, as ``metric`` (of the test set) or ``split/metric``.
 
-    Without a wish, everything measured on the test set, accuracy and loss first; and with ``step_size`` the
+    Each comes once. Without a wish, everything measured on the test set, accuracy and loss first; without
+    a test set, the accuracy on the nodes' own test data, else the loss there. With ``step_size`` also the
     server's, where it has ever changed.
 
     Raises
@@ -40,10 +41,13 @@ def choose(frame: pd.DataFrame, asked: tuple[str, ...] = (), step_size: bool = F
     """
     there = list(frame[["split", "metric"]].drop_duplicates().itertuples(index=False, name=None))
     if asked:
-        return [_found(name, there) for name in asked]
+        return list(dict.fromkeys(_found(name, there) for name in asked))
     tested = [metric for split, metric in there if split == "test"]
     first = [metric for metric in ("accuracy", "loss") if metric in tested]
     shown = [Shown("test", metric) for metric in [*first, *(m for m in tested if m not in first)]]
+    if not shown:
+        on_nodes = [Shown("node-test", metric) for metric in ("accuracy", "loss")]
+        shown = [one for one in on_nodes if (one.split, one.metric) in there][:1]
     steps = frame[(frame.split == "train") & (frame.metric == "step_size")].value
     if (
         step_size

@@ -6,7 +6,9 @@ import pandas as pd
 
 from baselines import results
 from baselines.engine.metrics import less_is_better
+from baselines.errors import UserError
 
+from .measurements import mean_of_all
 from .shown import Shown, choose
 
 TITLE = "test set, mean ± std over seeds"
@@ -44,6 +46,9 @@ class Column:
     def numbers(self) -> pd.DataFrame:
         """Return mean, std and the number of runs by setting, neither rounded nor scaled."""
         found = self.rows.groupby("setting").value.agg(["mean", "std", "count"])
+        if not self.of_reached:
+            found["mean"] = mean_of_all(self.rows, "setting")
+            found["std"] = found["std"].where(found["mean"].notna())
         return found.add_prefix(f"{self.heading}, ")
 
     def best(self) -> str | None:
@@ -52,7 +57,7 @@ class Column:
         Where some runs never got there, it is one of the settings that got there most often.
         """
         by_setting = self.rows.groupby("setting").value
-        means = by_setting.mean().dropna()
+        means = self.numbers()[f"{self.heading}, mean"].dropna()
         if len(means) < 2:
             return None
         if self.of_reached:
@@ -72,14 +77,21 @@ def columns(
     ``frame`` is that of :func:`baselines.results.load`. Without ``metrics``, whatever was measured on the
     test set, and the last accuracy on the nodes' own test data. ``target`` adds the rounds to it, of the
     first metric.
+
+    Raises
+    ------
+    UserError : for a metric that no run has, or a target where there is none
     """
     shown = choose(frame, metrics)
-    found = [column for one in shown for column in _columns(frame, one, bool(metrics), lower)]
     on_nodes = Shown("node-test", "accuracy")
+    own = [one for one in shown if metrics or one != on_nodes]  # which has a column below
+    found = [column for one in own for column in _columns(frame, one, bool(metrics), lower)]
     if not metrics and len(rows := results.last(frame, on_nodes.metric, on_nodes.split)):
         found.append(Column("node accuracy", rows, percent=True))
         found += _over_sites(frame)
-    if target is not None and shown:
+    if target is not None:
+        if not shown:
+            raise UserError(f"--rounds-to {target:g}: no run has a test metric to reach it")
         rows = results.rounds_to(frame, shown[0].metric, target, shown[0].split, lower)
         name = "" if shown[0].metric == "accuracy" else f"{shown[0].metric} "
         found.append(Column(f"rounds to {name}{target:g}", rows, lower=True, of_reached=True))
@@ -139,14 +151,15 @@ def pairs(compared: pd.DataFrame, percent: bool) -> pd.DataFrame:
     scale, form, unit = (100.0, "+.1f", " points") if percent else (1.0, "+.3g", "")
     rows = []
     for row in compared.to_dict("records"):
+        mean = f"{row['mean'] * scale:{form}}{unit}" if row["mean"] == row["mean"] else "nan"
         interval = f"{row['low'] * scale:{form}} to {row['high'] * scale:{form}}{unit}"
-        known = row["low"] == row["low"]  # no NaN: one seed, or the same difference in all
+        known = row["low"] == row["low"]  # no NaN: one seed, the same difference in all, diverged
         chance = "< 0.001" if row["p"] < 0.001 else f"{row['p']:.2g}"
         rows.append(
             {
                 "setting": f"{row['setting']} - {row['baseline']}",
                 "seeds": str(row["seeds"]),
-                "difference": f"{row['mean'] * scale:{form}}{unit}",
+                "difference": mean,
                 "95 % interval": interval if known else "-",
                 "p": chance if known else "-",
             }
@@ -155,7 +168,7 @@ def pairs(compared: pd.DataFrame, percent: bool) -> pd.DataFrame:
 
 
 def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:
-    spread = f" ± {values.std():{form}}" if len(values) > 1 else ""
+    spread = f" ± {values.std(skipna=False):{form}}" if len(values) > 1 else ""
     return f"{values.mean(skipna=False):{form}}{spread}{unit}"
 
 

@@ -59,13 +59,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     options.overrides = with_config_dir(options.config_dir, options.overrides)
     _check(options)
     if options.table is None:
-        papers = [options.paper] if options.paper else paper_tables.papers()
-        if options.html:
-            write_page(papers, options.html)
-            out.print(f"page: {options.html}")
-        else:
-            overview.show(papers, out)
-        return 0
+        return _show_papers(options, out)
     table = table_of(options.paper, options.table)
     seeds = _seeds(options.seeds) if options.seeds else range(table.seeds)
     output = Path(options.output)
@@ -77,7 +71,7 @@ def _reproduce(options: argparse.Namespace) -> int:
     chosen = select(table, ",".join(options.where))
     shown = plan(table, chosen, _with(seeds, there), options.scale, options.overrides, output)
     if options.export:
-        count = transfer.export(table, [t for t in shown if collect.is_finished(t)], Path(options.export))
+        count = transfer.export(table, [t for t in shown if collect.has_ended(t)], Path(options.export))
         out.print(f"{count} runs: {options.export}")
         return 0
     trials = [trial for trial in shown if trial.seed in seeds]
@@ -86,6 +80,8 @@ def _reproduce(options: argparse.Namespace) -> int:
     missing = trials if options.rerun else [t for t in trials if t.folder.name not in done]
     if options.dry_run:
         return _show(missing, out)
+    for line in collect.damaged(shown):
+        out.print(line)
     wanted = [] if options.collect_only else missing
     able = at_hand(wanted, out)
     try:
@@ -95,6 +91,16 @@ def _reproduce(options: argparse.Namespace) -> int:
     for trial, reason in failed:
         out.print(f"failed: {trial.label}: {reason}\n  {trial.command}")
     return 1 if failed or len(able) < len(wanted) else 0
+
+
+def _show_papers(options: argparse.Namespace, out: Console) -> int:
+    papers = [options.paper] if options.paper else paper_tables.papers()
+    if options.html:
+        write_page(papers, options.html)
+        out.print(f"page: {options.html}")
+    else:
+        overview.show(papers, out)
+    return 0
 
 
 def _check(options: argparse.Namespace) -> None:

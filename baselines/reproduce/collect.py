@@ -8,9 +8,8 @@ whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the 
 ``POINTS`` rounds each. A new row takes the place of the old one of its cell, seed and changes.
 """
 
-import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +17,39 @@ import numpy as np
 import pandas as pd
 from hydra.utils import get_method
 
-from baselines.engine.environment import environment
+from baselines.engine.environment import damage, environment
 from baselines.errors import UserError
 from baselines.experiment.identity import PACKAGES, versions
 from baselines.reports.measurements import by_round
 
+from . import whole_file
 from .paper_tables import PaperTable
 from .plan import Trial
 
 POINTS = 50
 
 
-def is_finished(trial: Trial) -> bool:
-    """Say whether the trial's run folder is there, and of a finished run."""
+def has_ended(trial: Trial) -> bool:
+    """Say whether the trial's run folder is that of a finished run; its files may have changed since."""
     told = environment(trial.folder)
     return told.get("status") == "finished" and told.get("identity") == trial.folder.name
 
 
+def is_finished(trial: Trial) -> bool:
+    """Say whether the trial's run is finished, and its files are as it left them."""
+    return has_ended(trial) and damage(trial.folder) is None
+
+
+def damaged(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield a line for each trial whose run has finished, and whose files have changed since."""
+    for trial in filter(has_ended, trials):
+        if wrong := damage(trial.folder):
+            yield f"damaged, so not finished: {trial.label}: {wrong} ({trial.folder})"
+
+
 def forget(trials: Sequence[Trial]) -> None:
     """Remove the finished runs of trials that are to be run again."""
-    for trial in filter(is_finished, trials):
+    for trial in filter(has_ended, trials):
         shutil.rmtree(trial.folder)
 
 
@@ -169,6 +181,4 @@ def _merged(
 
 def _write(rows: pd.DataFrame, target: Path) -> None:
     if not rows.empty:
-        fresh = target.with_suffix(".tmp")
-        rows.to_csv(fresh, index=False, lineterminator="\n")
-        os.replace(fresh, target)  # a full disk leaves the old one
+        whole_file.write(target, rows.to_csv(index=False, lineterminator="\n"))

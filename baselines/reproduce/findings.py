@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from baselines.reports.differences import tied
+
 from .collect import less_is_better
 from .numbers import Keys, Ours, Results
 from .paper_tables import Cell, PaperTable, agrees, texts
@@ -98,8 +100,8 @@ def _compared(
 
 def student_interval(differences: Sequence[float]) -> tuple[float, float] | None:
     """Return Student's interval of the mean difference; None of one, and of equal ones without spread."""
-    if len(differences) < 2 or np.allclose(differences[1:], differences[0], rtol=1e-9, atol=0):
-        return None  # shares of the same examples, so that two seeds may well tie by chance
+    if len(differences) < 2 or tied(differences):
+        return None
     mean, degrees = float(np.mean(differences)), len(differences) - 1
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees) * stats.sem(differences))
     return mean - half, mean + half

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from baselines.errors import UserError
 
-from . import number_words, quoted
+from . import number_words, quoted, whole_file
 from .plan import table_of
 
 MARKED = re.compile(r"<!--= (.+?) -->(.*?)<!--/-->", re.S)
@@ -85,4 +85,4 @@ def renew(path: Path, paper: str) -> None:
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     if fresh != text:
-        path.write_text(fresh, encoding="utf-8")
+        whole_file.write(path, fresh)

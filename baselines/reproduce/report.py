@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import whole_file
 from .findings import VERDICTS, Comparison, comparisons
 from .numbers import Keys, Ours, Results, ours
 from .paper_tables import Cell, PaperTable
@@ -130,5 +131,5 @@ def number_format(table: PaperTable) -> str:
 def write(table: PaperTable, found: Mapping[Keys, list[Ours]], folder: Path) -> Path:
     """Write ``<table>.md``; return its path."""
     target = folder / f"{table.name}.md"
-    target.write_text(markdown(table, found), encoding="utf-8")
+    whole_file.write(target, markdown(table, found))
     return target

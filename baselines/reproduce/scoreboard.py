@@ -10,7 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import collect, numbers, page_numbers, paper_tables
+from filelock import FileLock
+
+from baselines.engine.run_folder import LOCK
+
+from . import collect, numbers, page_numbers, paper_tables, whole_file
 from .findings import Comparison, comparisons
 
 REDUCED = " (in a reduced setting)"
@@ -126,13 +130,14 @@ def _title(paper: str) -> str:
 
 def write(papers: Sequence[str]) -> None:
     """Renew the papers' pages, the numbers in their prose too, and the front page (a wheel has none)."""
-    for paper in papers:
-        own = paper_tables.PAPERS / paper / "README.md"
-        renew(own, page(paper))
-        page_numbers.renew(own, paper)
-    front_page = paper_tables.PAPERS.parents[1] / "README.md"
-    if front_page.exists():
-        renew(front_page, front(paper_tables.papers()))
+    with FileLock(paper_tables.PAPERS / LOCK):  # another process may have run another table
+        for paper in papers:
+            own = paper_tables.PAPERS / paper / "README.md"
+            renew(own, page(paper))
+            page_numbers.renew(own, paper)
+        front_page = paper_tables.PAPERS.parents[1] / "README.md"
+        if front_page.exists():
+            renew(front_page, front(paper_tables.papers()))
 
 
 def renew(path: Path, content: str) -> None:
@@ -140,4 +145,4 @@ def renew(path: Path, content: str) -> None:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     fresh = MARKED.sub(lambda marks: f"{marks[1]}{content}\n{marks[2]}", text)
     if fresh != text:
-        path.write_text(fresh, encoding="utf-8")
+        whole_file.write(path, fresh)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from runs import METRICS, curve, launch, metrics_in, write_run
+from runs import curve, launch, metrics_in, write_run
 
 from baselines import compare, results
 from baselines.reports import summary
@@ -43,19 +43,6 @@ def test_compare_averages_over_seeds(sweep: Path) -> None:
     assert a != b
     expected = f"{(a + b) / 2:.1f} ± {abs(a - b) / 2**0.5:.1f} %"
     assert list(row[["seeds", "rounds", "last accuracy"]]) == ["2", "2", expected]
-
-
-def test_a_summary_has_the_columns_that_something_was_measured_for() -> None:
-    values = [("test", "loss", 0.5), ("test", "accuracy", 0.875), ("node-test", "accuracy", 0.25)]
-    measured = [(1, split, "global", metric, value, 0) for split, metric, value in values]
-    rows = pd.DataFrame(measured, columns=METRICS)
-    rows = rows.assign(setting="all")
-    table = summary.summarise(rows)
-    assert list(table["node accuracy"]) == ["25.0 %"]
-    losses = rows[rows.metric == "loss"]
-    assert list(summary.summarise(losses)) == ["setting", "seeds", "rounds", "last loss"]
-    mixed = summary.summarise(pd.concat([rows, losses.assign(setting="loss alone")]))
-    assert list(mixed["last accuracy"])[1] == "-"
 
 
 def test_a_damaged_record_of_a_run_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,18 +112,6 @@ def test_a_figure_of_unknown_kind_is_a_mistake(
     assert compare.main([str(tmp_path), "--figure", f"{tmp_path}/{name}"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line == f"error: --figure {tmp_path}/{name}: expected a name that ends in .png, .pdf or .svg"
-
-
-def test_what_has_diverged_is_not_shown_as_it_was_before() -> None:
-    rows = [
-        (0, "test", "a", "loss", 2.0),
-        (1, "test", "a", "loss", float("nan")),
-        (1, "test", "b", "loss", 1.0),
-    ]
-    frame = pd.DataFrame(rows, columns=METRICS[:-1]).assign(seed=0, setting="all")
-    assert summary.summarise(frame)["last loss"].item() == "nan"
-    other = frame[frame["round"] == 0].assign(seed=1)
-    assert summary.summarise(pd.concat([frame, other]))["last loss"].item().startswith("nan")
 
 
 @pytest.fixture

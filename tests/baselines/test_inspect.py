@@ -184,6 +184,12 @@ def test_both_are_shown_when_neither_is_named(capsys: pytest.CaptureFixture[str]
     assert "Mlp on inputs of shape (1, 8, 8)" in out
 
 
+def test_the_figures_name_may_stand_between_overrides(tmp_path: Path) -> None:
+    target = tmp_path / "f" / "i.png"
+    assert inspect.main(["partitioner=iid", "--figure", str(target), "num_nodes=4"]) == 0
+    assert target.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

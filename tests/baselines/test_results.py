@@ -1,5 +1,6 @@
 """results: the table of runs, and what is asked of it, beside numbers worked out by hand."""
 
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -81,6 +82,19 @@ def test_what_has_no_spread_has_no_interval(frame: pd.DataFrame) -> None:
     assert (row["seeds"], row["mean"]) == (1, pytest.approx(0.1))
     assert row["low"] != row["low"]
     assert row["p"] != row["p"]
+
+
+@pytest.mark.parametrize("lead", [28 / 360, 0])
+def test_a_tie_but_for_rounding_has_no_interval(lead: float, tmp_path: Path) -> None:
+    """As many more of 360 examples in both seeds: as floats the differences are not equal."""
+    ends = {28 / 360: (212 / 360, 228 / 360), 0: (184 / 360, math.nextafter(200 / 360, 1))}[lead]
+    for seed, right in enumerate((184, 200)):
+        write_run(tmp_path / f"a{seed}", "strategy=fedavg", seed, [right / 360], "finished")
+        write_run(tmp_path / f"e{seed}", "strategy=fedexp", seed, [ends[seed]], "finished")
+    assert ends[0] - 184 / 360 != ends[1] - 200 / 360
+    (row,) = results.paired(results.load(tmp_path), "strategy", "fedavg").to_dict("records")
+    assert (row["seeds"], row["mean"]) == (2, pytest.approx(lead, abs=1e-12))
+    assert all(row[key] != row[key] for key in ("low", "high", "p"))
 
 
 def test_pairs_are_of_the_same_second_option(tmp_path: Path) -> None:

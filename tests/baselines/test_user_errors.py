@@ -41,6 +41,13 @@ ONE_LINE = {
     "nodes_per_round=11": "nodes_per_round=11 is out of range: expected at most num_nodes=10",
     "nodes_per_round=0": "nodes_per_round=0 is out of range: expected a whole number above 0, or null",
     "nodes_per_round=2.5": "nodes_per_round=2.5 is out of range: expected a whole number or null",
+    "private=[fedper,fedbn] node_test_fraction=0.2": "private=[fedper,fedbn]: the last option would",
+    "mask=[agreement,and]": "mask=[agreement,and]: the last option would overwrite the others: choose one",
+    "nodes_per_round=few quorum=1 round_deadline=5": "nodes_per_round=few is out of range: expected a",
+    "central_test=none node_test_fraction=0.2 evaluation.per_class=true": "evaluation.per_class=true: the",
+    "central_test=none node_test_fraction=0.2 early_stopping.metric=test/loss early_stopping.patience=3": (
+        "early_stopping.metric=test/loss: the server has no test set"
+    ),
     "nodes_per_round=few": "nodes_per_round=few is out of range: expected a whole number or null",
     "min_replies=11": "min_replies=11 is out of range: expected at most 10",
     "max_failed_rounds=0": "max_failed_rounds=0 is out of range: expected a whole number above 0",
@@ -83,7 +90,8 @@ ONE_LINE = {
     "channels_last=maybe": "channels_last=maybe is unknown: expected true or false",
     "partitioner=by_writer": "partitioner=by_writer needs a data set whose examples have writers",
     "partitioner.alpha=0": "partitioner.alpha=0 is out of range: expected above 0",
-    "partitioner.min_size=500": "fewer than partitioner.min_size=500 examples",
+    "partitioner.min_size=140": "fewer than partitioner.min_size=140 examples",
+    "partitioner.min_size=500": "partitioner.min_size=500 for each of num_nodes=10 nodes is more than the",
     "dataset=synthetic num_nodes=7": "num_nodes=7: set num_nodes=20",
     "weighting=erosion": "weighting=erosion needs a requester",
     "strategy=weight_erosion weighting=uniform": "strategy=weight_erosion needs weighting=erosion",

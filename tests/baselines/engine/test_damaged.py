@@ -127,3 +127,30 @@ def test_a_figure_that_cannot_be_written_is_no_failure(
     played(SETTING, tmp_path)
     assert json.loads((tmp_path / "environment.json").read_text())["status"] == "finished"
     assert "no figure: " in caplog.text
+
+
+def test_an_unfinished_run_of_another_configuration_is_not_thrown_away(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With or without a checkpoint; what has trained no round yet is no loss."""
+    unfinished(folder)
+    rows = (folder / "metrics.csv").read_text()
+    other = [*f"{SETTING} seed=1 resume=true".split(), f"hydra.run.dir={folder}"]
+    for there in (True, False):
+        if not there:
+            shutil.rmtree(folder / "checkpoint")
+        assert launch(*other) == 2
+        assert "belongs to a run with another configuration" in capsys.readouterr().err
+        assert (folder / "metrics.csv").read_text() == rows
+    begun = [line for line in rows.splitlines() if line.startswith(("round,", "0,"))]
+    (folder / "metrics.csv").write_text("\n".join(begun) + "\n")
+    assert launch(*other) == 0
+
+
+def test_another_run_in_the_same_folder_keeps_nothing_of_the_first(tmp_path: Path) -> None:
+    setting = "num_nodes=2 rounds=1 model=softmax"
+    played(f"{setting} evaluation.per_class=true save=last", tmp_path)
+    kept = {"per_class.csv", "confusion.csv", "model.safetensors"}
+    assert kept <= {path.name for path in tmp_path.iterdir()}
+    played(f"{setting} seed=1", tmp_path)
+    assert not kept & {path.name for path in tmp_path.iterdir()}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from runs import curve, metrics_in, played
+from runs import curve, launch, lines_in, metrics_in, played
 
 from baselines.engine.early_stopping import best_round, is_over
 from baselines.engine.environment import environment
@@ -74,6 +74,36 @@ def test_a_resumed_run_stops_where_the_whole_one_does(tmp_path: Path) -> None:
     resumed = played(f"{SETTING} {STOP} checkpoint_every=2 resume=true", folder)
     timeless = [frame[~frame.metric.str.contains("seconds")] for frame in (stopped, resumed)]
     pd.testing.assert_frame_equal(timeless[0], timeless[1], check_exact=True)
+
+
+def test_a_stopped_run_that_is_asked_for_more_rounds_is_over(tmp_path: Path) -> None:
+    """As one of so many rounds in one go would be; so is one that was killed after its last checkpoint."""
+    setting = f"{SETTING} {STOP} checkpoint_every=1 resume=true"
+    stopped = lines_in_run(setting, tmp_path)
+    assert lines_in_run(f"{setting} rounds=50", tmp_path) == stopped
+    account = tmp_path / "environment.json"
+    account.write_text(account.read_text().replace('"finished"', '"running"'))
+    assert lines_in_run(f"{setting} rounds=50", tmp_path) == stopped
+
+
+def lines_in_run(setting: str, folder: Path) -> list[str]:
+    assert launch(*setting.split(), f"hydra.run.dir={folder}") == 0
+    return lines_in(folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["validation/acuracy", "test/acuracy", "train/los"], ids=lambda name: name.partition("/")[0]
+)
+def test_a_metric_that_is_never_measured_ends_no_run_as_if_it_were_finished(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=f"early_stopping.metric={name} was never measured"):
+        played(f"{SETTING} {STOP} early_stopping.metric={name}", tmp_path)
+
+
+def test_a_run_that_diverges_has_been_measured(tmp_path: Path) -> None:
+    written({0: float("nan"), 1: float("nan")}, tmp_path)
+    assert is_over(tmp_path, EarlyStopping(1, "validation/accuracy"), 1)
 
 
 def test_the_best_and_the_last_model_of_a_stopped_run_are_kept(tmp_path: Path) -> None:

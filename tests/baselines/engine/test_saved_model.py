@@ -7,6 +7,7 @@ import torch
 from flwr.app import ArrayRecord, Context, Message
 from runs import App, curve, played
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from baselines import results
 from baselines.engine.saved_model import Keeper
@@ -55,6 +56,45 @@ def test_a_resumed_run_keeps_the_best_of_all_its_rounds(tmp_path: Path) -> None:
     ):
         assert one.metadata() == whole.metadata()
         assert all(torch.equal(one.get_tensor(name), whole.get_tensor(name)) for name in whole.keys())  # noqa: SIM118 - no mapping
+
+
+@pytest.mark.parametrize("how", ["last", "best"])
+def test_without_a_test_set_the_nodes_judge_it(how: str, tmp_path: Path) -> None:
+    setting = f"{SETTING} client.optimizer.lr=2 seed=1 central_test=none node_test_fraction=0.2 save={how}"
+    measured = curve(played(setting, tmp_path), "node-test", "accuracy")  # of rounds 1 to 3
+    assert max(measured) > measured[-1]
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        told = file.metadata()
+    assert told["round"] == str(1 + measured.index(max(measured)) if how == "best" else 3)
+    assert float(told["value"]) == (max(measured) if how == "best" else measured[-1])
+
+
+class Killed(BaseException):
+    """The process has ended here."""
+
+
+def test_a_kill_while_several_are_written_leaves_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def models(value: float) -> dict[str, ArrayRecord]:
+        return {name: ArrayRecord({"w": torch.full((2,), value)}) for name in "abc"}
+
+    def third(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+        if path.stem == "2":
+            raise Killed
+        save_file(tensors, path, metadata=metadata)
+
+    keeper = Keeper(tmp_path, "best")
+    keeper.offer(1, models(1.0), {"accuracy": 0.5})
+    monkeypatch.setattr("baselines.engine.saved_model.save_file", third)
+    with pytest.raises(Killed):
+        keeper.offer(2, models(2.0), {"accuracy": 0.7})
+    found = [load_file(path)["w"][0].item() for path in sorted((tmp_path / "models").iterdir())]
+    assert found == [1.0] * 3
+    monkeypatch.undo()
+    keeper.offer(2, models(2.0), {"accuracy": 0.7})  # as the resumed run does
+    found = [load_file(path)["w"][0].item() for path in sorted((tmp_path / "models").iterdir())]
+    assert found == [2.0] * 3
 
 
 def test_of_several_models_one_is_named(tmp_path: Path) -> None:

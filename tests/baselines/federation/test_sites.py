@@ -143,6 +143,8 @@ def test_check_shows_a_site_what_would_happen(sites: Path, capsys: pytest.Captur
     assert "num-examples = 449" in said  # of 599
     assert "local-steps = 1" in said
     assert "out.weight [10, 64]" in said
+    assert main(["check", told[0], "--data", str(sites / "south.npz"), *told[1:], "--site", "south"]) == 0
+    assert "num-examples = " in capsys.readouterr().out
     assert main(["check", "--data", str(sites / "foreign.npz"), *told]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: the labels ['zwo'] are not in the schema's classes")

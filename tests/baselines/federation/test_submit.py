@@ -19,6 +19,8 @@ pytestmark = pytest.mark.runtime
     [
         (["nowhere", "rounds=1"], "has no [superlink.nowhere]: expected lakes"),
         (["lakes", "rounds=-1"], "rounds=-1"),
+        (["lakes", "--output", "out", "rounds=-1"], "rounds=-1"),
+        (["lakes", "model=softmax", "--output", "out", "rounds=-1"], "rounds=-1"),
         (["lakes", "=3"], "cannot read =3"),
         (["lakes", "dataset=local", "dataset.schema=/nowhere.yaml"], "/nowhere.yaml cannot be read"),
         (["lakes", "strategy=fedavgg"], "fedavgg"),

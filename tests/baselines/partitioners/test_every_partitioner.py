@@ -147,13 +147,15 @@ def test_quantity_skew_ignores_labels_and_spares_no_node() -> None:
     [
         ("dirichlet", "partitioner.alpha=0", 4, "partitioner.alpha=0 is out of range"),
         ("dirichlet_equal", "partitioner.alpha=-1", 4, "partitioner.alpha=-1 is out of range"),
-        ("dirichlet", "partitioner.min_size=900", 40, "fewer than partitioner.min_size=900"),
+        ("dirichlet", "partitioner.min_size=70", 40, "fewer than partitioner.min_size=70"),
+        ("dirichlet", "partitioner.min_size=76", 40, "min_size=76 for each of num_nodes=40 .* the 3011"),
         ("pathological", "partitioner.shards_per_node=200", 40, "8000 shards of 3011 examples"),
         ("dominant_labels", "partitioner.share=1.2", 40, "partitioner.share=1.2.*fraction"),
         ("dominant_labels", "partitioner.share=0", 40, "partitioner.share=0 .*fraction"),
         ("dominant_labels", "partitioner.labels_per_node=11", 40, "more than the data set's 10 labels"),
         ("dominant_labels", "partitioner.share=0.9", 4, "labels without a node: raise num_nodes"),
-        ("dominant_labels", "partitioner.share=0.9", 3_000, "examples of label . are too few"),
+        ("dominant_labels", "partitioner.share=0.9", 1_500, "examples of label . are too few"),
+        ("dominant_labels", "partitioner.share=0.9", 1_506, "1506 nodes with 2 labels each need more than"),
         ("quantity_skew", "partitioner.alpha=nan", 4, "partitioner.alpha=nan"),
         (
             "shifted_labels",
@@ -178,6 +180,18 @@ def test_a_mistake_gets_one_line(name: str, override: str, nodes: int, message: 
     with pytest.raises(UserError, match=message) as caught:
         build(name, override)(LABELS, OWNERS, nodes, 0)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["dirichlet", "dominant_labels"])
+def test_what_cannot_be_is_refused_before_anything_is_drawn(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 60,000 nodes the draws would take minutes, or all of the memory."""
+    partitioner = build(name)
+    for place in ("flower", "dominant_labels"):
+        monkeypatch.setattr(f"baselines.partitioners.{place}.generator", pytest.fail)
+    with pytest.raises(UserError, match="60000"):
+        partitioner(np.arange(60_000) % 10, None, 60_000, 0)
 
 
 def test_by_writer_without_writers_is_refused() -> None:

@@ -48,3 +48,16 @@ def test_differences_of_shares_are_percentage_points() -> None:
     row = {"setting": "b", "baseline": "a", "seeds": 3, "mean": -0.02, "low": -0.05, "high": 0.01, "p": 0.1}
     told = summary.pairs(pd.DataFrame([row]), percent=True).iloc[0]
     assert (told["difference"], told["95 % interval"]) == ("-2.0 points", "-5.0 to +1.0 points")
+
+
+def test_a_summary_has_the_columns_that_something_was_measured_for() -> None:
+    values = [("test", "loss", 0.5), ("test", "accuracy", 0.875), ("node-test", "accuracy", 0.25)]
+    measured = [(1, split, "global", metric, value, 0) for split, metric, value in values]
+    rows = pd.DataFrame(measured, columns=METRICS)
+    rows = rows.assign(setting="all")
+    table = summary.summarise(rows)
+    assert list(table["node accuracy"]) == ["25.0 %"]
+    losses = rows[rows.metric == "loss"]
+    assert list(summary.summarise(losses)) == ["setting", "seeds", "rounds", "last loss"]
+    mixed = summary.summarise(pd.concat([rows, losses.assign(setting="loss alone")]))
+    assert list(mixed["last accuracy"])[1] == "-"

@@ -1,50 +1,18 @@
 """Runs that come from another machine, with what they say of themselves."""
 
 import io
-import json
 import shutil
 import tarfile
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from finished_runs import there, trials_in
 
-from baselines.engine.environment import checksums
 from baselines.experiment.identity import versions
 from baselines.reproduce.__main__ import main
-from baselines.reproduce.plan import Trial, plan, table_of
 
 OTHER = {**versions(), "torch": "2.6.0"}
-
-
-def trials_in(output: Path) -> list[Trial]:
-    table = table_of("tiny", "table1")
-    return plan(table, table.cells(), [0], "full", [], output)
-
-
-def there(trial: Trial, accuracy: float, told: dict[str, str], name: str = "", extra: str = "") -> Path:
-    """Write the finished run of a trial as a machine with these versions leaves it."""
-    folder = trial.folder.with_name(name) if name else trial.folder
-    (folder / "checkpoint").mkdir(parents=True)
-    (folder / "checkpoint" / "latest.pt").write_bytes(b"large")
-    rows = ["round,split,model,metric,value", *(f"{r},test,global,accuracy,{accuracy}" for r in range(5))]
-    (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
-    (folder / "config.yaml").write_text("a: 1\n")
-    environment = {
-        "overrides": f"{' '.join(trial.overrides)} {extra} resume=true checkpoint_every=1",
-        "seed": trial.seed,
-        "identity": folder.name,
-        "git_commit": "abc",
-        "source_hash": "def",
-        "versions": {**told, "flwr": "1.39.0"},
-        "hardware": {"processor": "a processor", "cores": 2, "device": "cuda:0", "gpu": "a card"},
-        "status": "finished",
-        "wall_seconds": 12.0,
-        "metrics_size": (folder / "metrics.csv").stat().st_size,
-        "checksums": checksums(folder),
-    }
-    (folder / "environment.json").write_text(json.dumps(environment))
-    return folder
 
 
 @pytest.fixture

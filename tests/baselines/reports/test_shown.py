@@ -1,0 +1,93 @@
+"""Which metric tables, pairs, counts and figures are of."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+from runs import write_run
+
+from baselines import compare
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that the axes of all drawn figures are added to."""
+    titles: list[str] = []
+
+    def save(figure: Figure, target: Path, **_: object) -> None:
+        titles.extend(axis.get_ylabel() for axis in figure.axes)
+        Path(target).touch()
+
+    monkeypatch.setattr(Figure, "savefig", save)
+    return titles
+
+
+def sweep(folder: Path, split: str, metric: str) -> None:
+    """Write runs that have measured nothing else."""
+    for strategy, ends in {"fedavg": [0.3, 0.5], "fedexp": [0.2, 0.1]}.items():
+        for seed, end in enumerate(ends):
+            run = folder / f"{strategy}{seed}"
+            write_run(run, f"strategy={strategy}", seed, [0.1, end], "finished")
+            metrics = run / "metrics.csv"
+            metrics.write_text(
+                metrics.read_text().replace("test,global,accuracy", f"{split},global,{metric}")
+            )
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "loss"])
+def test_without_a_test_set_it_is_the_nodes_own(
+    metric: str, tmp_path: Path, drawn: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with central_test=none, and with sites that have data of their own."""
+    sweep(tmp_path, "node-test", metric)
+    wishes = ["--paired", "fedavg", "--rounds-to", "0.45", "--best", "1"]
+    assert compare.main([str(tmp_path), *wishes]) == 0
+    out = capsys.readouterr().out
+    assert f"last node test {metric}, paired by seed" in out
+    assert drawn == [f"node test {metric}"]
+    assert f"figure: {tmp_path}/comparison.png" in out
+    comparison, paired = (tmp_path / "comparison.md").read_text().split("\n\n")
+    heading, _, row = comparison.splitlines()
+    if metric == "accuracy":
+        assert heading == "| setting | seeds | rounds | node accuracy | rounds to 0.45 |"
+        assert row == "| fedavg | 2 | 1 | 40.0 ± 14.1 % | 1 (1 of 2) |"
+        assert "| fedexp - fedavg | 2 | -25.0 points |" in paired
+    else:
+        assert heading == "| setting | seeds | rounds | last node-test loss | rounds to loss 0.45 |"
+        assert row == "| fedexp | 2 | 1 | 0.15 ± 0.0707 | 0 ± 0 |"
+        assert "| fedexp - fedavg | 2 | -0.25 |" in paired
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (["--paired", "fedavg"], "--paired fedavg: no run has a test metric to be compared by"),
+        (["--rounds-to", "0.5"], "--rounds-to 0.5: no run has a test metric to reach it"),
+    ],
+)
+def test_without_any_test_metric_such_a_wish_is_a_mistake(
+    wish: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(tmp_path, "train", "loss")
+    assert compare.main([str(tmp_path), *wish]) == 2
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_a_figure_is_named_where_one_was_drawn(
+    tmp_path: Path, drawn: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(tmp_path, "train", "loss")
+    assert compare.main([str(tmp_path)]) == 0
+    assert "figure" not in capsys.readouterr().out
+    assert drawn == []
+    assert compare.main([str(tmp_path), "--metric", "train/loss"]) == 0
+    assert f"figure: {tmp_path}/comparison.png" in capsys.readouterr().out
+
+
+def test_a_metric_that_comes_twice_is_shown_once(tmp_path: Path, drawn: list[str]) -> None:
+    sweep(tmp_path, "test", "accuracy")
+    twice = ["--metric", "accuracy", "--metric", "accuracy", "--metric", "test/accuracy"]
+    assert compare.main([str(tmp_path), *twice]) == 0
+    assert drawn == ["test accuracy"]
+    heading = (tmp_path / "comparison.md").read_text().splitlines()[0]
+    assert heading == "| setting | seeds | rounds | last accuracy | best accuracy |"
