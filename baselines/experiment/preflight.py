@@ -66,8 +66,9 @@ def _check_own_models(this: Experiment) -> None:
             f"{own}: the model is whole at a node alone, which is to evaluate it on a share of its data: "
             "set node_test_fraction above 0, e.g. 0.2"
         )
-    strategy, moves = this.prototype, ""
-    if isinstance(getattr(strategy, "privacy", None), Gaussian):
+    strategy, moves = getattr(this.prototype, "inner", this.prototype), ""
+    privacy = getattr(strategy, "privacy", None)
+    if isinstance(privacy, Gaussian) and privacy.noise_multiplier > 0:
         moves = "privacy's noise"
     elif getattr(strategy, "meta_rate", 0):
         moves = "FedMeta's step on the server"

@@ -35,7 +35,8 @@ def part(state: RecordDict, group: str) -> RecordDict:
 
 def renewed(state: RecordDict, returned: RecordDict, group: str) -> RecordDict:
     """Return the state with a group's :func:`part` of it, which has been elsewhere, as it has come back."""
-    of_others = {name: record for name, record in state.items() if name not in part(state, group)}
+    went = set(part(state, group))
+    of_others = {name: record for name, record in state.items() if name not in went}
     return RecordDict({**of_others, **returned})
 
 

@@ -124,6 +124,11 @@ def test_batched_nodes_keep_their_own_too(tmp_path: Path) -> None:
             f"{SMALL} private=fedper strategy=fedmeta validation_size=50",
             "FedMeta's step on the server would move what is to stay",
         ),
+        (
+            f"{SMALL} private=fedper strategy=local strategy.inner._target_=strategies.FedMeta "
+            "validation_size=50",
+            "FedMeta's step on the server would move what is to stay",
+        ),
         (f"{SMALL} private=fedper strategy=scaffold", "client.private=['last'] with strategy=scaffold"),
         (
             f"{SMALL} private=fedper strategy=feddyn",
@@ -139,3 +144,8 @@ def test_what_cannot_go_together_is_refused(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_clip_without_noise_moves_nothing(tmp_path: Path) -> None:
+    clipped = "privacy=central privacy.clip=3 privacy.noise_multiplier=0 weighting=uniform"
+    played(f"{SMALL} private=fedper {clipped}", tmp_path)
