@@ -24,7 +24,7 @@ from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.ranges import Logger
 
-from . import checkpoint, measures, saved_model
+from . import checkpoint, measures, saved_model, whole_file
 from .checkpoint import Checkpoint
 from .environment import checksum, checksums, naming, size
 from .metrics import COLUMNS
@@ -128,15 +128,7 @@ class RunFolder:
         return self.path / "metrics.csv"
 
     def _save(self, environment: dict[str, Any]) -> None:
-        target = self.path / "environment.json"
-        fresh = target.with_suffix(".tmp")
-        try:
-            with naming(target):
-                fresh.write_text(json.dumps(environment, indent=2) + "\n")
-            os.replace(fresh, target)
-        except OSError:
-            fresh.unlink(missing_ok=True)
-            raise
+        whole_file.write(self.path / "environment.json", json.dumps(environment, indent=2) + "\n")
 
 
 def in_use(folder: Path) -> bool:

@@ -95,7 +95,7 @@ class Experiment(Described):
 
         Raises
         ------
-        UserError, ValueError : when it needs validation examples and there are none; more rounds
+        UserError, ValueError : when it needs validation examples, or more rounds, than there are
         """
         strategy = strategy_of(self.cfg)
         strategy.fail_within(self.settings.rounds)  # a run without any step has failed, if short

@@ -37,18 +37,14 @@ def _check(this: Experiment) -> None:
         raise UserError(str(error)) from error
     _ = this.training
     _check_own_models(this)
+    _check_private(this)
     if this.dataset.site is None:
         _ = this.partitions
     elif this.settings.evaluation.per_node:
         raise UserError("evaluation.per_node=true: no site shows how it trains; set it to false")
     _check_privacy(this)
     if len(this.test_examples) == 0:
-        _check_nobody_tests(this)
-    if len(this.test_examples) == 0 and not this.settings.node_test_fraction and not _is_unheard(this):
-        raise UserError(
-            "the server has no data to judge the model with (dataset=local or central_test=none), and "
-            "node_test_fraction=0: let the nodes do it on a share of theirs, e.g. node_test_fraction=0.2"
-        )
+        _check_without_test_set(this)
     if this.deterministic:
         _check_deterministic(this)
     _check_model(this)
@@ -66,21 +62,31 @@ def _check_own_models(this: Experiment) -> None:
             f"{own}: the model is whole at a node alone, which is to evaluate it on a share of its data: "
             "set node_test_fraction above 0, e.g. 0.2"
         )
+
+
+def _check_private(this: Experiment) -> None:
+    """Refuse private layers under what would move them on the server."""
     strategy, moves = getattr(this.prototype, "inner", this.prototype), ""
     privacy = getattr(strategy, "privacy", None)
     if isinstance(privacy, Gaussian) and privacy.noise_multiplier > 0:
         moves = "privacy's noise"
     elif getattr(strategy, "meta_rate", 0):
         moves = "FedMeta's step on the server"
-    if training.private and moves:
+    if moves and (own := list(this.training.private)):
         raise UserError(
-            f"{own}: {moves} would move what is to stay at its node; set private=null, or leave that out"
+            f"client.private={own}: {moves} would move what is to stay at its node; set private=null, or "
+            "leave that out"
         )
 
 
-def _check_nobody_tests(this: Experiment) -> None:
-    """Refuse what needs a test set on the server, where it has none."""
+def _check_without_test_set(this: Experiment) -> None:
+    """Refuse models that nobody judges, and what needs a test set on the server."""
     told, none = this.settings, "the server has no test set (dataset=local or central_test=none)"
+    if not told.node_test_fraction and not _is_unheard(this):
+        raise UserError(
+            "the server has no data to judge the model with (dataset=local or central_test=none), and "
+            "node_test_fraction=0: let the nodes do it on a share of theirs, e.g. node_test_fraction=0.2"
+        )
     if told.evaluation.per_class:
         raise UserError(f"evaluation.per_class=true: {none}; set it to false")
     stopping = told.early_stopping

@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 from hydra.utils import get_method
 
+from baselines.engine import whole_file
 from baselines.engine.environment import damage, environment
 from baselines.errors import UserError
 from baselines.experiment.identity import PACKAGES, versions
 from baselines.reports.measurements import by_round
 
-from . import whole_file
 from .paper_tables import PaperTable
 from .plan import Trial
 

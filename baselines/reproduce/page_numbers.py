@@ -19,9 +19,10 @@ import re
 from functools import cache
 from pathlib import Path
 
+from baselines.engine import whole_file
 from baselines.errors import UserError
 
-from . import number_words, quoted, whole_file
+from . import number_words, quoted
 from .plan import table_of
 
 MARKED = re.compile(r"<!--= (.+?) -->(.*?)<!--/-->", re.S)

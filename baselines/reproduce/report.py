@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import whole_file
+from baselines.engine import whole_file
+
 from .findings import VERDICTS, Comparison, comparisons
 from .numbers import Keys, Ours, Results, ours
 from .paper_tables import Cell, PaperTable

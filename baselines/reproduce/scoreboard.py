@@ -12,9 +12,10 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from baselines.engine import whole_file
 from baselines.engine.run_folder import LOCK
 
-from . import collect, numbers, page_numbers, paper_tables, whole_file
+from . import collect, numbers, page_numbers, paper_tables
 from .findings import Comparison, comparisons
 
 REDUCED = " (in a reduced setting)"

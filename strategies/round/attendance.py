@@ -43,11 +43,12 @@ class Attendance(Participation):
     def ask(self, grid: Grid, server_round: int) -> dict[int, int]:
         """Return the nodes that take part in a round, as {partition id: node id}."""
         nodes = self.available(grid)
-        population = self._roster.available(grid, 1) if self.group else nodes
+        shared = self.group and self.nodes_per_round
+        population = self._roster.available(grid, 1) if shared else nodes
         chosen = [k for k in self.choose(list(population), server_round) if k in nodes]
         here = [k for k in chosen if not self._stays_away(server_round, k)]
         self._dropped = len(chosen) - len(here)
-        self._passed_over = len(nodes) - len(chosen) if self.group else 0
+        self._passed_over = len(nodes) - len(chosen) if shared else 0
         return {k: nodes[k] for k in here}
 
     def _stays_away(self, server_round: int, partition_id: int) -> bool:

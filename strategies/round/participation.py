@@ -32,7 +32,7 @@ class Participation(SuiteStrategy):
 
     Parameters
     ----------
-    nodes_per_round : K, how many nodes train in a round; None asks all. Several groups share them
+    nodes_per_round : K, how many nodes train in a round; None asks all. Groups share them
     num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round
     min_replies : with fewer sound replies the model stays as it was in that round
     max_failed_rounds : so many such rounds in a row end the run with :class:`TooManyFailedRounds`

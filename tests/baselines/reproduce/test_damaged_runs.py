@@ -9,12 +9,21 @@ from finished_runs import there, trials_in
 
 from baselines.experiment.identity import versions
 from baselines.reproduce.__main__ import main
-from baselines.reproduce.plan import plan, select, table_of
+from baselines.reproduce.plan import Trial, plan, select, table_of
 
 
 def change(run: Path) -> None:
     metrics = run / "metrics.csv"
     metrics.write_text(metrics.read_text().replace(",accuracy,0.", ",accuracy,9."))
+
+
+@pytest.fixture
+def one_and_two(tmp_path: Path) -> tuple[Trial, Trial]:
+    """Return two trials that have run; the files of the second have changed since."""
+    one, two, _ = trials_in(tmp_path / "runs")
+    there(one, 0.75, versions())
+    change(there(two, 0.5, versions()))
+    return one, two
 
 
 def values(papers: Path) -> list[str]:
@@ -23,11 +32,12 @@ def values(papers: Path) -> list[str]:
 
 
 def test_a_damaged_run_is_named_and_gives_no_number(
-    papers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    papers: Path,
+    one_and_two: tuple[Trial, Trial],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    one, two, _ = trials_in(tmp_path / "runs")
-    there(one, 0.75, versions())
-    change(there(two, 0.5, versions()))
+    one, two = one_and_two
     collecting = ["tiny", "table1", "--seeds", "0", "--output", str(tmp_path / "runs")]
     assert main([*collecting, "--collect-only"]) == 0
     assert values(papers) == ["75"]
@@ -41,11 +51,12 @@ def test_a_damaged_run_is_named_and_gives_no_number(
 
 
 def test_a_damaged_run_is_not_exported(
-    papers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    papers: Path,
+    one_and_two: tuple[Trial, Trial],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    one, two, _ = trials_in(tmp_path / "runs")
-    there(one, 0.75, versions())
-    change(there(two, 0.5, versions()))
+    _, two = one_and_two
     target = tmp_path / "runs.tar"
     assert main(["tiny", "table1", "--export", str(target), "--output", str(tmp_path / "runs")]) == 2
     assert capsys.readouterr().err.startswith(f"error: {two.folder}: metrics.csv has changed since")

@@ -3,12 +3,12 @@
 import os
 from pathlib import Path
 
-from baselines.engine.environment import naming
+from .environment import naming
 
 
 def write(target: Path, text: str) -> None:
     """Write a text file beside ``target``, then put it in its place."""
-    fresh = target.with_name(f"{target.name}.tmp")
+    fresh = target.with_suffix(".tmp")
     try:
         with naming(target):
             fresh.write_text(text, encoding="utf-8", newline="\n")
