@@ -35,7 +35,6 @@ def _check(this: Experiment) -> None:
             this.training.personal.check(this.node_model, this.training.private)
     except ValueError as error:
         raise UserError(str(error)) from error
-    _ = this.training
     _check_own_models(this)
     _check_private(this)
     if this.dataset.site is None:
