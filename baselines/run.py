@@ -80,7 +80,10 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
         _run(overrides, folder)
         stopping = cfg.early_stopping
         best = None if stopping.patience is None else best_round(folder, stopping.metric)
-        return objective(folder, cfg.objective, best)
+        found = objective(folder, cfg.objective, best)
+        if found is None and _searches(settings):
+            raise UserError(f"objective={cfg.objective} was not measured: see {folder}/metrics.csv")
+        return found
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
         if _debugs(cfg):
             traceback.print_exc()
@@ -94,16 +97,26 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
     raise JobFailed(status)
 
 
+def _searches(settings: HydraConf) -> bool:
+    """Say whether a sweeper looks for the best; Hydra's own takes all that there is."""
+    return settings.mode == RunMode.MULTIRUN and not settings.sweeper._target_.endswith(".BasicSweeper")
+
+
 def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
-    from .engine import resuming
+    from .engine import resuming, saved_model
     from .experiment import device, experiment
     from .experiment.preflight import check
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     this = experiment.load(overrides)
     if this.settings.resume and resuming.finished(this, folder):
-        console.print(f"finished already: {folder}")
+        lacks = (
+            " (it kept no model: for one, resume=false)"
+            if this.settings.save and not saved_model.kept(folder)
+            else ""
+        )
+        console.print(f"finished already: {folder}{lacks}")
         return
     check(this)
     if said := device.chosen(this.settings.device):

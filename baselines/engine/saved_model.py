@@ -23,6 +23,7 @@ from . import checkpoint, environment
 
 ONE = "model.safetensors"
 SEVERAL = "models"  # the folder of one file for each, where a strategy trains several
+UNFINISHED = f"{SEVERAL}.tmp"  # the same while it is written
 
 
 class Keeper:
@@ -62,13 +63,14 @@ class Keeper:
             _write(self.folder / ONE, arrays, told | {"model": name})
             shutil.rmtree(self.folder / SEVERAL, ignore_errors=True)
             return
-        fresh = self.folder / f"{SEVERAL}.tmp"
+        fresh, old = self.folder / UNFINISHED, self.folder / SEVERAL
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
         for place, (name, arrays) in enumerate(models.items()):
             _write(fresh / f"{place}.safetensors", arrays, told | {"model": name})
-        discard(self.folder)
-        os.replace(fresh, self.folder / SEVERAL)  # all of them or, after a kill, those of the round before
+        shutil.rmtree(old, ignore_errors=True)
+        (self.folder / ONE).unlink(missing_ok=True)
+        os.replace(fresh, old)  # all of them or, after a kill, those of the round before
 
 
 def _value(metrics: dict[str, float]) -> float:
@@ -78,7 +80,13 @@ def _value(metrics: dict[str, float]) -> float:
 def discard(folder: Path) -> None:
     """Remove the models of a run that starts from the beginning."""
     (folder / ONE).unlink(missing_ok=True)
-    shutil.rmtree(folder / SEVERAL, ignore_errors=True)
+    for name in (SEVERAL, UNFINISHED):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def kept(run: Path) -> bool:
+    """Say whether a run has kept a model, in a file of its own or in its last checkpoint."""
+    return bool(_files(run)) or checkpoint.load(run) is not None
 
 
 def saved_model(run: Path, name: str | None = None) -> nn.Module:

@@ -158,15 +158,15 @@ class Experiment(Described):
         ------
         UserError : where the site has no name or no data, or data that do not fit the schema
         """
-        if name not in self._sites:
+        if (name, path) not in self._sites:
             found = site_examples(self.dataset, self.settings, name, path)
-            self._sites[name] = Node(
+            self._sites[name, path] = Node(
                 self.node_model, self.training, self.dataset.task, *found, self.settings.seed
             )
-        return self._sites[name]
+        return self._sites[name, path]
 
     @cached_property
-    def _sites(self) -> dict[str, Node]:
+    def _sites(self) -> dict[tuple[str, str], Node]:
         return {}
 
     def _node(self, partition_id: int) -> Node:

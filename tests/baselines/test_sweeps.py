@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 import yaml
 from checkout import ROOT
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.plugins import Plugins
 from runs import METRICS, launch
 
 from baselines import compare
@@ -79,6 +81,26 @@ def test_random_search_lists_the_best_and_draws_the_same_trials_again(tmp_path: 
     again = sweep(tmp_path, *arguments, "resume=true")
     assert again.stdout.count("finished already: ") == 3
     assert len(runs(tmp_path)) == 3
+
+
+class Searching(BasicSweeper):
+    """Stands for a sweeper that looks for the best."""
+
+
+@pytest.mark.parametrize(("objective", "status"), [("test/acuracy", 2), ("train/loss", 0)])
+def test_a_search_is_told_that_its_objective_was_not_measured(
+    objective: str,
+    status: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Plugins, "is_in_toplevel_plugins_module", lambda *_: True)
+    Plugins.instance().register(Searching)
+    told = [f"hydra.sweeper._target_={__name__}.Searching", f"objective={objective}", "rounds=1"]
+    assert launch("-m", *told, f"hydra.sweep.dir={tmp_path}", "num_nodes=2", "model=softmax") == status
+    said = f"error: objective={objective} was not measured: see "
+    assert (said in capsys.readouterr().err) == (status == 2)
 
 
 def runs(folder: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD
 
+from baselines.experiment import experiment
 from clients import Classification, Correction, FedRep, LocalTraining, RoundStart
 
 SMALL = "dataset=digits num_nodes=3 rounds=2 node_test_fraction=0.2"
@@ -35,6 +36,13 @@ def test_without_epochs_of_the_head_it_is_fedper(tmp_path: Path) -> None:
     without = f"{SMALL} personal=fedrep client.personal.head_epochs="
     assert fedper.equals(played(f"{without}0", tmp_path / "none"))
     assert not fedper.equals(played(f"{without}1", tmp_path / "one"))
+
+
+def test_what_is_private_may_be_chosen_beside_it() -> None:
+    """``private=`` is taken where both are given, in whatever order."""
+    for given in ("personal=fedrep private=fedbn", "private=fedbn personal=fedrep"):
+        assert experiment.load(given).training.private == ["*Norm*"]
+    assert experiment.load("personal=fedrep").training.private == ["last"]
 
 
 class Breaking(Correction):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from flwr.app import ArrayRecord, Context, Message
-from runs import App, curve, played
+from runs import App, curve, launch, played
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -67,6 +67,15 @@ def test_without_a_test_set_the_nodes_judge_it(how: str, tmp_path: Path) -> None
         told = file.metadata()
     assert told["round"] == str(1 + measured.index(max(measured)) if how == "best" else 3)
     assert float(told["value"]) == (max(measured) if how == "best" else measured[-1])
+
+
+def test_a_finished_run_says_that_it_has_kept_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*SETTING.split(), "rounds=1", "resume=true", f"hydra.run.dir={tmp_path}"]
+    for how, said in (("null", False), ("null", False), ("last", True)):
+        assert launch(*arguments, f"save={how}") == 0
+        assert ("(it kept no model: for one, resume=false)" in capsys.readouterr().out) == said
 
 
 class Killed(BaseException):
