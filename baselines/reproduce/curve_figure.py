@@ -30,7 +30,7 @@ def curves(table: PaperTable, results: Results, points: pd.DataFrame) -> Figure:
         if table.metric == "loss" and (own.y > 0).all():
             axis.set_yscale("log")
         axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
-        finish(axis, "round", table.quantity)
+        finish(axis, _rounds(own.x), table.quantity)
     if table.y_from is not None:
         top = max(axis.dataLim.ymax for axis in axes)
         axes[0].set_ylim(table.y_from, top + 0.05 * (top - table.y_from))  # the panels share it
@@ -48,6 +48,12 @@ def curves(table: PaperTable, results: Results, points: pd.DataFrame) -> Figure:
         title_fontsize=8,
     )
     return figure
+
+
+def _rounds(drawn: "pd.Series[int]") -> str:
+    """Return what stands below the axis of rounds; where some are not drawn, their peaks are not seen."""
+    there, all_of_them = drawn.nunique(), int(drawn.max()) + 1
+    return "round" if there >= all_of_them - 1 else f"round ({there} of {all_of_them} drawn)"
 
 
 def _draw(axis: Axes, table: PaperTable, cell: Mapping[str, str], points: pd.DataFrame, color: str) -> None:

@@ -29,6 +29,8 @@ class Comparison:
     interval : of ours, with 95 % confidence; None where there is one seed, or no spread
     departs : whether ours were run in another setting than the paper's
     seeds : how many both were run with; 0 where one has not been run
+    seeded : whether the seed decides anything
+    runs : the configurations of both; a pair of them that is in several tables is one pair
     """
 
     keys: dict[str, str]
@@ -37,6 +39,8 @@ class Comparison:
     interval: tuple[float, float] | None
     departs: bool = False
     seeds: int = 0
+    seeded: bool = True
+    runs: tuple[frozenset[str], ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -54,7 +58,8 @@ def comparisons(table: PaperTable, finding: Mapping[str, Any], results: Results)
     column, sign = finding["column"], -1 if less_is_better(table) else 1
     for cell, other in _pairs(table, finding):
         a, b = (results.get(tuple(one.keys.values())) for one in (cell, other))
-        rest = {key: text for key, text in cell.keys.items() if key != column}
+        several = len(texts(finding["better"])) > 1
+        rest = {key: text for key, text in cell.keys.items() if several or key != column}
         if len(texts(finding["worse"])) > 1:
             rest["against"] = other.keys[column]
         yield _compared(rest, sign, (cell, other), (a, b))
@@ -72,7 +77,9 @@ def _pairs(table: PaperTable, finding: Mapping[str, Any]) -> Iterator[tuple[Cell
     cells = {tuple(cell.keys.values()): cell for cell in table.cells()}
     column = finding["column"]
     for cell in cells.values():
-        if cell.keys[column] != str(finding["better"]) or not agrees(cell.keys, finding.get("where", {})):
+        if cell.keys[column] not in texts(finding["better"]) or not agrees(
+            cell.keys, finding.get("where", {})
+        ):
             continue
         for value in texts(finding["worse"]):
             other = cells.get(tuple({**cell.keys, column: value}.values()))
@@ -95,7 +102,8 @@ def _compared(
     differences = [sign * (a.by_seed[seed] - b.by_seed[seed]) for seed in both]
     mean = float(np.mean(differences))
     interval = student_interval(differences) if a.seeded else (mean, mean)
-    return Comparison(keys, paper, mean, interval, bool(a.changes), len(both))
+    runs = (a.configs, b.configs)
+    return Comparison(keys, paper, mean, interval, bool(a.changes), len(both), a.seeded, runs)
 
 
 def student_interval(differences: Sequence[float]) -> tuple[float, float] | None:

@@ -6,7 +6,7 @@ settings is kept apart.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 import pandas as pd
@@ -27,6 +27,7 @@ class Ours:
     earlier : whether it was measured under a configuration that the cell no longer has
     seeded : whether the seed decides anything
     torch : the version that computed them, where it is not that of most of the table
+    configs : the hashes of the runs' configurations
     """
 
     by_seed: Mapping[int, float]
@@ -34,6 +35,7 @@ class Ours:
     earlier: bool = False
     seeded: bool = True
     torch: str = ""
+    configs: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def mean(self) -> float:
@@ -79,7 +81,14 @@ def settings(
         own = own[own.earlier == own.earlier.all()]
         ordered = own.sort_values(["departs", "rounds"], ascending=[True, False], kind="stable")
         found[keys] = [
-            Ours(_by_seed(same), str(changes), bool(own.earlier.all()), table.seeded, _others(rows, same))
+            Ours(
+                _by_seed(same),
+                str(changes),
+                bool(own.earlier.all()),
+                table.seeded,
+                _others(rows, same),
+                frozenset(same.config),
+            )
             for changes, same in ordered.groupby("changes", sort=False)
         ]
     return found

@@ -17,8 +17,8 @@ seeds : how many seeds the paper's numbers are over
 seeded : false where the seed decides nothing, so that a single run is enough
 y_from : where the figure's vertical axis begins; what lies below is cut off
 x : the column that the paper's figure has along its axis; a figure without one shows rounds
-findings : what the paper concludes: a list of {text, column, better, worse: value or values, where};
-    of two cells that differ in ``column`` alone, ``better`` is better than ``worse``
+findings : what the paper concludes: a list of {text, column, better, worse, where}, a value or several
+    each; of two cells that differ in ``column`` alone, ``better`` is better than ``worse``
 
 ``papers/<paper>/tables/<table>.csv`` holds the same key columns with ``paper_mean`` and ``paper_std``, in
 the paper's order of rows. A table without such a file has every combination of its keys as cells. Where

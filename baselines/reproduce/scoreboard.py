@@ -1,7 +1,8 @@
 """The scoreboard: each claim of each paper, whether ours agrees, and on how many seeds.
 
 Generated, never typed: a table on the front page, and a line for each claim at the top of a paper's page.
-A claim that several tables of a paper test stands there once, with all of its pairs of cells.
+A claim that several tables of a paper test stands there once, with all of its pairs of cells; a pair of
+runs that fills several tables counts once.
 """
 
 import re
@@ -19,6 +20,7 @@ from . import collect, numbers, page_numbers, paper_tables
 from .findings import Comparison, comparisons
 
 REDUCED = " (in a reduced setting)"
+NO_SEEDS = "deterministic"
 MARKED = re.compile(r"(<!-- claims: generated -->\n).*?(<!-- end -->)", re.S)
 
 
@@ -56,9 +58,21 @@ class Claim:
         return next((verdict for verdict, count in counts.items() if count), "missing")
 
     @property
+    def run(self) -> list[Comparison]:
+        """The pairs that were run, at the setting that this claim is counted at."""
+        return [pair for pair in self.pairs if pair.ours is not None and pair.departs == self.reduced]
+
+    @property
+    def ahead(self) -> int:
+        """In how many of them the mean difference has the claim's sign, however small."""
+        return sum(pair.ours is not None and pair.ours > 0 for pair in self.run)
+
+    @property
     def seeds(self) -> str:
-        """On how many seeds the pairs that were run stand: the fewest and the most."""
-        counts = [pair.seeds for pair in self.pairs if pair.seeds and pair.departs == self.reduced]
+        """On how many seeds these stand: the fewest and the most; NO_SEEDS where they decide nothing."""
+        counts = {pair.seeds for pair in self.run}
+        if counts and not any(pair.seeded for pair in self.run):
+            return NO_SEEDS
         return " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
 
 
@@ -70,8 +84,10 @@ def claims(paper: str) -> list[Claim]:
         results = numbers.ours(numbers.settings(table, rows, {}))
         for finding in table.findings:
             tables, pairs = found.setdefault(finding["text"], ([], []))
-            tables.append(name)
-            pairs += comparisons(table, finding, results)
+            if name not in tables:
+                tables.append(name)
+            once = {pair.runs for pair in pairs if pair.runs}
+            pairs += [pair for pair in comparisons(table, finding, results) if pair.runs not in once]
     return [
         claim for text, (tables, pairs) in found.items() for claim in _apart(paper, text, tables, pairs)
     ]
@@ -85,23 +101,26 @@ def _apart(paper: str, text: str, tables: Sequence[str], pairs: Sequence[Compari
 
 def line(claim: Claim) -> str:
     """Return a claim with its verdict and what that stands on, as a sentence."""
-    counts, run = claim.counts, len(claim.pairs) - claim.counts["missing"]
+    counts, run = claim.counts, len(claim.run)
     if not run:
         return f"{claim.text}: not run"
     shown = [f"{word} in {count}" for word, count in counts.items() if count and word != "missing"]
-    seeds = f"{claim.seeds} seed{'s' * (claim.seeds != '1')}"
+    seeds = f"{claim.seeds} seed{'s' * (claim.seeds != '1')}" if claim.seeds[-1].isdigit() else NO_SEEDS
     rest = f", {counts['missing']} not run" if counts["missing"] else ""
     verdict = f"{claim.verdict}: " if claim.verdict == "mixed" else ""
-    return f"{claim.text}: {verdict}{', '.join(shown)} of {run} pair{'s' * (run > 1)} ({seeds}{rest})"
+    told = f"{', '.join(shown)} of {run} pair{'s' * (run > 1)}, ahead in {claim.ahead}"
+    return f"{claim.text}: {verdict}{told} ({seeds}{rest})"
 
 
 def front(papers: Sequence[str]) -> str:
     """Return the table of the front page in Markdown."""
-    lines = ["| claim | pairs of cells | seeds |", "| --- | --- | --- |"]
+    lines = ["| claim | pairs of cells | ahead | seeds |", "| --- | --- | --- | --- |"]
     for paper in papers:
         page = f"baselines/papers/{paper}/README.md"
-        lines.append(f"| **[{_title(paper)}]({page})** | | |")
-        lines += [f"| {claim.text} | {_counted(claim)} | {claim.seeds} |" for claim in claims(paper)]
+        lines.append(f"| **[{_title(paper)}]({page})** | | | |")
+        for claim in claims(paper):
+            ahead = f"{claim.ahead} of {len(claim.run)}" if claim.run else ""
+            lines.append(f"| {claim.text} | {_counted(claim)} | {ahead} | {claim.seeds} |")
     return "\n".join(lines)
 
 

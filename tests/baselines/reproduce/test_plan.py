@@ -152,7 +152,7 @@ def test_findings_name_cells_that_are_there(paper: str) -> None:
         assert table.x is None or table.x in table.keys
         for finding in table.findings:
             assert set(finding) <= {"text", "column", "better", "worse", "where"}
-            values = [finding["better"], *paper_tables.texts(finding["worse"])]
-            assert {str(value) for value in values} <= set(table.keys[finding["column"]])
+            values = [*paper_tables.texts(finding["better"]), *paper_tables.texts(finding["worse"])]
+            assert set(values) <= set(table.keys[finding["column"]])
             for column, wanted in finding.get("where", {}).items():
                 assert set(paper_tables.texts(wanted)) <= set(table.keys[column])

@@ -115,6 +115,15 @@ def test_only_seeds_that_both_were_run_with_are_compared() -> None:
     assert findings(a[0], b[0]).verdict == "missing"
 
 
+def test_a_finding_may_compare_several_with_several() -> None:
+    table = table_of("tiny", "figure1")
+    cells = {("fedavg",): Ours({0: 0.5}, ""), ("bad",): Ours({0: 0.9}, "")}
+    finding = {"text": "", "column": "method", "better": ["fedavg", "bad"], "worse": ["bad", "fedavg"]}
+    found = {tuple(pair.keys.values()): pair.ours for pair in comparisons(table, finding, cells)}
+    assert found[("fedavg", "bad")] == pytest.approx(0.4)
+    assert found[("bad", "fedavg")] == pytest.approx(-0.4)
+
+
 def test_less_loss_is_better() -> None:
     table = table_of("tiny", "figure1")
     cells = {("fedavg",): Ours({0: 0.5, 1: 0.6}, ""), ("bad",): Ours({0: 1.99, 1: 2.11}, "")}

@@ -1,6 +1,7 @@
 """Each claim with its verdict: generated from the tables, on the front page and on each paper's page."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,16 +20,18 @@ def pair(ours: float | None, spread: float | None, *, seeds: int = 2, departs: b
 AHEAD, BEHIND = pair(2.0, 1.0), pair(-2.0, 1.0, seeds=3)
 WITHIN, SINGLE, MISSING = pair(0.5, 1.0), pair(9.0, None, seeds=1), pair(None, None, seeds=0)
 REDUCED = pair(2.0, 1.0, departs=True)
+UNSEEDED = replace(pair(2.0, 0.0, seeds=1), seeded=False)
 
 
 @pytest.mark.parametrize(
     ("pairs", "said"),
     [
-        ([AHEAD, AHEAD], "x: agrees in 2 of 2 pairs (2 seeds)"),
-        ([AHEAD, BEHIND], "x: mixed: agrees in 1, disagrees in 1 of 2 pairs (2 to 3 seeds)"),
-        ([WITHIN, SINGLE], "x: cannot tell in 2 of 2 pairs (1 to 2 seeds)"),
-        ([SINGLE, MISSING], "x: cannot tell in 1 of 1 pair (1 seed, 1 not run)"),
-        ([BEHIND, WITHIN], "x: disagrees in 1, cannot tell in 1 of 2 pairs (2 to 3 seeds)"),
+        ([AHEAD, AHEAD], "x: agrees in 2 of 2 pairs, ahead in 2 (2 seeds)"),
+        ([AHEAD, BEHIND], "x: mixed: agrees in 1, disagrees in 1 of 2 pairs, ahead in 1 (2 to 3 seeds)"),
+        ([WITHIN, SINGLE], "x: cannot tell in 2 of 2 pairs, ahead in 2 (1 to 2 seeds)"),
+        ([SINGLE, MISSING], "x: cannot tell in 1 of 1 pair, ahead in 1 (1 seed, 1 not run)"),
+        ([BEHIND, WITHIN], "x: disagrees in 1, cannot tell in 1 of 2 pairs, ahead in 1 (2 to 3 seeds)"),
+        ([UNSEEDED, MISSING], "x: agrees in 1 of 1 pair, ahead in 1 (deterministic, 1 not run)"),
         ([MISSING], "x: not run"),
         ([REDUCED], "x: not run"),  # in the paper's own setting
         ([], "x: not run"),
@@ -40,7 +43,7 @@ def test_a_claim_in_one_line(pairs: list[Comparison], said: str) -> None:
 
 def test_what_was_run_in_a_reduced_setting_counts_apart() -> None:
     reduced = Claim("gma", "x", (), (REDUCED,), reduced=True)
-    assert scoreboard.line(reduced) == "x: agrees in 1 of 1 pair (2 seeds)"
+    assert scoreboard.line(reduced) == "x: agrees in 1 of 1 pair, ahead in 1 (2 seeds)"
     assert Claim("gma", "x", (), (REDUCED, AHEAD)).counts["agrees"] == 1
 
 
@@ -49,6 +52,13 @@ def test_a_claim_of_several_tables_stands_there_once() -> None:
     assert len(texts) == len(set(texts))
     masking = scoreboard.claims("gma")[0]
     assert {"table4_1", "table4_4"} <= set(masking.tables)
+
+
+def test_a_pair_of_runs_that_fills_several_tables_counts_once() -> None:
+    runs = [pair.runs for claim in scoreboard.claims("gma") for pair in claim.run]
+    of_masking = [pair.runs for pair in scoreboard.claims("gma")[0].run]
+    assert len(of_masking) == len(set(of_masking)) > 20
+    assert len(runs) > len(of_masking)
 
 
 @pytest.mark.parametrize("paper", paper_tables.papers())
