@@ -11,6 +11,7 @@ from flwr.clientapp import ClientApp
 from strategies.shared import memory, protocol
 from strategies.shared.compression import Compression
 
+from . import chosen, optimizer_state
 from .correction import Correction
 from .evaluation import evaluate
 from .keep_trace import NO_CORRECTIONS
@@ -77,3 +78,24 @@ def check_training(training: LocalTraining, config: Mapping[str, object]) -> Non
                 "nodes towards each other, and what is private has no others; choose another strategy"
             )
         kind.check(training.optimizer, config)
+    _check_way(training, config)
+
+
+def _check_way(training: LocalTraining, config: Mapping[str, object]) -> None:
+    """Refuse what moves a node besides the gradients of a round, where the method counts on these alone."""
+    reads = any(kind.reads_way(config) for kind in Correction.asked(config))
+    compression = Compression.asked(config)
+    restricted = compression is not None and compression.restricts
+    if training.keep_optimizer and optimizer_state.has_any(training.optimizer) and (reads or restricted):
+        who = "strategy=scaffold's option 2 or aggregation=normalized" if reads else "a compression"
+        counts = "takes a node's way for gradients of" if reads else "sends no more than the gradients of"
+        raise ValueError(
+            f"client.keep_optimizer=true: {who} {counts} the round alone, and what the optimiser keeps "
+            "would move it, too; set client.keep_optimizer=false"
+        )
+    for name, begin in training.corrections.items():
+        if reads and getattr(chosen.kind_of(begin), "starts_elsewhere", False):
+            raise ValueError(
+                f"client.corrections.{name}: strategy=scaffold's option 2 and aggregation=normalized take "
+                "the way from the server's model for gradients; leave it out, or set strategy.option=1"
+            )

@@ -30,4 +30,9 @@ def check(corrections: Mapping[str, Begin]) -> None:
 
 def remembers(begin: object) -> bool:
     """Say whether what begins a correction, mostly its class, keeps anything from round to round."""
-    return bool(getattr(getattr(begin, "func", begin), "remembers", False))
+    return bool(getattr(kind_of(begin), "remembers", False))
+
+
+def kind_of(begin: object) -> object:
+    """Return what is called with the round's start, mostly the correction's class."""
+    return getattr(begin, "func", begin)

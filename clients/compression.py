@@ -17,6 +17,7 @@ from strategies.shared import held, protocol
 from strategies.shared.compression import Compression, Restriction
 
 from .correction import Correction
+from .private import private as of_node
 
 KEY = "left-out"  # ArrayRecord of a node's state: what error feedback adds to the next update
 
@@ -49,12 +50,16 @@ class Coding:
         return cls(compression, seeds)
 
     @torch.no_grad()
-    def corrections(self, model: nn.Module) -> list[Correction]:
-        """Return what keeps a node from training what it will not send."""
+    def corrections(self, model: nn.Module, private: Sequence[str]) -> list[Correction]:
+        """Return what keeps a node from training what it will not send; what is ``private`` stays free."""
         if not self.compression.restricts:
             return []
-        parameters = dict(model.named_parameters())
-        return [Restricted([self.compression.restriction(parameters[k], n) for k, n in self.seeds.items()])]
+        parameters, own = dict(model.named_parameters()), of_node(model, private)
+        restrictions = [
+            None if name in own else self.compression.restriction(parameters[name], seed)
+            for name, seed in self.seeds.items()
+        ]
+        return [Restricted(restrictions)]
 
     @torch.no_grad()
     def records(self, model: nn.Module, start: ArrayRecord, state: RecordDict) -> dict[str, ArrayRecord]:

@@ -6,7 +6,8 @@ Karimireddy et al., ICML 2020, Algorithm 1; the server's half is :mod:`strategie
 Option 2 finds the round's mean gradient in how far the node has moved. In plain SGD that is eta_l times
 the sum of the gradients; momentum beta lets each of them count for up to 1 / (1 - beta), so that the
 distance is divided by the sum of their weights, not by the number of steps. By the latter c_k - c would be
-multiplied by -beta / (1 - beta) in every round of many steps, and grow without bound from beta = 1/2 on.
+multiplied by -beta / (1 - beta) in every round of many steps, and grow without bound from beta = 1/2 on. A
+momentum that is kept from earlier rounds would do the same, and is refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,8 +63,13 @@ class ControlVariate(Correction):
     @classmethod
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` where option 2 meets an optimiser whose steps are no sums of gradients."""
-        if config[protocol.CONTROL_OPTION] == 2:
+        if cls.reads_way(config):
             gradient_weight(optimizer, 1, *NEEDS_SGD)
+
+    @classmethod
+    def reads_way(cls, config: Mapping[str, object]) -> bool:
+        """Option 2 does."""
+        return config[protocol.CONTROL_OPTION] == 2
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         """Renew c_k in the node's state; return its change for the server."""

@@ -106,6 +106,7 @@ class Correction:
     asked_by: ClassVar[str] = ""  # the key of the message's configuration that asks for it; empty for none
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
+    starts_elsewhere: ClassVar[bool] = False  # whether the node begins from another model than w_t
     edit: Edit | None = None  # what it does to the gradients, where an edit can say it
     _asked: ClassVar[list[type["Correction"]]] = []  # in the order in which they act
 
@@ -128,6 +129,14 @@ class Correction:
     @classmethod
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` for a client optimiser that the correction cannot work with."""
+
+    @classmethod
+    def reads_way(cls, config: Mapping[str, object]) -> bool:
+        """Say whether it takes the way from w_t for this round's gradients, in steps of known weights.
+
+        Then a momentum of earlier rounds, or a start elsewhere, would count as gradients of this one.
+        """
+        return False
 
     @staticmethod
     def check_settings(*args: Any, **settings: Any) -> None:

@@ -19,7 +19,8 @@ class GradientVariance(Correction):
     """Reports how much the gradient varies from step to step: for ``InverseVariance`` weights.
 
     The variance over the round's steps (divided by steps - 1; 0, for unknown, after a single one), averaged
-    over all coordinates; Welford's algorithm. It observes the gradient before any other correction.
+    over all coordinates; Welford's algorithm. It observes the gradient before other corrections but
+    SCAFFOLD's, which adds the same in each step and leaves the variance as it is.
     """
 
     asked_by: ClassVar[str] = protocol.GRADIENT_VARIANCE

@@ -6,10 +6,11 @@ that alone the server hears. Besides, it trains its own model v_k, held to w_t, 
 
     v_k <- v_k - lr (grad F_k(v_k) + lambda (v_k - w_t))
 
-for as many steps, on the same batches, as the authors' code does. v_k stays at the node, in Flower's
-``context.state``, with its buffers. It begins as the first model that the node is sent to train; until then
-the node is judged by the server's. Corrections and a kept optimiser are the shared model's. Reductions:
-lambda = 0 is local training; the server's models are those without Ditto, whatever lambda.
+for as many steps as the node is to take, on the same batches, as the authors' code does. v_k stays at the
+node, in Flower's ``context.state``, with its buffers. It begins as the first model that the node is sent to
+train; until then the node is judged by the server's. Corrections and a kept optimiser are the shared
+model's. Reductions: lambda = 0 is local training; the server's models are those without Ditto, whatever
+lambda.
 """
 
 from collections.abc import Sequence

@@ -20,8 +20,8 @@ NEEDS_SGD = (
 class EffectiveSteps(Correction):
     """Reports |a|_1, the summed weights of the round's gradients in the node's update.
 
-    It is the number of steps in plain SGD, more with momentum. FedProx' term and weight decay count as
-    parts of the gradient, and a momentum that is kept from earlier rounds does not count.
+    It is the number of steps in plain SGD, more with momentum, which begins anew in each round. FedProx'
+    term and weight decay count as parts of the gradient.
     """
 
     asked_by: ClassVar[str] = protocol.EFFECTIVE_STEPS
@@ -33,6 +33,11 @@ class EffectiveSteps(Correction):
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` for an optimiser whose steps are no sums of gradients."""
         gradient_weight(optimizer, 1, *NEEDS_SGD)
+
+    @classmethod
+    def reads_way(cls, config: Mapping[str, object]) -> bool:
+        """It does: the server divides the way by what it reports."""
+        return True
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         steps = int(metrics[protocol.LOCAL_STEPS])

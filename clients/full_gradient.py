@@ -1,4 +1,10 @@
-"""The gradient of all of a node's examples."""
+"""The loss and the gradient of all of a node's examples, as local training sees them.
+
+Both are means over training's batches, weighted by their sizes; the model is in evaluation mode meanwhile:
+no dropout, running statistics as they are.
+"""
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -9,19 +15,29 @@ from .tasks import Task
 
 @torch.enable_grad()  # type: ignore[no-untyped-call]
 def full_gradient(model: nn.Module, examples: Examples, task: Task, batch_size: int | None) -> list[Tensor]:
-    """Return the gradient of all examples at the model's parameters, the mean over its batches.
-
-    The model is in evaluation mode meanwhile: no dropout, running statistics as they are.
-    """
+    """Return the gradient at the model's parameters."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    size, device = len(examples), parameters[0].device
-    model.eval()
     total = [torch.zeros_like(p) for p in parameters]
-    for start in range(0, size, batch_size or size):
-        inputs, targets = examples.batch(slice(start, start + (batch_size or size)), device)
-        loss, _ = task(model(inputs), targets)
+    for loss, share in _losses(model, examples, task, batch_size):
         for sum_, g in zip(
             total, torch.autograd.grad(loss, parameters, materialize_grads=True), strict=True
         ):
-            sum_.add_(g, alpha=len(targets) / size)
+            sum_.add_(g, alpha=share)
     return total
+
+
+@torch.no_grad()
+def full_loss(model: nn.Module, examples: Examples, task: Task, batch_size: int | None) -> float:
+    """Return the loss that the node minimises, which need not be the one that the task reports."""
+    return sum(share * float(loss) for loss, share in _losses(model, examples, task, batch_size))
+
+
+def _losses(
+    model: nn.Module, examples: Examples, task: Task, batch_size: int | None
+) -> Iterator[tuple[Tensor, float]]:
+    """Yield the loss of each batch, and its share of the examples."""
+    size, device = len(examples), next(model.parameters()).device
+    model.eval()
+    for start in range(0, size, batch_size or size):
+        inputs, targets = examples.batch(slice(start, start + (batch_size or size)), device)
+        yield task(model(inputs), targets)[0], len(targets) / size

@@ -11,7 +11,7 @@ def gradient_weight(optimizer: OptimizerOf, steps: int, who: str, remedy: str) -
     """Return how many learning rates a parameter moves whose gradient is 1 in each of so many steps.
 
     It is ``steps`` in plain SGD, and the norm |a|_1 of FedNova (Wang et al., NeurIPS 2020, section 4) with
-    momentum. A momentum kept from earlier rounds is left out. ``who`` needs it, and ``remedy`` is what to
+    momentum, which begins at 0. ``who`` needs it, and ``remedy`` is what to
     do where there is none.
 
     Raises
@@ -19,9 +19,10 @@ def gradient_weight(optimizer: OptimizerOf, steps: int, who: str, remedy: str) -
     ValueError : for an optimiser whose steps are no sums of gradients
     """
     built = optimizer([Parameter(torch.zeros(1))])
-    if type(built) is not SGD:
-        raise ValueError(f"{who}, but client.optimizer is {type(built).__name__}: {remedy}")
     settings = built.param_groups[0]
+    if type(built) is not SGD or settings["maximize"]:
+        name = "SGD that maximises" if type(built) is SGD else type(built).__name__
+        raise ValueError(f"{who}, but client.optimizer is {name}: {remedy}")
     momentum, damping = settings["momentum"], 1 - settings["dampening"]
     if not momentum:
         return steps

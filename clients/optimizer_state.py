@@ -8,7 +8,7 @@ import torch
 from flwr.app import Array, ArrayRecord, RecordDict
 from torch import Tensor
 from torch.nn import Parameter
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from strategies.shared.arrays import view
 from strategies.shared.checks import require
@@ -29,6 +29,12 @@ def check(build: OptimizerOf) -> None:
     for name, value in group.items():  # torch lets NaN and infinity through
         infinite = isinstance(value, float) and math.isinf(value)
         require(not infinite, f"client.optimizer.{name}", value, "a number")
+
+
+def has_any(build: OptimizerOf) -> bool:
+    """Say whether the optimiser has a state; SGD without momentum has none."""
+    built = build([Parameter(torch.zeros(1))])
+    return not (type(built) is SGD and built.param_groups[0]["momentum"] == 0)
 
 
 def prepare(optimizer: Optimizer, factor: float, memory: RecordDict | None) -> float:

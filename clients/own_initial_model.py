@@ -7,6 +7,8 @@ term, keeps to the server's. A node that is first chosen after round 1 begins as
 in round 1 it is local training from the node's model, afterwards the strategy.
 """
 
+from typing import ClassVar
+
 import torch
 
 from strategies.shared import protocol
@@ -17,6 +19,8 @@ from .correction import Correction, RoundStart
 class OwnInitialModel(Correction):
     """Puts the node's model in the place of the server's, in round 1; it corrects no gradient.
 
+    SCAFFOLD's option 2 and FedNova refuse it: they take the way from the server's model for gradients.
+
     Parameters
     ----------
     start : the round's
@@ -25,6 +29,8 @@ class OwnInitialModel(Correction):
     ------
     ValueError : for a node that draws no model, as a ClientApp's of one's own may be
     """
+
+    starts_elsewhere: ClassVar[bool] = True
 
     @torch.no_grad()
     def __init__(self, start: RoundStart) -> None:

@@ -9,11 +9,11 @@ from torch.nn import Parameter
 from strategies.shared import protocol
 
 from .correction import Correction, RoundStart
-from .evaluation import evaluate
+from .full_gradient import full_loss
 
 
 class StartLoss(Correction):
-    """Reports F_k(w_t), the mean loss of the node's training examples, the model in evaluation mode.
+    """Reports F_k(w_t), what the node minimises, at the model that it is sent, in evaluation mode.
 
     It costs the node one more pass over its data, without gradients.
     """
@@ -21,7 +21,7 @@ class StartLoss(Correction):
     asked_by: ClassVar[str] = protocol.START_LOSS
 
     def __init__(self, start: RoundStart) -> None:
-        self.loss = evaluate(start.model, start.examples, start.task)[protocol.LOSS]
+        self.loss = full_loss(start.model, start.examples, start.task, start.batch_size)
 
     def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
         metrics[protocol.START_LOSS] = self.loss

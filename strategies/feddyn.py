@@ -8,10 +8,12 @@ Regularization*, ICLR 2021, Algorithm 1. Node k keeps a gradient g_k, the server
     server:  h <- h + alpha (1/N) sum_k Delta_k              N nodes in all, K of them in the round
              w[t+1] = w[t] - (1/K) sum_k Delta_k - h / alpha           weighting = Uniform
 
-s = h / alpha is kept here: s <- s + (K/N) D, w[t+1] = w[t] - D - s. With other parts (a mask, eta) D is the
-step that they make. As in SCAFFOLD, a change of g_k that did not arrive is taken back by the node.
-Deviation: the nodes take their steps, not all the way to the minimum. Reduction: alpha = 0 is FedAvg with
-uniform weights.
+s = h / alpha is kept here: s <- s + (1/N) sum_k Delta_k, w[t+1] = w[t] - D - s. Other parts (a mask, a
+median, weights, eta) make another step D, and leave s as it is, the mean of the g_k over alpha. So the
+model still comes to rest where the unweighted mean of the gradients is 0. What changes the updates
+themselves, privacy and a compression without error feedback, would part s from the g_k, and is refused. As
+in SCAFFOLD, a change of g_k that did not arrive is taken back by the node. Deviation: the nodes take their
+steps, not all the way to the minimum. Reduction: alpha = 0 is FedAvg with uniform weights.
 """
 
 from dataclasses import dataclass, field
@@ -21,11 +23,13 @@ import torch
 from flwr.app import ConfigScalar
 from torch import Tensor
 
+from .parts.privacy import NoPrivacy
 from .parts.updates import Updates
 from .parts.weighting import Uniform, Weighting
 from .remembering import Remembering
 from .shared import protocol
 from .shared.checks import require
+from .shared.compression import NoCompression
 
 
 @dataclass(kw_only=True, eq=False)
@@ -43,20 +47,31 @@ class FedDyn(Remembering):
     _sum: Tensor | None = field(default=None, init=False, repr=False)  # h / alpha, [P]
 
     def __post_init__(self) -> None:
-        """Refuse a negative alpha."""
+        """Refuse a negative alpha, and what would part the server's sum from what the nodes keep."""
         super().__post_init__()
         require(0 <= self.alpha < float("inf"), "strategy.alpha", self.alpha, "0 or above")
+        lossy = type(self.compression) is not NoCompression and not self.compression.error_feedback
+        for part, parts in (("privacy", type(self.privacy) is not NoPrivacy), ("compression", lossy)):
+            if parts:
+                name = type(getattr(self, part)).__name__
+                raise ValueError(
+                    f"strategy=feddyn with {part}={name}: the nodes would keep other updates than the "
+                    f"server sums up; set {part}=none"
+                    + ", or compression.error_feedback=true"
+                    * (part == "compression")
+                )
 
     def asks(self) -> dict[str, ConfigScalar]:
         return {**super().asks(), protocol.DYNAMIC_ALPHA: float(self.alpha)}
 
     def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-        before = self._parameters
+        count = len(updates.partition_ids)
+        uniform = torch.full((count,), 1 / count, dtype=torch.float64)
+        mean = updates.mean(uniform) if self.alpha > 0 else None
         shown, weights = super()._step(server_round, updates)
-        if self.alpha > 0:
-            step = before - self._parameters
-            kept = torch.zeros_like(step) if self._sum is None else self._sum.to(step.device)
-            self._sum = kept.add(step, alpha=len(weights) / self._population())
+        if mean is not None:
+            kept = torch.zeros_like(mean) if self._sum is None else self._sum.to(mean.device)
+            self._sum = kept.add(mean, alpha=count / self._population())
             self._parameters = self._parameters - self._sum
         self._count(server_round, updates.partition_ids)
         return shown, weights

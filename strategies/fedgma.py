@@ -9,7 +9,8 @@ Learning*, TMLR 2023; read from I. Tenison's thesis, Algorithm 1.
 
 The mask multiplies the *final* direction, so it goes with every strategy: FedAdam(mask=AgreementMask())
 is the thesis' Algorithm 2, where the moments are updated with the unmasked mean. Deviations: the printed
-minus signs of Algorithms 2 and 3 belong to the opposite sign of Delta. Reduction: tau = 0 is FedAvg.
+minus signs of Algorithms 2 and 3 belong to the opposite sign of Delta, and Algorithm 2 has epsilon inside
+the root (``server_optimizer.epsilon_inside=true``). Reduction: tau = 0 is FedAvg.
 """
 
 from dataclasses import dataclass

@@ -9,7 +9,8 @@ Optimization*, NeurIPS 2020, section 5.
 
 FedAvg minimises another objective than the mean of the nodes', one in which node k counts |a_k|_1 times
 as much; this does not. |a_k|_1 is the number of local steps in plain SGD, and with momentum the summed
-weights of the gradients: nodes must be ours, or send ``effective-steps``; others are left out by name.
+weights of the gradients: nodes must be ours, or send ``effective-steps``; others are left out by name. A
+momentum kept from round to round is refused: it is no gradient of the round.
 Another tau_eff is another eta. Deviation: FedProx' term counts as a part of the gradient, and leaves
 |a_k|_1 as it is. Reduction: equal |a_k|_1 give FedAvg, bit for bit.
 """

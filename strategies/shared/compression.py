@@ -10,6 +10,8 @@ Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes SignSGD and other Grad
 ICML 2019, Algorithm 2): what a code leaves out stays at the node, and is added to its next update.
 
     p = Delta_k + e_k,      the node sends C(p),      e_k <- p - C(p)
+
+A reply that is lost on its way takes C(p) with it, as it takes Delta_k without error feedback.
 """
 
 import math

@@ -22,10 +22,11 @@ class LowRank(Share):
     """A random subspace of a ``share`` of a matrix's rows: k = share * d1, rounded up.
 
     The columns of A are orthonormal (the paper leaves that open), so that a step of B's gradient A^T G is
-    one of A A^T G for the matrix, and B = A^T Delta is read off the update. For SGD, with momentum too, it
-    is the paper's method. What other optimisers or weight decay move beside the subspace stays behind. A
-    kernel [out, in, ...] is the matrix [out, in * ...]; a vector is trained and sent whole. Reduction: a
-    share of 1 without ``bits`` is the strategy without compression, bit for bit.
+    one of A A^T G for the matrix, and B = A^T Delta is read off the update. For SGD, also with a momentum
+    that begins anew in each round, it is the paper's method. What other optimisers or weight decay move
+    beside the subspace stays behind. A kernel [out, in, ...] is the matrix [out, in * ...]; a vector is
+    trained and sent whole. Reduction: a share of 1 without ``bits`` is the strategy without compression,
+    bit for bit.
     """
 
     share: float = 0.25

@@ -1,12 +1,14 @@
 """FedDyn, server and node together, on SCAFFOLD's quadratics, whose optimum is known."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from federation import assert_same, play
 from test_scaffold import CURVATURES, OPTIMUM, RATE, STEPS, TARGETS, quadratics, reached, start
 
-from strategies import FedAvg, FedDyn, Uniform
+from strategies import AgreementMask, FedAvg, FedDyn, Median, Uniform
 
 
 def by_hand(rounds: int, alpha: float) -> np.ndarray:
@@ -35,6 +37,13 @@ def test_reaches_the_optimum_that_fedavg_misses() -> None:
     fedavg = reached(FedAvg(weighting=Uniform()), 400)
     assert np.abs(fedavg - OPTIMUM.numpy()).max() > 0.05
     np.testing.assert_allclose(reached(FedDyn(alpha=2.0), 400), OPTIMUM.numpy(), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "part", [{"mask": AgreementMask(0.8)}, {"aggregation": Median()}], ids=["mask", "median"]
+)
+def test_it_does_so_with_other_parts_of_the_step(part: dict[str, Any]) -> None:
+    np.testing.assert_allclose(reached(FedDyn(alpha=2.0, **part), 800), OPTIMUM.numpy(), atol=1e-6)
 
 
 def test_without_strength_it_is_fedavg_bit_for_bit() -> None:

@@ -1,0 +1,98 @@
+"""Methods that take a node's way for the gradients of a round: what else would move it is refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from runs import launch
+from torch import nn
+
+from baselines.errors import UserError
+from baselines.experiment import experiment
+from baselines.experiment.preflight import check
+from clients import Classification, Examples, LeastSquares, RoundStart
+from clients.compression import Coding
+from clients.evaluation import evaluate
+from clients.start_loss import StartLoss
+from clients.tasks import Task
+from strategies import RandomMask
+from strategies.shared.seeding import generator
+
+KEPT = "client.keep_optimizer=true client.optimizer.momentum=0.9"
+OWN = "corrections=own_initial_model"
+REFUSED = {
+    f"strategy=scaffold {KEPT}": "client.keep_optimizer=true: strategy=scaffold's option 2",
+    f"strategy=fednova {KEPT}": "client.keep_optimizer=true: strategy=scaffold's option 2",
+    f"compression=random_mask {KEPT}": "client.keep_optimizer=true: a compression sends no more",
+    f"compression=low_rank {KEPT} client=adam": "client.keep_optimizer=true: a compression sends no more",
+    f"strategy=scaffold {OWN}": "client.corrections.own_initial_model: strategy=scaffold's option 2",
+    f"strategy=fednova {OWN}": "client.corrections.own_initial_model: strategy=scaffold's option 2",
+    "strategy=scaffold +client.optimizer.maximize=true": "client.optimizer is SGD that maximises",
+    "strategy=feddyn privacy=central": "strategy=feddyn with privacy=CentralPrivacy: ",
+    "strategy=feddyn compression=sketch": "strategy=feddyn with compression=Sketch: ",
+}
+TAKEN = [
+    f"strategy=scaffold strategy.option=1 {KEPT}",
+    "strategy=scaffold client.keep_optimizer=true",  # SGD without momentum keeps nothing
+    f"strategy=scaffold strategy.option=1 {OWN}",
+    f"strategy=fedprox {KEPT}",
+    f"compression=sketch {KEPT}",
+    "strategy=feddyn compression=top_k",  # with error feedback
+]
+
+
+@pytest.mark.parametrize(("overrides", "said"), REFUSED.items(), ids=REFUSED)
+def test_what_would_count_as_gradients_of_the_round_is_refused(
+    overrides: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["model=softmax", "num_nodes=3", *overrides.split(), f"hydra.run.dir={tmp_path}"]
+    assert launch(*arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("overrides", TAKEN)
+def test_what_would_not_is_taken(overrides: str) -> None:
+    try:
+        check(experiment.load(f"model=softmax num_nodes=3 {overrides}"))
+    except UserError as error:
+        pytest.fail(str(error))
+
+
+def started(model: nn.Module, targets: torch.Tensor, task: Task, batch_size: int | None) -> RoundStart:
+    examples = Examples(torch.eye(4)[: len(targets)], targets, torch.arange(len(targets)))
+    content = RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord({"server-round": 1})})
+    optimizer = torch.optim.SGD
+    return RoundStart(model, examples, task, optimizer, 1, batch_size, content, RecordDict(), 0)  # type: ignore[arg-type]
+
+
+def test_the_loss_that_q_fedavg_is_told_is_the_one_that_a_node_minimises() -> None:
+    """Least squares: half of 1 + 4 + 9, where 30 times their mean is reported."""
+    model = nn.Linear(4, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    start = started(model, torch.tensor([[1.0], [2.0], [3.0]]), LeastSquares(), None)
+    assert StartLoss(start).loss == pytest.approx(7.0)
+    assert evaluate(model, start.examples, start.task)["loss"] == pytest.approx(140.0)
+
+
+def test_of_a_mean_loss_it_is_the_mean_over_all_examples_whatever_the_batches() -> None:
+    torch.manual_seed(0)
+    model, labels = nn.Linear(4, 3), torch.tensor([0, 2, 1, 2])
+    for batch_size in (None, 3, 1):
+        start = started(model, labels, Classification(), batch_size)
+        reported = evaluate(model, start.examples, start.task)["loss"]
+        assert StartLoss(start).loss == pytest.approx(reported, rel=1e-6)
+
+
+def test_private_layers_are_trained_as_a_whole_under_a_restriction() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    coding = Coding.asked(RandomMask(share=0.25).asks(), model, lambda: generator(0, 1))
+    assert coding is not None
+    (restricted,) = coding.corrections(model, ["last"])
+    restricted(list(model.parameters()))
+    left = [int(p.grad.count_nonzero()) for p in model.parameters() if p.grad is not None]
+    assert left == [16, 2, 64, 8]
