@@ -59,11 +59,23 @@ def settings(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in frame if name not in MEASURED]
 
 
+def has(frame: pd.DataFrame, metric: str, split: str = "test") -> bool:
+    """Say whether any run has measured a metric."""
+    return bool(((frame.split == split) & (frame.metric == metric)).any())
+
+
 def by_round(frame: pd.DataFrame, metric: str = "accuracy", split: str = "test") -> pd.DataFrame:
     """Return a metric of each run by round: the settings, ``setting``, ``seed``, ``round``, ``value``.
 
     Where there are several models, it is the mean over the nodes, each with its own.
+
+    Raises
+    ------
+    UserError : for a metric that no run has measured there
     """
+    if not has(frame, metric, split):
+        known = ", ".join(sorted(frame[frame.split == split].metric.unique())) or "nothing"
+        raise UserError(f"no run has measured {split}/{metric}; on {split} they have {known}")
     chosen = frame[(frame.split == split) & (frame.metric == metric)]
     of_a_node = node_of(chosen.model).notna()
     has_mean = (~of_a_node).groupby([chosen[key] for key in (*RUN, "round")]).transform("any")

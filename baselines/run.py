@@ -4,7 +4,7 @@
     python -m baselines.run -m strategy=fedavg,fedexp seed=0,1
 
 ``resume=true`` leaves a finished run alone; one that is unfinished, or asked for more rounds, goes on from
-its last checkpoint.
+its last checkpoint. ``resume=false`` writes over it; without either it is refused.
 Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed, 130 after Ctrl-C,
 SIGTERM or SIGHUP.
 """
@@ -33,7 +33,7 @@ from .engine.early_stopping import best_round
 from .engine.objective import objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
-from .experiment import config
+from .experiment import config, mode
 from .experiment.hydra_errors import without_hydras_lines
 from .experiment.overrides import carried, keyed, quoted
 
@@ -76,12 +76,13 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
 
     folder = Path(settings.runtime.output_dir)
     try:
+        mode.check_folder(settings)
         overrides = shlex.join([*_searchpath(settings), *carried(settings, cfg)])
         _run(overrides, folder)
         stopping = cfg.early_stopping
         best = None if stopping.patience is None else best_round(folder, stopping.metric)
         found = objective(folder, cfg.objective, best)
-        if found is None and _searches(settings):
+        if found is None and mode.searches(settings):
             raise UserError(f"objective={cfg.objective} was not measured: see {folder}/metrics.csv")
         return found
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
@@ -95,11 +96,6 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
     if settings.mode == RunMode.RUN:
         sys.exit(status)
     raise JobFailed(status)
-
-
-def _searches(settings: HydraConf) -> bool:
-    """Say whether a sweeper looks for the best; Hydra's own takes all that there is."""
-    return settings.mode == RunMode.MULTIRUN and not settings.sweeper._target_.endswith(".BasicSweeper")
 
 
 def _run(overrides: str, folder: Path) -> None:
@@ -118,6 +114,7 @@ def _run(overrides: str, folder: Path) -> None:
         )
         console.print(f"finished already: {folder}{lacks}")
         return
+    resuming.protect(this, folder)
     check(this)
     if said := device.chosen(this.settings.device):
         console.print(said)
@@ -171,6 +168,9 @@ def main() -> int:
     except YAMLError as error:
         _say_error(config.unreadable(error))
         return 2
+    except BrokenPipeError:  # as of a pipe into head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of it goes nowhere
+        return 1
     except OSError as error:
         _say_error(UserError(f"{error}: set hydra.run.dir, or for a sweep hydra.sweep.dir and .subdir"))
         return 2

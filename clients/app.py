@@ -94,6 +94,11 @@ def _check_way(training: LocalTraining, config: Mapping[str, object]) -> None:
             "would move it, too; set client.keep_optimizer=false"
         )
     for name, begin in training.corrections.items():
+        if chosen.kind_of(begin) in list(Correction.asked(config)):
+            raise ValueError(
+                f"client.corrections.{name}: the strategy asks for the same, which would act twice; leave "
+                "it out, or choose strategy=fedavg"
+            )
         if reads and getattr(chosen.kind_of(begin), "starts_elsewhere", False):
             raise ValueError(
                 f"client.corrections.{name}: strategy=scaffold's option 2 and aggregation=normalized take "

@@ -29,9 +29,14 @@ def digits(mean: list[float], std: list[float], test_size: float, split_seed: in
         bunch = load_digits()
         images = bunch.images[:, None].astype(np.uint8)
         names = ("train_inputs", "test_inputs", "train_targets", "test_targets")
-        arrays = train_test_split(
-            images, bunch.target, test_size=test_size, random_state=split_seed, stratify=bunch.target
-        )
+        try:
+            arrays = train_test_split(
+                images, bunch.target, test_size=test_size, random_state=split_seed, stratify=bunch.target
+            )
+        except ValueError as error:  # scikit-learn's names no setting of ours
+            if "_size" not in str(error):
+                raise
+            raise ValueError(f"dataset.load.test_size={test_size} is out of range: {error}") from error
         return dict(zip(names, arrays, strict=True))
 
     settings = (test_size, split_seed, version("scikit-learn"))

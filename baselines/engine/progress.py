@@ -58,4 +58,4 @@ class Progress:
             if text:
                 self.bar.update(self.task, text=text)
         else:
-            self.console.print(f"round {server_round}/{self.rounds}  {text}", highlight=False)
+            self.console.print(f"round {server_round}/{self.rounds}  {text}".rstrip(), highlight=False)

@@ -1,15 +1,21 @@
 """Resuming: may a run be saved, is it finished, and what does it go on from?"""
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
 
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.identity import BESIDE
 
 from . import environment
 from .checkpoint import LATEST, Checkpoint, load
 
 logger = logging.getLogger("flwr")
+MOST_NAMED = 4  # settings in a message
 
 
 def check(this: Experiment, gives_node_states: bool) -> None:
@@ -29,6 +35,15 @@ def check(this: Experiment, gives_node_states: bool) -> None:
         )
 
 
+def protect(this: Experiment, folder: Path) -> None:
+    """Raise ``UserError`` where a run would be written over that nobody has said to give up."""
+    if this.settings.resume is None and _has_trained(folder / "metrics.csv"):
+        raise UserError(
+            f"{folder} holds a run: resume=true leaves it alone or continues it, resume=false writes over "
+            "it; or choose another folder (hydra.run.dir=..., in a sweep hydra.sweep.dir and .subdir)"
+        )
+
+
 def to_resume(this: Experiment, folder: Path, gives_node_states: bool) -> Checkpoint | None:
     """Return what ``resume=true`` continues from; None to start from the beginning.
 
@@ -37,11 +52,12 @@ def to_resume(this: Experiment, folder: Path, gives_node_states: bool) -> Checkp
     UserError : when what is there belongs to another run, or lacks what this one needs
     """
     check(this, gives_node_states)
+    protect(this, folder)
     saved = load(folder) if this.settings.resume else None
     if saved is None:
         return None
     if not _is_begun_by(this, saved):
-        raise UserError(_another(folder / LATEST))
+        raise UserError(_another(this, folder / LATEST))
     if this.nodes_remember and saved.nodes is None:
         raise UserError(f"{folder / LATEST} lacks the node states: start again with resume=false")
     metrics = folder / "metrics.csv"
@@ -63,7 +79,7 @@ def finished(this: Experiment, folder: Path) -> bool:
     if told.get("status") != "finished":
         another = told.get("identity", this.identity()) != this.identity()
         if another and load(folder) is None and _has_trained(folder / "metrics.csv"):
-            raise UserError(_another(folder / "environment.json"))
+            raise UserError(_another(this, folder / "environment.json"))
         return False
     if told.get("identity") == this.identity():
         if reason := environment.damage(folder):
@@ -75,7 +91,7 @@ def finished(this: Experiment, folder: Path) -> bool:
     if saved is None or not _is_begun_by(this, saved):
         lacks = "missing" if saved is None else "another run's"
         raise UserError(
-            _another(folder / "environment.json", f", or of fewer rounds whose {LATEST} is {lacks}")
+            _another(this, folder / "environment.json", f", or of fewer rounds whose {LATEST} is {lacks}")
         )
     return False
 
@@ -100,8 +116,34 @@ def _is_begun_by(this: Experiment, saved: Checkpoint) -> bool:
     return saved.identity in (this.identity(), shorter)
 
 
-def _another(path: Path, unless: str = "") -> str:
+def _another(this: Experiment, path: Path, unless: str = "") -> str:
+    keys = _differing(this, path)
+    differs = (
+        f"another configuration ({', '.join(keys)})" if keys else "another configuration or other versions"
+    )
     return (
-        f"{path} belongs to a run with another configuration or other versions{unless}: choose another "
+        f"{path} belongs to a run with {differs}{unless}: choose another "
         "folder (hydra.run.dir=...), or start again with resume=false"
     )
+
+
+def _differing(this: Experiment, path: Path) -> list[str]:
+    """Return a few of the settings in which the folder's configuration is another."""
+    folder = next(parent for parent in path.parents if parent.name != Path(LATEST).parent.name)
+    try:
+        there = dict(_flat(yaml.safe_load((folder / "config.yaml").read_text())))
+    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+        return []
+    here = dict(_flat(yaml.safe_load(this.configuration())))
+    keys = [key for key in here | there if here.get(key) != there.get(key)]
+    found = [key for key in keys if key.partition(".")[0] not in BESIDE]
+    return found if len(found) <= MOST_NAMED else [*found[:MOST_NAMED], "..."]
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each value with its dotted name."""
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

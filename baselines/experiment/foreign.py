@@ -4,9 +4,12 @@ It has one model to evaluate and no state to resume from. Where it takes no step
 answered, rounds are counted as this suite's strategies count them.
 """
 
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
@@ -18,6 +21,7 @@ from strategies.round.evaluation import SuiteStrategy
 from strategies.round.failures import reason_of
 from strategies.shared import protocol
 from strategies.shared.checks import require_count
+from strategies.shared.seeding import Purpose, torch_seed
 
 from . import config
 
@@ -35,18 +39,25 @@ class Foreign(SuiteStrategy):
     num_nodes : how many nodes the experiment has
     max_failed_rounds : so many rounds in a row without a step end the run
     unread : settings of the experiment that the strategy does not read, though they were changed
+    seed : decides what it draws with Python's ``random`` and numpy's ``np.random`` to choose its nodes
     """
 
     resumable: ClassVar[bool] = False
 
     def __init__(
-        self, strategy: Strategy, num_nodes: int, max_failed_rounds: int, unread: Sequence[str] = ()
+        self,
+        strategy: Strategy,
+        num_nodes: int,
+        max_failed_rounds: int,
+        unread: Sequence[str] = (),
+        seed: int = 0,
     ) -> None:
         if getattr(strategy, "train_loss_key", None) == "train_loss":
             strategy.train_loss_key = protocol.LOSS  # type: ignore[attr-defined]  # as our nodes call it
         self.strategy = strategy
         self.num_nodes = num_nodes
         self.unread = unread
+        self.seed = seed
         self.max_failed_rounds = max_failed_rounds
         self._failed_rounds = 0
         self._asked = True
@@ -90,7 +101,8 @@ class Foreign(SuiteStrategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
+        with _drawing(self.seed, server_round, 0):
+            messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         self._asked = bool(messages)
         return messages
 
@@ -112,18 +124,44 @@ class Foreign(SuiteStrategy):
                 f"{self._failed_rounds} rounds in a row failed: {self.name} made no model of "
                 f"{len(replies)} replies (errors in the last: {_errors(replies)}); look at the nodes"
             )
-        return arrays, metrics
+        return arrays, _without_ids(metrics)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+        with _drawing(self.seed, server_round, 1):
+            return list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        return self.strategy.aggregate_evaluate(server_round, replies)
+        return _without_ids(self.strategy.aggregate_evaluate(server_round, replies))
 
     def summary(self) -> None:
         self.strategy.summary()
+
+
+def _without_ids(metrics: MetricRecord | None) -> MetricRecord | None:
+    """Return the metrics without the mean of the nodes' partition ids, which says nothing."""
+    if metrics is not None:
+        metrics.pop(protocol.PARTITION_ID, None)
+    return metrics
+
+
+@contextmanager
+def _drawing(seed: int, server_round: int, step: int) -> Iterator[None]:
+    """Let what draws from the process-wide generators draw by the seed, and put these back.
+
+    Flower's strategies sample nodes with ``random``.
+    """
+    place = {"server_round": server_round, "partition_id": step}
+    drawn = torch_seed(seed, Purpose.FOREIGN, **place)
+    before, before_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - theirs, not ours
+    random.seed(drawn)
+    np.random.seed(drawn % 2**32)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        np.random.set_state(before_numpy)  # noqa: NPY002
 
 
 def _errors(replies: Iterable[Message]) -> str:
@@ -144,4 +182,4 @@ def strategy_of(cfg: DictConfig) -> SuiteStrategy:
         require_count("max_failed_rounds", cfg.max_failed_rounds)
     except ValueError as error:
         raise UserError(str(error)) from error
-    return Foreign(strategy, cfg.num_nodes, cfg.max_failed_rounds, unread)
+    return Foreign(strategy, cfg.num_nodes, cfg.max_failed_rounds, unread, cfg.seed)

@@ -10,7 +10,7 @@ from clients import Classification, Examples, private
 from clients.app import check_training
 from strategies.parts.privacy import Gaussian
 
-from . import precision
+from . import measured, precision, single_examples
 from .experiment import Experiment
 
 
@@ -88,9 +88,6 @@ def _check_without_test_set(this: Experiment) -> None:
         )
     if told.evaluation.per_class:
         raise UserError(f"evaluation.per_class=true: {none}; set it to false")
-    stopping = told.early_stopping
-    if stopping.patience is not None and stopping.metric.startswith("test/"):
-        raise UserError(f"early_stopping.metric={stopping.metric}: {none}; set e.g. node-test/accuracy")
     if told.save == "best" and not told.node_test_fraction:
         raise UserError("save=best: nobody tests the models, so that none is the best; set save=last")
 
@@ -160,10 +157,12 @@ def _check_model(this: Experiment) -> None:
         _check_labels(this, outputs.shape[1])
     elif this.settings.evaluation.per_class:
         raise UserError("evaluation.per_class=true: the data set has no classes; set it to false")
+    single_examples.check(this, inputs[:1])
     try:
-        this.dataset.task(outputs, targets)
+        _, metrics = this.dataset.task(outputs, targets)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise UserError(f"the data set's task cannot use what the model returns: {error}") from error
+    measured.check(this.settings, metrics, has_test_set=len(this.test_examples) > 0)
 
 
 def _two_examples(this: Experiment) -> tuple[Tensor, Tensor]:

@@ -67,8 +67,8 @@ def check(cfg: DictConfig) -> None:
     counted = cfg.count_bytes
     whether = type(counted) is bool or counted == "compressed"
     _require(whether, cfg, "count_bytes", "true, false or compressed")
-    for key in ("resume", "debug"):
-        _require(type(cfg[key]) is bool, cfg, key, "true or false")
+    _require(type(cfg.debug) is bool, cfg, "debug", "true or false")
+    _require(cfg.resume is None or type(cfg.resume) is bool, cfg, "resume", "true, false or null")
     _require(cfg.save in (None, "last", "best"), cfg, "save", "last, best or null")
     for key in ("per_class", "per_node", "node_spread"):
         _require(type(cfg.evaluation[key]) is bool, cfg.evaluation, key, "true or false")

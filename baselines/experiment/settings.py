@@ -55,7 +55,7 @@ class Settings:
     threads: int
     deterministic: bool
     debug: bool
-    resume: bool
+    resume: bool | None
     checkpoint_every: int
     objective: str
     count_bytes: bool | str

@@ -9,7 +9,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from baselines.apps import REFUSED
 from baselines.errors import RunFailed, UserError
@@ -30,7 +30,7 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
     Parameters
     ----------
     link : the SuperLink's name in Flower's ``config.toml``
-    output : the folder on the SuperLink's machine; empty for ``outputs/<run id>``
+    output : the folder on the SuperLink's machine; empty for ``outputs/<run id>`` beside it
 
     Raises
     ------
@@ -38,6 +38,11 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
     RunFailed : for one that did not finish
     """
     _check_link(link)
+    if output and not PurePosixPath(output).is_absolute():
+        raise UserError(
+            f"--output {output}: on the SuperLink's machine this would lie wherever the SuperLink was "
+            "started; give the whole path, /..."
+        )
     told = shlex.join(map(inlined, keyed(list(overrides))))
     check(experiment.load(told))
     with tempfile.TemporaryDirectory() as folder:
@@ -46,9 +51,8 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
         run, refusal = _followed(commands.submit(ROOT, link, run_config))
     status = _ended(link, run)
     if status == "finished:completed":
-        print(
-            f"run {run}: finished; its results are on the SuperLink's machine, {output or f'outputs/{run}'}"
-        )
+        where = output or f"outputs/{run} where it was started"
+        print(f"run {run}: finished; its results are on the SuperLink's machine, {where}")
     elif refusal:
         raise UserError(refusal)
     else:

@@ -86,12 +86,17 @@ def columns(
     on_nodes = Shown("node-test", "accuracy")
     own = [one for one in shown if metrics or one != on_nodes]  # which has a column below
     found = [column for one in own for column in _columns(frame, one, bool(metrics), lower)]
-    if not metrics and len(rows := results.last(frame, on_nodes.metric, on_nodes.split)):
+    if not metrics and results.has(frame, on_nodes.metric, on_nodes.split):
+        rows = results.last(frame, on_nodes.metric, on_nodes.split)
         found.append(Column("node accuracy", rows, percent=True))
         found += _over_sites(frame)
     if target is not None:
         if not shown:
             raise UserError(f"--rounds-to {target:g}: no run has a test metric to reach it")
+        if shown[0].percent and target > 1:
+            raise UserError(
+                f"--rounds-to {target:g}: {shown[0].metric} is at most 1, as in {target / 100:g}"
+            )
         rows = results.rounds_to(frame, shown[0].metric, target, shown[0].split, lower)
         name = "" if shown[0].metric == "accuracy" else f"{shown[0].metric} "
         found.append(Column(f"rounds to {name}{target:g}", rows, lower=True, of_reached=True))
@@ -100,9 +105,9 @@ def columns(
 
 def _over_sites(frame: pd.DataFrame) -> list[Column]:
     """Return how the sites differ in the end, where they have data of their own."""
-    parts = {part: results.last(frame, f"accuracy_{part}", "node-test") for part in ("lowest", "median")}
-    if parts["lowest"].empty:
+    if not results.has(frame, "accuracy_lowest", "node-test"):
         return []
+    parts = {part: results.last(frame, f"accuracy_{part}", "node-test") for part in ("lowest", "median")}
     apart = results.last(frame, "accuracy_highest", "node-test")
     apart["value"] -= parts["lowest"].value
     return [

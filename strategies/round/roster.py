@@ -76,10 +76,9 @@ class Roster:
             if len(known) >= wanted or (known and late):
                 break
             if late:
-                silent = f"; {len(online)} are here and have not said who they are" if online else ""
-                raise TimeoutError(
-                    f"no node has connected within {self.timeout:.0f} s{self._refusals() or silent}"
-                )
+                here = f"said who it is, of {len(online)} that are here and may be busy,"
+                did = here if online and not self._named else "connected"
+                raise TimeoutError(f"no node has {did} within {self.timeout:.0f} s{self._refusals()}")
             time.sleep(POLL_SECONDS)
             asked.clear()
         if len(known) < wanted:

@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     COMPRESSION = 12
     HEAD = 13
     META = 14
+    FOREIGN = 15
 
 
 def generator(

@@ -62,6 +62,16 @@ def test_rounds_to_a_target(frame: pd.DataFrame) -> None:
     assert len(found) == 6  # one never gets there
 
 
+def test_a_metric_that_no_run_has_is_a_mistake(frame: pd.DataFrame) -> None:
+    for ask in (results.last, results.best, results.by_round, results.rounds_to):
+        with pytest.raises(
+            UserError, match=r"no run has measured test/acuracy; on test they have accuracy"
+        ):
+            ask(frame, "acuracy")
+    assert results.has(frame, "accuracy")
+    assert not results.has(frame, "accuracy", "validation")
+
+
 def test_less_is_better_by_the_metrics_name(frame: pd.DataFrame) -> None:
     losses = frame.assign(metric="mae", value=-frame.value)
     assert by_run(results.best(losses, "mae")) == {key: -max(v) for key, v in ACCURACIES.items()}

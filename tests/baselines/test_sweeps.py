@@ -8,13 +8,14 @@ import pandas as pd
 import pytest
 import yaml
 from checkout import ROOT
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.plugins import Plugins
+from hydra.types import RunMode
+from omegaconf import OmegaConf
 from runs import METRICS, launch
 
 from baselines import compare
 from baselines.engine.objective import objective
 from baselines.errors import UserError
+from baselines.experiment import mode
 
 CHOICES = ["seed=0,1", "nodes_per_round=2,9", "num_nodes=3", "rounds=2", "model=softmax", "resume=true"]
 NAMES = {f"model=softmax,nodes_per_round=2,num_nodes=3,rounds=2,seed={seed}" for seed in (0, 1)}
@@ -83,11 +84,44 @@ def test_random_search_lists_the_best_and_draws_the_same_trials_again(tmp_path: 
     assert len(runs(tmp_path)) == 3
 
 
-class Searching(BasicSweeper):
-    """Stands for a sweeper that looks for the best."""
+def test_a_run_that_is_there_is_not_written_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also not by another job of the same sweep; ``resume=false`` says to."""
+    small = ["model=softmax", "num_nodes=3", "rounds=1"]
+    one = ["-m", *small, "seed=0,1", f"hydra.sweep.dir={tmp_path}", "hydra.sweep.subdir=same"]
+    assert launch(*one) == 2
+    assert f"error: {tmp_path / 'same'} holds a run: resume=true" in capsys.readouterr().err
+    before = (tmp_path / "same" / "metrics.csv").read_bytes()
+    again = [*small, "strategy=fedexp", f"hydra.run.dir={tmp_path / 'same'}"]
+    assert launch(*again) == 2
+    assert (tmp_path / "same" / "metrics.csv").read_bytes() == before
+    assert launch(*again, "resume=true") == 2
+    assert "another configuration (weighting._target_, step_size._target_, " in capsys.readouterr().err
+    assert launch(*again, "resume=false") == 0
+    assert (tmp_path / "same" / "metrics.csv").read_bytes() != before
 
 
-@pytest.mark.parametrize(("objective", "status"), [("test/acuracy", 2), ("train/loss", 0)])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-m", "seed=0,1", "hydra.run.dir={}"], "hydra.run.dir is not read with -m: set hydra.sweep.dir"),
+        (["hydra.sweep.dir={}"], "hydra.sweep.dir is not read without -m: set hydra.run.dir"),
+    ],
+)
+def test_a_folder_that_hydra_does_not_read_is_refused(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert launch(*(argument.format(tmp_path) for argument in arguments)) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("objective", "status"), [("train/los", 2), ("train/loss", 0)])
 def test_a_search_is_told_that_its_objective_was_not_measured(
     objective: str,
     status: int,
@@ -95,10 +129,25 @@ def test_a_search_is_told_that_its_objective_was_not_measured(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Plugins, "is_in_toplevel_plugins_module", lambda *_: True)
-    Plugins.instance().register(Searching)
-    told = [f"hydra.sweeper._target_={__name__}.Searching", f"objective={objective}", "rounds=1"]
-    assert launch("-m", *told, f"hydra.sweep.dir={tmp_path}", "num_nodes=2", "model=softmax") == status
+    """Any other sweeper than Hydra's own looks for the best."""
+    for sweeper, searches in (
+        ("basic_sweeper.BasicSweeper", False),
+        ("optuna_sweeper.OptunaSweeper", True),
+    ):
+        told = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": {"_target_": sweeper}})
+        assert mode.searches(told) == searches  # type: ignore[arg-type]
+    monkeypatch.setattr(mode, "searches", lambda settings: True)
+    assert (
+        launch(
+            "-m",
+            f"objective={objective}",
+            "rounds=1",
+            f"hydra.sweep.dir={tmp_path}",
+            "num_nodes=2",
+            "model=softmax",
+        )
+        == status
+    )
     said = f"error: objective={objective} was not measured: see "
     assert (said in capsys.readouterr().err) == (status == 2)
 

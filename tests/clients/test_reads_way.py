@@ -25,10 +25,11 @@ REFUSED = {
     f"strategy=scaffold {KEPT}": "client.keep_optimizer=true: strategy=scaffold's option 2",
     f"strategy=fednova {KEPT}": "client.keep_optimizer=true: strategy=scaffold's option 2",
     f"compression=random_mask {KEPT}": "client.keep_optimizer=true: a compression sends no more",
-    f"compression=low_rank {KEPT} client=adam": "client.keep_optimizer=true: a compression sends no more",
+    "compression=low_rank client.keep_optimizer=true client=adam": "a compression sends no more than",
     f"strategy=scaffold {OWN}": "client.corrections.own_initial_model: strategy=scaffold's option 2",
     f"strategy=fednova {OWN}": "client.corrections.own_initial_model: strategy=scaffold's option 2",
     "strategy=scaffold +client.optimizer.maximize=true": "client.optimizer is SGD that maximises",
+    "strategy=fedprox corrections=proximal": "client.corrections.proximal: the strategy asks for the same",
     "strategy=feddyn privacy=central": "strategy=feddyn with privacy=CentralPrivacy: ",
     "strategy=feddyn compression=sketch": "strategy=feddyn with compression=Sketch: ",
 }

@@ -28,7 +28,7 @@ def test_every_data_set_is_tried() -> None:
 
 
 def trains(overrides: str, folder: Path, nodes: int) -> None:
-    rows = played(f"{overrides} num_nodes={nodes} rounds=1 client.batch_size=8", folder / "run")
+    rows = played(f"{overrides} num_nodes={nodes} rounds=1 client.batch_size=8", folder / str(nodes))
     assert curve(rows, "train", "replies") == [nodes]
     assert curve(rows, "train", "failed") == [0]
     before, after = curve(rows, "test", "loss")

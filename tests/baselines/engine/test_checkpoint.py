@@ -104,7 +104,7 @@ def test_without_a_checkpoint_it_starts_from_the_beginning(tmp_path: Path) -> No
 def test_a_new_start_forgets_the_old_checkpoint(tmp_path: Path) -> None:
     """Else a later ``resume=true`` would cut the new metrics where the old run stood."""
     played(SMALL, tmp_path)
-    interrupted(SMALL, tmp_path, 2)
+    interrupted(f"{SMALL} resume=false", tmp_path, 2)
     assert checkpoint.load(tmp_path) is None
 
 

@@ -114,7 +114,7 @@ def test_a_new_start_that_is_killed_at_once_is_not_the_finished_run_before_it(
     with monkeypatch.context() as patch:
         patch.setattr(run_folder.RunFolder, "_lay_out", laid_out)
         with pytest.raises(Killed):
-            played(SETTING, folder)
+            played(f"{SETTING} resume=false", folder)
     monkeypatch.undo()
     assert seen == ["running"]
     assert not resuming.finished(Experiment(SETTING), folder)
@@ -152,5 +152,5 @@ def test_another_run_in_the_same_folder_keeps_nothing_of_the_first(tmp_path: Pat
     played(f"{setting} evaluation.per_class=true save=last", tmp_path)
     kept = {"per_class.csv", "confusion.csv", "model.safetensors"}
     assert kept <= {path.name for path in tmp_path.iterdir()}
-    played(f"{setting} seed=1", tmp_path)
+    played(f"{setting} seed=1 resume=false", tmp_path)
     assert not kept & {path.name for path in tmp_path.iterdir()}

@@ -115,7 +115,7 @@ def test_without_its_package_a_logger_is_refused_in_one_line(
     monkeypatch.setattr(loggers, "import_module", absent)
     for name in ("tensorboard", "mlflow", "wandb"):
         with pytest.raises(UserError, match=rf"pip install -e '.\[{name}\]'"):
-            played(f"num_nodes=3 rounds=1 logger={name}", tmp_path)
+            played(f"num_nodes=3 rounds=1 logger={name} resume=false", tmp_path)
     assert (tmp_path / "metrics.csv").read_bytes() == before
 
 

@@ -138,6 +138,6 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 
 def test_a_run_that_starts_again_does_not_leave_an_older_model(tmp_path: Path) -> None:
     played(f"{SETTING} save=last rounds=1", tmp_path)
-    played(f"{SETTING} rounds=1", tmp_path)
+    played(f"{SETTING} rounds=1 resume=false", tmp_path)
     with pytest.raises(UserError, match="run it with save=last or save=best"):
         results.model(tmp_path)

@@ -1,6 +1,7 @@
 """Strategies that are not ours: Flower's own, and its differential privacy around one of ours."""
 
 import json
+import random
 from itertools import pairwise
 from pathlib import Path
 
@@ -69,6 +70,23 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(options: Path, strategy: str, client: str, rounds: int = 4) -> int:
     setting = (f"strategy={strategy}", f"client={client}", f"rounds={rounds}", "num_nodes=2")
     return launch("--config-dir", str(options), *setting, f"hydra.run.dir={options.parent / 'run'}")
+
+
+def test_the_nodes_that_it_samples_depend_on_the_seed(options: Path, tmp_path: Path) -> None:
+    """Flower samples with ``random``, which nobody else here draws from, and which is left as it was."""
+    (options / "strategy" / "half.yaml").write_text(STOCK + "fraction_train: 0.5\nfraction_evaluate: 0.5\n")
+    found = {}
+    for name, seed in (("once", 0), ("again", 0), ("other", 1)):
+        random.seed(name)
+        before = random.getstate()
+        setting = f"strategy=half num_nodes=6 rounds=3 node_test_fraction=0.2 seed={seed}"
+        folder = f"hydra.run.dir={tmp_path / name}"
+        assert launch("--config-dir", str(options), *setting.split(), folder) == 0
+        assert random.getstate() == before
+        found[name] = metrics_in(tmp_path / name)
+    assert found["once"].equals(found["again"])
+    assert "partition_id" not in set(found["once"].metric)  # a mean of ids
+    assert not found["once"].equals(found["other"])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

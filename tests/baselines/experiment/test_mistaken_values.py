@@ -15,7 +15,7 @@ MISTAKES = [
     ("strategy=fedexp step_size.clamp=flase", f"step_size.clamp=flase is out of range: {FLAG}"),
     ("strategy=fedadam server_optimizer.bias_correction=1", f".bias_correction=1 is out of range: {FLAG}"),
     ("model=mlp model.he_init=abc", f"model.he_init=abc is out of range: {FLAG}"),
-    ("resume=flase", f"resume=flase is out of range: {FLAG}"),
+    ("resume=flase", "resume=flase is out of range: expected true, false or null"),
     ("debug=maybe", f"debug=maybe is out of range: {FLAG}"),
     ("rounds=true", f"rounds=True is out of range: {WHOLE} above 0"),
     ("seed=true", f"seed=True is out of range: {WHOLE}, 0 or above"),

@@ -19,12 +19,13 @@ pytestmark = pytest.mark.runtime
     [
         (["nowhere", "rounds=1"], "has no [superlink.nowhere]: expected lakes"),
         (["lakes", "rounds=-1"], "rounds=-1"),
-        (["lakes", "--output", "out", "rounds=-1"], "rounds=-1"),
-        (["lakes", "model=softmax", "--output", "out", "rounds=-1"], "rounds=-1"),
+        (["lakes", "--output", "/out", "rounds=-1"], "rounds=-1"),
+        (["lakes", "model=softmax", "--output", "/out", "rounds=-1"], "rounds=-1"),
         (["lakes", "=3"], "cannot read =3"),
         (["lakes", "dataset=local", "dataset.schema=/nowhere.yaml"], "/nowhere.yaml cannot be read"),
         (["lakes", "strategy=fedavgg"], "fedavgg"),
         (["lakes", "mask.tau=[1"], "mask.tau=[1"),
+        (["lakes", "--output", "out"], "--output out: on the SuperLink's machine this would lie"),
     ],
 )
 def test_a_mistake_is_found_before_anything_is_sent(

@@ -125,7 +125,7 @@ def test_a_run_that_begins_anew_is_measured_anew(monkeypatch: pytest.MonkeyPatch
     setting = f"{MLP} rounds=1 checkpoint_every=1 runtime.batch_clients=measured"
     run(tmp_path, setting)
     measures(monkeypatch, (0.5, 1.0))
-    run(tmp_path, setting)
+    run(tmp_path, f"{setting} resume=false")
     assert told(tmp_path)["batched"] is False
 
 

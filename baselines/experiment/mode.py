@@ -1,0 +1,28 @@
+"""The mode that Hydra was started in: one run, a sweep of them, or a search for the best."""
+
+from hydra.conf import HydraConf
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+
+from baselines.errors import UserError
+
+
+def searches(settings: HydraConf) -> bool:
+    """Say whether a sweeper looks for the best; Hydra's own takes all that there is."""
+    return settings.mode == RunMode.MULTIRUN and not settings.sweeper._target_.endswith(".BasicSweeper")
+
+
+def check_folder(settings: HydraConf) -> None:
+    """Refuse a folder that Hydra does not read: it has one setting for a run, and one for a sweep.
+
+    Raises
+    ------
+    UserError : where the other one is given alone
+    """
+    written = OmegaConf.to_container(settings.overrides, resolve=False)["hydra"]  # type: ignore[call-overload,index]
+    given = {override.lstrip("+").partition("=")[0] for override in written}
+    read, other, how = "hydra.run.dir", "hydra.sweep.dir", "without"
+    if settings.mode == RunMode.MULTIRUN:
+        read, other, how = other, read, "with"
+    if other in given and read not in given:
+        raise UserError(f"{other} is not read {how} -m: set {read}")
