@@ -90,8 +90,11 @@ class Turn:
         )
         asked = [kind.begin(start) for kind in Correction.asked(config)]
         own = [begin(start) for begin in self.training.corrections.values()]
-        coding, private = self.coding, self.training.private
-        return asked + own + (coding.corrections(node.model, private) if coding else [])
+        return (
+            asked
+            + own
+            + (self.coding.corrections(node.model, self.training.private) if self.coding else [])
+        )
 
     def _draws(self) -> np.random.Generator:
         place = {"server_round": self.server_round, "partition_id": self.partition_id}
