@@ -30,10 +30,12 @@ class Coding:
     ----------
     compression : what the message asks for
     seeds : for each trained array, by name: what decides all that its code draws
+    private : patterns of what stays at the node, and so is trained as a whole
     """
 
     compression: Compression
     seeds: Mapping[str, int]
+    private: Sequence[str] = ()
 
     @classmethod
     def asked(
@@ -41,20 +43,21 @@ class Coding:
         config: Mapping[str, object],
         model: nn.Module,
         draws: Callable[[], np.random.Generator],
+        private: Sequence[str] = (),
     ) -> "Coding | None":
         """Return what a message asks for; None for nothing."""
         if (compression := Compression.asked(config)) is None:
             return None
         names = [name for name, p in model.named_parameters() if p.requires_grad]
         seeds = dict(zip(names, draws().integers(2**63, size=len(names)).tolist(), strict=True))
-        return cls(compression, seeds)
+        return cls(compression, seeds, private)
 
     @torch.no_grad()
-    def corrections(self, model: nn.Module, private: Sequence[str]) -> list[Correction]:
-        """Return what keeps a node from training what it will not send; what is ``private`` stays free."""
+    def corrections(self, model: nn.Module) -> list[Correction]:
+        """Return what keeps a node from training what it will not send."""
         if not self.compression.restricts:
             return []
-        parameters, own = dict(model.named_parameters()), of_node(model, private)
+        parameters, own = dict(model.named_parameters()), of_node(model, self.private)
         restrictions = [
             None if name in own else self.compression.restriction(parameters[name], seed)
             for name, seed in self.seeds.items()

@@ -69,7 +69,7 @@ class Turn:
         self.training = in_round(node.training, node.seed, self.server_round, self.partition_id)
         restore(node.model, self.training.private, self.memory)
         self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
-        self.coding = Coding.asked(config, node.model, self._draws)
+        self.coding = Coding.asked(config, node.model, self._draws, self.training.private)
         self.corrections = self._corrections(config)
         self.started = time.perf_counter()
 
@@ -90,11 +90,7 @@ class Turn:
         )
         asked = [kind.begin(start) for kind in Correction.asked(config)]
         own = [begin(start) for begin in self.training.corrections.values()]
-        return (
-            asked
-            + own
-            + (self.coding.corrections(node.model, self.training.private) if self.coding else [])
-        )
+        return asked + own + (self.coding.corrections(node.model) if self.coding else [])
 
     def _draws(self) -> np.random.Generator:
         place = {"server_round": self.server_round, "partition_id": self.partition_id}

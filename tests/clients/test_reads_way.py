@@ -91,9 +91,9 @@ def test_private_layers_are_trained_as_a_whole_under_a_restriction() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     for p in model.parameters():
         p.grad = torch.ones_like(p)
-    coding = Coding.asked(RandomMask(share=0.25).asks(), model, lambda: generator(0, 1))
+    coding = Coding.asked(RandomMask(share=0.25).asks(), model, lambda: generator(0, 1), ["last"])
     assert coding is not None
-    (restricted,) = coding.corrections(model, ["last"])
+    (restricted,) = coding.corrections(model)
     restricted(list(model.parameters()))
     left = [int(p.grad.count_nonzero()) for p in model.parameters() if p.grad is not None]
     assert left == [16, 2, 64, 8]
