@@ -42,6 +42,11 @@ class Comparison:
     seeded: bool = True
     runs: tuple[frozenset[str], ...] = ()
 
+    def is_in(self, other: "Comparison") -> bool:
+        """Say whether the other pair has all the runs of this one, and maybe more seeds of them."""
+        both = zip(self.runs, other.runs, strict=True) if self.runs and other.runs else ()
+        return bool(both) and all(ours <= theirs for ours, theirs in both)
+
     @property
     def verdict(self) -> str:
         """Whether ours agrees, disagrees, or cannot tell because zero is in the interval."""

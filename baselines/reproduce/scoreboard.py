@@ -86,8 +86,9 @@ def claims(paper: str) -> list[Claim]:
             tables, pairs = found.setdefault(finding["text"], ([], []))
             if name not in tables:
                 tables.append(name)
-            once = {pair.runs for pair in pairs if pair.runs}
-            pairs += [pair for pair in comparisons(table, finding, results) if pair.runs not in once]
+            for pair in comparisons(table, finding, results):
+                if not any(map(pair.is_in, pairs)):
+                    pairs[:] = [*(one for one in pairs if not one.is_in(pair)), pair]
     return [
         claim for text, (tables, pairs) in found.items() for claim in _apart(paper, text, tables, pairs)
     ]

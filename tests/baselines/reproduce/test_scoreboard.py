@@ -1,5 +1,6 @@
 """Each claim with its verdict: generated from the tables, on the front page and on each paper's page."""
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -55,10 +56,17 @@ def test_a_claim_of_several_tables_stands_there_once() -> None:
 
 
 def test_a_pair_of_runs_that_fills_several_tables_counts_once() -> None:
-    runs = [pair.runs for claim in scoreboard.claims("gma") for pair in claim.run]
-    of_masking = [pair.runs for pair in scoreboard.claims("gma")[0].run]
-    assert len(of_masking) == len(set(of_masking)) > 20
-    assert len(runs) > len(of_masking)
+    pairs = scoreboard.claims("gma")[0].run
+    assert len(pairs) > 20
+    for pair, other in itertools.permutations(pairs, 2):
+        assert not pair.is_in(other)
+    one, more, rest = (
+        replace(AHEAD, runs=(frozenset(a), frozenset(b))) for a, b in (("a", "x"), ("ab", "xy"), ("b", "x"))
+    )
+    assert one.is_in(more)
+    assert not more.is_in(one)
+    assert not rest.is_in(one)
+    assert not MISSING.is_in(MISSING)
 
 
 @pytest.mark.parametrize("paper", paper_tables.papers())
