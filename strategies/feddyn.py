@@ -54,11 +54,10 @@ class FedDyn(Remembering):
         for part, parts in (("privacy", type(self.privacy) is not NoPrivacy), ("compression", lossy)):
             if parts:
                 name = type(getattr(self, part)).__name__
+                remedy = f"{part}=none" + ", or compression.error_feedback=true" * (part == "compression")
                 raise ValueError(
                     f"strategy=feddyn with {part}={name}: the nodes would keep other updates than the "
-                    f"server sums up; set {part}=none"
-                    + ", or compression.error_feedback=true"
-                    * (part == "compression")
+                    f"server sums up; set {remedy}"
                 )
 
     def asks(self) -> dict[str, ConfigScalar]:
@@ -66,8 +65,7 @@ class FedDyn(Remembering):
 
     def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         count = len(updates.partition_ids)
-        uniform = torch.full((count,), 1 / count, dtype=torch.float64)
-        mean = updates.mean(uniform) if self.alpha > 0 else None
+        mean = updates.mean(torch.ones(count, dtype=torch.float64) / count) if self.alpha > 0 else None
         shown, weights = super()._step(server_round, updates)
         if mean is not None:
             kept = torch.zeros_like(mean) if self._sum is None else self._sum.to(mean.device)

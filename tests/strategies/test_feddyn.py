@@ -71,6 +71,11 @@ def test_the_servers_sum_is_the_mean_of_what_the_nodes_keep_also_where_a_reply_i
     torch.testing.assert_close(2.0 * strategy.state_dict()["sum"], mean, rtol=1e-12, atol=1e-12)
 
 
+def test_a_round_without_a_reply_is_one_that_failed() -> None:
+    ((arrays, _),) = play(FedDyn(alpha=2.0, num_nodes=3), quadratics(), start(), order=lambda replies: [])
+    assert_same(arrays, start())
+
+
 def test_a_negative_strength_is_refused() -> None:
     with pytest.raises(ValueError, match=r"strategy\.alpha=-1"):
         FedDyn(alpha=-1)
