@@ -69,23 +69,27 @@ def check_training(training: LocalTraining, config: Mapping[str, object]) -> Non
     """Raise ``ValueError`` where a node could not do what messages with this configuration ask for."""
     compression = Compression.asked(config)
     restricted = compression is not None and compression.restricts
-    if not training.corrected and (restricted or any(True for _ in Correction.asked(config))):
+    asked = list(Correction.asked(config))
+    if not training.corrected and (restricted or asked):
         raise ValueError(NO_CORRECTIONS)
-    for kind in Correction.asked(config):
+    for kind in asked:
         if training.private and kind.shares_all:
             raise ValueError(
                 f"client.private={list(training.private)} with strategy=scaffold or feddyn: they correct "
                 "nodes towards each other, and what is private has no others; choose another strategy"
             )
         kind.check(training.optimizer, config)
-    _check_way(training, config)
+    for name, begin in training.corrections.items():
+        if chosen.kind_of(begin) in asked:
+            raise ValueError(
+                f"client.corrections.{name}: the strategy asks for the same, which would act twice; leave "
+                "it out, or choose strategy=fedavg"
+            )
+    _check_way(training, any(kind.reads_way(config) for kind in asked), restricted)
 
 
-def _check_way(training: LocalTraining, config: Mapping[str, object]) -> None:
+def _check_way(training: LocalTraining, reads: bool, restricted: bool) -> None:
     """Refuse what moves a node besides the gradients of a round, where the method counts on these alone."""
-    reads = any(kind.reads_way(config) for kind in Correction.asked(config))
-    compression = Compression.asked(config)
-    restricted = compression is not None and compression.restricts
     if training.keep_optimizer and optimizer_state.has_any(training.optimizer) and (reads or restricted):
         who = "strategy=scaffold's option 2 or aggregation=normalized" if reads else "a compression"
         counts = "takes a node's way for gradients of" if reads else "sends no more than the gradients of"
@@ -94,11 +98,6 @@ def _check_way(training: LocalTraining, config: Mapping[str, object]) -> None:
             "would move it, too; set client.keep_optimizer=false"
         )
     for name, begin in training.corrections.items():
-        if chosen.kind_of(begin) in list(Correction.asked(config)):
-            raise ValueError(
-                f"client.corrections.{name}: the strategy asks for the same, which would act twice; leave "
-                "it out, or choose strategy=fedavg"
-            )
         if reads and getattr(chosen.kind_of(begin), "starts_elsewhere", False):
             raise ValueError(
                 f"client.corrections.{name}: strategy=scaffold's option 2 and aggregation=normalized take "

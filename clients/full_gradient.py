@@ -29,7 +29,7 @@ def full_gradient(model: nn.Module, examples: Examples, task: Task, batch_size: 
 @torch.no_grad()
 def full_loss(model: nn.Module, examples: Examples, task: Task, batch_size: int | None) -> float:
     """Return the loss that the node minimises, which need not be the one that the task reports."""
-    return sum(share * float(loss) for loss, share in _losses(model, examples, task, batch_size))
+    return float(sum(share * loss for loss, share in _losses(model, examples, task, batch_size)))
 
 
 def _losses(

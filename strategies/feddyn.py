@@ -50,15 +50,11 @@ class FedDyn(Remembering):
         """Refuse a negative alpha, and what would part the server's sum from what the nodes keep."""
         super().__post_init__()
         require(0 <= self.alpha < float("inf"), "strategy.alpha", self.alpha, "0 or above")
-        lossy = type(self.compression) is not NoCompression and not self.compression.error_feedback
-        for part, parts in (("privacy", type(self.privacy) is not NoPrivacy), ("compression", lossy)):
-            if parts:
-                name = type(getattr(self, part)).__name__
-                remedy = f"{part}=none" + ", or compression.error_feedback=true" * (part == "compression")
-                raise ValueError(
-                    f"strategy=feddyn with {part}={name}: the nodes would keep other updates than the "
-                    f"server sums up; set {remedy}"
-                )
+        why = "under strategy=feddyn, whose server sums up what the nodes keep"
+        require(type(self.privacy) is NoPrivacy, "privacy", type(self.privacy).__name__, f"none {why}")
+        whole = type(self.compression) is NoCompression or self.compression.error_feedback
+        code = type(self.compression).__name__
+        require(whole, "compression", code, f"none, or one with error feedback, {why}")
 
     def asks(self) -> dict[str, ConfigScalar]:
         return {**super().asks(), protocol.DYNAMIC_ALPHA: float(self.alpha)}

@@ -1,13 +1,12 @@
 """Resuming: may a run be saved, is it finished, and what does it go on from?"""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
 from baselines.errors import UserError
+from baselines.experiment.choices import leaves
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import BESIDE
 
@@ -57,7 +56,7 @@ def to_resume(this: Experiment, folder: Path, gives_node_states: bool) -> Checkp
     if saved is None:
         return None
     if not _is_begun_by(this, saved):
-        raise UserError(_another(this, folder / LATEST))
+        raise UserError(_another(this, folder, LATEST))
     if this.nodes_remember and saved.nodes is None:
         raise UserError(f"{folder / LATEST} lacks the node states: start again with resume=false")
     metrics = folder / "metrics.csv"
@@ -79,7 +78,7 @@ def finished(this: Experiment, folder: Path) -> bool:
     if told.get("status") != "finished":
         another = told.get("identity", this.identity()) != this.identity()
         if another and load(folder) is None and _has_trained(folder / "metrics.csv"):
-            raise UserError(_another(this, folder / "environment.json"))
+            raise UserError(_another(this, folder, "environment.json"))
         return False
     if told.get("identity") == this.identity():
         if reason := environment.damage(folder):
@@ -91,15 +90,17 @@ def finished(this: Experiment, folder: Path) -> bool:
     if saved is None or not _is_begun_by(this, saved):
         lacks = "missing" if saved is None else "another run's"
         raise UserError(
-            _another(this, folder / "environment.json", f", or of fewer rounds whose {LATEST} is {lacks}")
+            _another(this, folder, "environment.json", f", or of fewer rounds whose {LATEST} is {lacks}")
         )
     return False
 
 
 def _has_trained(metrics: Path) -> bool:
     """Say whether metrics.csv has a row of a round, which a new run would throw away."""
-    lines = metrics.read_text(errors="replace").splitlines() if metrics.exists() else []
-    return any(not line.startswith(("round,", "0,")) for line in lines)
+    if not metrics.exists():
+        return False
+    with open(metrics, errors="replace") as lines:
+        return any(not line.startswith(("round,", "0,")) for line in lines)
 
 
 def _has_rows(metrics: Path, count: int) -> bool:
@@ -116,34 +117,24 @@ def _is_begun_by(this: Experiment, saved: Checkpoint) -> bool:
     return saved.identity in (this.identity(), shorter)
 
 
-def _another(this: Experiment, path: Path, unless: str = "") -> str:
-    keys = _differing(this, path)
-    differs = (
-        f"another configuration ({', '.join(keys)})" if keys else "another configuration or other versions"
-    )
+def _another(this: Experiment, folder: Path, name: str | Path, unless: str = "") -> str:
+    found = _differing(this, folder)
+    named = ", ".join(found[:MOST_NAMED] + ["..."] * (len(found) > MOST_NAMED))
+    differs = f"another configuration ({named})" if found else "another configuration or other versions"
     return (
-        f"{path} belongs to a run with {differs}{unless}: choose another "
-        "folder (hydra.run.dir=...), or start again with resume=false"
+        f"{folder / name} belongs to a run with {differs}{unless}: choose another folder "
+        "(hydra.run.dir=...), or start again with resume=false"
     )
 
 
-def _differing(this: Experiment, path: Path) -> list[str]:
-    """Return a few of the settings in which the folder's configuration is another."""
-    folder = next(parent for parent in path.parents if parent.name != Path(LATEST).parent.name)
+def _differing(this: Experiment, folder: Path) -> list[str]:
+    """Return the settings in which the folder's configuration is another; none where it cannot be read."""
     try:
-        there = dict(_flat(yaml.safe_load((folder / "config.yaml").read_text())))
-    except (OSError, ValueError, AttributeError, yaml.YAMLError):
+        settings = yaml.safe_load((folder / "config.yaml").read_text())
+    except (OSError, ValueError, yaml.YAMLError):
         return []
-    here = dict(_flat(yaml.safe_load(this.configuration())))
-    keys = [key for key in here | there if here.get(key) != there.get(key)]
-    found = [key for key in keys if key.partition(".")[0] not in BESIDE]
-    return found if len(found) <= MOST_NAMED else [*found[:MOST_NAMED], "..."]
-
-
-def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each value with its dotted name."""
-    for name, value in settings.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+    if not isinstance(settings, dict):
+        return []
+    there, here = leaves(settings), leaves(yaml.safe_load(this.configuration()))
+    keys = (key for key in here | there if key.partition(".")[0] not in BESIDE)
+    return [key for key in keys if here.get(key) != there.get(key)]

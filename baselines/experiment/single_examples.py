@@ -37,4 +37,4 @@ def check(this: Experiment, example: Tensor) -> None:
 
 def _has_single(count: int, batch_size: int | None) -> bool:
     """Say whether one of the batches of so many examples holds a single one."""
-    return count == 1 or (batch_size is not None and count % batch_size == (1 if batch_size > 1 else 0))
+    return count == 1 or (batch_size is not None and count % batch_size == 1 % batch_size)

@@ -106,7 +106,7 @@ def line(claim: Claim) -> str:
     if not run:
         return f"{claim.text}: not run"
     shown = [f"{word} in {count}" for word, count in counts.items() if count and word != "missing"]
-    seeds = f"{claim.seeds} seed{'s' * (claim.seeds != '1')}" if claim.seeds[-1].isdigit() else NO_SEEDS
+    seeds = NO_SEEDS if claim.seeds == NO_SEEDS else f"{claim.seeds} seed{'s' * (claim.seeds != '1')}"
     rest = f", {counts['missing']} not run" if counts["missing"] else ""
     verdict = f"{claim.verdict}: " if claim.verdict == "mixed" else ""
     told = f"{', '.join(shown)} of {run} pair{'s' * (run > 1)}, ahead in {claim.ahead}"

@@ -30,8 +30,8 @@ REFUSED = {
     f"strategy=fednova {OWN}": "client.corrections.own_initial_model: strategy=scaffold's option 2",
     "strategy=scaffold +client.optimizer.maximize=true": "client.optimizer is SGD that maximises",
     "strategy=fedprox corrections=proximal": "client.corrections.proximal: the strategy asks for the same",
-    "strategy=feddyn privacy=central": "strategy=feddyn with privacy=CentralPrivacy: ",
-    "strategy=feddyn compression=sketch": "strategy=feddyn with compression=Sketch: ",
+    "strategy=feddyn privacy=central": "privacy=CentralPrivacy is out of range: expected none under",
+    "strategy=feddyn compression=sketch": "compression=Sketch is out of range: expected none, ",
 }
 TAKEN = [
     f"strategy=scaffold strategy.option=1 {KEPT}",
