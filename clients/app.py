@@ -98,8 +98,16 @@ def _check_way(training: LocalTraining, reads: bool, restricted: bool) -> None:
             "would move it, too; set client.keep_optimizer=false"
         )
     for name, begin in training.corrections.items():
-        if reads and getattr(chosen.kind_of(begin), "starts_elsewhere", False):
+        if not chosen.starts_elsewhere(begin):
+            continue
+        if training.personal is not None and training.personal.held_to_start:
+            personal = type(training.personal).__name__
+            raise ValueError(
+                f"client.corrections.{name}: client.personal={personal} holds a node's own model to "
+                "the one that it was sent, whose place this would take; leave one of the two out"
+            )
+        if reads:
             raise ValueError(
                 f"client.corrections.{name}: strategy=scaffold's option 2 and aggregation=normalized take "
-                "the way from the server's model for gradients; leave it out, or set strategy.option=1"
+                "the way from the server's model for gradients; leave it out (or set SCAFFOLD's option 1)"
             )

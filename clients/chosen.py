@@ -33,6 +33,16 @@ def remembers(begin: object) -> bool:
     return bool(getattr(kind_of(begin), "remembers", False))
 
 
+def in_order(corrections: Mapping[str, Begin]) -> list[Begin]:
+    """Return what begins the corrections; last what changes the model, at whose values the others look."""
+    return sorted(corrections.values(), key=starts_elsewhere)
+
+
+def starts_elsewhere(begin: object) -> bool:
+    """Say whether the node then begins from another model than the one it was sent."""
+    return bool(getattr(kind_of(begin), "starts_elsewhere", False))
+
+
 def kind_of(begin: object) -> object:
     """Return what is called with the round's start, mostly the correction's class."""
     return getattr(begin, "func", begin)

@@ -106,4 +106,4 @@ class Restricted(Correction):
     def __call__(self, parameters: Sequence[Parameter]) -> None:
         for p, restriction in zip(parameters, self.restrictions, strict=True):
             if p.grad is not None and restriction is not None:
-                p.grad.copy_(restriction(p.grad))
+                p.grad = restriction(p.grad)

@@ -1,4 +1,4 @@
-"""What a node keeps for SCAFFOLD: its variate c_k, and the one before it.
+"""What a node keeps for SCAFFOLD or FedDyn: its variate c_k, or its gradient g_k, and the one before it.
 
 Both lie in Flower's ``context.state``, and so stay at the node on every runtime. The one before stays until
 the server has counted the change from one to the other: a change that did not arrive is taken back.

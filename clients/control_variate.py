@@ -7,7 +7,9 @@ Option 2 finds the round's mean gradient in how far the node has moved. In plain
 the sum of the gradients; momentum beta lets each of them count for up to 1 / (1 - beta), so that the
 distance is divided by the sum of their weights, not by the number of steps. By the latter c_k - c would be
 multiplied by -beta / (1 - beta) in every round of many steps, and grow without bound from beta = 1/2 on. A
-momentum that is kept from earlier rounds would do the same, and is refused.
+momentum that is kept from earlier rounds would do the same, and is refused; so is a compression that lets a
+node move in some directions alone. Clipped gradients count as clipped: rounds are slower, the optimum is
+the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +21,18 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from strategies.shared import held, protocol
+from strategies.shared.compression import Compression
 
 from .control_store import ControlStore, counted_round
 from .correction import Correction, Edit, OptimizerOf, RoundStart, Tensors
 from .full_gradient import full_gradient
 from .gradient_weight import gradient_weight
 
+RESTRICTED = (
+    "SCAFFOLD's option 2 computes a node's gradient from how far it has moved, and this compression lets "
+    "it go in some directions alone: set strategy.option=1 (in groups +strategy.inner.option=1), or "
+    "compression=sketch"
+)
 NEEDS_SGD = (
     "SCAFFOLD's option 2 computes a node's gradient from how far SGD has moved",
     "set strategy.option=1 (in groups +strategy.inner.option=1), or client=sgd",
@@ -62,9 +70,13 @@ class ControlVariate(Correction):
 
     @classmethod
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
-        """Raise ``ValueError`` where option 2 meets an optimiser whose steps are no sums of gradients."""
-        if cls.reads_way(config):
-            gradient_weight(optimizer, 1, *NEEDS_SGD)
+        """Raise ``ValueError`` where a node under option 2 moves by anything but sums of its gradients."""
+        if not cls.reads_way(config):
+            return
+        gradient_weight(optimizer, 1, *NEEDS_SGD)
+        compression = Compression.asked(config)
+        if compression is not None and compression.restricts:
+            raise ValueError(RESTRICTED)
 
     @classmethod
     def reads_way(cls, config: Mapping[str, object]) -> bool:
@@ -82,8 +94,10 @@ class ControlVariate(Correction):
         """Return the new c_k."""
         if self.renewal is not None:
             return self.renewal
-        weight = gradient_weight(self.optimizer, int(metrics[protocol.LOCAL_STEPS]), *NEEDS_SGD)
-        scale = 1 / (weight * metrics[protocol.LEARNING_RATE])
+        rate = metrics[protocol.LEARNING_RATE]
+        if rate == 0:  # no step, and no gradient seen
+            return self.own
+        scale = 1 / (rate * gradient_weight(self.optimizer, int(metrics[protocol.LOCAL_STEPS]), *NEEDS_SGD))
         return [
             (start - p.detach()).mul_(scale).sub_(shift)
             for start, p, shift in zip(self.start, parameters, self.shift, strict=True)

@@ -65,7 +65,7 @@ class RoundStart:
 
     Parameters
     ----------
-    model : at the values that the server sent, w_t
+    model : at the values that the server sent, w_t; what is private at the node's own
     examples, task : the node's training examples, and what is learnt from them
     optimizer : builds the client optimiser from parameters
     steps : how many steps the node will take, where no correction ends its round before

@@ -41,6 +41,7 @@ class Ditto(Personal):
     """
 
     remembers: ClassVar[bool] = True
+    held_to_start: ClassVar[bool] = True
     strength: float = 0.1
 
     def __post_init__(self) -> None:

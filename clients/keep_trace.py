@@ -32,7 +32,7 @@ from .training import LocalTraining
 
 NO_CORRECTIONS = (
     "client=keep_trace differentiates through plain gradient steps, and takes no corrections: choose a "
-    "strategy that asks for none, such as fedavg or fedmeta, corrections=null, personal=null and no random "
+    "strategy that asks for none, such as fedavg or fedmeta, corrections=none, personal=none and no random "
     "mask"
 )
 PLAIN = {"momentum": 0, "weight_decay": 0, "dampening": 0, "nesterov": False, "maximize": False}

@@ -14,6 +14,7 @@ from torch import nn
 from strategies.shared import held, memory, protocol
 from strategies.shared.seeding import Purpose, generator, torch_seed
 
+from . import chosen
 from .compression import Coding
 from .correction import Correction, RoundStart
 from .examples import Examples
@@ -89,7 +90,7 @@ class Turn:
             node.own_model,
         )
         asked = [kind.begin(start) for kind in Correction.asked(config)]
-        own = [begin(start) for begin in self.training.corrections.values()]
+        own = [begin(start) for begin in chosen.in_order(self.training.corrections)]
         return asked + own + (self.coding.corrections(node.model) if self.coding else [])
 
     def _draws(self) -> np.random.Generator:
@@ -139,8 +140,7 @@ class Turn:
         if self.coding is not None:
             arrays = self.coding.records(model, sent, self.memory)
         else:
-            state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-            arrays = {protocol.ARRAYS: held.record(state)}
+            arrays = {protocol.ARRAYS: held.record({k: t.clone() for k, t in model.state_dict().items()})}
         memory.keep(self.memory, self.state, self.message.metadata.group_id)
         return replied(self.message, metrics, dict(ChainMap(arrays, *records)))
 

@@ -46,7 +46,11 @@ class Update:
         for correction in self.corrections:
             correction(self.parameters)
         if self.max_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
+            there = [p for p in self.parameters if p.grad is not None]
+            gradients = [p.grad for p in there if p.grad is not None]
+            # Not in place, as clip_grad_norm_ is: two parameters may have one tensor for a gradient.
+            for p, gradient in zip(there, clipped(gradients, self.max_grad_norm), strict=True):
+                p.grad = gradient
         self._step()
 
 

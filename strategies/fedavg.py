@@ -7,6 +7,7 @@ with Unbiased Gradient Aggregation and Controllable Meta Updating*, NeurIPS work
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -53,6 +54,7 @@ class FedMeta(PseudoGradientStrategy):
     gradient : of the loss on the meta set at a model, as a record with the model's names
     """
 
+    of_mean: ClassVar[bool] = True
     meta_rate: float = 0.01
     gradient: Gradient | None = None
 

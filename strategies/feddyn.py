@@ -17,7 +17,7 @@ steps, not all the way to the minimum. Reduction: alpha = 0 is FedAvg with unifo
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from flwr.app import ConfigScalar
@@ -41,6 +41,8 @@ class FedDyn(Remembering):
     alpha : strength, 0 or above
     """
 
+    of_mean: ClassVar[bool] = True
+    averages_uniformly: ClassVar[bool] = True  # the updates, whatever the weighting
     weighting: Weighting = Uniform()
     alpha: float = 0.1
 

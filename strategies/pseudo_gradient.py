@@ -54,6 +54,7 @@ class PseudoGradientStrategy(Compressing):
     The others, who takes part and what nodes send: :class:`~strategies.round.compressing.Compressing`.
     """
 
+    of_mean: ClassVar[bool] = True  # whether _step does without each node's update; who has another says so
     weighting: Weighting = ByExamples()
     aggregation: Aggregation = Mean()
     server_optimizer: ServerOptimizer = Identity()

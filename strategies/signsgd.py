@@ -8,9 +8,9 @@ ICML 2018, Algorithm 3.
 
 The paper's nodes take one step, ``client.local_epochs=null client.local_steps=1``: then sign(Delta_k) is
 that of a gradient. After more steps it is that of the way they have gone. Deviations: nodes send their full
-weights, unless ``compression=scaled_sign compression.error_feedback=false`` lets them send a bit for each;
-there is no weight decay on the server. Reduction: nodes that all move by eta, to the same sides, give
-FedAvg.
+weights, unless ``compression=scaled_sign compression.error_feedback=false`` lets them send a bit for each
+(a 0 as either sign, at random); there is no weight decay on the server. Reduction: nodes that all move by
+eta, to the same sides, give FedAvg.
 """
 
 from dataclasses import dataclass

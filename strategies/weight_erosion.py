@@ -34,7 +34,7 @@ class WeightErosion(PseudoGradientStrategy):
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the requester, and others whose weight, in any layer, is above 0."""
         requester = self._requester
-        alpha = alphas(self._weighting_state, max(partition_ids) + 1)
+        alpha = alphas(self._weighting_state, max(partition_ids, default=requester) + 1)
         others = [k for k in partition_ids if k != requester and alpha[k].max() > 0]
         count = (self.nodes_per_round or len(partition_ids)) - 1
         here = [requester] if requester in partition_ids else []  # else the round fails, see Erosion.lacks
@@ -62,6 +62,15 @@ class WeightErosionForAll(Grouped):
     """
 
     inner: PseudoGradientStrategy
+
+    def __post_init__(self) -> None:
+        """Refuse an inner strategy that has no requester."""
+        super().__post_init__()
+        if not isinstance(self.inner.weighting, Erosion):
+            raise ValueError(
+                f"strategy=weight_erosion_all needs inner=weight_erosion, not {type(self.inner).__name__} "
+                f"with weighting={type(self.inner.weighting).__name__}"
+            )
 
     def initial_groups(self, partition_ids: list[int]) -> dict[str, tuple[int, ...]]:
         """Return one group per requester, with every node in it."""

@@ -83,10 +83,16 @@ def _partition_of(reply: Message) -> int | None:
 def by_node(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
     """Return what each node has measured while it trained, ``node 3`` by its partition.
 
-    A node that does not answer, or whose ClientApp does not say which partition it holds, has no part.
+    Of a node that trains several groups' models it is the mean of what it tells of each. A node that does
+    not answer, or whose ClientApp does not say which partition it holds, has no part.
     """
-    numbers = ((_partition_of(reply), _numbers_of(reply)) for reply in replies)
-    return {f"node {partition}": told for partition, told in numbers if partition is not None}
+    found: dict[str, dict[str, list[float]]] = {}
+    for reply in replies:
+        if (partition := _partition_of(reply)) is not None:
+            own = found.setdefault(f"node {partition}", {})
+            for name, value in _numbers_of(reply).items():
+                own.setdefault(name, []).append(value)
+    return {node: {name: fmean(values) for name, values in own.items()} for node, own in found.items()}
 
 
 def _numbers_of(reply: Message) -> dict[str, float]:

@@ -21,6 +21,7 @@ from baselines.errors import UserError
 from .schema_file import inlined
 
 LONGEST_NAME = 255  # bytes that a file system allows
+ROUNDS = "rounds"
 WORDS = ("null", "true", "false", "nan", "inf")  # which Hydra takes for something else than a text
 
 
@@ -97,26 +98,29 @@ def run_folder(*, _root_: DictConfig) -> str:
     """Return the name of a run's folder within its sweep's: its overrides, as Hydra joins them.
 
     Where that is too long for a folder's name: what the sweep varies, and a hash of all; where that is too
-    long as well, the hash. A folder of the same hash that is there keeps its name, whatever varies now.
+    long as well, the hash. A folder of the same hash that is there keeps its name, whatever varies now. The
+    rounds are part of it only where they vary: a sweep started again with more of them finds its runs.
     """
-    named = _named(_root_)
+    sweep = Path(_root_.hydra.sweep.dir)
+    swept = _swept(sweep / "multirun.yaml")
+    named = _named(_root_, swept)
     name = str(_written(_root_.hydra.job, "override_dirname"))
-    if _refers(name):
+    if _refers(name) or ROUNDS in swept:
         name = ",".join(text for _, text in named).replace("$", "")  # or Hydra resolves it
     if all(len(part.encode()) <= LONGEST_NAME for part in name.split("/")):
         return name
     digest = sha256(name.encode()).hexdigest()[:16]
-    sweep = Path(_root_.hydra.sweep.dir)
     if there := sorted(path.name for path in sweep.glob(f"*{digest}")):
         return there[0]
-    swept = _swept(sweep / "multirun.yaml")
     short = ",".join([*(text for key, text in named if key in swept), digest]).replace("/", "-")
     return short if len(short.encode()) <= LONGEST_NAME else digest
 
 
-def _named(root: DictConfig) -> list[tuple[str, str]]:
-    """Return the overrides that Hydra names a folder by, as (key, text) in its order."""
-    excluded = root.hydra.job.config.override_dirname.exclude_keys
+def _named(root: DictConfig, swept: set[str]) -> list[tuple[str, str]]:
+    """Return the overrides that Hydra names a folder by, as (key, text) in its order; and the rounds, where
+    runs differ in them.
+    """
+    excluded = {*root.hydra.job.config.override_dirname.exclude_keys} - ({ROUNDS} & swept)
     texts = sorted(_written(root.hydra.overrides, "task"))
     pairs = [(text.lstrip("+~").partition("=")[0], resolved(text, root)) for text in texts]
     return [(key, text) for key, text in pairs if key not in excluded]

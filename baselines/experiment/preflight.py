@@ -64,18 +64,17 @@ def _check_own_models(this: Experiment) -> None:
 
 
 def _check_private(this: Experiment) -> None:
-    """Refuse private layers under what would move them on the server."""
-    strategy, moves = getattr(this.prototype, "inner", this.prototype), ""
+    """Refuse private layers under what would move them on the server, or judge models without them."""
+    strategy, why = getattr(this.prototype, "inner", this.prototype), ""
     privacy = getattr(strategy, "privacy", None)
     if isinstance(privacy, Gaussian) and privacy.noise_multiplier > 0:
-        moves = "privacy's noise"
+        why = "privacy's noise would move what is to stay at its node"
     elif getattr(strategy, "meta_rate", 0):
-        moves = "FedMeta's step on the server"
-    if moves and (own := list(this.training.private)):
-        raise UserError(
-            f"client.private={own}: {moves} would move what is to stay at its node; set private=null, or "
-            "leave that out"
-        )
+        why = "FedMeta's step on the server would move what is to stay at its node"
+    elif this.prototype.needs_validation:
+        why = "the server groups the nodes by models that are whole at a node alone"
+    if why and (own := list(this.training.private)):
+        raise UserError(f"client.private={own}: {why}; set private=none, or leave that out")
 
 
 def _check_without_test_set(this: Experiment) -> None:

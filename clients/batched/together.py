@@ -28,7 +28,7 @@ class Together:
 
     Raises
     ------
-    NotTogether : when called, for a model or a training that cannot be batched; nothing has changed then
+    NotTogether : when called, for a model or a training that cannot be batched
     """
 
     def __init__(self, node_of: Callable[[Message, Context], Node]) -> None:

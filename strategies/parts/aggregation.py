@@ -1,6 +1,6 @@
 """Aggregation: how do the nodes' pseudo-gradients become one?
 
-The mean trusts every node. Three others bear with some that send anything at all:
+The mean trusts every node. Others bear with some that send anything at all:
 
     median        by coordinate (Yin, Chen, Ramchandran, Bartlett: *Byzantine-Robust Distributed Learning:
                   Towards Optimal Statistical Rates*, ICML 2018, definition 1)

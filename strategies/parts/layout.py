@@ -1,6 +1,6 @@
 """Layout: which array of a model lies where in one flat vector.
 
-The four parts work on flat vectors; clients send named arrays. The layout translates, in the order
+The parts work on flat vectors; clients send named arrays. The layout translates, in the order
 of the model's ``state_dict``, and keeps *parameters* (optimised) apart from *buffers* (carried along:
 integer arrays and running statistics).
 """

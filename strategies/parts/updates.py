@@ -1,4 +1,4 @@
-"""Updates: what the nodes of one round sent, as the four parts see it."""
+"""Updates: what the nodes of one round sent, as the parts see it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

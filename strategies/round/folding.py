@@ -10,7 +10,7 @@ import torch
 from flwr.app import ArrayRecord, Message
 
 from strategies.parts.layout import Layout
-from strategies.parts.weighting import Weighting
+from strategies.parts.weighting import Uniform, Weighting
 
 from .buffers import Buffers
 from .evaluation import SuiteStrategy
@@ -31,6 +31,12 @@ def folding_of(strategy: SuiteStrategy, arrays: ArrayRecord) -> "Folding":
         part = getattr(strategy, name, strategy)
         if not vars(type(part)).get("of_mean", False):  # which a class says of itself alone
             raise ValueError(f"{name if part is not strategy else 'strategy'}={type(part).__name__}")
+    owner = next(kind for kind in type(strategy).__mro__ if "_step" in vars(kind))
+    if not vars(owner).get("of_mean", False):
+        raise ValueError(f"strategy={strategy.name}, with a step of its own,")
+    weighting = type(strategy.weighting).__name__  # type: ignore[attr-defined]
+    if getattr(strategy, "averages_uniformly", False) and weighting != Uniform.__name__:
+        raise ValueError(f"strategy={strategy.name} with weighting={weighting}")
     if extra := getattr(strategy, "extra_record", None):
         raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
     layout = strategy.check(arrays)

@@ -27,3 +27,7 @@ class Ledger:
     def state_dict(self) -> dict[int, dict[str, int]]:
         """Return what a run resumes from."""
         return {k: dict(entry) for k, entry in self.kept.items()}
+
+    def load_state_dict(self, state: dict[int, dict[str, int]]) -> None:
+        """Put back what ``state_dict`` gave; the state stays the caller's own."""
+        self.kept.update({k: dict(entry) for k, entry in state.items()})

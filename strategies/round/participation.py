@@ -172,7 +172,7 @@ class Participation(SuiteStrategy):
     def _stand_at(self, state: dict[str, Any]) -> None:
         self._failed_rounds = state["failed_rounds"]
         self._roster.sites.update(state.get("sites", {}))
-        self._roster.ledger.kept.update(state.get("contributions", {}))
+        self._roster.ledger.load_state_dict(state.get("contributions", {}))
 
     def _note(
         self, server_round: int, updates: Updates, faults: dict[int, str], answered: dict[int, Message]

@@ -54,8 +54,8 @@ class TopK(Sparse):
 class ScaledSign(Compression):
     """One bit for each number, its sign, and their mean magnitude: C(p) = (||p||_1 / n) sign(p).
 
-    Karimireddy et al. 2019, Algorithm 1 (EF-signSGD), array by array; 0 counts as positive. Reduction:
-    numbers of one magnitude arrive as they are.
+    Karimireddy et al. 2019, Algorithm 1 (EF-signSGD), array by array. A 0 has either sign, at random: what
+    no node moves stays, in expectation. Reduction: numbers of one magnitude arrive as they are.
 
     Parameters
     ----------
@@ -67,7 +67,9 @@ class ScaledSign(Compression):
 
     def encode(self, values: np.ndarray, seed: int) -> bytes:
         magnitude = np.abs(values).mean(dtype=np.float64) if values.size else 0.0
-        return np.array([magnitude], values.dtype).tobytes() + np.packbits(values >= 0).tobytes()
+        positive, zeros = values > 0, values == 0
+        positive[zeros] = np.random.PCG64(seed).random_raw(int(zeros.sum())) >> np.uint64(63) == 1
+        return np.array([magnitude], values.dtype).tobytes() + np.packbits(positive).tobytes()
 
     def decode(self, code: bytes, shape: Shape, dtype: np.dtype) -> np.ndarray:
         size = math.prod(shape)

@@ -59,7 +59,7 @@ class Compression(ABC):
 
         Raises
         ------
-        ValueError : for a compression that this code does not have
+        ValueError : for a compression that this code does not have, or settings that it cannot have
         """
         if not (kind := config.get(protocol.COMPRESSION)):
             return None
@@ -68,7 +68,10 @@ class Compression(ABC):
             raise ValueError(f"the server asks for compression={kind!r}, and this node knows {known}")
         found: Any = Compression._known[str(kind)]
         names = {field.name: f"{protocol.COMPRESSION}-{field.name}" for field in fields(found)}
-        chosen: Compression = found(**{name: config.get(key) for name, key in names.items()})
+        try:
+            chosen: Compression = found(**{name: config.get(key) for name, key in names.items()})
+        except TypeError as error:
+            raise ValueError(f"the server asks for compression={kind!r} without its settings") from error
         return chosen
 
     def restriction(self, like: Tensor, seed: int) -> Restriction | None:

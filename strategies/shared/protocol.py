@@ -32,7 +32,9 @@ PRIVACY_SEED = (
 )
 COMPRESSION = "compression"  # its kind; its settings are told by keys that begin with this
 CONTROL_OPTION = "control-option"  # how c_k is renewed, 1 or 2
-CONTROL_LOST = "control-lost"  # the partitions whose last change of c_k has not been counted
+CONTROL_LOST = (
+    "control-lost"  # the partitions whose last change of c_k, or of FedDyn's g_k, has not been counted
+)
 CONTROL_COUNTED = "control-counted"  # for each of them the round of the last that has; 0 for none
 
 # Keys of a node's own configuration, besides SITE and PARTITION_ID.

@@ -84,9 +84,13 @@ def mean_over_unfoldings(
     def measured(weight: Tensor) -> float:
         return math.fsum(measure(unfold(weight, mode)) for mode in modes) / len(modes)
 
+    before = torch.get_num_threads()
     workers = ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,))
-    with workers as pool:
-        return list(pool.map(measured, weights))
+    try:
+        with workers as pool:
+            return list(pool.map(measured, weights))
+    finally:
+        torch.set_num_threads(before)  # what threads of later get; this one has kept its own
 
 
 def evbmf(matrix: Matrix) -> tuple[float, Tensor]:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-SIGNS = 0  # beside the seed: quantization draws with the bits, 1 and more
+SIGNS = (
+    17  # beside the seed: rounding draws with the bits, 1 to 16, places with none, which NumPy takes for 0
+)
 
 
 def rotated(values: np.ndarray, seed: int) -> np.ndarray:

@@ -84,6 +84,15 @@ def test_option_2_by_hand() -> None:
     assert second == pytest.approx([1, 2.2 - 1.4])
 
 
+def test_without_a_step_there_is_nothing_to_learn_c_k_from() -> None:
+    state = RecordDict({"control": record(0.5, 4)})
+    start = {"w": nn.Parameter(torch.tensor(START, dtype=torch.float64))}
+    correction = begun(start, record(*SERVER), state, (1, 0), 3)
+    found = correction.finish(list(start.values()), metrics(0.0, 3))
+    assert found["control"]["w"].numpy().tolist() == [0, 0]
+    assert own(state) == own(RecordDict({"control": correction._record(correction.own)}))
+
+
 def test_option_1_is_the_gradient_that_is_given() -> None:
     state = RecordDict()
     assert trained(state, [torch.tensor([5.0, 7.0]).double()]).tolist() == [5, 7]

@@ -82,3 +82,18 @@ def test_a_node_without_a_model_of_its_own_is_refused() -> None:
     )
     with pytest.raises(ValueError, match="this node draws no model of its own"):
         OwnInitialModel(start)
+
+
+@pytest.mark.parametrize("order", ["[own_initial_model,proximal]", "[proximal,own_initial_model]"])
+def test_the_anchor_is_the_servers_in_whatever_order(order: str) -> None:
+    """Half of the way from its own model to the server's, in one step of rate 0.5, beside the gradient."""
+    settings = (
+        "client.local_epochs=null client.local_steps=1 client.batch_size=null client.optimizer.lr=0.5"
+    )
+    pulled, free = (
+        rounds(f"{RUN.replace('own_initial_model', chosen)} {settings}", 1, batched=False)[0][0]
+        for chosen in (f"{order} client.corrections.proximal.mu=1", "own_initial_model")
+    )
+    sent = flat(experiment.load(RUN).initial_arrays())
+    for k in range(3):
+        assert pulled[k] - free[k] == pytest.approx(0.5 * (sent - drawn(k)), abs=1e-6)

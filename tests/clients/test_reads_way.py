@@ -28,6 +28,10 @@ REFUSED = {
     "compression=low_rank client.keep_optimizer=true client=adam": "a compression sends no more than",
     f"strategy=scaffold {OWN}": "client.corrections.own_initial_model: strategy=scaffold's option 2",
     f"strategy=fednova {OWN}": "client.corrections.own_initial_model: strategy=scaffold's option 2",
+    "personal=ditto node_test_fraction=0.2 "
+    + OWN: "client.corrections.own_initial_model: client.personal=Ditto holds a node's own model",
+    "strategy=scaffold compression=random_mask": "SCAFFOLD's option 2 computes a node's gradient from how",
+    "strategy=scaffold compression=low_rank": "SCAFFOLD's option 2 computes a node's gradient from how far",
     "strategy=scaffold +client.optimizer.maximize=true": "client.optimizer is SGD that maximises",
     "strategy=fedprox corrections=proximal": "client.corrections.proximal: the strategy asks for the same",
     "strategy=feddyn privacy=central": "privacy=CentralPrivacy is out of range: expected none under",
@@ -37,6 +41,9 @@ TAKEN = [
     f"strategy=scaffold strategy.option=1 {KEPT}",
     "strategy=scaffold client.keep_optimizer=true",  # SGD without momentum keeps nothing
     f"strategy=scaffold strategy.option=1 {OWN}",
+    "strategy=scaffold strategy.option=1 compression=random_mask",
+    "strategy=scaffold compression=sketch",
+    f"personal=per_fedavg node_test_fraction=0.2 {OWN}",
     f"strategy=fedprox {KEPT}",
     f"compression=sketch {KEPT}",
     "strategy=feddyn compression=top_k",  # with error feedback

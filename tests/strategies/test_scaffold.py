@@ -35,9 +35,11 @@ class Point(nn.Module):
         return x @ self.w
 
 
-def training(**sgd: float) -> LocalTraining:
+def training(clip: float | None = None, **sgd: float) -> LocalTraining:
     optimizer = partial(torch.optim.SGD, **{"lr": RATE, **sgd})
-    return LocalTraining(optimizer=optimizer, local_epochs=None, local_steps=STEPS, batch_size=None)
+    return LocalTraining(
+        optimizer=optimizer, local_epochs=None, local_steps=STEPS, batch_size=None, max_grad_norm=clip
+    )
 
 
 def quadratics(**sgd: float) -> InlineGrid:
@@ -67,6 +69,12 @@ def test_reaches_the_optimum_that_fedavg_misses(option: int, sgd: dict[str, floa
     scaffold = reached(Scaffold(option=option), 400, **sgd)
     assert np.abs(fedavg - OPTIMUM.numpy()).max() > 0.05
     np.testing.assert_allclose(scaffold, OPTIMUM.numpy(), atol=1e-9)
+
+
+@pytest.mark.parametrize("option", [1, 2])
+def test_clipped_steps_reach_it_as_well(option: int) -> None:
+    found = reached(Scaffold(option=option), 600, clip=0.5)
+    np.testing.assert_allclose(found, OPTIMUM.numpy(), atol=1e-9)
 
 
 def test_first_round_is_fedavg() -> None:

@@ -109,3 +109,11 @@ def test_what_is_asked_for_is_added_and_nothing_else_changes(tmp_path: Path) -> 
 def test_classes_of_a_regression_are_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"evaluation.per_class=true: the data set has no classes"):
         played("dataset=synthetic num_nodes=20 evaluation.per_class=true rounds=1", tmp_path)
+
+
+def test_a_node_that_trains_several_models_tells_their_mean() -> None:
+    replies = [
+        message(metrics=MetricRecord({"loss": loss, "partition-id": k}))
+        for k, loss in ((0, 1.0), (1, 5.0), (0, 9.0))
+    ]
+    assert measures.by_node(replies) == {"node 0": {"loss": 5.0}, "node 1": {"loss": 5.0}}

@@ -49,7 +49,7 @@ def test_a_text_that_names_another_stays_a_text(tmp_path: Path, capfd: pytest.Ca
 def test_so_in_each_job_of_a_sweep_and_in_the_names_of_their_folders(tmp_path: Path) -> None:
     assert launch("-m", *SMALL, "strategy.seed=${..seed}", "seed=7,8", f"hydra.sweep.dir={tmp_path}") == 0
     for seed in (7, 8):
-        folder = tmp_path / f"model=softmax,num_nodes=2,rounds=1,seed={seed},strategy.seed={seed}"
+        folder = tmp_path / f"model=softmax,num_nodes=2,seed={seed},strategy.seed={seed}"
         assert f"strategy.seed={seed}" in told(folder)
 
 
@@ -71,3 +71,27 @@ def test_where_that_is_too_long_by_a_hash(tmp_path: Path) -> None:
     assert launch("-m", *SMALL, *swept, f"hydra.sweep.dir={tmp_path}") == 0
     (name,) = (path.parent.name for path in tmp_path.rglob("metrics.csv"))
     assert re.fullmatch("[0-9a-f]{16}", name)
+
+
+def test_a_sweep_of_more_rounds_continues_its_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = [
+        "-m",
+        *SMALL[:2],
+        "seed=0,1",
+        "checkpoint_every=1",
+        "resume=true",
+        f"hydra.sweep.dir={tmp_path}",
+    ]
+    assert launch(*sweep, "rounds=1") == 0
+    assert launch(*sweep, "rounds=2") == 0
+    assert "round 1/2" not in capsys.readouterr().out
+    names = {path.parent.name for path in tmp_path.rglob("metrics.csv")}
+    assert names == {f"model=softmax,num_nodes=2,seed={seed}" for seed in (0, 1)}
+
+
+def test_rounds_that_are_swept_name_folders(tmp_path: Path) -> None:
+    assert launch("-m", *SMALL[:2], "rounds=1,2", f"hydra.sweep.dir={tmp_path}") == 0
+    names = {path.parent.name for path in tmp_path.rglob("metrics.csv")}
+    assert names == {f"model=softmax,num_nodes=2,rounds={rounds}" for rounds in (1, 2)}

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
+import torch
 from federation import Federation, Model, Node, answer, model_in, play, record, round_of, sent_model
 from flwr.app import ArrayRecord, Message, RecordDict
 
 from strategies import (
+    ByExamples,
     CentralPrivacy,
     Erosion,
     FedAdam,
@@ -115,6 +117,8 @@ def test_the_mean_by_hand_and_a_row_for_each_mean() -> None:
     seen: list[Updates] = []
 
     class Spy(FedAvg):
+        of_mean = True
+
         def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], object]:  # type: ignore[override]
             seen.append(updates)
             return super()._step(server_round, updates)
@@ -135,6 +139,14 @@ class Sober(Mean):
     """A user's own aggregation, which may read each update."""
 
 
+class Normed(FedAvg):
+    """A user's own strategy, whose step may read each update."""
+
+    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], torch.Tensor]:
+        updates.deltas.div_(updates.deltas.norm(dim=1, keepdim=True))
+        return super()._step(server_round, updates)
+
+
 @pytest.mark.parametrize(
     ("strategy", "named"),
     [
@@ -149,6 +161,8 @@ class Sober(Mean):
         (FedAvg(aggregation=Sober()), "aggregation=Sober"),
         (FedAvg(weighting=Uniform(), privacy=CentralPrivacy()), "privacy=CentralPrivacy"),
         (Scaffold(num_nodes=7), "strategy=Scaffold, whose replies carry"),
+        (Normed(), "strategy=Normed, with a step of its own,"),
+        (FedDyn(weighting=ByExamples()), "strategy=FedDyn with weighting=ByExamples"),
         (LocalOnly(inner=FedAvg()), "strategy=LocalOnly"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

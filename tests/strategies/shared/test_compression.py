@@ -142,11 +142,32 @@ def test_few_places_of_many_are_sent_as_numbers() -> None:
 
 
 def test_signs_by_hand() -> None:
-    """(3 + 1 + 0 + 4) / 4 = 2, and 0 counts as positive."""
-    code = ScaledSign().encode(array(3, -1, 0, -4), 0)
-    assert code == floats(2) + bytes([0b10100000])
-    assert sent(ScaledSign(), array(3, -1, 0, -4)).tolist() == [2, -2, 2, -2]
+    """(3 + 1 + 2 + 4) / 4 = 2.5."""
+    code = ScaledSign().encode(array(3, -1, 2, -4), 0)
+    assert code == floats(2.5) + bytes([0b10100000])
+    assert sent(ScaledSign(), array(3, -1, 2, -4)).tolist() == [2.5, -2.5, 2.5, -2.5]
     assert sent(ScaledSign(), array(2, -2, -2)).tolist() == [2, -2, -2]
+
+
+def test_a_zero_has_either_sign_by_the_seed() -> None:
+    values = np.zeros((100, 20), np.float32)
+    values[:, 0] = 20
+    for layout in (values, np.asfortranarray(values)):
+        found = decoded(ScaledSign(), layout, seed=4)
+        assert (found[:, 0] == 1).all()
+        assert set(np.unique(found[:, 1:])) == {-1, 1}
+        assert abs(found[:, 1:].mean()) < 0.05
+        assert (found == decoded(ScaledSign(), values, seed=4)).all()
+    assert (found != decoded(ScaledSign(), values, seed=5)).any()
+
+
+def decoded(compression: Compression, values: np.ndarray, seed: int) -> np.ndarray:
+    return compression.decode(compression.encode(values, seed), values.shape, values.dtype)
+
+
+def test_what_lacks_its_settings_is_refused() -> None:
+    with pytest.raises(ValueError, match="asks for compression='sketch' without its settings"):
+        Compression.asked({"compression": "sketch"})
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """EVBMF, effective rank and stable rank against vectors computed by independent code."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -114,3 +115,14 @@ def test_knowledge_gain_counts_relative_to_the_rows() -> None:
     matrix = planted(4, 0.1)
     _, kept = evbmf(matrix)
     assert knowledge_gain(matrix) == pytest.approx(float((kept / kept[0]).sum()) / 40)
+
+
+def test_threads_of_later_have_as_many_as_before() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        mean_over_unfoldings(stable_rank, [torch.randn(4, 3, 3, 3)])
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)

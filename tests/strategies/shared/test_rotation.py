@@ -11,7 +11,7 @@ H4 = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 
 
 def signs(size: int, seed: int) -> np.ndarray:
     """Return 1 where the first bit of a seed's 64-bit number is 0, else -1."""
-    return np.where(np.random.PCG64([seed, 0]).random_raw(size) < 2**63, 1.0, -1.0)
+    return np.where(np.random.PCG64([seed, 17]).random_raw(size) < 2**63, 1.0, -1.0)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -25,6 +25,14 @@ def test_seven_numbers_are_four_two_and_one() -> None:
     x = signs(7, 3) * values
     expected = [*(H4 @ x[:4]), (x[4] + x[5]) / 2**0.5, (x[4] - x[5]) / 2**0.5, x[6]]
     assert rotated(values, 3) == pytest.approx(expected)
+
+
+def test_the_signs_say_nothing_of_the_places() -> None:
+    """NumPy takes a seed without a further number for one with a 0, from which places are drawn."""
+    drawn = np.array([np.random.PCG64(seed).random_raw(64) for seed in range(500)]) / 2.0**64
+    found = np.array([signs(64, seed) for seed in range(500)])
+    assert abs(np.corrcoef(drawn.ravel(), found.ravel())[0, 1]) < 0.02
+    assert rotated(np.eye(1, 64)[0], 3)[0] == pytest.approx(signs(64, 3)[0] / 8)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 11, 64, 1000, 4097])
