@@ -19,6 +19,7 @@ from .engine.metrics import less_is_better
 from .errors import UserError
 from .reports import curves, printed, summary, written
 from .reports.figure_style import WIDTHS
+from .reports.markdown import markdown_table
 from .reports.measurements import examined, mean_of_all
 from .reports.shown import choose
 
@@ -160,7 +161,10 @@ def _write(
     found: list[summary.Column],
 ) -> None:
     """Write the tables beside the figure."""
-    written.write(target.with_suffix(".md"), "\n".join(map(written.markdown, tables.values())))
+    written.write(
+        target.with_suffix(".md"),
+        "\n".join(markdown_table(list(map(str, t)), t.to_numpy().tolist()) for t in tables.values()),
+    )
     captions = {
         "comparison": "Mean ± standard deviation over seeds.",
         "paired": "Differences, paired by seed.",

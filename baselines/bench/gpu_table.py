@@ -6,6 +6,8 @@ from pathlib import Path
 
 from rich.table import Table
 
+from baselines.reports.markdown import markdown_table
+
 HEADINGS = ("what", "found", "expected", "holds")
 
 
@@ -53,9 +55,7 @@ def terminal(checks: Sequence[Check], title: str) -> Table:
 
 def write(checks: Sequence[Check], machine: Mapping[str, object], target: Path) -> None:
     """Write the table, with the machine's description below it."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *map(_line, checks)]
-    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in cells)
+    table = markdown_table(HEADINGS, map(_line, checks))
     told = "".join(f"- {key}: {value}\n" for key, value in machine.items())
     target.write_text(f"{table}\n{summary(checks)}\n\n{told}", encoding="utf-8")
 

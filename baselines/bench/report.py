@@ -8,6 +8,8 @@ from pathlib import Path
 
 from rich.table import Table
 
+from baselines.reports.markdown import markdown_table
+
 from .timing import Samples, Spread, ratio
 
 COLUMNS = (
@@ -124,8 +126,7 @@ def write(rows: Sequence[Row], machine: dict[str, object], folder: Path) -> None
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "benchmarks.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([COLUMNS, *(row.record() for row in rows)])
-    cells = [HEADINGS, ("---",) * len(HEADINGS), *lines(rows)]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in cells)
+    table = markdown_table(HEADINGS, lines(rows))
     described = "".join(f"- {key}: {_plain(value)}\n" for key, value in machine.items())
     (folder / "benchmarks.md").write_text(f"{table}\n{described}", encoding="utf-8")
 

@@ -1,6 +1,7 @@
 """Early stopping: a run ends once its best round is so many rounds ago.
 
-What has been measured is read from metrics.csv, so that a resumed run stops where the whole one does.
+What has been measured is read from metrics.csv, so that a resumed run stops where the whole one does. (One
+of fewer rounds that goes on has its last round measured too, whatever ``evaluate_every``.)
 """
 
 from pathlib import Path

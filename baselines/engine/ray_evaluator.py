@@ -39,8 +39,8 @@ class RayEvaluator(Evaluator):
     def evaluated(self, models: Sequence[ArrayRecord], split: str) -> Callable[[], list[Metrics]]:
         """Begin to evaluate models on ``test`` or ``validation``; return what waits for their metrics."""
         examples = kept(self.this, split)
-        method = f"{split}_sums"
-        dealt = [self._tasks(arrays, method, num_batches(examples), len(models)) for arrays in models]
+        batches = num_batches(examples)
+        dealt = [self._tasks(arrays, batches, len(models), "sums", split) for arrays in models]
         group = self.dispatch.add(chain(*dealt), aside=True)
 
         def wait() -> list[Metrics]:
@@ -51,17 +51,19 @@ class RayEvaluator(Evaluator):
     def right_on(self, models: Sequence[ArrayRecord]) -> Tensor:
         """Return whether each model classifies each validation example rightly, [models, V] of bools."""
         batches = num_batches(self.this.validation_examples)
-        dealt = [self._tasks(arrays, "right_on", batches, len(models)) for arrays in models]
+        dealt = [self._tasks(arrays, batches, len(models), "right_on") for arrays in models]
         group = self.dispatch.add(chain(*dealt), aside=True)
         return torch.stack([torch.cat(parts) for parts in self._outcomes(dealt, group)])
 
-    def _tasks(self, arrays: ArrayRecord, method: str, batches: int, models: int) -> list["Evaluating"]:
-        """Return the tasks that evaluate one of so many models."""
+    def _tasks(
+        self, arrays: ArrayRecord, batches: int, models: int, method: str, *told: str
+    ) -> list["Evaluating"]:
+        """Return the tasks that evaluate one of so many models by a worker's method."""
         wanted = max(1, TASKS_PER_WORKER * len(self.dispatch.workers) // models)
         each = math.ceil(batches / wanted)
         stored = Stored(arrays)
         return [
-            Evaluating(method, stored, range(first, min(first + each, batches)))
+            Evaluating(stored, range(first, min(first + each, batches)), method, *told)
             for first in range(0, batches, each)
         ]
 
@@ -76,20 +78,21 @@ class Evaluating(Task):
 
     Parameters
     ----------
-    method : the worker's
     arrays : the model
     batches : which
+    method : the worker's
+    told : what else the method takes
     """
 
-    def __init__(self, method: str, arrays: Stored, batches: range) -> None:
+    def __init__(self, arrays: Stored, batches: range, method: str, *told: str) -> None:
         super().__init__()
-        self.method, self.arrays, self.batches = method, arrays, batches
+        self.method, self.told = method, (arrays, batches, *told)
         self._outcome: list[Any] = []
         self._error: Exception | None = None
 
     def send(self, actor: Any) -> Any:
         """Have the worker evaluate."""
-        return actor.do.remote(self.method, self.arrays, self.batches)
+        return actor.do.remote(self.method, *self.told)
 
     def take(self, outcome: Any) -> None:
         """Keep what was found out, a list of one thing per batch."""

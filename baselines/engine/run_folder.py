@@ -5,6 +5,8 @@ config.yaml       the resolved configuration
 environment.json  overrides, seed, versions, hardware, git commit, wall time, how it ended, whether nodes
                   train batched and why, peak memory of the accelerator, how steps were taken
 figures/          test metrics and server step size by round
+logs/             what the processes of a deployment say
+per_class.csv, confusion.csv: with ``evaluation.per_class``
 model.safetensors with ``save``: the trained model
 checkpoint/       with ``checkpoint_every``: what ``resume=true`` continues from
 """

@@ -1,6 +1,6 @@
 """The composition root: every object of an experiment, built from its configuration.
 
-``cfg`` goes no further than this file; what it builds takes plain arguments.
+``cfg`` stays in this folder; what is built takes plain arguments.
 """
 
 from dataclasses import dataclass, field
@@ -190,7 +190,7 @@ class Experiment(Described):
 
     @property
     def validation_examples(self) -> Examples:
-        """What the server groups nodes by."""
+        """What the server sets aside: to group nodes by, to stop early, for FedMeta's step."""
         return self.holdings.examples(self.holdings.validation_rows, self.dataset.transform)
 
 

@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import Strategy
 from omegaconf import DictConfig, OmegaConf
 
 from baselines.errors import UserError
+from clients.fast.steady import draws_put_back
 from strategies import TooManyFailedRounds
 from strategies.round.evaluation import SuiteStrategy
 from strategies.round.failures import reason_of
@@ -154,14 +155,10 @@ def _drawing(seed: int, server_round: int, step: int) -> Iterator[None]:
     """
     place = {"server_round": server_round, "partition_id": step}
     drawn = torch_seed(seed, Purpose.FOREIGN, **place)
-    before, before_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - theirs, not ours
-    random.seed(drawn)
-    np.random.seed(drawn % 2**32)  # noqa: NPY002
-    try:
+    with draws_put_back():
+        random.seed(drawn)
+        np.random.seed(drawn % 2**32)  # noqa: NPY002 - theirs, not ours
         yield
-    finally:
-        random.setstate(before)
-        np.random.set_state(before_numpy)  # noqa: NPY002
 
 
 def _errors(replies: Iterable[Message]) -> str:

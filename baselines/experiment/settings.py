@@ -24,14 +24,7 @@ class EarlyStopping:
     metric: str
 
 
-@dataclass(frozen=True)
-class Participation:
-    """Who of the chosen nodes takes part."""
-
-    dropout: float
-
-
-GROUPS = {"participation": Participation, "evaluation": Evaluation, "early_stopping": EarlyStopping}
+GROUPS = {"evaluation": Evaluation, "early_stopping": EarlyStopping}
 
 
 @dataclass(frozen=True)
@@ -46,21 +39,17 @@ class Settings:
     central_test: str
     validation_size: int
     evaluate_every: int
-    max_failed_rounds: int
     timeout: float
     quorum: int | None
     round_deadline: float | None
     device: str
     device_memory_share: float
     threads: int
-    deterministic: bool
-    debug: bool
     resume: bool | None
     checkpoint_every: int
     objective: str
     count_bytes: bool | str
     save: str | None
-    participation: Participation
     evaluation: Evaluation
     early_stopping: EarlyStopping
 

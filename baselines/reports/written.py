@@ -19,12 +19,6 @@ ESCAPES = {
 MINUS = re.compile(r"(?<= )-(?= )|(?<![\w.-])-(?=\d)")  # of a difference or a number; others are hyphens
 
 
-def markdown(table: pd.DataFrame) -> str:
-    """Return a table of texts in Markdown."""
-    lines = [list(map(str, table)), ["---"] * len(table.columns), *table.to_numpy().tolist()]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
 def latex(table: pd.DataFrame, caption: str, label: str, found: list[Column] | None = None) -> str:
     r"""Return a table of texts for LaTeX with \usepackage{booktabs}; the best of each column is bold."""
     best = {column.heading: column.best() for column in found or []}

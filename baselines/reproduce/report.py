@@ -1,11 +1,12 @@
 """Paper beside ours as Markdown: the cells with their means, spreads and differences, and the findings."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from baselines.engine import whole_file
+from baselines.reports.markdown import markdown_table
 
 from .findings import VERDICTS, Comparison, comparisons
 from .numbers import Keys, Ours, Results, ours
@@ -47,7 +48,7 @@ def _cells(table: PaperTable, results: Results) -> str:
         lines.append([*cell.keys.values(), *paper, *_ours(table, cell, found, printed)])
     command = f"python -m baselines.reproduce {table.paper} {table.name}"
     empty = f"\nAn empty row is filled by `{command}` with the `--where` that it shows.\n"
-    return _rows(headings, lines) + (empty if len(results) < len(cells) else "")
+    return markdown_table(headings, lines) + (empty if len(results) < len(cells) else "")
 
 
 def _ours(table: PaperTable, cell: Cell, found: Ours | None, printed: bool) -> list[str]:
@@ -72,7 +73,7 @@ def _further(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> Iterator[st
     if not rest:
         return
     yield "\n## Further settings\n\n"
-    yield _rows(
+    yield markdown_table(
         [*table.keys, "ours", "seeds", "note"],
         [[*keys, _number(table, one.mean, one.std), str(len(one.by_seed)), one.note] for keys, one in rest],
     )
@@ -95,7 +96,7 @@ def _findings(table: PaperTable, results: Results) -> Iterator[str]:
             ahead += f"; {departing} not in the paper's setting"
         lines.append([finding["text"], holds, *counts, ahead])
         details += [_detail(table, finding, pair) for pair in pairs if pair.verdict == "disagrees"]
-    yield _rows(["finding", "in the paper", *VERDICTS, "ahead"], lines)
+    yield markdown_table(["finding", "in the paper", *VERDICTS, "ahead"], lines)
     if details:
         yield "\nWhere ours disagrees:\n\n" + "".join(details)
 
@@ -108,11 +109,6 @@ def _detail(table: PaperTable, finding: Mapping[str, Any], pair: Comparison) -> 
     note = "; not the paper's setting" if pair.departs else ""
     ours = f"ours {pair.ours:+{form}} ({low:+{form}} to {high:+{form}})"
     return f"* {finding['text']}; {where}: {ours}{paper}{note}\n"
-
-
-def _rows(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    return "".join(f"| {' | '.join(line)} |\n" for line in (headings, ["---"] * len(headings), *lines))
 
 
 def _number(table: PaperTable, mean: float | None, std: float | None) -> str:

@@ -39,12 +39,13 @@ def export(table: PaperTable, finished: Sequence[Trial], target: Path) -> int:
     folders = list(dict.fromkeys(trial.folder for trial in finished))
     if not folders:
         raise UserError(f"--export {target}: no finished run of these cells is on this machine")
+    for folder in folders:
+        if wrong := damage(folder):
+            raise UserError(f"{folder}: {wrong}; remove it and run it again")
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f"{target.name}.tmp")
     with tarfile.open(fresh, "w") as archive:
         for folder in folders:
-            if wrong := damage(folder):
-                raise UserError(f"{folder}: {wrong}; remove it and run it again")
             for name in _files(table):
                 if (folder / name).exists():
                     archive.add(folder / name, f"{folder.name}/{name}")

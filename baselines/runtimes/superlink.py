@@ -2,7 +2,7 @@
 
 One ``flower-superlink``, one ``flower-supernode`` per node, and the app submitted with ``flwr run``, all
 as separate programs that talk over the network: gRPC on Flower 1.39, HTTP from 1.40 on. A deployment on
-several machines is the same with other addresses; README shows its commands.
+several machines is the same with other addresses; docs/deployment.md shows the commands.
 """
 
 import contextlib

@@ -91,24 +91,17 @@ class Worker:
         mean = folding.mean()
         return _travelling(replies, contexts), folded, None if mean is None else Buffered(mean)
 
-    def test_sums(self, arrays: ArrayRecord, batches: range) -> list[Sums]:
-        """Return the sums of each metric over each of these batches of the test set."""
-        return self._sums("test", arrays, batches)
-
-    def validation_sums(self, arrays: ArrayRecord, batches: range) -> list[Sums]:
-        """Return the sums of each metric over each of these batches of the validation set."""
-        return self._sums("validation", arrays, batches)
+    def sums(self, arrays: ArrayRecord, batches: range, split: str) -> list[Sums]:
+        """Return the sums of each metric over each of these batches of ``test`` or ``validation``."""
+        this = self._this
+        load(this.node_model, arrays)
+        found = batch_sums(this.node_model, kept(this, split), this.dataset.task, batches)
+        return [{name: value.cpu() for name, value in sums.items()} for sums in found]
 
     def right_on(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:
         """Return which examples the model is right about, of these batches of the validation set."""
         load(self._this.node_model, arrays)
         return [correct(self._this.node_model, self._this.validation_examples, batches)]
-
-    def _sums(self, split: str, arrays: ArrayRecord, batches: range) -> list[Sums]:
-        this = self._this
-        load(this.node_model, arrays)
-        found = batch_sums(this.node_model, kept(this, split), this.dataset.task, batches)
-        return [{name: value.cpu() for name, value in sums.items()} for sums in found]
 
     @property
     def _this(self) -> Experiment:
