@@ -28,6 +28,7 @@ from . import config
 PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy", "compression")
 CLIPPED_AT_NODES = "DifferentialPrivacyClientSide"
 OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
+BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # of a strategy that has them
 
 
 class Foreign(SuiteStrategy):
@@ -171,15 +172,31 @@ def _errors(replies: Iterable[Message]) -> str:
 
 
 def strategy_of(cfg: DictConfig) -> SuiteStrategy:
-    """Return the strategy of a configuration, wrapped where it is none of this suite's."""
+    """Return the strategy of a configuration, wrapped where it is none of this suite's.
+
+    Raises
+    ------
+    UserError : for one of this suite's whose file leaves out what the experiment sets
+    """
     strategy: Strategy = config.build(cfg.strategy)
     if isinstance(strategy, SuiteStrategy):
+        own = (key for key in BY_NAME if hasattr(strategy, key))
+        for key in _unread(cfg, (*OF_OURS, *own)):
+            if key not in cfg.strategy:  # a value that the file itself states is meant
+                raise UserError(
+                    f"{key} does not reach strategy {strategy.name}, whose file does not take it: begin "
+                    "the file with defaults: [base]"
+                )
         return strategy
-    read = OmegaConf.to_yaml(cfg.strategy, resolve=False)
-    changed = [key for key in OF_OURS if cfg[key] != config.load("")[key]]
-    unread = [key for key in changed if f"${{{key}" not in read]
     try:
         require_count("max_failed_rounds", cfg.max_failed_rounds)
     except ValueError as error:
         raise UserError(str(error)) from error
-    return Foreign(strategy, cfg.num_nodes, cfg.max_failed_rounds, unread, cfg.seed)
+    return Foreign(strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, OF_OURS), cfg.seed)
+
+
+def _unread(cfg: DictConfig, keys: Iterable[str]) -> list[str]:
+    """Return which of these settings are changed, and named nowhere in the strategy's file."""
+    read = OmegaConf.to_yaml(cfg.strategy, resolve=False)
+    unnamed = [key for key in keys if f"${{{key}" not in read]
+    return [key for key in unnamed if cfg[key] != config.load("")[key]]
