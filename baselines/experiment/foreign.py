@@ -181,12 +181,10 @@ def strategy_of(cfg: DictConfig) -> SuiteStrategy:
     strategy: Strategy = config.build(cfg.strategy)
     if isinstance(strategy, SuiteStrategy):
         own = (key for key in BY_NAME if hasattr(strategy, key))
-        for key in _unread(cfg, (*OF_OURS, *own)):
-            if key not in cfg.strategy:  # a value that the file itself states is meant
-                raise UserError(
-                    f"{key} does not reach strategy {strategy.name}, whose file does not take it: begin "
-                    "the file with defaults: [base]"
-                )
+        unread = _unread(cfg, (*OF_OURS, *own))
+        if lost := [key for key in unread if key not in cfg.strategy]:  # what the file states is meant
+            said = f"strategy {strategy.name} is not given {', '.join(lost)}"
+            raise UserError(f"{said}: begin its file with defaults: [base]")
         return strategy
     try:
         require_count("max_failed_rounds", cfg.max_failed_rounds)
@@ -198,5 +196,4 @@ def strategy_of(cfg: DictConfig) -> SuiteStrategy:
 def _unread(cfg: DictConfig, keys: Iterable[str]) -> list[str]:
     """Return which of these settings are changed, and named nowhere in the strategy's file."""
     read = OmegaConf.to_yaml(cfg.strategy, resolve=False)
-    unnamed = [key for key in keys if f"${{{key}" not in read]
-    return [key for key in unnamed if cfg[key] != config.load("")[key]]
+    return [key for key in keys if f"${{{key}" not in read and cfg[key] != config.load("")[key]]
