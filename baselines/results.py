@@ -14,6 +14,7 @@ folder), and what metrics.csv has: ``round``, ``split``, ``model``, ``node``, ``
 """
 
 import os
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,13 @@ def rounds_to(
 
     ``lower`` says whether less is better; None: as the metric's name tells (loss, error, mae, mse,
     perplexity). A run that is evaluated every k rounds reaches a target in one of these.
+
+    Raises
+    ------
+    ValueError : for a target that is no number
     """
+    if not isinstance(target, Real):
+        raise ValueError(f"target={target!r}: expected a number, as of {split}/{metric}")
     rows = by_round(frame, metric, split)
     reached = rows.value <= target if _chosen(metric, lower) else rows.value >= target
     first = rows[reached].groupby(RUN)["round"].min().rename("value").astype(float)
@@ -142,10 +149,10 @@ def paired(
     UserError : when no run has the baseline, or none shares a seed with it
     """
     rows, name = last(frame, metric, split), column(setting)
-    if name not in rows or not (rows[name].astype(str) == str(baseline)).any():
+    is_base = pd.Series([_is(value, baseline) for value in rows.get(name, [])], dtype=bool)
+    if not is_base.any():
         there = ", ".join(sorted(rows[name].astype(str).unique())) if name in rows else "none"
         raise UserError(f"no run has {setting}={baseline} and {metric}: expected one of {there}")
-    is_base = rows[name].astype(str) == str(baseline)
     others = [key for key in settings(frame) if key != name]
     telling = [key for key in others if len(rows[is_base][key].astype(str).unique()) > 1]
     found = []
@@ -171,6 +178,16 @@ def model(run: str | os.PathLike[str], name: str | None = None) -> nn.Module:
     UserError : when the run kept no model, or another number of them
     """
     return saved_model(Path(run), name)
+
+
+def _is(value: object, wanted: object) -> bool:
+    """Say whether a setting has a value; 1, 1.0 and "1" are the same number."""
+    if str(value) == str(wanted):
+        return True
+    try:
+        return not isinstance(value, bool) and float(str(value)) == float(str(wanted))
+    except ValueError:
+        return False
 
 
 def _chosen(metric: str, lower: bool | None) -> bool:

@@ -9,6 +9,7 @@ Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run f
 SIGTERM or SIGHUP.
 """
 
+import math
 import os
 import shlex
 import sys
@@ -84,6 +85,8 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
         found = objective(folder, cfg.objective, best)
         if found is None and mode.searches(settings):
             raise UserError(f"objective={cfg.objective} was not measured: see {folder}/metrics.csv")
+        if found is not None and math.isnan(found) and mode.searches(settings):  # it would end the search
+            raise RunFailed(f"objective={cfg.objective} is nan: the run has diverged, and counts as failed")
         return found
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
         if _debugs(cfg):

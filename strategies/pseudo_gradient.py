@@ -10,7 +10,6 @@ part and leaves the others open: FedExP is an extrapolated step size. A ``privac
 Buffers (integer arrays, running statistics) are aggregated alike, never masked and never optimised.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -35,9 +34,9 @@ from .round.iterates import Iterates
 from .round.movement import Movement
 from .round.replies import answers, mean_metrics
 from .round.stacking import Collected, Stack, rows
-from .round.weighing import needed_metrics, weigh
+from .round.weighing import directed, length, needed_metrics, weigh
 from .shared import protocol
-from .shared.checks import require_count
+from .shared.checks import require_count, require_parts
 
 
 @dataclass(kw_only=True, eq=False)
@@ -75,7 +74,8 @@ class PseudoGradientStrategy(Compressing):
     _scratch: Buffers = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse counts out of range, in one line each."""
+        """Refuse what is no part, and counts out of range, in one line each."""
+        require_parts(self)
         super().__post_init__()
         require_count("average_last", self.average_last)
         self.aggregation.require(self.weighting, self.step_size, self.nodes_per_round or self.num_nodes)
@@ -135,11 +135,9 @@ class PseudoGradientStrategy(Compressing):
         self._budget.clip_(updates, server_round)
         mean, factors = self.aggregation.with_factors(updates, weights, self.mask, self._scratch.pair)
         self._budget.noise_(mean, len(weights), server_round)
-        eta = self.step_size(server_round, updates, weights, mean)
-        if not math.isfinite(eta):
-            raise NoStep(f"step_size={type(self.step_size).__name__} gave {eta}")
+        eta = length(self.step_size, server_round, updates, weights, mean)
+        direction, self._optimizer_state = directed(self.server_optimizer, mean, self._optimizer_state)
         self._weighting_state = state
-        direction, self._optimizer_state = self.server_optimizer(mean, self._optimizer_state)
         self._scratch.free = None if self.server_optimizer.keeps_mean else mean
         self._parameters = self._scratch.moved(self._parameters, direction, factors, eta)
         self._buffers = self.aggregation.of_buffers(updates, weights)

@@ -7,9 +7,15 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from baselines.errors import UserError
 from clients import LazyRows, Task
 from clients.augment import Augmentation
 from clients.examples import Transform
+
+ROWS = {  # what has a row for each of these
+    "train_inputs": ("train_targets", "labels", "owners"),
+    "test_inputs": ("test_targets", "test_labels"),
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,17 @@ class Dataset:
     site: Callable[[Path], Mapping[str, Tensor]] | None = None
     labels: np.ndarray | None = None
     test_labels: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what has another number of rows than the inputs it belongs to."""
+        for inputs, names in ROWS.items():
+            rows = len(getattr(self, inputs))
+            for name in names:
+                beside = getattr(self, name)
+                if beside is not None and len(beside) != rows:
+                    raise UserError(
+                        f"the data set has {rows} {inputs} and {len(beside)} {name}: expected as many"
+                    )
 
     def labels_of(self, part: str) -> np.ndarray | None:
         """Return what partitioners go by in ``train`` or ``test``; None where the targets are no labels."""

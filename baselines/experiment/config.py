@@ -29,8 +29,9 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.errors import UserError
 
-from . import argument_types, ranges
+from . import argument_types, ranges, shadowed
 from .build_errors import why
+from .hydra_errors import extra_for
 from .misspelt import nearest
 from .overrides import keyed
 
@@ -38,7 +39,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
 SEVERAL = ("corrections", "experiment", "logger")  # groups of which several options go together
 SHARED = ("base", "common")  # templates that options are made of, not options themselves
-EXTRAS = ", or install Hydra's plugins: pip install -e '.[joblib,submitit,optuna]'"
 
 _taken: dict[str, DictConfig] = {}  # configurations that another process has composed
 
@@ -80,6 +80,7 @@ def composed(overrides: str) -> Composed:
         with composing():
             asked = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
             cfg = compose("config", overrides=asked, return_hydra_config=True)
+            shadowed.check(asked, cfg.hydra.runtime.config_sources, CONF)
             options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]
@@ -160,8 +161,8 @@ def mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         missing = error.missing_cfg_file
         names = [name for name in error.options or _options(missing) if Path(name).name not in SHARED]
-        more = EXTRAS if missing.startswith("hydra/") else ""
-        return UserError(f"{missing} does not exist: expected one of {', '.join(names)}{more}")
+        expected = f"expected one of {', '.join(names)}"
+        return UserError(f"{missing} does not exist: {extra_for(missing, expected)}")
     if unknown := re.match(r"Could not override '(.+?)'", str(error)):
         near = nearest(unknown[1], error)
         hint = f"did you mean {near}?" if near else "python -m baselines.run --help shows all"

@@ -41,7 +41,17 @@ def dataset_of(cfg: DictConfig) -> Dataset:
 
 @cache
 def loaded(yaml: str) -> Dataset:
-    """Return the data set that a group's resolved YAML describes."""
+    """Return the data set that a group's resolved YAML describes.
+
+    Raises
+    ------
+    UserError : where what it names returns none
+    """
     node = OmegaConf.create({"dataset": OmegaConf.create(yaml)})  # so that a setting has its name in errors
-    dataset: Dataset = config.build(node.dataset.load)
+    dataset = config.build(node.dataset.load)
+    if not isinstance(dataset, Dataset):
+        raise UserError(
+            f"dataset.load: {node.dataset.load._target_} returned a {type(dataset).__name__}: expected a "
+            "Dataset of baselines.datasets"
+        )
     return dataset

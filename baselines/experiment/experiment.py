@@ -18,7 +18,7 @@ from clients import Examples, LocalTraining, Node
 from strategies.round.evaluation import SuiteStrategy
 from strategies.shared import protocol
 
-from . import config, precision
+from . import config, modules, precision
 from .data import dataset_of
 from .described import Described
 from .device import device_of
@@ -120,6 +120,7 @@ class Experiment(Described):
     @cached_property
     def training(self) -> LocalTraining:
         """How a node trains."""
+        modules.import_all(self.cfg.strategy)  # with them come the corrections that its messages ask for
         training: LocalTraining = config.build(self.cfg.client)
         return training
 
@@ -170,8 +171,7 @@ class Experiment(Described):
         return {}
 
     def _node(self, partition_id: int) -> Node:
-        train, test = self.partitions[partition_id]
-        data = self.dataset
+        (train, test), data = self.partitions[partition_id], self.dataset
         transform = data.node_transform(partition_id) if data.node_transform else data.transform
         return Node(
             self.node_model,

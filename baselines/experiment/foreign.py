@@ -29,6 +29,7 @@ from . import config
 PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy", "compression")
 CLIPPED_AT_NODES = "DifferentialPrivacyClientSide"
 OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
+BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # of a strategy that has them
 
 
 class Foreign(SuiteStrategy):
@@ -168,15 +169,28 @@ def _errors(replies: Iterable[Message]) -> str:
 
 
 def strategy_of(cfg: DictConfig) -> SuiteStrategy:
-    """Return the strategy of a configuration, wrapped where it is none of this suite's."""
+    """Return the strategy of a configuration, wrapped where it is none of this suite's.
+
+    Raises
+    ------
+    UserError : for one of this suite's whose file leaves out what the experiment sets
+    """
     strategy: Strategy = config.build(cfg.strategy)
     if isinstance(strategy, SuiteStrategy):
+        own = (key for key in BY_NAME if hasattr(strategy, key))
+        unread = _unread(cfg, (*OF_OURS, *own))
+        if lost := [key for key in unread if key not in cfg.strategy]:  # what the file states is meant
+            said = f"strategy {strategy.name} is not given {', '.join(lost)}"
+            raise UserError(f"{said}: begin its file with defaults: [base]")
         return strategy
-    read = OmegaConf.to_yaml(cfg.strategy, resolve=False)
-    changed = [key for key in OF_OURS if cfg[key] != config.load("")[key]]
-    unread = [key for key in changed if f"${{{key}" not in read]
     try:
         require_count("max_failed_rounds", cfg.max_failed_rounds)
     except ValueError as error:
         raise UserError(str(error)) from error
-    return Foreign(strategy, cfg.num_nodes, cfg.max_failed_rounds, unread, cfg.seed)
+    return Foreign(strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, OF_OURS), cfg.seed)
+
+
+def _unread(cfg: DictConfig, keys: Iterable[str]) -> list[str]:
+    """Return which of these settings are changed, and named nowhere in the strategy's file."""
+    read = OmegaConf.to_yaml(cfg.strategy, resolve=False)
+    return [key for key in keys if f"${{{key}" not in read and cfg[key] != config.load("")[key]]

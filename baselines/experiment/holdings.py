@@ -8,7 +8,7 @@ import torch
 
 from baselines.datasets import Dataset
 from baselines.errors import UserError
-from baselines.partitioners import Partitioner, split_node
+from baselines.partitioners import Partitioner, checked, split_node
 from clients import Examples
 from clients.examples import Transform
 from strategies.shared.seeding import Purpose, generator
@@ -71,7 +71,8 @@ class Holdings:
                 f"validation_size={told.validation_size} leaves: lower num_nodes"
             )
         owners = None if dataset.owners is None else dataset.owners[kept]
-        parts = self.partitioner(labels[kept], owners, told.num_nodes, told.seed)
+        given = self.partitioner(labels[kept], owners, told.num_nodes, told.seed)
+        parts = checked(given, told.num_nodes, len(kept), type(self.partitioner).__name__)
         return [self._split(k, kept[part], labels) for k, part in enumerate(parts)]
 
     def _labels(self, part: str) -> np.ndarray:

@@ -1,16 +1,13 @@
 """Find a mistake before anything is started."""
 
-from dataclasses import replace
-
 import torch
-from torch import Tensor
 
 from baselines.errors import UserError
-from clients import Classification, Examples, private
+from clients import private
 from clients.app import check_training
 from strategies.parts.privacy import Gaussian
 
-from . import measured, precision, single_examples
+from . import model_checks, precision
 from .experiment import Experiment
 
 
@@ -46,7 +43,7 @@ def _check(this: Experiment) -> None:
         _check_without_test_set(this)
     if this.deterministic:
         _check_deterministic(this)
-    _check_model(this)
+    model_checks.check(this)
 
 
 def _check_own_models(this: Experiment) -> None:
@@ -116,7 +113,7 @@ def _check_privacy(this: Experiment) -> None:
 def _check_deterministic(this: Experiment) -> None:
     """Refuse a model of which one training step has no deterministic algorithm."""
     try:
-        inputs, targets = _two_examples(this)
+        inputs, targets = model_checks.two_examples(this)
         with torch.random.fork_rng():
             model = this.model().train()
             loss, _ = this.dataset.task(model(inputs), targets)
@@ -129,70 +126,3 @@ def _check_deterministic(this: Experiment) -> None:
             f"deterministic=true, but the model has no deterministic algorithm ({first}): choose another "
             "model, device=cpu, or deterministic=false"
         ) from error
-
-
-def _check_model(this: Experiment) -> None:
-    """Let the model see two examples, and the task what it says of them."""
-    model = this.node_model.eval()
-    try:
-        inputs, targets = _two_examples(this)
-    except RuntimeError as error:  # a mean for two channels where there is one
-        said = f"the data set's transform does not take its inputs: {error}"
-        raise UserError(f"{said}; correct dataset.load, e.g. its mean and std") from error
-    if not inputs.isfinite().all():
-        raise UserError(
-            "the data set's inputs have NaN or infinite values: correct dataset.load, its mean and std"
-        )
-    try:
-        with torch.no_grad():
-            outputs = model(inputs)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise UserError(
-            f"the model does not take the data set's inputs of shape {tuple(inputs.shape[1:])} and "
-            f"dtype {inputs.dtype} ({error}): choose another model or dataset, or do not set "
-            "model.input_shape"
-        ) from error
-    if isinstance(this.dataset.task, Classification):
-        _check_labels(this, outputs.shape[1])
-    elif this.settings.evaluation.per_class:
-        raise UserError("evaluation.per_class=true: the data set has no classes; set it to false")
-    single_examples.check(this, inputs[:1])
-    try:
-        _, metrics = this.dataset.task(outputs, targets)
-    except (RuntimeError, TypeError, AttributeError) as error:
-        raise UserError(f"the data set's task cannot use what the model returns: {error}") from error
-    measured.check(this.settings, metrics, has_test_set=len(this.test_examples) > 0)
-
-
-def _two_examples(this: Experiment) -> tuple[Tensor, Tensor]:
-    """Return two examples of the test set; where the sites have all data, two of zeros."""
-    data = this.dataset
-    if data.site is None:
-        judged = this.test_examples
-        if len(judged) == 0:  # central_test=none
-            judged = replace(judged, index=torch.arange(len(data.test_targets)))
-        return judged.batch(slice(0, 2), this.device)
-    inputs = torch.zeros(2, *data.test_inputs.shape[1:], dtype=data.test_inputs.dtype)
-    targets = torch.zeros(2, dtype=torch.int64)
-    return Examples(inputs, targets, torch.arange(2), data.transform).batch(slice(None), this.device)
-
-
-def _check_labels(this: Experiment, classes: int) -> None:
-    """Refuse labels that a model's ``classes`` outputs do not stand for."""
-    if this.dataset.site is not None:
-        known = this.num_classes
-        if known is not None and classes < known:
-            raise UserError(
-                f"the model has {classes} classes, and the schema {known}: correct model.num_classes"
-            )
-        return
-    for name in ("train_targets", "test_targets"):
-        labels = getattr(this.dataset, name)
-        if len(labels) == 0:
-            raise UserError(f"{name} are empty: correct the data set")
-        low, high = int(labels.min()), int(labels.max())
-        if labels.dtype != torch.int64 or low < 0 or high >= classes:
-            raise UserError(
-                f"{name} are {low} to {high}, {labels.dtype}, and the model has {classes} classes: "
-                "expected int64 labels from 0 on; correct the data set, or model.num_classes"
-            )

@@ -5,7 +5,7 @@ from .dirichlet_equal import DirichletEqual
 from .dominant_labels import DominantLabels
 from .flower import Dirichlet, Iid
 from .label_groups import LabelGroups
-from .partitioner import Partitioner, split_node
+from .partitioner import Partitioner, checked, split_node
 from .pathological import Pathological
 from .quantity_skew import QuantitySkew
 from .shifted_labels import ShiftedLabels
@@ -24,5 +24,6 @@ __all__ = [
     "QuantitySkew",
     "Replicated",
     "ShiftedLabels",
+    "checked",
     "split_node",
 ]

@@ -1,8 +1,11 @@
-"""What every partitioner is, and the one rule that splits a node's data into train and test."""
+"""What every partitioner is, what it must give, and the one rule that splits a node's data in two."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import numpy as np
+
+from baselines.errors import UserError
 
 
 class Partitioner(ABC):
@@ -37,6 +40,43 @@ class Partitioner(ABC):
         ``labels`` are the test set's.
         """
         return np.arange(len(labels))
+
+
+def checked(parts: object, num_nodes: int, num_rows: int, name: str) -> list[np.ndarray]:
+    """Return what the partitioner called ``name`` gave, where it is as it must be.
+
+    Nodes may share rows, and leave some to nobody; no node has one twice.
+
+    Raises
+    ------
+    UserError : in one line that names the first node whose rows are not
+    """
+    found = [np.asarray(part) for part in parts] if isinstance(parts, Iterable) else []
+    said = f"partitioner {name} gave"
+    if len(found) != num_nodes:
+        raise UserError(
+            f"{said} {len(found)} arrays of rows: expected one for each of num_nodes={num_nodes}"
+        )
+    for k, rows in enumerate(found):
+        if fault := _fault(rows, num_rows):
+            raise UserError(f"{said} node {k} {fault}")
+    return [rows.astype(np.int64, copy=False) for rows in found]
+
+
+def _fault(rows: np.ndarray, num_rows: int) -> str | None:
+    """Say what is wrong with a node's rows; None where they can be used."""
+    if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+        shape = list(rows.shape)
+        return f"rows of shape {shape} and dtype {rows.dtype}: expected a list of whole numbers"
+    if len(rows) == 0:
+        return None
+    low, high = int(rows.min()), int(rows.max())
+    if low < 0 or high >= num_rows:
+        return f"row {low if low < 0 else high}: expected 0 to {num_rows - 1}"
+    ascending = bool((rows[1:] > rows[:-1]).all())  # as nearly all give them: there is nothing to sort
+    if not ascending and len(np.unique(rows)) < len(rows):
+        return "a row twice: expected each once at most"
+    return None
 
 
 def split_node(

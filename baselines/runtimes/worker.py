@@ -55,6 +55,7 @@ class Worker:
                 return f"{what} {ours[what]} there, {expected} here: install the same on every machine"
         try:
             torch.set_num_threads(self._this.settings.threads)
+            _ = self._this.training  # and with it what its messages may ask for
             _ = self._this.node_model
             self._used = Used(self._this.device)
             self._this.holdings.take(self.dealt)

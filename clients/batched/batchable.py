@@ -22,7 +22,10 @@ from clients.turn import Node
 
 from .gradients import Gradients
 
-DIFFERS = "the batched gradient is not that of each node: does the model set its own forward?"
+DIFFERS = (
+    "the batched gradient is not that of each node: does the model set its own forward, or the task leave "
+    "present out of its means?"
+)
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
 
 

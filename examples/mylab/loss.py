@@ -6,13 +6,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from baselines.datasets import Dataset
-from clients import Task
+from clients import Classification
 
 from .table import table
 
 
 @dataclass(frozen=True)
-class Focal(Task):
+class Focal(Classification):
     """(1 - p)^gamma times the cross-entropy, p the label's probability; gamma = 0 is cross-entropy."""
 
     gamma: float = 2.0

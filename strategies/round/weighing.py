@@ -1,8 +1,12 @@
-"""Weighing: the weights of a round, or why it has none. A user's own weighting may give anything."""
+"""Weighing: what the parts give for a round, or why they give nothing. A user's own may give anything."""
+
+import math
 
 from torch import Tensor
 
 from strategies.parts.aggregation import Aggregation
+from strategies.parts.server_optimizer import ServerOptimizer
+from strategies.parts.step_size import StepSize
 from strategies.parts.updates import Updates
 from strategies.parts.weighting import State, Weighting
 
@@ -28,17 +32,56 @@ def weigh(
         raise Lacking(f"{kept} sound replies, min_replies={min_replies}")
     if lack := weighting.lacks(updates) or aggregation.lacks(updates):
         raise Lacking(lack)
-    weights, state = weighting(updates, state)
+    weights, state = _pair("weighting", weighting, weighting(updates, state))
     if fault := _fault(weights, updates):
         raise NoStep(f"weighting={type(weighting).__name__} gave {fault}")
     return aggregation.weights(updates, weights), state
+
+
+def length(
+    step_size: StepSize, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
+) -> float:
+    """Return eta[t]; raise ``NoStep`` where what the step size gave is no finite number."""
+    given = step_size(server_round, updates, weights, mean)
+    said = f"step_size={type(step_size).__name__} gave"
+    try:
+        eta = given if isinstance(given, int | float) else float(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of several
+        raise NoStep(f"{said} {_named(given)}, expected a number") from error
+    if not math.isfinite(eta):
+        raise NoStep(f"{said} {eta}")
+    return eta
+
+
+def directed(optimizer: ServerOptimizer, mean: Tensor, state: State) -> tuple[Tensor, State]:
+    """Return the direction [P] and the optimizer's next state; raise ``NoStep`` where they are none."""
+    shape = mean.shape
+    direction, state = _pair("server_optimizer", optimizer, optimizer(mean, state))
+    if not isinstance(direction, Tensor) or direction.shape != shape:
+        said = f"server_optimizer={type(optimizer).__name__} gave {_named(direction)}"
+        raise NoStep(f"{said}, expected a tensor of shape {tuple(shape)}")
+    return direction, state
+
+
+def _pair(name: str, part: object, given: tuple[Tensor, State]) -> tuple[Tensor, State]:
+    if not (isinstance(given, tuple | list) and len(given) == 2):
+        raise NoStep(
+            f"{name}={type(part).__name__} gave {_named(given)}, expected a pair: a tensor, a state"
+        )
+    return given
+
+
+def _named(given: object) -> str:
+    if isinstance(given, Tensor):
+        return f"a tensor of shape {tuple(given.shape)}"
+    return "None" if given is None else f"a {type(given).__name__}"
 
 
 def _fault(weights: Tensor, updates: Updates) -> str | None:
     """Say what is wrong with weights; None where they can be used."""
     nodes, layers = len(updates.partition_ids), len(updates.layout.layers)
     if not isinstance(weights, Tensor):
-        return f"a {type(weights).__name__}, expected a tensor"
+        return f"{_named(weights)}, expected a tensor"
     if tuple(weights.shape) not in ((nodes,), (nodes, layers)):
         return f"weights of shape {tuple(weights.shape)}, expected {(nodes,)} or {(nodes, layers)}"
     sound = weights.isfinite().view(nodes, -1).all(1)

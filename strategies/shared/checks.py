@@ -1,6 +1,9 @@
 """One line for every hyper-parameter out of range."""
 
 import math
+from abc import ABCMeta
+from dataclasses import fields
+from typing import Any
 
 
 def require(valid: bool, name: str, value: object, expected: str) -> None:
@@ -14,3 +17,19 @@ def require_count(name: str, value: object, *, optional: bool = False) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     valid = whole or (optional and value is None)
     require(valid, name, value, "a whole number above 0" + ", or null" * optional)
+
+
+def require_parts(whole: Any) -> None:
+    """Raise ``ValueError`` with one line for a field of a dataclass that holds no part of its kind.
+
+    A part's kind is the field's annotation, an abstract base class; a default is taken as it is.
+    """
+    for field in fields(whole):
+        kind, value = field.type, getattr(whole, field.name, None)
+        if not field.init or not isinstance(kind, ABCMeta) or value is field.default:
+            continue
+        if not isinstance(value, kind):
+            given = f"{value.__name__}, a class" if isinstance(value, type) else repr(value)
+            article = "an" if kind.__name__[0] in "AEIOU" else "a"
+            example = f", e.g. {field.default!r}" if isinstance(field.default, kind) else ""
+            raise ValueError(f"{field.name}={given}: expected {article} {kind.__name__}{example}")

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -119,6 +120,28 @@ def test_pairs_are_of_the_same_second_option(tmp_path: Path) -> None:
         "fedexp, mask=and": "fedavg, mask=and",
     }
     assert found["mean"].tolist() == pytest.approx([0.1, 0.3])
+
+
+@pytest.mark.parametrize("baseline", ["1", "1.0", 1, 1.0])
+def test_a_baseline_that_is_a_number_is_found_as_one(baseline: object, tmp_path: Path) -> None:
+    """Tables print alpha=1, and a column of 0.1 and 1 holds 1.0."""
+    for alpha in (0.1, 1):
+        folder = tmp_path / str(alpha)
+        write_run(folder, f"partitioner.alpha={alpha}", 0, [0.5 + alpha / 10], "finished")
+        (folder / "config.yaml").write_text(f"partitioner: {{alpha: {alpha}}}\n")
+    frame = results.load(tmp_path)
+    assert frame["partitioner.alpha"].dtype == float
+    (row,) = results.paired(frame, "partitioner.alpha", baseline).to_dict("records")
+    assert (row["setting"], row["baseline"]) == ("partitioner.alpha=0.1", "partitioner.alpha=1")
+    with pytest.raises(UserError, match=r"no run has partitioner.alpha=2 .* expected one of 0.1, 1.0"):
+        results.paired(frame, "partitioner.alpha", 2)
+
+
+@pytest.mark.parametrize("target", ["x", "0.6", None])
+def test_a_target_that_is_no_number_is_told_so(target: object, frame: pd.DataFrame) -> None:
+    with pytest.raises(ValueError, match=f"^target={target!r}: expected a number, as of test/accuracy$"):
+        results.rounds_to(frame, "accuracy", target)  # type: ignore[arg-type]
+    assert len(results.rounds_to(frame, "accuracy", np.float32(0.6))) == 6
 
 
 def test_a_baseline_that_is_not_there_is_a_mistake(frame: pd.DataFrame) -> None:

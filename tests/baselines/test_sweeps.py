@@ -1,5 +1,6 @@
 """Sweeps: started again they skip what is finished, whatever launches their jobs."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -150,6 +151,24 @@ def test_a_search_is_told_that_its_objective_was_not_measured(
     )
     said = f"error: objective={objective} was not measured: see "
     assert (said in capsys.readouterr().err) == (status == 2)
+
+
+@pytest.mark.parametrize(("searches", "status"), [(True, 1), (False, 0)])
+def test_a_search_is_told_that_a_run_has_diverged(
+    searches: bool,
+    status: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Optuna's sweeper ends at a NaN; of a run that has failed it notes that, and goes on."""
+    monkeypatch.setattr(mode, "searches", lambda settings: searches)
+    monkeypatch.setattr("baselines.run.objective", lambda *_: math.nan)
+    setting = ("rounds=1", "num_nodes=2", "model=softmax", "seed=0,1", "resume=true")
+    for _ in range(2):  # the second time both are finished
+        assert launch("-m", *setting, f"hydra.sweep.dir={tmp_path}") == status
+        said = "error: objective=test/accuracy is nan: the run has diverged, and counts as failed"
+        assert capsys.readouterr().err.count(said) == 2 * searches
 
 
 def runs(folder: Path) -> list[Path]:

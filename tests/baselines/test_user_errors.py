@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hydra.errors import MissingConfigException
 from runs import metrics_in
 
 from baselines import run
@@ -172,6 +173,18 @@ def test_a_launcher_that_is_not_installed_is_told_with_its_extra(
     extras = re.findall(r"\[(.+)\]", line)[0].split(",")
     project = tomllib.loads((config.ROOT / "pyproject.toml").read_text())["project"]
     assert set(extras) <= set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize("name", ["sweeper/optuna", "launcher/submitit_local", "launcher/joblib"])
+def test_a_plugin_that_is_not_installed_is_told_with_its_own_extra(name: str) -> None:
+    """It is what hydra/sweeper=random_search is made of, so that this is no choice instead."""
+    missing = MissingConfigException(
+        "", missing_cfg_file=f"hydra/{name}", options=["basic", "random_search"]
+    )
+    extra = name.partition("/")[2].removesuffix("_local")
+    assert str(config.mistake(missing)) == (
+        f"hydra/{name} does not exist: it comes with one of Hydra's plugins: pip install -e '.[{extra}]'"
+    )
 
 
 @pytest.mark.parametrize("download", ["false", "true"])

@@ -1,4 +1,4 @@
-"""Strategies that are not ours: Flower's own, and its differential privacy around one of ours."""
+"""Strategies that are not ours: Flower's own, its differential privacy around one of ours, and a user's."""
 
 import json
 import random
@@ -131,3 +131,36 @@ def test_clipping_that_no_node_would_do_is_refused(
     assert f"error: {strategy} leaves the clipping to a mod that this suite's nodes do not have" in (
         capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "nodes_per_round=1",
+        "aggregation=median",
+        "weighting=uniform",
+        "mask=agreement",
+        "participation.dropout=0.5",
+        "seed=3",
+        "num_nodes=3",
+    ],
+)
+def test_a_strategy_of_ones_own_whose_file_leaves_settings_out_is_refused(
+    setting: str, options: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (options / "strategy" / "bare.yaml").write_text("_target_: strategies.FedAvg\n")
+    folder = f"hydra.run.dir={options.parent / 'run'}"
+    assert launch("--config-dir", str(options), "strategy=bare", setting, folder) == 2
+    key = setting.partition("=")[0].removesuffix(".dropout")
+    lost = "weighting, aggregation" if key == "aggregation" else key  # the median brings its weighting
+    assert capsys.readouterr().err == (
+        f"error: strategy FedAvg is not given {lost}: begin its file with defaults: [base]\n"
+    )
+
+
+@pytest.mark.parametrize("file", ["defaults: [base]\n", "seed: 7\nnum_nodes: ${num_nodes}\n"])
+def test_what_its_file_takes_or_states_itself_is_not(file: str, options: Path) -> None:
+    (options / "strategy" / "taking.yaml").write_text(f"{file}_target_: strategies.FedAvg\n")
+    setting = "strategy=taking seed=3 num_nodes=2 rounds=1 model=softmax"
+    folder = f"hydra.run.dir={options.parent / 'run'}"
+    assert launch("--config-dir", str(options), *setting.split(), folder) == 0

@@ -1,8 +1,13 @@
 """Who holds which rows: worked out in one process, and taken by another."""
 
-import numpy as np
+from dataclasses import replace
 
+import numpy as np
+import pytest
+
+from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from baselines.partitioners import Partitioner
 
 OVERRIDES = "dataset=digits num_nodes=7 node_test_fraction=0.2"
 
@@ -25,3 +30,63 @@ def test_a_node_without_a_test_set_has_none_where_its_rows_were_taken() -> None:
     second.take(first.dealt())
     assert [len(test) for _, test in second.partitions] == [0, 0, 0]
     assert sum(len(train) for train, _ in second.partitions) == 1437
+
+
+class Given(Partitioner):
+    """Deals the rows that it was made with."""
+
+    def __init__(self, parts: object) -> None:
+        self.parts = parts
+
+    def __call__(self, *_: object) -> list[np.ndarray]:
+        return self.parts  # type: ignore[return-value]
+
+
+def dealt(parts: object) -> list[np.ndarray]:
+    """Return what two nodes train on; the digits have 1437 rows."""
+    holdings = replace(Experiment("dataset=digits num_nodes=2").holdings, partitioner=Given(parts))
+    return [train for train, _ in holdings.partitions]
+
+
+ROWS = np.arange(1437)
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ([ROWS], "1 arrays of rows: expected one for each of num_nodes=2"),
+        ([ROWS[:5], ROWS[5:9], ROWS[9:]], "3 arrays of rows: expected one for each of num_nodes=2"),
+        (None, "0 arrays of rows: expected one for each of num_nodes=2"),
+        (
+            [ROWS[:5] + 0.5, ROWS],
+            "node 0 rows of shape [5] and dtype float64: expected a list of whole numbers",
+        ),
+        ([ROWS, ROWS > 3], "node 1 rows of shape [1437] and dtype bool: expected a list of whole numbers"),
+        ([ROWS, ROWS[:4].reshape(2, 2)], "node 1 rows of shape [2, 2] and dtype int64: expected a list"),
+        ([ROWS, None], "node 1 rows of shape [] and dtype object: expected a list of whole numbers"),
+        ([ROWS - 1, ROWS], "node 0 row -1: expected 0 to 1436"),
+        ([ROWS, ROWS + 1], "node 1 row 1437: expected 0 to 1436"),
+        ([ROWS, [3, 7, 3]], "node 1 a row twice: expected each once at most"),
+        ([ROWS, [3, 7, 7]], "node 1 a row twice: expected each once at most"),
+    ],
+)
+def test_rows_that_no_partitioner_may_give_are_told_in_one_line(parts: object, told: str) -> None:
+    with pytest.raises(UserError) as error:
+        dealt(parts)
+    assert str(error.value).startswith(f"partitioner Given gave {told}")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [ROWS, ROWS],  # as partitioner=replicated
+        [ROWS[:5], ROWS[9:12]],  # the others are nobody's
+        ([7, 3, 5], ROWS[:3].astype(np.uint8)),
+        iter([ROWS[:5], ROWS[5:]]),
+        [[], ROWS],
+    ],
+)
+def test_nodes_may_share_rows_or_leave_some(parts: object) -> None:
+    first, second = dealt(parts)
+    assert len(second)
+    assert (np.diff(first) > 0).all()

@@ -52,8 +52,9 @@ def test_a_right_gradient_passes(short: int | None, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("short", [1, 2])
 def test_rows_that_fill_a_batch_up_must_not_count(short: int) -> None:
-    with pytest.raises(NotTogether, match=re.escape(DIFFERS)):
+    with pytest.raises(NotTogether, match=re.escape(DIFFERS)) as told:
         step(Counting(), short)
+    assert "the task leave present out" in str(told.value)
 
 
 def test_the_two_are_compared_in_float32_with_all_of_its_bits() -> None:

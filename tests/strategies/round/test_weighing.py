@@ -1,4 +1,4 @@
-"""Weights of a user's own weighting: what is none fails the round, by the weighting's name."""
+"""What a user's own parts give: weights, a step size, a direction. What is none fails the round by name."""
 
 import logging
 from collections.abc import Callable
@@ -12,8 +12,10 @@ from torch import Tensor
 
 from strategies import (
     AgreementMask,
+    Constant,
     FedAdam,
     FedAvg,
+    ServerOptimizer,
     StepSize,
     TooManyFailedRounds,
     Uniform,
@@ -87,6 +89,71 @@ def test_a_step_size_that_is_none_fails_the_round_too(caplog: pytest.LogCaptureF
     assert_same(model, record(start()))
     assert "step-size" not in told
     assert "round 1: step_size=Lost gave nan: the model stays as it was" in caplog.text
+
+
+GIVEN = {
+    "None": (None, "gave None, expected a number"),
+    "a text": ("far", "gave a str, expected a number"),
+    "several": (torch.ones(2), "gave a tensor of shape (2,), expected a number"),
+    "infinite": (torch.tensor(INF), "gave inf"),
+}
+
+
+@pytest.mark.parametrize(("given", "why"), GIVEN.values(), ids=GIVEN)
+def test_so_does_one_that_is_no_number(given: object, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(StepSize):
+        def __call__(self, *of_the_round: object) -> float:
+            return given  # type: ignore[return-value]
+
+    ((model, _),) = played(FedAvg(step_size=Odd()), list, 1)
+    assert_same(model, record(start()))
+    assert f"round 1: step_size=Odd {why}: the model stays as it was" in caplog.text
+
+
+def test_a_step_size_may_be_a_tensor_of_one_number() -> None:
+    class Half(StepSize):
+        def __call__(self, *of_the_round: object) -> float:
+            return torch.tensor(0.5)  # type: ignore[return-value]
+
+    ((model, told),) = played(FedAvg(step_size=Half()), list, 1)
+    assert told["step-size"] == 0.5
+    assert_same(model, played(FedAvg(step_size=Constant(0.5)), list, 1)[0][0])
+
+
+DIRECTIONS = {
+    "None": (lambda mean: None, "gave None, expected a pair"),
+    "no state": (lambda mean: mean, "expected a pair: a tensor, a state"),
+    "a number": (lambda mean: (0.5, {}), "gave a float, expected a tensor of shape ("),
+    "its length": (
+        lambda mean: (mean.norm(), {}),
+        "gave a tensor of shape (), expected a tensor of shape (",
+    ),
+}
+
+
+@pytest.mark.parametrize(("gives", "why"), DIRECTIONS.values(), ids=DIRECTIONS)
+def test_so_does_a_server_optimizer_that_gives_no_direction(
+    gives: Callable[[Tensor], object], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Odd(ServerOptimizer):
+        def __call__(self, mean: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+            return gives(mean)  # type: ignore[return-value]
+
+    this = FedAvg(server_optimizer=Odd(), weighting=Mine(None, ()))
+    ((model, _),) = played(this, list, 1)
+    assert_same(model, record(start()))
+    assert "round 1: server_optimizer=Odd gave" in caplog.text
+    assert why in caplog.text
+    assert this.state_dict()["weighting"] == {}
+
+
+def test_a_weighting_without_a_state_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    class Bare(Weighting):
+        def __call__(self, updates: Updates, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+            return Uniform()(updates, {})[0]  # type: ignore[return-value]
+
+    played(FedAvg(weighting=Bare()), list, 1)
+    assert "round 1: weighting=Bare gave a tensor of shape (4,), expected a pair" in caplog.text
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 3.0])

@@ -1,0 +1,71 @@
+"""Dataset: a row of each kind for each example."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from runs import launch
+
+from baselines.datasets import Dataset
+from baselines.errors import UserError
+from clients import Classification, LazyRows
+
+SOUND = Dataset(torch.zeros(6, 2), torch.zeros(6), torch.zeros(3, 2), torch.zeros(3), Classification())
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"train_targets": torch.zeros(5)}, "6 train_inputs and 5 train_targets"),
+        ({"test_targets": torch.zeros(4)}, "3 test_inputs and 4 test_targets"),
+        ({"owners": np.zeros(3)}, "6 train_inputs and 3 owners"),
+        ({"labels": np.zeros(3)}, "6 train_inputs and 3 labels"),
+        ({"test_labels": np.zeros(6)}, "3 test_inputs and 6 test_labels"),
+        ({"train_inputs": LazyRows([(torch.zeros(2), 0)])}, "1 train_inputs and 6 train_targets"),
+    ],
+)
+def test_rows_without_a_counterpart_are_refused(changed: dict[str, object], told: str) -> None:
+    with pytest.raises(UserError, match=f"^the data set has {told}: expected as many$"):
+        replace(SOUND, **changed)  # type: ignore[arg-type]
+
+
+RETURNS = """import torch
+from baselines.datasets import Dataset
+from clients import Classification
+
+def tensors():
+    return torch.zeros(4, 2), torch.zeros(4)
+
+def shorter():
+    x, y = torch.zeros(4, 2), torch.zeros(3, dtype=torch.int64)
+    return Dataset(x, y, x, y, Classification())
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (
+            "tensors",
+            "dataset.load: returning.tensors returned a tuple: expected a Dataset of baselines.datasets",
+        ),
+        ("shorter", "the data set has 4 train_inputs and 3 train_targets: expected as many"),
+    ],
+)
+def test_a_function_that_returns_no_sound_one_is_told_in_one_line(
+    function: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "returning.py").write_text(RETURNS)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "conf" / "dataset").mkdir(parents=True)
+    yaml = f"shape: null\nnum_classes: 2\nload: {{_target_: returning.{function}}}\n"
+    (tmp_path / "conf" / "dataset" / "own.yaml").write_text(yaml)
+    own = ("--config-dir", str(tmp_path / "conf"), "dataset=own", f"hydra.run.dir={tmp_path / 'run'}")
+    assert launch(*own) == 2
+    assert capsys.readouterr().err == f"error: {told}\n"
