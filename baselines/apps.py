@@ -85,6 +85,7 @@ def _grid_of(this: Experiment, grid: Grid, commit: str) -> SuiteGrid:
 def play(this: Experiment, grid: SuiteGrid, output: Path) -> None:
     """Run all rounds on ``grid``, and draw what was measured, however they end."""
     folder = RunFolder(output, this)
+    folder.make()  # first: to look for a run in one that is out of reach raises, too
     try:
         run_rounds(this, grid, folder)
     finally:

@@ -61,12 +61,14 @@ class Turn:
 
     def __init__(self, node: Node, message: Message, context: Context) -> None:
         self.node, self.message, self.state = node, message, context.state
+        self.kept = bool(self.state)  # of rounds before; a node that was restarted has lost it
         self.memory = memory.recalled(self.state, message.metadata.group_id)
         load(node.model, record_of(ArrayRecord, message.content, protocol.ARRAYS))
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         demand(context.node_config, config)
         self.partition_id = partition_id_of(context, config)
+        self.place = {"server_round": self.server_round, "partition_id": self.partition_id}
         self.training = in_round(node.training, node.seed, self.server_round, self.partition_id)
         restore(node.model, self.training.private, self.memory)
         self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
@@ -94,18 +96,12 @@ class Turn:
         return asked + own + (self.coding.corrections(node.model) if self.coding else [])
 
     def _draws(self) -> np.random.Generator:
-        place = {"server_round": self.server_round, "partition_id": self.partition_id}
-        return generator(self.node.seed, Purpose.COMPRESSION, **place)
+        return generator(self.node.seed, Purpose.COMPRESSION, **self.place)
 
     @property
     def seed(self) -> int:
         """What decides the order of the node's examples in this round, and all that its model draws."""
-        return torch_seed(
-            self.node.seed,
-            Purpose.LOCAL_TRAINING,
-            server_round=self.server_round,
-            partition_id=self.partition_id,
-        )
+        return torch_seed(self.node.seed, Purpose.LOCAL_TRAINING, **self.place)
 
     def taken(self) -> Message:
         """Train; return the reply."""
@@ -142,7 +138,10 @@ class Turn:
         else:
             arrays = {protocol.ARRAYS: held.record({k: t.clone() for k, t in model.state_dict().items()})}
         memory.keep(self.memory, self.state, self.message.metadata.group_id)
-        return replied(self.message, metrics, dict(ChainMap(arrays, *records)))
+        reply = replied(self.message, metrics, dict(ChainMap(arrays, *records)))
+        if self.state and self.noise is None:
+            reply.content[protocol.CONFIG] = ConfigRecord({protocol.KEPT: self.kept})
+        return reply
 
 
 def training_of(node: Node, message: Message, context: Context) -> LocalTraining:

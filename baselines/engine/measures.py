@@ -80,6 +80,11 @@ def _partition_of(reply: Message) -> int | None:
     return told if isinstance(told, int) else None
 
 
+def number_of(node: str) -> int:
+    """Return the partition of a node by its name here, ``node 3``."""
+    return int(node.removeprefix("node "))
+
+
 def by_node(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
     """Return what each node has measured while it trained, ``node 3`` by its partition.
 

@@ -39,7 +39,8 @@ def protect(this: Experiment, folder: Path) -> None:
     if this.settings.resume is None and _has_trained(folder / "metrics.csv"):
         raise UserError(
             f"{folder} holds a run: resume=true leaves it alone or continues it, resume=false writes over "
-            "it; or choose another folder (hydra.run.dir=..., in a sweep hydra.sweep.dir and .subdir)"
+            "it; or choose another folder (hydra.run.dir=..., in a sweep hydra.sweep.dir and .subdir, "
+            "of submit --output)"
         )
 
 
@@ -123,7 +124,7 @@ def _another(this: Experiment, folder: Path, name: str | Path, unless: str = "")
     differs = f"another configuration ({named})" if found else "another configuration or other versions"
     return (
         f"{folder / name} belongs to a run with {differs}{unless}: choose another folder "
-        "(hydra.run.dir=...), or start again with resume=false"
+        "(hydra.run.dir=..., of submit --output), or start again with resume=false"
     )
 
 

@@ -13,7 +13,7 @@ from strategies.shared import held
 
 from . import early_stopping, resuming
 from .checkpoint import Checkpoint
-from .measures import Sent, by_node, node_spread, scalars, sent
+from .measures import Sent, by_node, node_spread, number_of, scalars, sent
 from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
 from .progress import Progress
 from .provenance import joined
@@ -107,7 +107,7 @@ class Rounds:
         in_all = counted.pop(GLOBAL, {})
         self.folder.write(server_round, "train", GLOBAL, scalars(metrics) | times | in_all)
         own = by_node(replies) if self.this.settings.evaluation.per_node else {}
-        for node in own | counted:
+        for node in sorted(own | counted, key=number_of):  # replies come as nodes are done
             self.folder.write(server_round, BY_NODE, node, own.get(node, {}) | counted.get(node, {}))
 
     def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:

@@ -51,6 +51,18 @@ class RunFolder:
         self.begun = False  # whether a run of this process has written into it
         self._loggers: list[Logger] = this.loggers()
 
+    def make(self) -> None:
+        """Make the folder, where it is missing.
+
+        Raises
+        ------
+        UserError : where that cannot be done; nothing has been computed yet
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(_unfit(self.path, error)) from error
+
     def write(self, server_round: int, split: str, model: str, metrics: dict[str, float]) -> None:
         """Append one row per metric to metrics.csv."""
         with naming(self._metrics), open(self._metrics, "a", newline="") as file:
@@ -84,9 +96,9 @@ class RunFolder:
 
         Raises
         ------
-        UserError : when another process runs in this folder
+        UserError : when another process runs in this folder, or it cannot be written into
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.make()
         with _alone(self.path):
             for logger in self._loggers:  # first: one that cannot leaves what is there
                 logger.begin(self.this, self.path, saved.server_round if saved else None)
@@ -149,11 +161,21 @@ def taken(folder: Path) -> str:
     return f"another process is running in {folder}: wait for it, or end it"
 
 
+def _unfit(folder: Path, error: OSError) -> str:
+    return f"cannot write into {folder} ({error.strerror}): choose another folder"
+
+
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Keep other processes out of a run's folder; the lock ends with this process, however it ends."""
+    lock = FileLock(folder / LOCK, timeout=PATIENCE)
     try:
-        with FileLock(folder / LOCK, timeout=PATIENCE):
-            yield
+        lock.acquire()
     except Timeout as error:
         raise UserError(taken(folder)) from error
+    except OSError as error:
+        raise UserError(_unfit(folder, error)) from error
+    try:
+        yield
+    finally:
+        lock.release()

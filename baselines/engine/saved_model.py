@@ -1,6 +1,7 @@
 """The trained model of a run: written as model.safetensors with ``save``, and read again."""
 
 import contextlib
+import json
 import math
 import os
 import shutil
@@ -23,6 +24,7 @@ from . import checkpoint, environment
 
 ONE = "model.safetensors"
 SEVERAL = "models"  # the folder of one file for each, where a strategy trains several
+TOLD = "florilegium"  # the one key of a file's metadata, with JSON: of several the order is random
 UNFINISHED = f"{SEVERAL}.tmp"  # the same while it is written
 
 
@@ -52,7 +54,7 @@ class Keeper:
         """Return the value of the models that are there; minus infinity where there are none."""
         for path in _files(self.folder):
             with _opened(path) as file:
-                value = float((file.metadata() or {}).get("value", "nan"))
+                value = float(_told(file).get("value", "nan"))
                 return -math.inf if math.isnan(value) else value
         return -math.inf
 
@@ -116,7 +118,7 @@ def _write(target: Path, arrays: ArrayRecord, told: dict[str, str]) -> None:
     tensors = {key: tensor.contiguous() for key, tensor in arrays.to_torch_state_dict().items()}
     try:
         with environment.naming(target):
-            save_file(tensors, fresh, metadata=told)
+            save_file(tensors, fresh, metadata={TOLD: json.dumps(told, sort_keys=True)})
         os.replace(fresh, target)
     except (OSError, SafetensorError) as error:
         fresh.unlink(missing_ok=True)
@@ -129,8 +131,15 @@ def _written(run: Path) -> dict[str, ArrayRecord]:
     for path in _files(run):
         with _opened(path) as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
-            found[(file.metadata() or {}).get("model", "global")] = ArrayRecord(tensors)
+            found[_told(file).get("model", "global")] = ArrayRecord(tensors)
     return found
+
+
+def _told(file: Any) -> dict[str, str]:
+    """Return what a file says of its model; an older one has a key for each."""
+    metadata = file.metadata() or {}
+    told: dict[str, str] = json.loads(metadata[TOLD]) if TOLD in metadata else metadata
+    return told
 
 
 def _files(run: Path) -> list[Path]:

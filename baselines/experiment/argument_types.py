@@ -3,7 +3,7 @@
 Python takes ``flase`` for true, and compares a word with a number in an error that names neither.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from inspect import Parameter, signature
@@ -56,13 +56,24 @@ def out_of_range(name: str, value: object, expected: str) -> str:
 @cache
 def _annotations(target: str) -> dict[str, Any]:
     """Return what a class' arguments may be; without an annotation: of the default's kind, or null."""
-    try:
-        module, _, name = target.rpartition(".")
-        arguments = signature(getattr(import_module(module), name), eval_str=True).parameters
-    except Exception:  # no such class, or one without a signature: who builds it says so
-        return {}
+    arguments = _arguments(target)
     plain = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return {name: _annotation(argument) for name, argument in arguments.items() if argument.kind in plain}
+
+
+def takes(target: str, name: str) -> bool:
+    """Say whether a class has an argument of this name; yes where it takes any, or does not say."""
+    arguments = _arguments(target)
+    anything = any(argument.kind is Parameter.VAR_KEYWORD for argument in arguments.values())
+    return not arguments or anything or name in arguments
+
+
+def _arguments(target: str) -> Mapping[str, Parameter]:
+    try:
+        module, _, name = target.rpartition(".")
+        return signature(getattr(import_module(module), name), eval_str=True).parameters
+    except Exception:  # no such class, or one without a signature: who builds it says so
+        return {}
 
 
 def _annotation(argument: Parameter) -> Any:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from omegaconf import DictConfig
@@ -10,7 +11,7 @@ from torch import nn
 from baselines.datasets import Dataset
 from strategies.shared.seeding import Purpose, torch_seed
 
-from . import config, precision
+from . import argument_types, config, precision
 from .device import device_of, placed
 
 
@@ -19,12 +20,14 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int 
 
     With ``partition_id``, the one that this node draws for itself.
 
-    The data set is asked for only where the configuration leaves the shape or the classes to it.
+    The data set is asked for only where the configuration leaves the shape or the classes to it, and the
+    model takes them: what a model of text makes of pictures is told when it sees them.
     """
     measured: dict[str, object] = {}  # what the configuration leaves to the data
-    if cfg.dataset.shape is None:
+    takes = partial(argument_types.takes, str(cfg.model.get("_target_")))
+    if cfg.dataset.shape is None and takes("input_shape"):
         measured["input_shape"] = list(dataset().train_inputs.shape[1:])
-    if cfg.dataset.num_classes is None:
+    if cfg.dataset.num_classes is None and takes("num_classes"):
         measured["num_classes"] = dataset().num_classes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_seed(cfg.seed, partition_id))

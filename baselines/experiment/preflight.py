@@ -37,7 +37,8 @@ def _check(this: Experiment) -> None:
     if this.dataset.site is None:
         _ = this.partitions
     elif this.settings.evaluation.per_node:
-        raise UserError("evaluation.per_node=true: no site shows how it trains; set it to false")
+        own = "each site tells the server how it trained, and metrics.csv shows their mean alone"
+        raise UserError(f"evaluation.per_node=true: {own}; set it to false")
     _check_privacy(this)
     if len(this.test_examples) == 0:
         _check_without_test_set(this)

@@ -11,6 +11,10 @@ from baselines.runtimes import commands
 
 from .agreed import Federation, Site, read
 
+NO_ANSWER = "Connection to the SuperLink is unavailable"  # Flower's words
+PROGRESS = re.compile(
+    r"^Using SuperLink: \S+ \(\S+\) (\w[\w ]*\.\.\. )?"
+)  # what it does, before what went wrong
 GONE = ("unregistered", "deleted", None)
 
 
@@ -89,5 +93,10 @@ def _flwr(this: Federation, command: list[str]) -> dict[str, Any]:
         told = {"error-message": f"{done.stdout} {done.stderr}"}
     if not told.get("success"):
         said = " ".join(str(told.get("error-message", told)).split())
-        raise RunFailed(re.sub(r"^Using SuperLink: \S+ \(\S+\) ", "", said))
+        if NO_ANSWER in said:
+            raise RunFailed(
+                f"nobody answers at {this.server.host}:{this.server.port}: start the SuperLink "
+                "(superlink/start), or see whether a firewall is between"
+            )
+        raise RunFailed(PROGRESS.sub("", said))
     return told

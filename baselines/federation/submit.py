@@ -11,6 +11,9 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
 from baselines.apps import REFUSED
 from baselines.errors import RunFailed, UserError
 from baselines.experiment import experiment
@@ -20,6 +23,7 @@ from baselines.experiment.preflight import check
 from baselines.experiment.schema_file import inlined
 from baselines.runtimes import commands
 
+FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")  # in which baselines.run writes
 PAUSE = 2.0  # seconds between two questions what has become of the run
 SILENCE = 120.0  # seconds without an answer after which the SuperLink counts as gone
 
@@ -43,7 +47,8 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
             f"--output {output}: on the SuperLink's machine this would lie wherever the SuperLink was "
             "started; give the whole path, /..."
         )
-    told = shlex.join(map(inlined, keyed(list(overrides))))
+    _check_read(keyed(list(overrides)))
+    told = shlex.join(map(inlined, overrides))
     check(experiment.load(told))
     with tempfile.TemporaryDirectory() as folder:
         run_config = Path(folder) / "run.toml"
@@ -69,6 +74,29 @@ def _check_link(link: str) -> None:
     if not isinstance(links.get(link), dict):
         known = ", ".join(name for name, told in links.items() if isinstance(told, dict))
         raise UserError(f"{file} has no [superlink.{link}]: expected {known or 'a section, see provision'}")
+
+
+def _check_read(overrides: Sequence[str]) -> None:
+    """Refuse what a submitted run does not go by, and several runs at once."""
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        group = re.split("[./@]", key)[0]
+        if group == "hydra" and key != "hydra.searchpath":
+            instead = "give --output /..." if key in FOLDERS else "leave it out"
+            raise UserError(f"{key} is not read by submit: {instead}")
+        if group == "runtime":
+            by = "what submit sends is played by the SuperLink's sites"
+            raise UserError(f"{override}: {by}: leave {key} out")
+        if _sweeps(override):
+            raise UserError(f"{override} means several experiments: submit sends one at a time")
+
+
+def _sweeps(override: str) -> bool:
+    """Say whether an override has several values for as many runs; what cannot be read is refused later."""
+    try:
+        return OverridesParser.create().parse_override(override).is_sweep_override()
+    except HydraException:
+        return False
 
 
 def _followed(command: list[str]) -> tuple[str, str]:

@@ -6,11 +6,11 @@ from flwr.app import ConfigScalar
 
 from strategies.shared.compression import Compression, NoCompression
 
-from .attendance import Attendance
+from .keeping import Keeping
 
 
 @dataclass(kw_only=True, eq=False)
-class Compressing(Attendance):
+class Compressing(Keeping):
     """Attendance of nodes that may compress what they send.
 
     Parameters

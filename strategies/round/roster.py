@@ -82,7 +82,8 @@ class Roster:
             time.sleep(POLL_SECONDS)
             asked.clear()
         if len(known) < wanted:
-            logger.warning("%d of %d nodes are connected: continuing with them", len(known), wanted)
+            here = "are connected" if known == online else f"take part, of {len(online)} that are connected"
+            logger.warning("%d of %d nodes %s: continuing with them", len(known), wanted, here)
         self._number_sites(known)
         nodes = dict(sorted((k, node) for node, k in self.partition_of.items() if node in known))
         for k in [k for k, node in self._nodes.items() if k not in nodes and node not in self._named]:

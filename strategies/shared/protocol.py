@@ -30,6 +30,9 @@ PRIVACY_NOISE = "privacy-noise"  # the noise multiplier
 PRIVACY_SEED = (
     "privacy-seed"  # decides the noise of the nodes; without it each node's operating system does
 )
+KEPT = (
+    "kept"  # in a reply, where the node keeps anything between rounds: whether it had any of it when asked
+)
 COMPRESSION = "compression"  # its kind; its settings are told by keys that begin with this
 CONTROL_OPTION = "control-option"  # how c_k is renewed, 1 or 2
 CONTROL_LOST = (

@@ -182,7 +182,9 @@ def test_only_what_is_the_same_but_for_its_rounds_goes_on(
         f"{decayed} rounds=6",
     ):
         assert launch(*arguments, *other.split()) == 2
-        assert "another configuration" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "another configuration" in said
+        assert "of submit --output" in said
     assert launch(*arguments, "client.schedule.ahead=4", "rounds=5") == 0
     assert json.loads((tmp_path / "a" / "environment.json").read_text())["resumed"] == [4]
     without = ["num_nodes=3", "resume=true", f"hydra.run.dir={tmp_path}/b"]

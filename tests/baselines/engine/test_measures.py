@@ -1,15 +1,19 @@
 """What a run measures when asked to: beside numbers worked out by hand, and without touching the others."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from runs import curve, played
+from runs import curve, lines_in, played
 
+from baselines.apps import client_app_of, play
 from baselines.engine import measures
 from baselines.errors import UserError
+from baselines.experiment import experiment
+from baselines.grids.inline import InlineGrid
 from strategies.shared.flower_private import become_server
 
 SETTING = "num_nodes=4 rounds=2 nodes_per_round=3 node_test_fraction=0.2 model=softmax"
@@ -104,6 +108,25 @@ def test_what_is_asked_for_is_added_and_nothing_else_changes(tmp_path: Path) -> 
     assert accuracy == pytest.approx(curve(after, "test", "accuracy")[-1])
     worst = curve(after, "node-test", "accuracy_worst")
     assert all(low < mean for low, mean in zip(worst, curve(after, "node-test", "accuracy"), strict=True))
+
+
+class LastFirst(InlineGrid):
+    """A grid whose nodes are done in another order than they were asked in."""
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        return super().send_and_receive(messages, timeout=timeout)[::-1]
+
+
+def test_the_order_in_which_nodes_are_done_decides_no_byte(tmp_path: Path) -> None:
+    more = "count_bytes=true evaluation={per_node:true,node_spread:true}"
+    setting = f"{SETTING.replace('=4', '=12').replace('=3', '=11')} {more}"
+    played(setting, tmp_path / "in order")
+    play(experiment.load(setting), LastFirst(client_app_of(setting), 12), tmp_path / "last first")
+    expected = lines_in(tmp_path / "in order")
+    assert sum(",site-train,node 1" in line for line in expected) > 10
+    assert lines_in(tmp_path / "last first") == expected
 
 
 def test_classes_of_a_regression_are_a_mistake(tmp_path: Path) -> None:

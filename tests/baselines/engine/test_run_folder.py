@@ -11,6 +11,7 @@ from runs import curve, launch, metrics_in, played
 from baselines import results
 from baselines.engine.objective import objective
 from baselines.engine.progress import Progress
+from baselines.errors import UserError
 
 SETTING = "num_nodes=4 rounds=3 nodes_per_round=3 node_test_fraction=0.2 strategy=fedexp"
 
@@ -73,6 +74,18 @@ def test_everything_else_is_there(folder: Path) -> None:
     assert set(environment["hardware"]) == {"processor", "cores", "device", "gpu"}
     assert {"git_commit", "source_hash", "started"} <= set(environment)
     assert (folder / "figures" / "metrics.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_folder_that_cannot_be_written_into_is_a_mistake_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    for folder, why in (("file/run", "Not a directory"), ("a" * 300, "File name too long")):
+        path = tmp_path / folder
+        with pytest.raises(UserError) as caught:
+            played(f"{SETTING} rounds=1", path)
+        assert str(caught.value) == f"cannot write into {path} ({why}): choose another folder"
+    (tmp_path / "locked" / ".lock").mkdir(parents=True)  # as in a folder that is another's, for all users
+    with pytest.raises(UserError, match=r"locked .Is a directory.: choose another"):
+        played(f"{SETTING} rounds=1", tmp_path / "locked")
 
 
 def test_the_same_seed_gives_the_same_numbers(folder: Path, tmp_path: Path) -> None:

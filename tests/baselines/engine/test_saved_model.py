@@ -1,6 +1,9 @@
 """The model that a run keeps."""
 
+import json
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,6 +26,11 @@ def accuracy(folder: Path, overrides: str = SETTING, name: str | None = None) ->
     return evaluate(results.model(folder, name), this.test_examples, this.dataset.task)["accuracy"]
 
 
+def told(file: Any) -> dict[str, str]:
+    found: dict[str, str] = json.loads(file.metadata()["florilegium"])
+    return found
+
+
 @pytest.mark.parametrize("how", ["last", "best"])
 def test_the_kept_model_does_as_well_as_metrics_csv_says(how: str, tmp_path: Path) -> None:
     measured = curve(played(f"{SETTING} save={how}", tmp_path), "test", "accuracy")
@@ -30,7 +38,7 @@ def test_the_kept_model_does_as_well_as_metrics_csv_says(how: str, tmp_path: Pat
     assert accuracy(tmp_path) == (max(measured) if how == "best" else measured[-1])
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         best = measured.index(max(measured))
-        assert file.metadata()["round"] == str(best if how == "best" else 3)
+        assert told(file)["round"] == str(best if how == "best" else 3)
 
 
 def test_a_resumed_run_keeps_the_best_of_all_its_rounds(tmp_path: Path) -> None:
@@ -64,9 +72,9 @@ def test_without_a_test_set_the_nodes_judge_it(how: str, tmp_path: Path) -> None
     measured = curve(played(setting, tmp_path), "node-test", "accuracy")  # of rounds 1 to 3
     assert max(measured) > measured[-1]
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
-        told = file.metadata()
-    assert told["round"] == str(1 + measured.index(max(measured)) if how == "best" else 3)
-    assert float(told["value"]) == (max(measured) if how == "best" else measured[-1])
+        kept = told(file)
+    assert kept["round"] == str(1 + measured.index(max(measured)) if how == "best" else 3)
+    assert float(kept["value"]) == (max(measured) if how == "best" else measured[-1])
 
 
 def test_a_finished_run_says_that_it_has_kept_none(
@@ -76,6 +84,24 @@ def test_a_finished_run_says_that_it_has_kept_none(
     for how, said in (("null", False), ("null", False), ("last", True)):
         assert launch(*arguments, f"save={how}") == 0
         assert ("(it kept no model: for one, resume=false)" in capsys.readouterr().out) == said
+
+
+def test_equal_models_are_equal_files(tmp_path: Path) -> None:
+    hashes = set()
+    for _ in range(20):
+        Keeper(tmp_path, "last").end(1, {"a": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
+        hashes.add(sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest())
+    assert len(hashes) == 1
+
+
+def test_an_older_file_is_written_over_only_by_a_better_model(tmp_path: Path) -> None:
+    older = {"round": "1", "value": "0.5", "model": "global"}
+    save_file({"w": torch.zeros(2)}, tmp_path / "model.safetensors", metadata=older)
+    keeper = Keeper(tmp_path, "best")
+    keeper.offer(2, {"global": ArrayRecord({"w": torch.ones(2)})}, {"accuracy": 0.4})
+    assert not load_file(tmp_path / "model.safetensors")["w"].any()
+    keeper.offer(3, {"global": ArrayRecord({"w": torch.ones(2)})}, {"accuracy": 0.6})
+    assert load_file(tmp_path / "model.safetensors")["w"].all()
 
 
 class Killed(BaseException):
@@ -127,6 +153,14 @@ def test_a_loss_counts_where_there_is_no_accuracy_and_no_number_is_worst(tmp_pat
         keeper.offer(place, {"global": ArrayRecord({"w": torch.full((2,), float(place))})}, {"loss": loss})
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         assert file.get_tensor("w").tolist() == [2.0, 2.0]
+
+
+def test_an_older_file_names_its_model(tmp_path: Path) -> None:
+    played(f"{SETTING} save=last rounds=1", tmp_path)
+    path = tmp_path / "model.safetensors"
+    save_file(load_file(path), path, metadata={"round": "1", "value": "0.5", "model": "own"})
+    with pytest.raises(UserError, match="has no model other: expected one of own"):
+        results.model(tmp_path, "other")
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

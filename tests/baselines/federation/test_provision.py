@@ -1,15 +1,18 @@
 """What a federation is provisioned with: certificates, keys and start commands."""
 
+import json
 import shlex
 import stat
 import tomllib
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
+from baselines.federation import register
 from baselines.federation.__main__ import main
 from baselines.federation.agreed import read
 from baselines.federation.provision import superlink, supernode
@@ -141,6 +144,26 @@ def test_another_host_needs_another_certificate(file: Path, capsys: pytest.Captu
     (file.parent / "lakes/ca/ca.pem").unlink()
     assert main(["provision", str(file)]) == 2
     assert "is signed by it: restore it" in capsys.readouterr().err
+
+
+def test_register_says_where_nobody_answers(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["provision", str(file)]) == 0
+    capsys.readouterr()
+    for told, said in (
+        (
+            f"{register.NO_ANSWER}. Please check your network connection",
+            "nobody answers at superlink.example.org:8000: ",
+        ),
+        ("The public key is in use", "The public key is in use\n"),
+    ):
+        text = f"Using SuperLink: lakes (localhost:8000)\n Listing all nodes...\n\n{told}"
+        answer = json.dumps({"success": False, "error-message": text})
+        done = CompletedProcess([], 1, answer, "")
+        monkeypatch.setattr(register.subprocess, "run", lambda *_, done=done, **__: done)
+        assert main(["register", str(file)]) == 1
+        assert capsys.readouterr().err.startswith(f"error: {said}")
 
 
 def test_what_a_site_demands_stands_in_its_start_command(file: Path) -> None:

@@ -25,6 +25,16 @@ pytestmark = pytest.mark.runtime
         (["lakes", "dataset=local", "dataset.schema=/nowhere.yaml"], "/nowhere.yaml cannot be read"),
         (["lakes", "strategy=fedavgg"], "fedavgg"),
         (["lakes", "mask.tau=[1"], "mask.tau=[1"),
+        (["lakes", "hydra.run.dir=/out"], "hydra.run.dir is not read by submit: give --output /..."),
+        (["lakes", "hydra/launcher=joblib"], "hydra/launcher is not read by submit: leave it out"),
+        (
+            ["lakes", "runtime=ray"],
+            "runtime=ray: what submit sends is played by the SuperLink's sites: leave",
+        ),
+        (["lakes", "+runtime.cpus=2"], "by the SuperLink's sites: leave runtime.cpus out"),
+        (["lakes", "seed=0,1"], "seed=0,1 means several experiments: submit sends one at a time"),
+        (["lakes", "rounds=range(1,3)"], "rounds=range(1,3) means several experiments"),
+        (["lakes", "hydra.searchpath=[file:///nowhere]"], "hydra.searchpath: there is no folder /nowhere"),
         (["lakes", "--output", "out"], "--output out: on the SuperLink's machine this would lie"),
     ],
 )

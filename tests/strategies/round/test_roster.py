@@ -242,6 +242,15 @@ def test_goes_on_with_those_there_are_after_the_time_limit(caplog: pytest.LogCap
     assert [r.getMessage() for r in caplog.records] == ["3 of 5 nodes are connected: continuing with them"]
 
 
+def test_nodes_that_are_connected_and_take_no_part_are_counted_apart(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grid = Federation(moving, {5: 0, 7: 1, 9: 0, 11: 8})
+    assert sampled(grid, FedAvg(num_nodes=4, node_timeout=0.1), (1,)) == [[0, 1]]
+    said = caplog.records[-1].getMessage()
+    assert said == "2 of 4 nodes take part, of 4 that are connected: continuing with them"
+
+
 def test_waits_for_nodes_before_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = Federation(moving, 3)
     absent = grid.online[1:]
