@@ -19,7 +19,7 @@ from baselines.errors import UserError
 from baselines.experiment import mode
 
 CHOICES = ["seed=0,1", "nodes_per_round=2,9", "num_nodes=3", "rounds=2", "model=softmax", "resume=true"]
-NAMES = {f"model=softmax,nodes_per_round=2,num_nodes=3,rounds=2,seed={seed}" for seed in (0, 1)}
+NAMES = {f"model=softmax,nodes_per_round=2,num_nodes=3,seed={seed}" for seed in (0, 1)}
 
 
 def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -39,9 +39,12 @@ def test_an_option_composes_and_instantiates(group: str, option: str) -> None:
     cfg = config.load(f"{choice} {NEEDS.get(choice, '')}".strip())
     OmegaConf.to_container(cfg, resolve=True)
     of_client = {"corrections": cfg.client.corrections, "private": cfg.client, "personal": cfg.client}
+    of_client |= {"schedule": cfg.client.schedule}
     node = of_client.get(group) or cfg.get(group)
     if group == "dataset":  # reads files: tested with its data
         assert callable(get_method(node.load._target_))
+    elif choice in ("corrections=none", "logger=none"):  # as for private and personal, it adds nothing
+        assert cfg == config.load("")
     elif group == "model":
         assert any(_gives_logits(choice, shape) for shape in SHAPES)
     else:
