@@ -149,7 +149,7 @@ def paired(
     UserError : when no run has the baseline, or none shares a seed with it
     """
     rows, name = last(frame, metric, split), column(setting)
-    is_base = pd.Series([_is(value, baseline) for value in rows.get(name, [])], dtype=bool)
+    is_base = rows.get(name, pd.Series(dtype=object)).map(lambda value: _is(value, baseline)).astype(bool)
     if not is_base.any():
         there = ", ".join(sorted(rows[name].astype(str).unique())) if name in rows else "none"
         raise UserError(f"no run has {setting}={baseline} and {metric}: expected one of {there}")

@@ -33,6 +33,7 @@ def provenance(this: Experiment) -> dict[str, Any]:
         "choices": this.choices,
         "git_commit": git_commit(),
         "source_hash": source_hash(),
+        "own_sources": this.own_sources,
         "versions": {"python": platform.python_version()}
         | {package: _version(package) for package in PACKAGES},
         "hardware": {

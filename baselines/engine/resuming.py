@@ -65,6 +65,7 @@ def to_resume(this: Experiment, folder: Path, gives_node_states: bool) -> Checkp
         raise UserError(f"{metrics} has lost rows since the checkpoint: start again with resume=false")
     if saved.metrics_sum and saved.metrics_sum != environment.checksum(metrics, saved.metrics_size):
         raise UserError(f"{metrics} has changed since the checkpoint: start again with resume=false")
+    _name_changed(this, folder)
     return saved
 
 
@@ -86,6 +87,8 @@ def finished(this: Experiment, folder: Path) -> bool:
             logger.warning(
                 "%s: %s; the run starts again, from its checkpoint if it has one", folder, reason
             )
+        else:
+            _name_changed(this, folder)
         return reason is None
     saved = load(folder)
     if saved is None or not _is_begun_by(this, saved):
@@ -94,6 +97,17 @@ def finished(this: Experiment, folder: Path) -> bool:
             _another(this, folder, "environment.json", f", or of fewer rounds whose {LATEST} is {lacks}")
         )
     return False
+
+
+def _name_changed(this: Experiment, folder: Path) -> None:
+    """Log which packages of the user's own are not what they were when the run began.
+
+    Most changes leave every number as it was: whether this one does is for the user to say.
+    """
+    then = environment.environment(folder).get("own_sources", {})
+    changed = [name for name, now in this.own_sources.items() if then.get(name, now) != now]
+    if changed:
+        logger.warning("%s: %s has changed since; resume=false starts again", folder, ", ".join(changed))
 
 
 def _has_trained(metrics: Path) -> bool:

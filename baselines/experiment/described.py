@@ -9,7 +9,9 @@ from omegaconf import DictConfig, OmegaConf
 from . import config
 from .choices import choices, leaves
 from .identity import identity, setting
+from .modules import targets
 from .settings import Settings
+from .source import own_sources
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,11 @@ class Described:
     def setting(self) -> str:
         """A hash that is the same for all seeds."""
         return setting(self.cfg)
+
+    @property
+    def own_sources(self) -> dict[str, str]:
+        """A hash of each package of the user's own that the experiment names."""
+        return own_sources(targets(self.cfg))
 
     @property
     def kind_of_data(self) -> str:

@@ -20,7 +20,7 @@ def import_all(part: DictConfig) -> None:
     ------
     UserError : for one that cannot be imported here, without which a correction would be left out unseen
     """
-    for target in _targets(OmegaConf.to_container(part, resolve=True)):
+    for target in targets(part):
         try:
             get_object(target)
         except Exception as error:  # whatever a module of the user's own raises
@@ -28,6 +28,11 @@ def import_all(part: DictConfig) -> None:
             raise UserError(
                 f"{target} cannot be imported: {said} (is its folder on PYTHONPATH?)"
             ) from error
+
+
+def targets(part: DictConfig) -> Iterator[str]:
+    """Yield what a part names as ``_target_``, and what the parts in it do."""
+    return _targets(OmegaConf.to_container(part, resolve=True))
 
 
 def _targets(settings: Any) -> Iterator[str]:
