@@ -30,7 +30,7 @@ def dispatch() -> Iterator[Dispatch]:
 
 def noting(*told: Any) -> Evaluating:
     """Return a task that notes when it was done, [seconds]."""
-    return Evaluating("note", told, range(1))
+    return Evaluating(told, range(1), "note")
 
 
 def test_it_waits_for_what_comes_first(dispatch: Dispatch) -> None:
