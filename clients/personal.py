@@ -74,9 +74,7 @@ class Personal:
     """A method by which nodes have models of their own; by itself it changes nothing."""
 
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
-    held_to_start: ClassVar[bool] = (
-        False  # whether it takes the model before the first step for the server's
-    )
+    held_to_start: ClassVar[bool] = False  # whether the model before the first step is to be the server's
 
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
         """Raise ``ValueError`` for a model, or for private layers, that it cannot work with."""

@@ -161,7 +161,7 @@ class LocalTraining:
         return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
 
     def _steps_per_epoch(self, size: int) -> int:
-        return -(-size // (self.batch_size or size)) if size else 0
+        return -(-size // (self.batch_size or size or 1))
 
     def lasting(self, *, epochs: int | None = None, steps: int | None = None) -> Self:
         """Return the same training for so many epochs, or steps, however slow the node is."""
@@ -169,8 +169,8 @@ class LocalTraining:
 
     def steps(self, size: int) -> int:
         """Return how many steps a node with ``size`` examples takes in a round."""
-        most = self.local_steps or self._steps_per_epoch(size) * (self.local_epochs or 0)
-        return most if size else 0
+        steps = self.local_steps or self._steps_per_epoch(size) * (self.local_epochs or 0)
+        return steps if size else 0
 
     def positions(self, size: int, draws: torch.Generator, device: torch.device = HOST) -> Iterator[Tensor]:
         """Yield which of its examples each step takes: reshuffled every epoch, the last batch shorter.

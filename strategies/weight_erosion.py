@@ -33,8 +33,10 @@ class WeightErosion(PseudoGradientStrategy):
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the requester, and others whose weight, in any layer, is above 0."""
+        if not partition_ids:
+            return []
         requester = self._requester
-        alpha = alphas(self._weighting_state, max(partition_ids, default=requester) + 1)
+        alpha = alphas(self._weighting_state, max(partition_ids) + 1)
         others = [k for k in partition_ids if k != requester and alpha[k].max() > 0]
         count = (self.nodes_per_round or len(partition_ids)) - 1
         here = [requester] if requester in partition_ids else []  # else the round fails, see Erosion.lacks

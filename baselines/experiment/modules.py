@@ -36,12 +36,9 @@ def targets(part: DictConfig) -> Iterator[str]:
 
 
 def _targets(settings: Any) -> Iterator[str]:
-    inner: list[Any] = []
     if isinstance(settings, dict):
         if "_target_" in settings:
             yield str(settings["_target_"])
-        inner = list(settings.values())
-    elif isinstance(settings, list):
-        inner = settings
-    for value in inner:
+        settings = list(settings.values())
+    for value in settings if isinstance(settings, list) else ():
         yield from _targets(value)

@@ -34,9 +34,9 @@ def folding_of(strategy: SuiteStrategy, arrays: ArrayRecord) -> "Folding":
     owner = next(kind for kind in type(strategy).__mro__ if "_step" in vars(kind))
     if not vars(owner).get("of_mean", False):
         raise ValueError(f"strategy={strategy.name}, with a step of its own,")
-    weighting = type(strategy.weighting).__name__  # type: ignore[attr-defined]
-    if getattr(strategy, "averages_uniformly", False) and weighting != Uniform.__name__:
-        raise ValueError(f"strategy={strategy.name} with weighting={weighting}")
+    weighting = type(strategy.weighting)  # type: ignore[attr-defined]
+    if getattr(strategy, "averages_uniformly", False) and weighting is not Uniform:
+        raise ValueError(f"strategy={strategy.name} with weighting={weighting.__name__}")
     if extra := getattr(strategy, "extra_record", None):
         raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
     layout = strategy.check(arrays)

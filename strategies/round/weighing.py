@@ -45,7 +45,7 @@ def length(
     given = step_size(server_round, updates, weights, mean)
     said = f"step_size={type(step_size).__name__} gave"
     try:
-        eta = given if isinstance(given, int | float) else float(given)
+        eta = float(given)
     except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of several
         raise NoStep(f"{said} {_named(given)}, expected a number") from error
     if not math.isfinite(eta):

@@ -30,14 +30,10 @@ PRIVACY_NOISE = "privacy-noise"  # the noise multiplier
 PRIVACY_SEED = (
     "privacy-seed"  # decides the noise of the nodes; without it each node's operating system does
 )
-KEPT = (
-    "kept"  # in a reply, where the node keeps anything between rounds: whether it had any of it when asked
-)
+KEPT = "kept"  # in a reply of a node that keeps anything between rounds: whether it had any when asked
 COMPRESSION = "compression"  # its kind; its settings are told by keys that begin with this
 CONTROL_OPTION = "control-option"  # how c_k is renewed, 1 or 2
-CONTROL_LOST = (
-    "control-lost"  # the partitions whose last change of c_k, or of FedDyn's g_k, has not been counted
-)
+CONTROL_LOST = "control-lost"  # whose last change of c_k, or FedDyn's g_k, has not been counted
 CONTROL_COUNTED = "control-counted"  # for each of them the round of the last that has; 0 for none
 
 # Keys of a node's own configuration, besides SITE and PARTITION_ID.

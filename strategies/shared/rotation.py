@@ -10,9 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-SIGNS = (
-    17  # beside the seed: rounding draws with the bits, 1 to 16, places with none, which NumPy takes for 0
-)
+SIGNS = 17  # beside the seed: rounding has its bits there, 1 to 16, places nothing, to NumPy a 0
 
 
 def rotated(values: np.ndarray, seed: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from flwr.app import Context, Message
 
 from baselines import run
@@ -46,6 +47,23 @@ def launch(*arguments: str) -> int:
         return run.main()
     finally:
         sys.argv = before
+
+
+def own_options(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, code: str, **options: str
+) -> str:
+    """Write a module of the user's own, and a file of YAML for each ``group="option: YAML"``.
+
+    Return the argument that adds the options.
+    """
+    (folder / f"{module}.py").write_text(code)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, module, raising=False)  # another test's
+    for group, text in options.items():
+        name, _, yaml = text.partition(": ")
+        (folder / "conf" / group).mkdir(parents=True)
+        (folder / "conf" / group / f"{name}.yaml").write_text(yaml)
+    return f"--config-dir={folder / 'conf'}"
 
 
 def process_of(log: Path, *arguments: str) -> ForkServerProcess:

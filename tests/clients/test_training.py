@@ -153,3 +153,14 @@ def test_training_augments_every_batch_by_the_nodes_seed_and_tests_do_not() -> N
 def test_the_learning_rate_is_the_optimisers_own() -> None:
     assert LocalTraining(optimizer=partial(SGD, lr=0.3)).lr == 0.3
     assert LocalTraining(optimizer=Adam).lr == 0.001  # torch's
+
+
+@pytest.mark.parametrize("work", [{"local_epochs": 2}, {"local_epochs": None, "local_steps": 3}], ids=str)
+@pytest.mark.parametrize("batch_size", [None, 16])
+def test_a_node_without_examples_takes_no_step(work: dict[str, Any], batch_size: int | None) -> None:
+    model, none = seeded(perceptron), examples()
+    metrics = train(
+        model, Examples(none.inputs, none.targets, none.index[:0]), batch_size=batch_size, **work
+    )
+    assert_equal(model, seeded(perceptron))
+    assert metrics == {"local-steps": 0, "learning-rate": 0.1}

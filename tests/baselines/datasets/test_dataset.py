@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import launch
+from runs import launch, own_options
 
 from baselines.datasets import Dataset
 from baselines.errors import UserError
@@ -61,11 +61,7 @@ def test_a_function_that_returns_no_sound_one_is_told_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "returning.py").write_text(RETURNS)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "conf" / "dataset").mkdir(parents=True)
-    yaml = f"shape: null\nnum_classes: 2\nload: {{_target_: returning.{function}}}\n"
-    (tmp_path / "conf" / "dataset" / "own.yaml").write_text(yaml)
-    own = ("--config-dir", str(tmp_path / "conf"), "dataset=own", f"hydra.run.dir={tmp_path / 'run'}")
-    assert launch(*own) == 2
+    yaml = f"own: {{shape: null, num_classes: 2, load: {{_target_: returning.{function}}}}}"
+    own = own_options(tmp_path, monkeypatch, "returning", RETURNS, dataset=yaml)
+    assert launch(own, "dataset=own", f"hydra.run.dir={tmp_path / 'run'}") == 2
     assert capsys.readouterr().err == f"error: {told}\n"

@@ -1,11 +1,10 @@
 """Code of the user's own: its hash stands with the run, and a run that goes on with other code says so."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-from runs import launch
+from runs import launch, own_options
 
 from baselines.engine import resuming
 from baselines.experiment.source import own_sources
@@ -15,17 +14,11 @@ CODE = "from strategies import Constant as Steady\n"
 
 @pytest.fixture
 def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a run's arguments whose step size is of a package of the user's own."""
-    (tmp_path / "steady_lab" / "conf" / "step_size").mkdir(parents=True)
-    (tmp_path / "steady_lab" / "__init__.py").write_text(CODE)
-    (tmp_path / "steady_lab" / "conf" / "step_size" / "steady.yaml").write_text(
-        "_target_: steady_lab.Steady\neta: 1.0\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "steady_lab", raising=False)
-    folder = f"--config-dir={tmp_path}/steady_lab/conf"
+    """Return a run's arguments whose step size is of a module of the user's own."""
+    yaml = "steady: {_target_: steady_lab.Steady, eta: 1.0}"
+    own = own_options(tmp_path, monkeypatch, "steady_lab", CODE, step_size=yaml)
     setting = ["model=softmax", "num_nodes=2", "step_size=steady", "checkpoint_every=1", "resume=true"]
-    return [folder, *setting, f"hydra.run.dir={tmp_path}/run"]
+    return [own, *setting, f"hydra.run.dir={tmp_path}/run"]
 
 
 @pytest.mark.parametrize("rounds", [1, 2], ids=["finished", "continued"])
@@ -40,7 +33,7 @@ def test_a_run_that_goes_on_with_other_code_says_so(
     assert list(told["own_sources"]) == ["steady_lab"]
     assert launch(*arguments, f"rounds={rounds}") == 0
     assert not said
-    (tmp_path / "steady_lab" / "__init__.py").write_text(CODE + "# another\n")
+    (tmp_path / "steady_lab.py").write_text(CODE + "# another\n")
     assert launch(*arguments, f"rounds={rounds + 1 if rounds == 2 else rounds}") == 0
     assert f"{tmp_path}/run: steady_lab has changed since; resume=false starts again" in said
 
@@ -48,3 +41,19 @@ def test_a_run_that_goes_on_with_other_code_says_so(
 def test_what_pip_or_python_brought_is_none_of_the_users() -> None:
     assert own_sources(["strategies.FedAvg", "torch.nn.Linear", "flwr.Any", "math.sin", "json.loads"]) == {}
     assert own_sources(["no_such_package_here.Part"]) == {}
+
+
+def test_a_package_may_lie_in_several_folders_or_where_pip_was_told_to_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / "scattered_lab").mkdir(parents=True)  # without __init__.py
+        (tmp_path / name / "scattered_lab" / f"{name}.py").write_text(f"{name} = 1\n")
+        monkeypatch.syspath_prepend(tmp_path / name)
+    before = own_sources(["scattered_lab.one.Part"])
+    (tmp_path / "two" / "scattered_lab" / "two.py").write_text("two = 2\n")
+    assert list(before) == ["scattered_lab"]
+    assert before != own_sources(["scattered_lab.one.Part"])
+    for name in ("one", "two"):
+        (tmp_path / name / "scattered_lab-1.0.dist-info").mkdir()
+    assert own_sources(["scattered_lab.one.Part"]) == {}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from runs import launch
+from runs import launch, own_options
 
 MODELS = """
 from torch import nn
@@ -59,12 +59,8 @@ def test_a_model_that_cannot_work(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "ailing.py").write_text(MODELS)
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "conf" / "model").mkdir(parents=True)
-    (tmp_path / "conf" / "model" / "ailing.yaml").write_text(f"_target_: ailing.{model}\n")
-    own = ("--config-dir", str(tmp_path / "conf"), "model=ailing", "rounds=1", "num_nodes=2")
-    assert launch(*own, f"hydra.run.dir={tmp_path / 'run'}") == 2
+    own = own_options(tmp_path, monkeypatch, "ailing", MODELS, model=f"ailing: _target_: ailing.{model}")
+    assert launch(own, "model=ailing", "rounds=1", "num_nodes=2", f"hydra.run.dir={tmp_path / 'run'}") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {told}")
 

@@ -179,3 +179,14 @@ def test_identical_nodes_do_not_erode() -> None:
     history = play(strategy, Federation(same, 3), record({"w": np.zeros(4)}), rounds=(1, 2, 3))
     assert [history[-1][1][f"weight-{k}"] for k in range(3)] == [1, 1, 1]
     assert torch.equal(torch.from_numpy(history[-1][0]["w"].numpy()), torch.full((4,), 1.5).double())
+
+
+def test_of_no_nodes_none_is_asked() -> None:
+    assert WeightErosion(weighting=Erosion(requester=2)).choose([], 1) == []
+
+
+def test_every_node_needs_a_strategy_of_one_requester() -> None:
+    with pytest.raises(
+        ValueError, match="needs inner=weight_erosion, not FedAvg with weighting=ByExamples"
+    ):
+        WeightErosionForAll(inner=FedAvg())  # type: ignore[arg-type]

@@ -78,3 +78,16 @@ def test_a_short_run_fails_within_its_rounds(rounds: int, most: int) -> None:
     strategy = FedAvg(max_failed_rounds=3)
     strategy.fail_within(rounds)
     assert strategy.max_failed_rounds == most
+
+
+def test_a_state_that_is_loaded_stays_the_callers() -> None:
+    """Two strategies go on from one state; what the first counts is none of the second's."""
+    told = answer({"w": np.ones(2)}, **{"partition-id": 0})
+    before, first, second = FedAvg(), FedAvg(), FedAvg()
+    play(before, Federation(lambda *_: told, 1), MODEL, (1,))
+    state = before.state_dict()
+    for strategy in (first, second):
+        strategy.load_state_dict(state)
+    play(first, Federation(lambda *_: told, 1), MODEL, (2, 3))
+    assert first._roster.ledger.kept[0]["updates"] == 3
+    assert second._roster.ledger.kept[0]["updates"] == 1
