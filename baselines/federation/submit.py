@@ -70,7 +70,9 @@ def _check_link(link: str) -> None:
     try:
         links = tomllib.loads(file.read_text()).get("superlink", {})
     except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read ({error}): provision writes it") from error
+        raise UserError(
+            f"{file} cannot be read ({error}): provision prints what belongs into it"
+        ) from error
     if not isinstance(links.get(link), dict):
         known = ", ".join(name for name, told in links.items() if isinstance(told, dict))
         raise UserError(f"{file} has no [superlink.{link}]: expected {known or 'a section, see provision'}")
