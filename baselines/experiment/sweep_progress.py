@@ -1,13 +1,13 @@
 """A sweep says which of how many runs begins: a callback of Hydra's, which launchers take along."""
 
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 
@@ -23,7 +23,7 @@ class SweepProgress(Callback):
         """Count the runs: the sweeper's number of trials, or all combinations of what is swept."""
         sweeper = config.hydra.sweeper
         params = sweeper.get("params") or {}
-        texts = [*(f"{key}={value}" for key, value in params.items()), *config.hydra.overrides.task]
+        texts = [*(f"{key}={value}" for key, value in params.items()), *_as_typed(config)]
         overrides = OverridesParser.create().parse_overrides(texts)
         swept = [override for override in overrides if override.is_sweep_override()]
         self.swept = {override.get_key_element() for override in swept}
@@ -34,10 +34,15 @@ class SweepProgress(Callback):
         """Say which one it is, and what is its own of what is swept."""
         if not self.sweeping:
             return
-        own = [text for text in config.hydra.overrides.task if text.partition("=")[0] in self.swept]
+        own = [text for text in _as_typed(config) if text.partition("=")[0] in self.swept]
         console = Console(soft_wrap=True, highlight=False, markup=False)
         of = f" of {self.total}" if self.total else ""
         console.print(f"run {config.hydra.job.num + 1}{of}: {' '.join(own) or 'the only one'}")
+
+
+def _as_typed(config: DictConfig) -> list[str]:
+    """Return the overrides unresolved: ``${.x}`` in one is a neighbour of the setting, not of this list."""
+    return cast(list[str], OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
 
 
 def _combinations(swept: list[Override]) -> int | None:

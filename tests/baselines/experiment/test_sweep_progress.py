@@ -34,6 +34,15 @@ def test_what_only_the_sweeper_can_count_has_no_total(
     assert lines(capfd.readouterr().out) == ["run 1: model=softmax"]
 
 
+def test_a_setting_that_is_another_one_is_no_hindrance(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    same = "client.batch_size=${.local_epochs}"
+    assert launch("-m", "strategy=fedavg,fedexp", same, *SHORT, f"hydra.sweep.dir={tmp_path}") == 0
+    assert lines(capfd.readouterr().out) == ["run 1 of 2: strategy=fedavg", "run 2 of 2: strategy=fedexp"]
+    assert not [w for w in recwarn if "SweepProgress" in str(w.message)]
+
+
 def test_a_single_run_is_not_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert launch(*SHORT, f"hydra.run.dir={tmp_path}") == 0
     assert lines(capfd.readouterr().out) == []
