@@ -31,6 +31,7 @@ from rich.console import Console
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from .engine.early_stopping import best_round
+from .engine.metrics import less_is_better
 from .engine.objective import objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
@@ -78,6 +79,7 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
     folder = Path(settings.runtime.output_dir)
     try:
         mode.check_folder(settings)
+        mode.check_direction(settings, cfg.objective, less_is_better(str(cfg.objective)))
         overrides = shlex.join([*_searchpath(settings), *carried(settings, cfg)])
         _run(overrides, folder)
         stopping = cfg.early_stopping

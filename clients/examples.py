@@ -8,6 +8,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from strategies.shared.checks import require
+
 from .augment import Augmentation
 from .fast.resident import resident
 from .lazy import LazyRows
@@ -17,7 +19,7 @@ Transform = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Normalize:
-    """Turn raw inputs [n, C, ...] into (x / scale - mean) / std, channel by channel, in float32.
+    """Turn raw inputs [n, C, ...] into (x / scale - mean) / std, channel by channel, as float32.
 
     Parameters
     ----------
@@ -29,22 +31,32 @@ class Normalize:
     std: tuple[float, ...]
     scale: float = 255.0
 
+    def __post_init__(self) -> None:
+        """Refuse deviations that are none."""
+        require(all(one > 0 for one in self.std), "std", list(self.std), "numbers above 0")
+
     def __call__(self, inputs: Tensor) -> Tensor:
         """Normalise a batch."""
+        kind = torch.float64 if inputs.dtype == torch.float64 else torch.float32  # 1.6e9 s needs it
         factor, offset = _constants(
-            tuple(self.mean), tuple(self.std), self.scale, inputs.ndim, inputs.device
+            tuple(self.mean), tuple(self.std), self.scale, inputs.ndim, inputs.device, kind
         )
-        return inputs.to(torch.float32).mul_(factor).sub_(offset)
+        return inputs.to(kind).mul_(factor).sub_(offset).to(torch.float32)
 
 
 @lru_cache(maxsize=64)
 def _constants(
-    means: tuple[float, ...], stds: tuple[float, ...], scale: float, ndim: int, device: torch.device
+    means: tuple[float, ...],
+    stds: tuple[float, ...],
+    scale: float,
+    ndim: int,
+    device: torch.device,
+    kind: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
     """Return 1 / (scale std) and mean / std, shaped for inputs of ``ndim`` dimensions, made once."""
     shape = (1, -1) + (1,) * (ndim - 2)
-    mean = torch.tensor(means, device=device).view(shape)
-    std = torch.tensor(stds, device=device).view(shape)
+    mean = torch.tensor(means, device=device, dtype=kind).view(shape)
+    std = torch.tensor(stds, device=device, dtype=kind).view(shape)
     return 1 / (scale * std), mean / std
 
 

@@ -31,8 +31,8 @@ class Dataset:
     labels, test_labels : for each row what partitioners go by, 0, 1, ...; None: its target
     owners : for each training row the partition it belongs to by nature, 0 ... N-1; None without one
     augment : changes transformed batches at random in training
-    node_transform : the transform of the node with a given partition id, where nodes see differently;
-        None where all of them see with ``transform``
+    node_transform : the transform of the node with a given partition id, where nodes see differently, each
+        other or the test set; None where all of them see with ``transform``
     num_classes : where the data, not the configuration, know it
     site : reads the ``inputs`` and ``targets`` of a site's own, where nodes have data of their own; the
         tensors here have no rows then
@@ -63,13 +63,17 @@ class Dataset:
                         f"the data set has {rows} {inputs} and {len(beside)} {name}: expected as many"
                     )
 
+    def seen_by(self, partition_id: int) -> Transform | None:
+        """Return the transform of a node."""
+        return self.transform if self.node_transform is None else self.node_transform(partition_id)
+
     def labels_of(self, part: str) -> np.ndarray | None:
         """Return what partitioners go by in ``train`` or ``test``; None where the targets are no labels."""
         given, targets = {
             "train": (self.labels, self.train_targets),
             "test": (self.test_labels, self.test_targets),
         }[part]
-        if given is not None or targets.numel() != len(targets):
+        if given is not None or targets.numel() != len(targets) or targets.is_floating_point():
             return given
         return targets.flatten().numpy()
 

@@ -76,8 +76,12 @@ def _leaf(folder: Path) -> Table:
                 labels.append(np.asarray(data["y"], dtype=np.int64))
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(f"{file}: user {user} has no images of 28x28 ({error})") from error
+            if len(pixels) and not 0 <= pixels.min() <= pixels.max() <= 1:
+                raise UserError(f"{file}: user {user} has pixels outside of 0 to 1, which LEAF's are not")
             inputs.append(np.rint(pixels * 255).astype(np.uint8))
             writers += [user] * len(data["y"])
+    if not inputs:
+        raise UserError(f"the JSON files in {folder} have no users: expected LEAF's FEMNIST shards")
     return Table(np.concatenate(inputs), np.concatenate(labels), np.array(writers))
 
 

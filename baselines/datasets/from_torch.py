@@ -18,8 +18,8 @@ def from_torch(
     """Return a data set that reads its inputs from two map-style data sets of (input, target).
 
     Only the targets are held: of a data set with ``targets``, as those of torchvision and their subsets,
-    these; else each item is read once. ``task`` is classification by default. Neither data set may change
-    an item at random.
+    these; else, and where a ``target_transform`` changes them, each item is read once. ``task`` is
+    classification by default. Neither data set may change an item at random.
     """
     return Dataset(
         LazyRows(train),
@@ -32,8 +32,8 @@ def from_torch(
 
 
 def _targets(source: Any) -> Tensor:
-    if isinstance(source, Subset) and hasattr(source.dataset, "targets"):
-        return torch.as_tensor(source.dataset.targets)[torch.as_tensor(source.indices)]
-    if hasattr(source, "targets"):
-        return torch.as_tensor(source.targets)
+    whole: Any = source.dataset if isinstance(source, Subset) else source
+    if hasattr(whole, "targets") and getattr(whole, "target_transform", None) is None:
+        targets = torch.as_tensor(whole.targets)
+        return targets[torch.as_tensor(source.indices)] if isinstance(source, Subset) else targets
     return torch.stack([torch.as_tensor(source[row][1]) for row in range(len(source))])

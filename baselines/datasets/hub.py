@@ -54,6 +54,11 @@ def hub(
     def build() -> dict[str, np.ndarray]:
         tables = read_hub(name, subset, [train_split, test_split], columns, size)
         train, test = tables if len(tables) > 1 else hold_out(tables[0])
+        if train.inputs.shape[1:] != test.inputs.shape[1:]:
+            both = " and ".join(str(list(table.inputs.shape[1:])) for table in (train, test))
+            raise UserError(
+                f"data set {name} has images of {both} to train and to test on: expected one shape"
+            )
         arrays = arrays_of(train, test)
         pixels = arrays["train_inputs"].astype(np.float32) / 255
         axes = (0, 2, 3)
@@ -125,10 +130,18 @@ def _table(rows: Any, name: str, columns: dict[str, str | None], size: list[int]
 
 
 def pixels(picture: Any, size: list[int] | None) -> np.ndarray:
-    """Return a PIL picture as uint8 [C, H, W], one channel when it is grey."""
+    """Return a PIL picture as uint8 [C, H, W], one channel when it is grey.
+
+    Raises
+    ------
+    UserError : for one of more than 8 bits, which would be cut off at 255
+    """
     from PIL import Image
 
-    picture = picture.convert("L" if picture.mode in ("1", "L", "LA", "I", "I;16", "F") else "RGB")
+    if picture.mode == "F" or picture.mode.startswith("I"):
+        what = f"there are pictures of more than 8 bits a channel (mode {picture.mode})"
+        raise UserError(f"{what}: save them with 8 bits, or put their values into an .npz file")
+    picture = picture.convert("L" if picture.mode in ("1", "L", "LA") else "RGB")
     if size is not None:
         picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     pixels = np.asarray(picture)

@@ -65,9 +65,9 @@ class TorchvisionImages:
     def derive(
         self, name: str, settings: object, change: Callable[[Arrays], Mapping[str, np.ndarray]]
     ) -> Arrays:
-        """Return what ``change`` makes of the arrays, cached under its own name and settings."""
-        root = Path(self.root)
-        return cached(name, settings, root, [root / self.folder], lambda: change(self.read()))
+        """Return what ``change`` makes of the arrays, cached under its own name, source and settings."""
+        root, whole = Path(self.root), (self.source, self.split, settings)
+        return cached(name, whole, root, [root / self.folder], lambda: change(self.read()))
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ The data set itself is empty: a server that holds no data builds the model from 
 judge it on the share of their data that they hold out (``node_test_fraction``).
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,16 +109,22 @@ def measured(path: Path, label: str | None) -> Schema:
     UserError : for data that cannot be read
     """
     found = site_files.read(path, label)
-    dtype = "float32" if found.columns else str(found.inputs.dtype)
+    if not len(found.inputs):
+        raise UserError(f"there are no examples at {path}")
+    dtype = str(found.inputs.dtype)
     axes = (0, *range(2, found.inputs.ndim))
     values = found.inputs.astype(np.float64) / (255.0 if dtype == "uint8" else 1.0)
-    std = values.std(axes)
+    mean, std = values.mean(axes), values.std(axes)
+    std[std <= 1e-12 * np.abs(values).max(axes)] = 1.0  # constant, but for the mean's rounding
+    if found.columns and (np.abs(values - values.astype(np.float32)).max(axes) < 1e-3 * std).all():
+        dtype = "float32"
+    digits = [5 - math.floor(math.log10(one)) for one in std]  # six of the deviation's
     return schema_of(
         {
             "classes": sorted(set(found.labels), key=_place),
             "shape": found.inputs.shape[1:],
-            "mean": values.mean(axes).round(6).tolist(),
-            "std": np.where(std > 1e-6, std.round(6), 1.0).tolist(),
+            "mean": [round(float(one), n) for one, n in zip(mean, digits, strict=True)],
+            "std": [round(float(one), n) for one, n in zip(std, digits, strict=True)],
             "dtype": dtype,
         }
         | ({"columns": found.columns, "label": label} if found.columns else {})

@@ -4,6 +4,7 @@ A folder with a folder of images for each class; a table (``.csv`` or ``.parquet
 or an ``.npz`` file with arrays ``inputs`` and ``targets``. Labels are names here, whatever a file has.
 """
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,10 +94,7 @@ def _arrays(path: Path) -> SiteFile:
 def _table(path: Path, label: str | None, columns: Sequence[str] | None) -> SiteFile:
     import pandas as pd
 
-    if path.suffix == ".parquet":
-        table = pd.read_parquet(path)
-    else:  # labels as they are written: 01 is not 1
-        table = pd.read_csv(path, dtype={} if label is None else {label: str})
+    table = pd.read_parquet(path) if path.suffix == ".parquet" else _csv(path, label)
     there = [str(name) for name in table.columns]
     if label is None:
         raise UserError(f"{path} is a table: name the column with the labels, one of {there}")
@@ -104,12 +102,32 @@ def _table(path: Path, label: str | None, columns: Sequence[str] | None) -> Site
     for name in (label, *wanted):
         if name not in there:
             raise UserError(f"{path} has no column {name!r}: expected one of {there}")
-        if count := int(table[name].isna().sum()):
+        if count := int((table[name].isna() | (table[name].astype(str) == "")).sum()):
             raise UserError(f"column {name!r} of {path} is empty in {count} rows: fill or remove them")
         if name != label and not pd.api.types.is_numeric_dtype(table[name]):
             raise UserError(f"column {name!r} of {path} holds {table[name].dtype}: expected numbers")
+        if not len(table):
+            raise UserError(f"{path} has a heading and no rows: expected one for each example")
     inputs = table[wanted].to_numpy(dtype=np.float64)
     return SiteFile(_finite(path, inputs), [str(one) for one in table[label].tolist()], tuple(wanted))
+
+
+def _csv(path: Path, label: str | None) -> Any:
+    """Return a table; of its labels what is written, as 01 is not 1, and None may be a class."""
+    import pandas as pd
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # it would drop what has no heading
+            table = pd.read_csv(path, index_col=False)
+            if label in table:
+                as_written = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
+                table[label] = as_written[label]
+            return table
+    except pd.errors.ParserWarning as error:
+        raise UserError(
+            f"{path} has rows with more fields than its heading: give each column a name"
+        ) from error
 
 
 def _finite(path: Path, inputs: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ import torch
 
 from baselines.errors import UserError
 from clients import NextToken
+from strategies.shared.checks import require
 
 from .dataset import Dataset
 
@@ -40,6 +41,7 @@ def speech(path: str | None, length: int, test_size: float, data_seed: int) -> D
     ------
     UserError : for a file that cannot be read, or without two speakers of two examples each
     """
+    require(0 < test_size < 1, "dataset.load.test_size", test_size, "a fraction between 0 and 1")
     text = generated(data_seed) if path is None else _read(path)
     by_speaker = {name: windows(lines, length) for name, lines in spoken(text).items()}
     there = [part for _, part in sorted(by_speaker.items()) if len(part) > 1]

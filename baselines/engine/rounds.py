@@ -119,12 +119,10 @@ class Rounds:
         return counted if self.this.dataset.site is None else {GLOBAL: counted[GLOBAL]}
 
     def evaluate(self, server_round: int) -> None:
-        """Begin to evaluate the models on the server's examples; without any, the nodes have done so."""
+        """Begin to evaluate the models on the server's examples; without tests, the nodes' own count."""
         models = self.strategy.models(self.arrays)
-        if len(self.this.test_examples) == 0:
-            self.evaluation.judged(server_round, models, self._on_nodes)
-            return
-        self.evaluation.begin(server_round, models, [self.strategy.weight(name) for name in models])
+        weights = [self.strategy.weight(name) for name in models]
+        self.evaluation.begin(server_round, models, weights, self._on_nodes)
 
     def is_over(self, server_round: int) -> bool:
         """Say whether early stopping ends the run after this round, which has been evaluated."""
@@ -158,6 +156,7 @@ class Rounds:
         self.strategy.load_state_dict(saved.strategy)
         if saved.nodes is not None:
             self.grid.load_node_states(saved.nodes)
+        self.evaluation.go_on_from(saved.server_round, self.strategy.models(self.arrays))
 
     def _placed(self, arrays: ArrayRecord) -> ArrayRecord:
         """Return the model where this process' nodes train; the server's step follows it."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import math
 import os
 import shutil
@@ -24,6 +25,7 @@ from . import checkpoint, environment
 
 ONE = "model.safetensors"
 SEVERAL = "models"  # the folder of one file for each, where a strategy trains several
+logger = logging.getLogger("flwr")
 TOLD = "florilegium"  # the one key of a file's metadata, with JSON: of several the order is random
 UNFINISHED = f"{SEVERAL}.tmp"  # the same while it is written
 
@@ -44,6 +46,18 @@ class Keeper:
         """Write a round's models if they are the best; a resumed run goes by those that it has written."""
         if self.how == "best" and (_value(metrics) > self._best() or not _files(self.folder)):
             self._write(models, server_round, metrics)
+
+    def go_on_from(
+        self, server_round: int, models: dict[str, ArrayRecord], metrics: dict[str, float]
+    ) -> None:
+        """Take up a run at its checkpoint. The best of the rounds before may never have been written."""
+        if self.how != "best":
+            discard(self.folder)  # the checkpoint's model is later
+        elif not _files(self.folder):
+            what = f"save=best: no model of the rounds before {server_round} was kept"
+            logger.warning("%s, so that the best is that of the rounds from it on", what)
+            if metrics:
+                self.offer(server_round, models, metrics)
 
     def end(self, server_round: int, models: dict[str, ArrayRecord], metrics: dict[str, float]) -> None:
         """Write the last models, if they are to be kept."""

@@ -12,6 +12,7 @@ from baselines.grids.suite_grid import SuiteGrid
 from .evaluator import Evaluator, Metrics
 from .measures import write_classes
 from .metrics import OWN_GROUP
+from .objective import by_round
 from .progress import Progress
 from .run_folder import RunFolder
 from .saved_model import Keeper
@@ -28,12 +29,14 @@ class Pending:
     server_round : after which they are the strategy's
     models : by what the strategy calls them
     weights : how many nodes each is for
+    on_nodes : how they did there; their metrics where the server has no test set
     waits : by split, what returns their metrics
     """
 
     server_round: int
     models: Models
     weights: list[int]
+    on_nodes: Metrics
     waits: dict[str, Callable[[], list[Metrics]]]
 
 
@@ -54,13 +57,13 @@ class ServerEvaluation:
         self._pending: Pending | None = None
         self._mean: Metrics = {}  # of the last models; none where a resumed run had nothing left to do
 
-    def begin(self, server_round: int, models: Models, weights: list[int]) -> None:
+    def begin(self, server_round: int, models: Models, weights: list[int], on_nodes: Metrics) -> None:
         """Begin to evaluate the models; where it costs no time, wait."""
-        arrays = list(models.values())
-        splits = ["test", *(["validation"] if self.this.settings.validates else [])]
-        waits = {split: self.evaluator.evaluated(arrays, split) for split in splits}
-        self._pending = Pending(server_round, models, weights, waits)
-        if not self.evaluator.aside:
+        arrays, wanted = list(models.values()), {"test": len(self.this.test_examples) > 0}
+        wanted["validation"] = self.this.settings.validates
+        waits = {split: self.evaluator.evaluated(arrays, split) for split, asked in wanted.items() if asked}
+        self._pending = Pending(server_round, models, weights, on_nodes, waits)
+        if not self.evaluator.aside or not waits:
             self.finish()
 
     def finish(self) -> None:
@@ -69,13 +72,16 @@ class ServerEvaluation:
             return
         self._pending = None
         means = {split: self._written(pending, split, wait()) for split, wait in pending.waits.items()}
-        self.judged(pending.server_round, pending.models, means["test"])
+        self._mean = means.get("test", pending.on_nodes)
+        self._keeper.offer(pending.server_round, pending.models, self._mean)
+        self.progress.show(pending.server_round, self._mean)
 
-    def judged(self, server_round: int, models: Models, mean: Metrics) -> None:
-        """Keep and show the models, whoever has evaluated them; ``mean`` is that over the nodes."""
-        self._mean = mean
-        self._keeper.offer(server_round, models, mean)
-        self.progress.show(server_round, mean)
+    def go_on_from(self, server_round: int, models: Models) -> None:
+        """Keep what is to be kept of a run that goes on, and may have kept something else."""
+        split = "test" if len(self.this.test_examples) else "node-test"
+        measured = {name: by_round(self.folder.path, f"{split}/{name}") for name in ("accuracy", "loss")}
+        values = {name: found[server_round] for name, found in measured.items() if server_round in found}
+        self._keeper.go_on_from(server_round, models, values)
 
     def end(self, server_round: int, models: Models) -> None:
         """Keep the last models, and write down how they do on each class, where that is asked for."""

@@ -31,6 +31,8 @@ def dataset_of(cfg: DictConfig) -> Dataset:
         )
     if dataset.site is not None:  # no rows here
         return dataset
+    if not len(dataset.train_targets):
+        raise UserError("the data set has no training examples: expected one for each node, or more")
     classes, highest = cfg.num_classes, dataset.train_targets.max()
     if isinstance(dataset.task, Classification) and classes is not None and highest >= classes:
         raise UserError(

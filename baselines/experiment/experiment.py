@@ -171,8 +171,7 @@ class Experiment(Described):
         return {}
 
     def _node(self, partition_id: int) -> Node:
-        (train, test), data = self.partitions[partition_id], self.dataset
-        transform = data.node_transform(partition_id) if data.node_transform else data.transform
+        (train, test), transform = self.partitions[partition_id], self.dataset.seen_by(partition_id)
         return Node(
             self.node_model,
             self.training,
@@ -190,8 +189,11 @@ class Experiment(Described):
 
     @property
     def validation_examples(self) -> Examples:
-        """What the server sets aside: to group nodes by, to stop early, for FedMeta's step."""
-        return self.holdings.examples(self.holdings.validation_rows, self.dataset.transform)
+        """What the server sets aside: to group nodes by, to stop early, for FedMeta's step.
+
+        Training examples, and seen as such, by node 0: ``transform`` may show what only the test set has.
+        """
+        return self.holdings.examples(self.holdings.validation_rows, self.dataset.seen_by(0))
 
 
 @lru_cache(maxsize=4)

@@ -1,7 +1,7 @@
 """Holdings: who holds which rows of the data, for one seed."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -73,7 +73,7 @@ class Holdings:
         owners = None if dataset.owners is None else dataset.owners[kept]
         given = self.partitioner(labels[kept], owners, told.num_nodes, told.seed)
         parts = checked(given, told.num_nodes, len(kept), type(self.partitioner).__name__)
-        return [self._split(k, kept[part], labels) for k, part in enumerate(parts)]
+        return self._split([kept[part] for part in parts], labels)
 
     def _labels(self, part: str) -> np.ndarray:
         """Return what the partitioner goes by; zeros where there is nothing, and it needs nothing."""
@@ -87,13 +87,17 @@ class Holdings:
             )
         return np.zeros(len(getattr(self.dataset, f"{part}_targets")), dtype=np.int64)
 
-    def _split(
-        self, partition_id: int, mine: np.ndarray, labels: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        if not self.settings.node_test_fraction:
-            return np.sort(mine), mine[:0]
-        draw = generator(self.settings.seed, Purpose.NODE_SPLIT, partition_id=partition_id)
-        return split_node(mine, labels, self.settings.node_test_fraction, draw)
+    def _split(self, parts: list[np.ndarray], labels: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Divide each node's rows into train and test; a row that several hold is for one or the other."""
+        share = self.settings.node_test_fraction
+        if not share:
+            return [(np.sort(mine), mine[:0]) for mine in parts]
+        draw = partial(generator, self.settings.seed, Purpose.NODE_SPLIT)
+        held, holders = np.unique(np.concatenate(parts), return_counts=True)
+        if (holders == 1).all():
+            return [split_node(mine, labels, share, draw(partition_id=k)) for k, mine in enumerate(parts)]
+        _, test = split_node(held, labels, share, draw())
+        return [(np.setdiff1d(mine, test), np.intersect1d(mine, test)) for mine in parts]
 
     def examples(
         self, rows: np.ndarray, transform: Transform | None, *, augmented: bool = False

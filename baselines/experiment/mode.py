@@ -12,6 +12,22 @@ def searches(settings: HydraConf) -> bool:
     return settings.mode == RunMode.MULTIRUN and not settings.sweeper._target_.endswith(".BasicSweeper")
 
 
+def check_direction(settings: HydraConf, objective: str, lowers: bool) -> None:
+    """Refuse a search for the worst, as of the greatest loss.
+
+    Raises
+    ------
+    UserError : where less of the objective is better (``lowers``) and more is looked for, or the reverse
+    """
+    asked = str(settings.sweeper.get("direction", "")).rpartition(".")[2].lower()
+    wanted = "minimize" if lowers else "maximize"
+    if searches(settings) and asked in ("minimize", "maximize") and asked != wanted:
+        raise UserError(
+            f"objective={objective} with hydra.sweeper.direction={asked} looks for the worst: set "
+            f"hydra.sweeper.direction={wanted}"
+        )
+
+
 def check_folder(settings: HydraConf) -> None:
     """Refuse a folder that Hydra does not read: it has one setting for a run, and one for a sweep.
 

@@ -9,6 +9,7 @@ from strategies.parts.privacy import Gaussian
 
 from . import model_checks, precision
 from .experiment import Experiment
+from .settings import Settings
 
 
 def check(this: Experiment) -> None:
@@ -35,16 +36,37 @@ def _check(this: Experiment) -> None:
     _check_own_models(this)
     _check_private(this)
     if this.dataset.site is None:
-        _ = this.partitions
-    elif this.settings.evaluation.per_node:
-        own = "each site tells the server how it trained, and metrics.csv shows their mean alone"
-        raise UserError(f"evaluation.per_node=true: {own}; set it to false")
+        _check_node_tests(this)
+    else:
+        _check_sites(this.settings)
     _check_privacy(this)
     if len(this.test_examples) == 0:
         _check_without_test_set(this)
     if this.deterministic:
         _check_deterministic(this)
     model_checks.check(this)
+
+
+def _check_node_tests(this: Experiment) -> None:
+    """Deal the data, and refuse nodes that are to test and have nothing to do it with."""
+    told = this.settings
+    if told.node_test_fraction and not any(len(test) for _, test in this.partitions):
+        raise UserError(
+            f"node_test_fraction={told.node_test_fraction} leaves no node of {told.num_nodes} an example "
+            "to test on: raise it, or set it to 0"
+        )
+
+
+def _check_sites(told: Settings) -> None:
+    """Refuse what the server cannot have where the sites have all data."""
+    if told.evaluation.per_node:
+        own = "each site tells the server how it trained, and metrics.csv shows their mean alone"
+        raise UserError(f"evaluation.per_node=true: {own}; set it to false")
+    if told.validation_size:
+        raise UserError(
+            f"validation_size={told.validation_size}: with dataset=local the server has no training "
+            "examples to set aside; set it to 0, and stop or choose by node-test/..., not validation/..."
+        )
 
 
 def _check_own_models(this: Experiment) -> None:

@@ -72,6 +72,8 @@ def check(cfg: DictConfig) -> None:
     _require(cfg.save in (None, "last", "best"), cfg, "save", "last, best or null")
     for key in ("per_class", "per_node", "node_spread"):
         _require(type(cfg.evaluation[key]) is bool, cfg.evaluation, key, "true or false")
+    spread = cfg.evaluation.node_spread and not cfg.node_test_fraction
+    _require(not spread, cfg.evaluation, "node_spread", "false where node_test_fraction=0: no node tests")
     fraction, timeout, share = cfg.node_test_fraction, cfg.timeout, cfg.device_memory_share
     _require(_is_number(fraction) and 0 <= fraction < 1, cfg, "node_test_fraction", "in [0, 1)")
     _require(_is_number(share) and 0 <= share <= 1, cfg, "device_memory_share", "in [0, 1]")

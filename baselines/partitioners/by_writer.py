@@ -34,6 +34,10 @@ class ByWriter(Partitioner):
                 "none: choose dataset=mnist_writers or femnist, or another partitioner, such as iid"
             )
         writers = int(owners.max()) + 1
+        if gone := writers - len(np.unique(owners)):
+            raise UserError(
+                f"{gone} of {writers} writers have no examples left for a node: lower validation_size"
+            )
         if writers == num_nodes:
             return rows_of(owners, num_nodes)
         if not self.merge or num_nodes > writers:

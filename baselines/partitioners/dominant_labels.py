@@ -48,6 +48,11 @@ class DominantLabels(Partitioner):
                 f"partitioner.labels_per_node={self.labels_per_node} is more than the data set's "
                 f"{len(totals)} labels: lower it"
             )
+        if self.share * len(totals) < self.labels_per_node:
+            raise UserError(
+                f"partitioner.share={self.share} makes the dominant labels the rarest: expected "
+                f"{self.labels_per_node}/{len(totals)} or above"
+            )
         if len(totals) > num_nodes * self.labels_per_node:
             raise UserError(
                 f"partitioner=dominant_labels: {num_nodes} nodes with {self.labels_per_node} labels each "

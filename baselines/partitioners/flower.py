@@ -33,7 +33,7 @@ class Iid(Partitioner):
 
 
 class Dirichlet(Partitioner):
-    """Each label is shared out in proportions drawn from Dirichlet(alpha) (Hsu et al. 2019).
+    """Each label is shared out in proportions drawn from Dirichlet(alpha) (Yurochkin et al. 2019).
 
     Parameters
     ----------

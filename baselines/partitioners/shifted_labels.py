@@ -64,6 +64,9 @@ class ShiftedLabels(Partitioner):
                 f"partitioner=shifted_labels with num_nodes={num_nodes}: expected a multiple of {digits}, "
                 "so that every digit is needed equally often"
             )
+        if self.requester is not None and not 0 <= self.requester < num_nodes:
+            expected = f"a node, 0 to {num_nodes - 1}, or null"
+            raise UserError(f"partitioner.requester={self.requester} is out of range: expected {expected}")
         totals = np.bincount(labels, minlength=digits)
         if len(totals) > digits or totals.min() < num_nodes:
             raise UserError(

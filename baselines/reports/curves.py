@@ -83,7 +83,9 @@ def says(frame: pd.DataFrame) -> str:
         return ""
     low, high = seeds.min(), seeds.max()
     counted = f"{high} seeds" if low == high else f"{low} to {high} seeds"
-    return f"Mean over {counted}; bands: one standard deviation to each side."
+    last = frame.groupby(results.RUN)["round"].max().groupby("setting").nunique()
+    ends = " A line ends with the first of its runs." if last.max() > 1 else ""
+    return f"Mean over {counted}; bands: one standard deviation to each side.{ends}"
 
 
 def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
@@ -110,10 +112,13 @@ def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
 def statistics(frame: pd.DataFrame, shown: Shown, x: str) -> pd.DataFrame:
     """Return a metric's mean and standard deviation over seeds, and the mean x, by setting and round.
 
-    Both are NaN where a seed has diverged.
+    Both are NaN where a seed has diverged. Only rounds that all seeds have: a mean over those that are left
+    would jump where one has ended.
     """
     rows = with_x(frame, results.by_round(frame, shown.metric, shown.split), x)
     by = ["setting", "round"]
+    there, all_seeds = (rows.groupby(key).seed.transform("nunique") for key in (by, "setting"))
+    rows = rows[there == all_seeds]
     found = rows.groupby(by).agg(std=("value", "std"), x=("x", "mean"))
     mean = mean_of_all(rows, by)
     return found.assign(mean=mean, std=found["std"].fillna(0.0).where(mean.notna()))

@@ -11,7 +11,7 @@ from baselines.errors import UserError
 from .measurements import mean_of_all
 from .shown import Shown, choose
 
-TITLE = "test set, mean ± std over seeds"
+SPREAD = "mean ± std over seeds"
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,12 @@ class Column:
             share = by_setting.count() / by_setting.size()
             means = means[share[means.index] == share.max()]
         return self.text(str(means.idxmin() if self.lower else means.idxmax()))
+
+
+def title(frame: pd.DataFrame) -> str:
+    """Return what a table of all settings is called, by whose test data its numbers are of."""
+    own = not (frame.split == "test").any() and (frame.split == "node-test").any()
+    return f"the nodes' own test data, {SPREAD}" if own else f"test set, {SPREAD}"
 
 
 def columns(

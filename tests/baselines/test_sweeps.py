@@ -3,7 +3,9 @@
 import math
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,6 +16,7 @@ from omegaconf import OmegaConf
 from runs import METRICS, launch
 
 from baselines import compare
+from baselines.engine.metrics import less_is_better
 from baselines.engine.objective import objective
 from baselines.errors import UserError
 from baselines.experiment import mode
@@ -211,3 +214,20 @@ def frame(runs: list[tuple[int, float, float]]) -> pd.DataFrame:
         for r, value in enumerate(values)
     ]
     return pd.DataFrame(rows, columns=METRICS)
+
+
+@pytest.mark.parametrize(
+    ("objective", "direction", "wrong"),
+    [
+        ("test/loss", "maximize", True),
+        ("test/loss", "minimize", False),
+        ("test/accuracy", "Direction.minimize", True),
+        ("test/accuracy", "maximize", False),
+        ("test/loss", None, False),
+    ],
+)
+def test_a_search_for_the_worst_is_refused(objective: str, direction: str | None, wrong: bool) -> None:
+    sweeper = {"_target_": "optuna_sweeper.OptunaSweeper"} | ({"direction": direction} if direction else {})
+    told: Any = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": sweeper})
+    with pytest.raises(UserError, match="looks for the worst") if wrong else nullcontext():
+        mode.check_direction(told, objective, less_is_better(objective))

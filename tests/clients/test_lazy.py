@@ -74,3 +74,16 @@ def test_a_run_has_the_same_numbers(batched: str, tmp_path: Path) -> None:
 
 def test_a_lazy_data_set_can_be_changed_as_any_other() -> None:
     assert replace(lazily(), num_classes=10).num_classes == 10
+
+
+def test_a_target_that_is_changed_as_it_is_read_is_the_one_that_counts() -> None:
+    class Parity(Source):
+        targets = (5, 4, 9)
+        target_transform = staticmethod(lambda target: target % 2)
+
+        def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+            return torch.zeros(1), self.target_transform(self.targets[row])
+
+    source = Parity(torch.zeros(3, 1), torch.zeros(3))
+    assert from_torch(source, source).train_targets.tolist() == [1, 0, 1]
+    assert from_torch(Subset(source, [1, 2]), source).train_targets.tolist() == [0, 1]  # type: ignore[arg-type,var-annotated]

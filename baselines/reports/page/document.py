@@ -10,9 +10,8 @@ from plotly.offline import get_plotlyjs
 from baselines.engine.environment import environment
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
-from baselines.reports import partition_table
+from baselines.reports import partition_table, summary
 from baselines.reports.curves import Drawing, says
-from baselines.reports.summary import TITLE
 from baselines.reports.written import write
 
 from . import plots, sections
@@ -41,10 +40,11 @@ def write_page(
     drawing : which metrics, and what the curves go by
     """
     title = ", ".join(folder.resolve().name for folder in folders)
+    told = summary.title(frame).capitalize()
     body = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{_counted(frame)}</p>",
-        _section("Results", f"<p>{escape(TITLE.capitalize())}.</p>" + sections.table(tables["comparison"])),
+        _section("Results", f"<p>{escape(told)}.</p>" + sections.table(tables["comparison"])),
     ]
     if "paired" in tables:
         paired = f"<p>{escape(PAIRED.capitalize())}.</p>" + sections.table(tables["paired"])

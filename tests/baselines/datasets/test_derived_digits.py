@@ -228,3 +228,14 @@ def test_the_real_writers(shared_data: Path) -> None:
     sizes = np.array([len(train) for train, _ in this.partitions])
     assert len(sizes) == 539
     assert (sizes.min(), sizes.max(), np.median(sizes)) == (19, 131, 116)
+
+
+@pytest.mark.parametrize("name", ["cmnist_maps", "rotmnist_nodes", "cmnist", "rotmnist"])
+def test_what_the_server_validates_on_is_no_secret_of_the_test_set(name: str, mnist_root: Path) -> None:
+    """FedMeta trains on it, and early stopping goes by it."""
+    this = experiment.Experiment(
+        f"dataset={name} data_root={mnist_root} {NO_SUMS} num_nodes=3 partitioner=iid validation_size=6"
+    )
+    assert this.validation_examples.transform == this.node(0).train.transform
+    seen_differently = this.validation_examples.transform != this.test_examples.transform
+    assert seen_differently == (name != "rotmnist")  # whose angles are in the images

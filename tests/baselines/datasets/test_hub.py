@@ -8,6 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
+from baselines.datasets import site_files
+from baselines.datasets.hub import pixels
+from baselines.datasets.tables import Table, hold_out
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.experiment.data import loaded
@@ -204,3 +207,35 @@ def test_femnist_comes_from_the_hub_where_leaf_s_files_are_not(tmp_path: Path) -
     assert data.owners is not None
     assert data.owners.max() == 9
     np.testing.assert_array_equal(data.train_inputs[3, 0], images[3])
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_pictures_of_more_than_8_bits_are_refused_not_cut_off(mode: str, tmp_path: Path) -> None:
+    deep = Image.fromarray(np.full((4, 4), 40_000, np.uint16)).convert(mode)
+    with pytest.raises(UserError, match=r"pictures of more than 8 bits a channel.*save them with 8 bits"):
+        pixels(deep, None)
+    if mode == "I;16":  # as a hospital may have them
+        (tmp_path / "a").mkdir()
+        deep.save(tmp_path / "a" / "0.png")
+        with pytest.raises(UserError, match="more than 8 bits"):
+            site_files.read(tmp_path)
+
+
+def test_a_part_that_is_held_out_has_every_label_and_does_not_go_by_the_order(tmp_path: Path) -> None:
+    folder = tmp_path / "turns"
+    save(folder, "train", pictures(60, 5, 5), [i % 2 for i in range(60)])
+    data = load(folder, tmp_path, "dataset.test_split=null").dataset
+    assert data.test_targets.bincount().tolist() == [3, 3]
+    whole = np.arange(60)
+    table = Table(whole, whole % 2, None)
+    _, test = hold_out(table)
+    assert len(set(np.diff(test.inputs))) > 2
+    assert test.inputs.tolist() == hold_out(table)[1].inputs.tolist()
+
+
+def test_images_to_train_and_to_test_on_have_one_shape(tmp_path: Path) -> None:
+    folder = tmp_path / "both"
+    save(folder, "train", pictures(6, 5, 5), [i % 2 for i in range(6)])
+    save(folder, "test", pictures(6, 5, 5, 3), [i % 2 for i in range(6)])
+    with pytest.raises(UserError, match=r"images of \[1, 5, 5\] and \[3, 5, 5\] to train and to test on"):
+        _ = load(folder, tmp_path).dataset

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from baselines.datasets import Dataset
+from baselines.datasets import Dataset, TorchvisionImages
+from baselines.datasets.cache import Arrays
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.data import loaded
@@ -190,3 +191,17 @@ def test_a_source_that_is_no_class_gets_one_line(source: str, said: str, mnist_r
     with pytest.raises(UserError, match=said) as refused:
         _ = experiment.Experiment(f'{overrides} "dataset.load.images.source={source}"').dataset
     assert "\n" not in str(refused.value)
+
+
+def test_what_is_made_of_two_splits_is_kept_apart(emnist_root: Path) -> None:
+    def counted(arrays: Arrays) -> dict[str, np.ndarray]:
+        return {"highest": arrays["train_targets"].max().numpy()}
+
+    def made(split: str) -> int:
+        images = TorchvisionImages(
+            source="torchvision.datasets.EMNIST", root=str(emnist_root), folder="EMNIST/raw",
+            download=False, split=split,
+        )  # fmt: skip
+        return int(images.derive("highest", "of all", counted)["highest"])
+
+    assert (made("digits"), made("byclass"), made("digits")) == (9, 61, 9)

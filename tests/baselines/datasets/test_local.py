@@ -157,3 +157,43 @@ def test_a_schema_is_measured_and_fits_its_own_data(tmp_path: Path) -> None:
 def test_a_schema_that_contradicts_itself_is_refused(changed: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=said):
         schema_of(ARRAYS | changed)
+
+
+def test_a_field_without_a_heading_shifts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,kind\n1,2,a\n3,4,b\n")
+    with pytest.raises(UserError, match="rows with more fields than its heading"):
+        site_files.read(tmp_path / "t.csv", "kind")
+
+
+def test_none_may_be_a_class_and_nothing_is_none(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,kind\n1,None\n3,NA\n")
+    assert site_files.read(tmp_path / "t.csv", "kind").labels == ["None", "NA"]
+    (tmp_path / "t.csv").write_text("age,kind\n1,\n3,a\n")
+    with pytest.raises(UserError, match=r"column 'kind' of .* is empty in 1 rows"):
+        site_files.read(tmp_path / "t.csv", "kind")
+
+
+def test_a_table_without_rows_is_told(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("age,kind\n")
+    with pytest.raises(UserError, match="a heading and no rows"):
+        measured(tmp_path / "t.csv", "kind")
+    with pytest.raises(UserError, match="there are no examples"):
+        measured(arrays(tmp_path / "none.npz", []), None)
+
+
+def test_a_schema_measures_small_columns_and_large_ones(tmp_path: Path) -> None:
+    """In units of 1e-7, and in seconds since 1970, of which float32 keeps every second minute."""
+    rng = np.random.default_rng(0)
+    values = {"small": 1e-7 * rng.standard_normal(200), "seconds": 1.6e9 + 6 * rng.standard_normal(200)}
+    labels = np.where(rng.random(200) < 0.5, "a", "b")
+    pd.DataFrame(values | {"same": 3.1, "kind": labels}).to_csv(tmp_path / "t.csv", index=False)
+    schema = measured(tmp_path / "t.csv", "kind")
+    assert schema.dtype == "float64"
+    data = local(schema.as_dict(), str(tmp_path))
+    assert data.site is not None
+    assert data.transform is not None
+    seen = data.transform(data.site(tmp_path / "t.csv")["inputs"])
+    assert seen.dtype == torch.float32
+    torch.testing.assert_close(seen.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
+    torch.testing.assert_close(seen.std(0, correction=0), torch.tensor([1.0, 1.0, 0.0]), atol=1e-4, rtol=0)
+    assert measured(table(tmp_path / "plain.csv"), "kind").dtype == "float32"

@@ -133,3 +133,11 @@ def test_the_best_and_the_last_model_of_a_stopped_run_are_kept(tmp_path: Path) -
 def test_what_nobody_measures_is_refused(overrides: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         _ = experiment.load(overrides).cfg
+
+
+def test_without_a_test_set_the_validation_examples_still_decide(tmp_path: Path) -> None:
+    setting = "num_nodes=3 rounds=4 model=softmax central_test=none node_test_fraction=0.2"
+    rows = played(f"{setting} validation_size=200 early_stopping.patience=4", tmp_path)
+    assert len(curve(rows, "validation", "accuracy")) == 5  # with the model before training
+    assert len(curve(rows, "node-test", "accuracy")) == 4
+    assert not (rows.split == "test").any()

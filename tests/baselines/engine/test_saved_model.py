@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from baselines import results
+from baselines.engine import saved_model
 from baselines.engine.saved_model import Keeper
 from baselines.errors import UserError
 from baselines.experiment import experiment
@@ -175,3 +176,25 @@ def test_a_run_that_starts_again_does_not_leave_an_older_model(tmp_path: Path) -
     played(f"{SETTING} rounds=1 resume=false", tmp_path)
     with pytest.raises(UserError, match="run it with save=last or save=best"):
         results.model(tmp_path)
+
+
+def test_a_run_that_goes_on_without_keeping_a_model_has_its_last_one(tmp_path: Path) -> None:
+    played(f"{SETTING} save=last checkpoint_every=1", tmp_path)
+    longer = f"{SETTING.replace('rounds=3', 'rounds=5')} checkpoint_every=1 resume=true"
+    measured = curve(played(longer, tmp_path), "test", "accuracy")
+    assert len(measured) == 6
+    assert accuracy(tmp_path) == measured[-1] != measured[3]
+
+
+def test_the_best_of_a_run_that_goes_on_may_be_the_round_where_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(saved_model.logger, "warning", lambda text, *parts: said.append(text % parts))
+    before = curve(played(f"{SETTING} checkpoint_every=1", tmp_path), "test", "accuracy")
+    longer = f"{SETTING.replace('rounds=3', 'rounds=5')} checkpoint_every=1 resume=true save=best"
+    measured = curve(played(longer, tmp_path), "test", "accuracy")
+    assert measured[:4] == before
+    assert accuracy(tmp_path) == max(measured[3:])
+    assert len(said) == 1
+    assert said[0].startswith("save=best: no model of the rounds before 3 was kept, so that the best is")

@@ -90,3 +90,18 @@ def test_nodes_may_share_rows_or_leave_some(parts: object) -> None:
     first, second = dealt(parts)
     assert len(second)
     assert (np.diff(first) > 0).all()
+
+
+@pytest.mark.parametrize(
+    "partitioner", ["replicated", "shifted_labels partitioner.distribution=C partitioner.chunked=true"]
+)
+def test_a_row_that_several_nodes_hold_is_for_training_or_for_tests(partitioner: str) -> None:
+    overrides = f"dataset=digits num_nodes=20 node_test_fraction=0.2 partitioner={partitioner}"
+    this = Experiment(overrides)
+    trained = set(np.concatenate([train for train, _ in this.partitions]).tolist())
+    tested = [set(test.tolist()) for _, test in this.partitions]
+    assert not trained & set.union(*tested)
+    assert len(set.union(*tested)) == pytest.approx(0.2 * len(trained | set.union(*tested)), abs=1)
+    whole = Experiment(overrides.replace("node_test_fraction=0.2", "node_test_fraction=0")).partitions
+    for (train, test), (held, _) in zip(this.partitions, whole, strict=True):
+        np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), held)

@@ -6,11 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from runs import METRICS
+from runs import METRICS, write_run
 
 from baselines import results
 from baselines.errors import UserError
 from baselines.reports import curves
+from baselines.reports.shown import Shown
 
 
 def figure_of(rows: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Figure]:
@@ -132,3 +133,13 @@ def test_curves_go_by_what_was_spent(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert curves.unit_of("bytes", 6000) == ("kB sent, down and up", 1e3)
     with pytest.raises(UserError, match="count_bytes=true"):
         curves.with_x(frame[~frame.metric.str.startswith("bytes")], accuracy, "bytes")
+
+
+def test_a_line_ends_with_the_first_of_its_seeds(tmp_path: Path) -> None:
+    """A mean over those that go on would jump where a weak one has stopped."""
+    write_run(tmp_path / "0", "strategy=fedavg", 0, [0.1, 0.2, 0.3, 0.9], "finished")
+    write_run(tmp_path / "1", "strategy=fedavg", 1, [0.1, 0.1], "finished")
+    frame = results.load(tmp_path)
+    found = curves.statistics(frame, Shown("test", "accuracy"), "round")
+    assert found["mean"].tolist() == pytest.approx([0.1, 0.15])
+    assert curves.says(frame).endswith("A line ends with the first of its runs.")

@@ -16,7 +16,7 @@ def test_names_without_room_are_numbered_and_no_number_is_lost() -> None:
     out = {}
     for width in (60, 200):
         console = Console(width=width, file=StringIO())
-        printed.show(table, console, summary.TITLE)
+        printed.show(table, console, summary.SPREAD)
         out[width] = console.file.getvalue()  # type: ignore[attr-defined]
         assert out[width].count("50.0 %") == 6
         assert all(name in out[width] for name in names)
@@ -30,7 +30,7 @@ def test_columns_without_room_come_in_a_table_of_their_own() -> None:
     headings = [f"last metric {letter}" for letter in "abcdefgh"]
     table = pd.DataFrame({"setting": names} | dict.fromkeys(headings, "0.123 ± 0.0456"))
     console = Console(width=80, file=StringIO())
-    printed.show(table, console, summary.TITLE)
+    printed.show(table, console, summary.SPREAD)
     out = console.file.getvalue()  # type: ignore[attr-defined]
     assert out.count("0.123 ± 0.0456") == len(names) * len(headings)
     assert all(out.count(heading) == 1 for heading in headings)
@@ -61,3 +61,10 @@ def test_a_summary_has_the_columns_that_something_was_measured_for() -> None:
     assert list(summary.summarise(losses)) == ["setting", "seeds", "rounds", "last loss"]
     mixed = summary.summarise(pd.concat([rows, losses.assign(setting="loss alone")]))
     assert list(mixed["last accuracy"])[1] == "-"
+
+
+def test_a_table_says_by_whose_test_data_it_is() -> None:
+    of_nodes = pd.DataFrame({"split": ["train", "node-test"]})
+    assert summary.title(of_nodes).startswith("the nodes' own test data")
+    of_both = pd.DataFrame({"split": ["test", "node-test"]})
+    assert summary.title(of_both) == summary.title(of_both[:1]) == "test set, mean ± std over seeds"
