@@ -85,6 +85,12 @@ def check_training(training: LocalTraining, config: Mapping[str, object]) -> Non
                 f"client.corrections.{name}: the strategy asks for the same, which would act twice; leave "
                 "it out, or choose strategy=fedavg"
             )
+    feeds_back = compression is not None and compression.error_feedback
+    if feeds_back and config.get(protocol.EFFECTIVE_STEPS) and training.stragglers > 0:
+        raise ValueError(
+            "compression.error_feedback=true with aggregation=normalized and client.stragglers above 0: "
+            "what a round left out would count by another round's steps; leave one of the three out"
+        )
     _check_way(training, any(kind.reads_way(config) for kind in asked), restricted)
 
 
@@ -110,4 +116,9 @@ def _check_way(training: LocalTraining, reads: bool, restricted: bool) -> None:
             raise ValueError(
                 f"client.corrections.{name}: strategy=scaffold's option 2 and aggregation=normalized take "
                 "the way from the server's model for gradients; leave it out (or set SCAFFOLD's option 1)"
+            )
+        if restricted:
+            raise ValueError(
+                f"client.corrections.{name}: compression=random_mask or low_rank would send no more than a "
+                "share of the way from the server's model; leave it out, or choose another compression"
             )

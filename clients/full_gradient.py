@@ -1,6 +1,7 @@
 """The loss and the gradient of all of a node's examples, as local training sees them.
 
-Both are means over training's batches, weighted by their sizes; the model is in evaluation mode meanwhile:
+Both are means over training's batches, weighted by their sizes (not where a batch's loss is a sum, which is
+the greater for more examples); the model is in evaluation mode meanwhile:
 no dropout, running statistics as they are.
 """
 
@@ -35,9 +36,10 @@ def full_loss(model: nn.Module, examples: Examples, task: Task, batch_size: int 
 def _losses(
     model: nn.Module, examples: Examples, task: Task, batch_size: int | None
 ) -> Iterator[tuple[Tensor, float]]:
-    """Yield the loss of each batch, and its share of the examples."""
+    """Yield the loss of each batch, and what it counts for."""
     size, device = len(examples), next(model.parameters()).device
     model.eval()
-    for start in range(0, size, batch_size or size):
+    starts = range(0, size, batch_size or size)
+    for start in starts:
         inputs, targets = examples.batch(slice(start, start + (batch_size or size)), device)
-        yield task(model(inputs), targets)[0], len(targets) / size
+        yield task(model(inputs), targets)[0], 1 / len(starts) if task.sums else len(targets) / size

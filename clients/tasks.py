@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
@@ -11,6 +12,8 @@ from strategies.shared import protocol
 
 class Task(ABC):
     """A loss to minimise and the metrics to report."""
+
+    sums: ClassVar[bool] = False  # whether the loss is a sum over a batch's examples, not their mean
 
     @abstractmethod
     def __call__(
@@ -67,6 +70,7 @@ class LeastSquares(Task):
     The reported loss is ||A w - b||^2 / M over all rows of M nodes with ``rows_per_node`` each.
     """
 
+    sums: ClassVar[bool] = True
     rows_per_node: int = 30
 
     def __call__(

@@ -8,11 +8,13 @@ Regularization*, ICLR 2021, Algorithm 1. Node k keeps a gradient g_k, the server
     server:  h <- h + alpha (1/N) sum_k Delta_k              N nodes in all, K of them in the round
              w[t+1] = w[t] - (1/K) sum_k Delta_k - h / alpha           weighting = Uniform
 
-s = h / alpha is kept here: s <- s + (1/N) sum_k Delta_k, w[t+1] = w[t] - D - s. Other parts (a mask, a
+s = h / alpha is used here, and N s kept, as N may grow while nodes connect: N s <- N s + sum_k Delta_k,
+w[t+1] = w[t] - D - s. Other parts (a mask, a
 median, weights, eta) make another step D, and leave s as it is, the mean of the g_k over alpha. So the
 model still comes to rest where the unweighted mean of the gradients is 0. What changes the updates
-themselves, privacy and a compression without error feedback, would part s from the g_k, and is refused. As
-in SCAFFOLD, a change of g_k that did not arrive is taken back by the node. Deviation: the nodes take their
+themselves, privacy and a compression, would part s from the g_k, and is refused: error feedback makes up
+for what was left out, but not where a reply is lost. As in SCAFFOLD, a change of g_k that did not arrive is
+taken back by the node. Deviation: the nodes take their
 steps, not all the way to the minimum. Reduction: alpha = 0 is FedAvg with uniform weights.
 """
 
@@ -46,7 +48,7 @@ class FedDyn(Remembering):
     weighting: Weighting = Uniform()
     alpha: float = 0.1
 
-    _sum: Tensor | None = field(default=None, init=False, repr=False)  # h / alpha, [P]
+    _sum: Tensor | None = field(default=None, init=False, repr=False)  # N h / alpha, [P]
 
     def __post_init__(self) -> None:
         """Refuse a negative alpha, and what would part the server's sum from what the nodes keep."""
@@ -54,9 +56,8 @@ class FedDyn(Remembering):
         require(0 <= self.alpha < float("inf"), "strategy.alpha", self.alpha, "0 or above")
         why = "under strategy=feddyn, whose server sums up what the nodes keep"
         require(type(self.privacy) is NoPrivacy, "privacy", type(self.privacy).__name__, f"none {why}")
-        whole = type(self.compression) is NoCompression or self.compression.error_feedback
-        code = type(self.compression).__name__
-        require(whole, "compression", code, f"none, or one with error feedback, {why}")
+        code = type(self.compression)
+        require(code is NoCompression, "compression", code.__name__, f"none {why}")
 
     def asks(self) -> dict[str, ConfigScalar]:
         return {**super().asks(), protocol.DYNAMIC_ALPHA: float(self.alpha)}
@@ -67,14 +68,15 @@ class FedDyn(Remembering):
         shown, weights = super()._step(server_round, updates)
         if mean is not None:
             kept = torch.zeros_like(mean) if self._sum is None else self._sum.to(mean.device)
-            self._sum = kept.add(mean, alpha=count / self._population())
-            self._parameters = self._parameters - self._sum
+            self._sum = kept.add(mean, alpha=count)
+            self._parameters = self._parameters.sub(self._sum, alpha=1 / self._population())
         self._count(server_round, updates.partition_ids)
         return shown, weights
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"sum": self._sum}
+        return super().state_dict() | {"sums": self._sum}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._sum = state["sum"]
+        older = state.get("sum")  # s, not N s
+        self._sum = state["sums"] if older is None else older * self._population()

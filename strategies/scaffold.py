@@ -45,7 +45,7 @@ class Scaffold(Remembering):
     option: int = 2
     extra_record: ClassVar[str | None] = protocol.CONTROL
 
-    _control: Tensor | None = field(default=None, init=False, repr=False)  # c, [P]
+    _control: Tensor | None = field(default=None, init=False, repr=False)  # N c, the sum of all c_k, [P]
 
     def __post_init__(self) -> None:
         """Refuse an option that the paper does not have."""
@@ -61,18 +61,19 @@ class Scaffold(Remembering):
             self._control = torch.zeros_like(self._parameters)
         self._control = self._control.to(self._parameters.device)  # a checkpoint's lies in host memory
         content = super()._content(server_round, arrays, config)
-        content[protocol.CONTROL] = self._layout.record(self._control, None)
+        content[protocol.CONTROL] = self._layout.record(self._control / self._population(), None)
         return content
 
     def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
-        """Renew the server variate: c <- c + (1/N) sum_k (c_k+ - c_k)."""
+        """Renew the server variate: N c <- N c + sum_k (c_k+ - c_k); N may grow as nodes connect."""
         assert self._control is not None
-        self._control = self._control + extra.sum(0) / self._population()
+        self._control = self._control + extra.sum(0)
         self._count(server_round, partition_ids)
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"control": self._control}
+        return super().state_dict() | {"controls": self._control}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._control = state["control"]
+        older = state.get("control")  # c, not N c
+        self._control = state["controls"] if older is None else older * self._population()

@@ -189,10 +189,7 @@ class Experiment(Described):
 
     @property
     def validation_examples(self) -> Examples:
-        """What the server sets aside: to group nodes by, to stop early, for FedMeta's step.
-
-        Training examples, and seen as such, by node 0: ``transform`` may show what only the test set has.
-        """
+        """What the server sets aside, seen as by node 0: ``transform`` may show what is the test set's."""
         return self.holdings.examples(self.holdings.validation_rows, self.dataset.seen_by(0))
 
 

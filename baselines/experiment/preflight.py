@@ -1,6 +1,7 @@
 """Find a mistake before anything is started."""
 
 import torch
+from torch import nn
 
 from baselines.errors import UserError
 from clients import private
@@ -126,10 +127,27 @@ def _check_privacy(this: Experiment) -> None:
             f"node_test_fraction={this.settings.node_test_fraction}: with privacy=local nodes do not "
             "evaluate, since what they would tell has no noise; set node_test_fraction=0"
         )
+    if not privacy.at_nodes and privacy.noise_multiplier > 0:
+        _check_noised(this.node_model)
     if this.dataset.site is not None and not privacy.fresh:
         raise UserError(
             "privacy would not hold: sites with data of their own know privacy.noise_seed, or there is no "
             "noise; set privacy.noise_seed=null and privacy.noise_multiplier above 0"
+        )
+
+
+def _check_noised(model: nn.Module) -> None:
+    """Refuse parameters that the server's noise would move, or move apart, where no node does."""
+    if frozen := [name for name, p in model.named_parameters() if not p.requires_grad]:
+        raise UserError(
+            f"the model's {frozen[0]} is not trained, and privacy's noise on the server would move it: set "
+            "privacy=local, which noises what a node trains, or leave it out of the model"
+        )
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    if tied := sorted(set(names) - {name for name, _ in model.named_parameters()}):
+        raise UserError(
+            f"the model's {tied[0]} is a parameter under a second name, and each would get its own noise: "
+            "choose a model without shared parameters, or privacy=none"
         )
 
 

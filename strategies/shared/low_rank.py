@@ -32,6 +32,7 @@ class LowRank(Share):
     share: float = 0.25
     kind: ClassVar[str] = "low-rank"
     restricts: ClassVar[bool] = True
+    mixes: ClassVar[bool] = True
 
     def rank(self, shape: Shape) -> int | None:
         """Return k of an array of this shape; None where it is sent whole."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,21 +23,29 @@ class Share(Compression):
     rotate : the numbers are rotated before they are put into bits (:mod:`.rotation`)
     """
 
+    mixes: ClassVar[bool] = False  # whether the numbers that are sent are sums of an array's
+
     share: float = 1.0
     bits: int | None = None
     error_feedback: bool = False
     rotate: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is no share, and bits that none or that error feedback would let grow."""
+        """Refuse what is no share, and bits so few that error feedback would let what is left out grow.
+
+        It has to be smaller than what it is left out of (Karimireddy et al. 2019, assumption A). Two bits
+        do where each number keeps its place. Numbers that are mixed anew in each round are off by more than
+        they are, rounded at random to 4 levels over their range, where there are above some 8,000.
+        """
         require(0 < self.share <= 1, "compression.share", self.share, "in (0, 1]")
         whole = type(self.bits) is int and 1 <= self.bits <= MOST_BITS
         many = f"a whole number from 1 to {MOST_BITS}, or null"
         require(self.bits is None or whole, "compression.bits", self.bits, many)
-        if self.error_feedback and self.bits == 1:  # its error may be as large as what it is an error of
+        least = 3 if self.rotate or self.mixes else 2
+        if self.error_feedback and self.bits is not None and self.bits < least:
             raise ValueError(
-                "compression.bits=1 with compression.error_feedback=true: what is left out would grow from "
-                "round to round; set 2 bits or more, or compression=scaled_sign"
+                f"compression.bits={self.bits} with compression.error_feedback=true: what is left out "
+                f"would grow from round to round; set {least} bits or more, or compression=scaled_sign"
             )
         if self.rotate and self.bits is None:
             raise ValueError(

@@ -14,12 +14,14 @@ from baselines.experiment.preflight import check
 from clients import Classification, Examples, LeastSquares, RoundStart
 from clients.compression import Coding
 from clients.evaluation import evaluate
+from clients.full_gradient import full_gradient, full_loss
 from clients.start_loss import StartLoss
 from clients.tasks import Task
 from strategies import RandomMask
 from strategies.shared.seeding import generator
 
 KEPT = "client.keep_optimizer=true client.optimizer.momentum=0.9"
+LESS = "client.stragglers=0.5 client.local_epochs=3"
 OWN = "corrections=own_initial_model"
 REFUSED = {
     f"strategy=scaffold {KEPT}": "client.keep_optimizer=true: strategy=scaffold's option 2",
@@ -35,7 +37,11 @@ REFUSED = {
     "strategy=scaffold +client.optimizer.maximize=true": "client.optimizer is SGD that maximises",
     "strategy=fedprox corrections=proximal": "client.corrections.proximal: the strategy asks for the same",
     "strategy=feddyn privacy=central": "privacy=CentralPrivacy is out of range: expected none under",
-    "strategy=feddyn compression=sketch": "compression=Sketch is out of range: expected none, ",
+    "strategy=feddyn compression=sketch": "compression=Sketch is out of range: expected none under",
+    "strategy=feddyn compression=top_k": "compression=TopK is out of range: expected none under",
+    f"compression=random_mask {OWN}": "compression=random_mask or low_rank would send no more than a share",
+    f"compression=low_rank {OWN}": "compression=random_mask or low_rank would send no more than a share",
+    f"strategy=fednova compression=top_k {LESS}": "compression.error_feedback=true with aggregation=norm",
 }
 TAKEN = [
     f"strategy=scaffold strategy.option=1 {KEPT}",
@@ -46,7 +52,9 @@ TAKEN = [
     f"personal=per_fedavg node_test_fraction=0.2 {OWN}",
     f"strategy=fedprox {KEPT}",
     f"compression=sketch {KEPT}",
-    "strategy=feddyn compression=top_k",  # with error feedback
+    f"compression=sketch {OWN}",
+    "strategy=fednova compression=top_k",  # with error feedback
+    f"strategy=fednova compression=sketch {LESS}",
 ]
 
 
@@ -92,6 +100,20 @@ def test_of_a_mean_loss_it_is_the_mean_over_all_examples_whatever_the_batches() 
         start = started(model, labels, Classification(), batch_size)
         reported = evaluate(model, start.examples, start.task)["loss"]
         assert StartLoss(start).loss == pytest.approx(reported, rel=1e-6)
+
+
+def test_a_loss_that_is_a_sum_has_no_gradient_at_its_optimum_whatever_the_batches() -> None:
+    """A smaller last batch counts for each of its examples as the others do, as in an epoch of steps."""
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(30, 4), torch.randn(30, 1)
+    model, examples = nn.Linear(4, 1, bias=False), Examples(inputs, targets, torch.arange(30))
+    nn.init.zeros_(model.weight)
+    model.weight.data.copy_(torch.linalg.lstsq(inputs, targets).solution.T)
+    for batch_size, batches in ((None, 1), (10, 3), (20, 2)):
+        (gradient,) = full_gradient(model, examples, LeastSquares(), batch_size)
+        torch.testing.assert_close(gradient, torch.zeros(1, 4), atol=1e-5, rtol=0)
+        whole = full_loss(model, examples, LeastSquares(), None)
+        assert full_loss(model, examples, LeastSquares(), batch_size) == pytest.approx(whole / batches)
 
 
 def test_private_layers_are_trained_as_a_whole_under_a_restriction() -> None:

@@ -68,7 +68,7 @@ def test_the_servers_sum_is_the_mean_of_what_the_nodes_keep_also_where_a_reply_i
         )
     kept = [grid.context(node).state.array_records["control"]["w"].numpy() for node in grid.get_node_ids()]
     mean = torch.from_numpy(np.mean(kept, axis=0)).flatten()
-    torch.testing.assert_close(2.0 * strategy.state_dict()["sum"], mean, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(2.0 / 3 * strategy.state_dict()["sums"], mean, rtol=1e-12, atol=1e-12)
 
 
 def test_a_round_without_a_reply_is_one_that_failed() -> None:

@@ -32,7 +32,7 @@ MISTAKES = {
     "validation_size=true": "validation_size=True is out of range: expected a whole number, 0 or above",
     "checkpoint_every=true": "checkpoint_every=True is out of range: expected a whole number, 0 or above",
     "runtime.batch_clients=1": "runtime.batch_clients=1 is out of range: expected true or false",
-    "dataset.load.std=[0]": "NaN or infinite values: correct dataset.load, its mean and std",
+    "dataset.load.std=[0]": "std=[0] is out of range: expected numbers above 0",
     "dataset.load.mean=[inf]": "dataset.load.mean=[inf] is out of range: expected a list of numbers",
     "client.optimizer.lr=inf": "client.optimizer.lr=inf is out of range: expected a number",
     "dataset.num_classes=0": "dataset.num_classes=0 is out of range: expected a whole number above 0",

@@ -188,15 +188,24 @@ def test_what_needs_error_feedback_leaves_out_less_than_there_was(shrinks: Compr
 
 
 @pytest.mark.parametrize(
-    "compression",
-    [Sketch(1.0, 2, True), TopK(0.5, 2), Sketch(0.5, 2, True), Sketch(0.5, 2, True, True)],
+    ("compression", "shape"),
+    [
+        (Sketch(1.0, 2, True), (200,)),
+        (TopK(0.5, 2), (200,)),
+        (Sketch(0.5, 2, True), (200,)),
+        (Sketch(0.5, 3, True, True), (200,)),
+        (Sketch(1.0, 2, True), (20_000,)),
+        (Sketch(1.0, 3, True, True), (20_000,)),
+        (TopK(0.5, 3, rotate=True), (20_000,)),
+        (LowRank(0.9, 3, True), (40, 500)),
+    ],
     ids=repr,
 )
-def test_what_is_left_out_stays_bounded(compression: Compression) -> None:
-    left_out = np.zeros(200)
+def test_what_is_left_out_stays_bounded(compression: Compression, shape: tuple[int, ...]) -> None:
+    left_out = np.zeros(shape)
     draws = np.random.default_rng(0)
-    for seed in range(300):
-        update = draws.normal(size=200) + left_out
+    for seed in range(300 if shape == (200,) else 60):
+        update = draws.normal(size=shape) + left_out
         left_out = update - sent(compression, update, seed)
     assert np.abs(left_out).max() < 60
 
@@ -242,6 +251,11 @@ def test_what_is_not_finite_is_sent_as_such(compression: Compression) -> None:
         (
             lambda: TopK(bits=1),
             "would grow from round to round; set 2 bits or more, or compression=scaled_sign",
+        ),
+        (lambda: TopK(bits=2, rotate=True), "would grow from round to round; set 3 bits or more"),
+        (
+            lambda: LowRank(bits=2, error_feedback=True),
+            "would grow from round to round; set 3 bits or more",
         ),
         (lambda: Sketch(bits=None, rotate=True), r"set compression\.bits to 1 to 16"),
     ],

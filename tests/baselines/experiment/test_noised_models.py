@@ -1,0 +1,47 @@
+"""Privacy's noise on the server meets parameters that no node moves, or that have two names."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from baselines.errors import UserError
+from baselines.experiment.experiment import Experiment
+from baselines.experiment.preflight import check
+
+NOISED = "weighting=uniform privacy.noise_multiplier=1 num_nodes=3"
+
+
+class Half(nn.Module):
+    """Of two layers one is frozen, as where a pretrained model is tuned."""
+
+    def __init__(self, num_classes: int, tied: bool = False, **_: object) -> None:
+        super().__init__()
+        self.below, self.above = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.last = nn.Linear(64, num_classes)
+        self.below.requires_grad_(tied)
+        if tied:
+            self.above.weight = self.below.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.above(torch.relu(self.below(x.flatten(1))))))  # type: ignore[no-any-return]
+
+
+def asked(privacy: str, tied: bool) -> Experiment:
+    named = f"model={{_target_: {__name__}.Half, num_classes: 10, tied: {str(tied).lower()}}}"
+    return Experiment(f"'++{named}' {NOISED} privacy={privacy}")
+
+
+@pytest.mark.parametrize("privacy", ["central", "adaptive"])
+@pytest.mark.parametrize(
+    ("tied", "said"), [(False, "below.weight is not trained"), (True, "a second name")]
+)
+def test_they_are_refused(privacy: str, tied: bool, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        check(asked(privacy, tied))
+
+
+@pytest.mark.parametrize(
+    "overrides", ["privacy=local privacy.clip=1", "privacy=central privacy.noise_multiplier=0"]
+)
+def test_where_nothing_moves_them_they_are_not(overrides: str) -> None:
+    check(asked(overrides.partition("=")[2], tied=False))
