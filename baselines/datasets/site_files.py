@@ -121,8 +121,10 @@ def _csv(path: Path, label: str | None) -> Any:
             warnings.simplefilter("error", pd.errors.ParserWarning)  # it would drop what has no heading
             table = pd.read_csv(path, index_col=False)
             if label in table:
-                as_written = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
-                table[label] = as_written[label]
+                written = pd.read_csv(
+                    path, dtype=str, keep_default_na=False, usecols=[label], index_col=False
+                )
+                table[label] = written[label]
             return table
     except pd.errors.ParserWarning as error:
         raise UserError(

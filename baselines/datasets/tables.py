@@ -26,7 +26,7 @@ def hold_out(table: Table) -> tuple[Table, Table]:
     Which rows of a label does not go by their order; it is the same every time.
     """
     drawn = np.lexsort((np.random.default_rng(0).random(len(table.labels)), table.labels))
-    groups = np.argsort(drawn)  # each row's place among those of its label
+    groups = np.argsort(drawn)  # each row's place, label after label
     if table.writers is not None:
         names, writers = np.unique(table.writers, return_inverse=True)
         groups = writers if len(names) >= HOLD_OUT else groups

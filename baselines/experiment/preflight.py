@@ -50,8 +50,8 @@ def _check(this: Experiment) -> None:
 
 def _check_node_tests(this: Experiment) -> None:
     """Deal the data, and refuse nodes that are to test and have nothing to do it with."""
-    told = this.settings
-    if told.node_test_fraction and not any(len(test) for _, test in this.partitions):
+    told, dealt = this.settings, this.partitions
+    if told.node_test_fraction and not any(len(test) for _, test in dealt):
         raise UserError(
             f"node_test_fraction={told.node_test_fraction} leaves no node of {told.num_nodes} an example "
             "to test on: raise it, or set it to 0"
