@@ -73,7 +73,7 @@ def _compare(options: argparse.Namespace) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
     found = summary.columns(frame, metrics, options.rounds_to)
     table = summary.summarise(frame, found)
-    printed.show(table, console, summary.title(frame))
+    printed.show(table, console, summary.title(frame, metrics))
     tables = {"comparison": table}
     if options.paired:
         tables["paired"] = _paired(renamed(everything, options.label), options.paired, metrics, console)

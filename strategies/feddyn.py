@@ -9,12 +9,11 @@ Regularization*, ICLR 2021, Algorithm 1. Node k keeps a gradient g_k, the server
              w[t+1] = w[t] - (1/K) sum_k Delta_k - h / alpha           weighting = Uniform
 
 s = h / alpha is used here, and N s kept, as N may grow while nodes connect: N s <- N s + sum_k Delta_k,
-w[t+1] = w[t] - D - s. Other parts (a mask, a
-median, weights, eta) make another step D, and leave s as it is, the mean of the g_k over alpha. So the
-model still comes to rest where the unweighted mean of the gradients is 0. What changes the updates
-themselves, privacy and a compression, would part s from the g_k, and is refused: error feedback makes up
-for what was left out, but not where a reply is lost. As in SCAFFOLD, a change of g_k that did not arrive is
-taken back by the node. Deviation: the nodes take their
+w[t+1] = w[t] - D - s. Other parts (a mask, a median, weights, eta) make another step D, and leave s as it
+is, the mean of the g_k over alpha. So the model still comes to rest where the unweighted mean of the
+gradients is 0. What changes the updates themselves, privacy and a compression, would part s from the g_k,
+and is refused: error feedback makes up for what was left out, but not where a reply is lost. As in
+SCAFFOLD, a change of g_k that did not arrive is taken back by the node. Deviation: the nodes take their
 steps, not all the way to the minimum. Reduction: alpha = 0 is FedAvg with uniform weights.
 """
 
@@ -56,8 +55,8 @@ class FedDyn(Remembering):
         require(0 <= self.alpha < float("inf"), "strategy.alpha", self.alpha, "0 or above")
         why = "under strategy=feddyn, whose server sums up what the nodes keep"
         require(type(self.privacy) is NoPrivacy, "privacy", type(self.privacy).__name__, f"none {why}")
-        code = type(self.compression)
-        require(code is NoCompression, "compression", code.__name__, f"none {why}")
+        none = type(self.compression) is NoCompression
+        require(none, "compression", type(self.compression).__name__, f"none {why}")
 
     def asks(self) -> dict[str, ConfigScalar]:
         return {**super().asks(), protocol.DYNAMIC_ALPHA: float(self.alpha)}

@@ -98,6 +98,8 @@ def _table(path: Path, label: str | None, columns: Sequence[str] | None) -> Site
     there = [str(name) for name in table.columns]
     if label is None:
         raise UserError(f"{path} is a table: name the column with the labels, one of {there}")
+    if not len(table):
+        raise UserError(f"{path} has a heading and no rows: expected one for each example")
     wanted = [name for name in there if name != label] if columns is None else list(columns)
     for name in (label, *wanted):
         if name not in there:
@@ -106,8 +108,6 @@ def _table(path: Path, label: str | None, columns: Sequence[str] | None) -> Site
             raise UserError(f"column {name!r} of {path} is empty in {count} rows: fill or remove them")
         if name != label and not pd.api.types.is_numeric_dtype(table[name]):
             raise UserError(f"column {name!r} of {path} holds {table[name].dtype}: expected numbers")
-        if not len(table):
-            raise UserError(f"{path} has a heading and no rows: expected one for each example")
     inputs = table[wanted].to_numpy(dtype=np.float64)
     return SiteFile(_finite(path, inputs), [str(one) for one in table[label].tolist()], tuple(wanted))
 

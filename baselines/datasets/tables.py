@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from baselines.errors import UserError
+
 HOLD_OUT = 10  # one writer, or row, in so many is kept for testing where there is no test set
 
 
@@ -25,17 +27,26 @@ def hold_out(table: Table) -> tuple[Table, Table]:
 
     Which rows of a label does not go by their order; it is the same every time.
     """
-    drawn = np.lexsort((np.random.default_rng(0).random(len(table.labels)), table.labels))
-    groups = np.argsort(drawn)  # each row's place, label after label
-    if table.writers is not None:
-        names, writers = np.unique(table.writers, return_inverse=True)
-        groups = writers if len(names) >= HOLD_OUT else groups
+    names, groups = np.unique([] if table.writers is None else table.writers, return_inverse=True)
+    if len(names) < HOLD_OUT:
+        drawn = np.random.default_rng(0).random(len(table.labels))
+        groups = np.argsort(np.lexsort((drawn, table.labels)))  # each row's place, label after label
     test = groups % HOLD_OUT == HOLD_OUT - 1
     return table.select(~test), table.select(test)
 
 
 def arrays_of(train: Table, test: Table) -> dict[str, np.ndarray]:
-    """Return the arrays of a data set; labels that are no numbers are numbered in their order."""
+    """Return the arrays of a data set; labels that are no numbers are numbered in their order.
+
+    Raises
+    ------
+    UserError : where the images to train and to test on differ in shape
+    """
+    first, second = (list(table.inputs.shape[1:]) for table in (train, test))
+    if first != second:
+        raise UserError(
+            f"there are images of {first} to train and of {second} to test on: expected one shape"
+        )
     names = np.unique(np.concatenate([train.labels, test.labels]))
     arrays = {}
     for part, table in (("train", train), ("test", test)):

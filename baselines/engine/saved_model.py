@@ -22,12 +22,13 @@ from baselines.experiment.experiment import Experiment
 from clients.turn import load
 
 from . import checkpoint, environment
+from .objective import by_round
 
 ONE = "model.safetensors"
 SEVERAL = "models"  # the folder of one file for each, where a strategy trains several
-logger = logging.getLogger("flwr")
 TOLD = "florilegium"  # the one key of a file's metadata, with JSON: of several the order is random
 UNFINISHED = f"{SEVERAL}.tmp"  # the same while it is written
+logger = logging.getLogger("flwr")
 
 
 class Keeper:
@@ -47,16 +48,18 @@ class Keeper:
         if self.how == "best" and (_value(metrics) > self._best() or not _files(self.folder)):
             self._write(models, server_round, metrics)
 
-    def go_on_from(
-        self, server_round: int, models: dict[str, ArrayRecord], metrics: dict[str, float]
-    ) -> None:
-        """Take up a run at its checkpoint. The best of the rounds before may never have been written."""
+    def go_on_from(self, server_round: int, models: dict[str, ArrayRecord], split: str) -> None:
+        """Take up a run at its checkpoint; ``split`` is what the best is the best on.
+
+        The best of the rounds before may never have been written.
+        """
         if self.how != "best":
             discard(self.folder)  # the checkpoint's model is later
         elif not _files(self.folder):
             what = f"save=best: no model of the rounds before {server_round} was kept"
             logger.warning("%s, so that the best is that of the rounds from it on", what)
-            if metrics:
+            measured = {name: by_round(self.folder, f"{split}/{name}") for name in ("accuracy", "loss")}
+            if metrics := {name: of[server_round] for name, of in measured.items() if server_round in of}:
                 self.offer(server_round, models, metrics)
 
     def end(self, server_round: int, models: dict[str, ArrayRecord], metrics: dict[str, float]) -> None:

@@ -12,7 +12,6 @@ from baselines.grids.suite_grid import SuiteGrid
 from .evaluator import Evaluator, Metrics
 from .measures import write_classes
 from .metrics import OWN_GROUP
-from .objective import by_round
 from .progress import Progress
 from .run_folder import RunFolder
 from .saved_model import Keeper
@@ -78,10 +77,9 @@ class ServerEvaluation:
 
     def go_on_from(self, server_round: int, models: Models) -> None:
         """Keep what is to be kept of a run that goes on, and may have kept something else."""
-        split = "test" if len(self.this.test_examples) else "node-test"
-        measured = {name: by_round(self.folder.path, f"{split}/{name}") for name in ("accuracy", "loss")}
-        values = {name: found[server_round] for name, found in measured.items() if server_round in found}
-        self._keeper.go_on_from(server_round, models, values)
+        self._keeper.go_on_from(
+            server_round, models, "test" if len(self.this.test_examples) else "node-test"
+        )
 
     def end(self, server_round: int, models: Models) -> None:
         """Keep the last models, and write down how they do on each class, where that is asked for."""

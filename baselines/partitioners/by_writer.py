@@ -34,7 +34,8 @@ class ByWriter(Partitioner):
                 "none: choose dataset=mnist_writers or femnist, or another partitioner, such as iid"
             )
         writers = int(owners.max()) + 1
-        if gone := writers - len(np.unique(owners)):
+        gone = writers - len(np.unique(owners))
+        if gone and num_nodes >= writers:
             raise UserError(
                 f"{gone} of {writers} writers have no examples left for a node: lower validation_size"
             )

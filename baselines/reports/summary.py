@@ -11,6 +11,7 @@ from baselines.errors import UserError
 from .measurements import mean_of_all
 from .shown import Shown, choose
 
+DATA = {"test": "test set, ", "node-test": "the nodes' own test data, "}
 SPREAD = "mean ± std over seeds"
 
 
@@ -66,10 +67,10 @@ class Column:
         return self.text(str(means.idxmin() if self.lower else means.idxmax()))
 
 
-def title(frame: pd.DataFrame) -> str:
-    """Return what a table of all settings is called, by whose test data its numbers are of."""
-    own = not (frame.split == "test").any() and (frame.split == "node-test").any()
-    return f"the nodes' own test data, {SPREAD}" if own else f"test set, {SPREAD}"
+def title(frame: pd.DataFrame, metrics: tuple[str, ...] = ()) -> str:
+    """Return what a table of all settings is called, with the data that its numbers are of, if one."""
+    splits = {shown.split for shown in choose(frame, metrics)}
+    return DATA.get(" ".join(splits), "") + SPREAD
 
 
 def columns(

@@ -1,25 +1,46 @@
 """Methods whose server divides by the number of nodes, while that number grows."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from federation import play
-from test_scaffold import OPTIMUM, TARGETS, quadratics, start
+from test_scaffold import OPTIMUM, quadratics, start
 
-from strategies import FedAvg, FedDyn, Scaffold
+from strategies import FedDyn, Scaffold
+from strategies.remembering import Remembering
+
+METHODS = {
+    "option 2": Scaffold,
+    "option 1": partial(Scaffold, option=1),
+    "feddyn": partial(FedDyn, alpha=2.0),
+}
 
 
-@pytest.mark.parametrize(
-    "strategy", [Scaffold(), Scaffold(option=1), FedDyn(alpha=2.0)], ids=["option 2", "option 1", "feddyn"]
-)
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("alone", [1, 2, 4])
-def test_a_node_that_joins_later_counts_as_one_that_was_there(strategy: FedAvg, alone: int) -> None:
+def test_a_node_that_joins_later_counts_as_one_that_was_there(
+    method: Callable[[], Remembering], alone: int
+) -> None:
     """What was divided by two at first is a third of the whole once there are three."""
-    grid, arrays = quadratics(), start()
+    strategy, grid, arrays = method(), quadratics(), start()
     nodes = grid.get_node_ids()
-    strategy = type(strategy)(
-        **{"option": strategy.option} if isinstance(strategy, Scaffold) else {"alpha": 2.0}
-    )
     for server_round in range(1, 400):
-        grid.get_node_ids = lambda r=server_round: nodes[: 2 if r <= alone else len(TARGETS)]  # type: ignore[method-assign]
+        here = nodes[:2] if server_round <= alone else nodes
+        grid.get_node_ids = lambda here=here: here  # type: ignore[method-assign]
         ((arrays, _),) = play(strategy, grid, arrays, (server_round,))
     torch.testing.assert_close(arrays.to_torch_state_dict()["w"].flatten(), OPTIMUM, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("method", "name"), [(Scaffold, "control"), (FedDyn, "sum")])
+def test_a_checkpoint_that_has_the_mean_goes_on_with_the_sum(method: type[Remembering], name: str) -> None:
+    strategy = method(num_nodes=3)
+    play(strategy, quadratics(), start(), range(1, 4))
+    state = strategy.state_dict()
+    older = {key: value for key, value in state.items() if key != f"{name}s"} | {
+        name: state[f"{name}s"] / 3
+    }
+    again = method(num_nodes=3)
+    again.load_state_dict(older)
+    torch.testing.assert_close(again.state_dict()[f"{name}s"], state[f"{name}s"])

@@ -40,7 +40,7 @@ def write_page(
     drawing : which metrics, and what the curves go by
     """
     title = ", ".join(folder.resolve().name for folder in folders)
-    told = summary.title(frame).capitalize()
+    told = summary.title(frame, drawing.metrics).capitalize()
     body = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{_counted(frame)}</p>",

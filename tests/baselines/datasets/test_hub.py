@@ -237,5 +237,5 @@ def test_images_to_train_and_to_test_on_have_one_shape(tmp_path: Path) -> None:
     folder = tmp_path / "both"
     save(folder, "train", pictures(6, 5, 5), [i % 2 for i in range(6)])
     save(folder, "test", pictures(6, 5, 5, 3), [i % 2 for i in range(6)])
-    with pytest.raises(UserError, match=r"images of \[1, 5, 5\] and \[3, 5, 5\] to train and to test on"):
+    with pytest.raises(UserError, match=r"images of \[1, 5, 5\] to train and of \[3, 5, 5\] to test on"):
         _ = load(folder, tmp_path).dataset

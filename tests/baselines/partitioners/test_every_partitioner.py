@@ -204,6 +204,15 @@ def test_by_writer_gives_node_k_what_writer_k_wrote() -> None:
         np.testing.assert_array_equal(rows, (writer == OWNERS).nonzero()[0])
 
 
+def test_merged_writers_may_lack_one_and_single_ones_may_not() -> None:
+    """As where all examples of a writer have been set aside."""
+    kept = OWNERS != 3
+    parts = build("by_writer", "partitioner.merge=true")(LABELS[kept], OWNERS[kept], 7, 0)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(kept.sum()))
+    with pytest.raises(UserError, match="1 of 40 writers have no examples left for a node"):
+        build("by_writer")(LABELS[kept], OWNERS[kept], 40, 0)
+
+
 def test_merged_writers_are_never_divided() -> None:
     parts = build("by_writer", "partitioner.merge=true")(LABELS, OWNERS, 7, 0)
     held = [set(OWNERS[rows].tolist()) for rows in parts]

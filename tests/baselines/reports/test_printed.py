@@ -64,7 +64,9 @@ def test_a_summary_has_the_columns_that_something_was_measured_for() -> None:
 
 
 def test_a_table_says_by_whose_test_data_it_is() -> None:
-    of_nodes = pd.DataFrame({"split": ["train", "node-test"]})
-    assert summary.title(of_nodes).startswith("the nodes' own test data")
-    of_both = pd.DataFrame({"split": ["test", "node-test"]})
-    assert summary.title(of_both) == summary.title(of_both[:1]) == "test set, mean ± std over seeds"
+    splits = ["test", "node-test", "validation"]
+    frame = pd.DataFrame([(1, split, "global", "accuracy", 0.5, 0) for split in splits], columns=METRICS)
+    assert summary.title(frame) == "test set, mean ± std over seeds"
+    assert summary.title(frame[1:]) == "the nodes' own test data, mean ± std over seeds"
+    assert summary.title(frame, ("validation/accuracy",)) == "mean ± std over seeds"
+    assert summary.title(frame, ("accuracy", "node-test/accuracy")) == "mean ± std over seeds"
