@@ -8,19 +8,20 @@ Markdown beside the figure, and with --latex and --csv as .tex and .csv.
 import argparse
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
 
 from . import results
-from .engine.environment import environment
 from .engine.metrics import less_is_better
 from .errors import UserError
 from .reports import curves, printed, summary, written
 from .reports.figure_style import WIDTHS
 from .reports.markdown import markdown_table
 from .reports.measurements import examined, mean_of_all
+from .reports.remarks import remarks
 from .reports.shown import choose
 
 
@@ -64,7 +65,8 @@ def _compare(options: argparse.Namespace) -> None:
     if options.figure:
         curves.check_name(options.figure)
     metrics = tuple(options.metric)
-    frame = results.load(*options.folders)
+    with warnings.catch_warnings(action="ignore"):  # they stand below the table
+        frame = results.load(*options.folders)
     everything = frame
     if options.best is not None:
         frame = best(frame, options.best, metrics)
@@ -80,7 +82,8 @@ def _compare(options: argparse.Namespace) -> None:
     drawing = curves.Drawing(metrics, options.x, options.width)
     drawn = curves.draw(frame, target, drawing)
     _write(tables, target, options, summary.numbers(frame, found), found)
-    _tell(frame, options.folders, console)
+    for line in remarks(map(Path, frame.run.unique()), examined(options.folders)[1]):
+        console.print(line, soft_wrap=True)
     if drawn:
         console.print(drawn)
     if drawn is not None:
@@ -177,18 +180,6 @@ def _write(
         written.write(target.with_suffix(".tex"), "\n".join(texts))
     if options.csv:
         written.write(target.with_suffix(".csv"), numbers.to_csv(index=False))
-
-
-def _tell(frame: pd.DataFrame, folders: list[Path], console: Console) -> None:
-    """Say which runs did not finish, and which do not count."""
-    for run in map(Path, frame.run.unique()):
-        if (status := environment(run)["status"]) != "finished":
-            console.print(f"not finished, counted up to its last round ({status}): {run}", soft_wrap=True)
-    left_out: dict[str, list[str]] = {}
-    for run, reason in examined(folders)[1].items():
-        left_out.setdefault(reason, []).append(str(run))
-    for reason, runs in left_out.items():
-        console.print(f"left out ({reason}): {', '.join(runs)}", soft_wrap=True)
 
 
 def _common_parent(frame: pd.DataFrame) -> Path:

@@ -14,6 +14,7 @@ folder), and what metrics.csv has: ``round``, ``split``, ``model``, ``node``, ``
 """
 
 import os
+import warnings
 from numbers import Real
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from .errors import UserError
 from .reports.differences import difference
 from .reports.labels import column, described
 from .reports.measurements import examined, measured, node_of, over_nodes
+from .reports.remarks import finished, remarks
 
 RUN = ["setting", "seed"]
 MEASURED = ["setting", "seed", "run", "round", "split", "model", "node", "metric", "value"]
@@ -37,7 +39,8 @@ def load(*folders: str | os.PathLike[str]) -> pd.DataFrame:
 
     ``node`` is the partition whose model or measurement a row is of; empty where it is all nodes'. Runs
     that cannot be read are left out; one that did not finish counts up to its last round. Of several runs
-    with the same setting and seed, the last started counts, of those that finished if any has.
+    with the same setting and seed, the last started counts, of those that finished if any has. Each of
+    these is a ``UserWarning``, and so are versions of packages that differ within a setting.
 
     Raises
     ------
@@ -49,6 +52,8 @@ def load(*folders: str | os.PathLike[str]) -> pd.DataFrame:
             raise UserError(f"{run}/{reason}: run it again, or move the folder away")
         named = ", ".join(map(str, folders))
         raise UserError(f"no run in {named}: give the folder of a run or of a sweep")
+    for line in remarks(runs, left_out):
+        warnings.warn(line, stacklevel=2)
     rows = pd.concat(measured(run).assign(run=str(run)) for run in runs)
     rows["node"] = node_of(rows.model)
     merged = described(runs).merge(rows, on="run")
@@ -141,14 +146,15 @@ def paired(
     A row for each: ``seeds`` that both have, the ``baseline`` it was paired with, the ``mean`` difference
     of the last values, its confidence interval ``low`` to ``high``, and the ``p`` value of the paired
     t-test (scipy.stats.ttest_rel). With one seed, or the same difference in all, there is no interval.
-    Where a run has diverged, the mean is NaN, too. Where several settings have that value (a sweep of a
-    second option), each is paired with the one that agrees with it in what tells those apart.
+    Where a run has diverged, the mean is NaN, too; one that has not finished is in no pair. Where several
+    settings have that value (a sweep of a second option), each is paired with the one that agrees with it
+    in what tells those apart.
 
     Raises
     ------
     UserError : when no run has the baseline, or none shares a seed with it
     """
-    rows, name = last(frame, metric, split), column(setting)
+    rows, name = last(finished(frame), metric, split), column(setting)
     is_base = rows.get(name, pd.Series(dtype=object)).map(lambda value: _is(value, baseline)).astype(bool)
     if not is_base.any():
         there = ", ".join(sorted(rows[name].astype(str).unique())) if name in rows else "none"
@@ -164,7 +170,7 @@ def paired(
             told = {"setting": label, "baseline": partner.setting.iloc[0], "seeds": len(both)}
             found.append(told | difference(both.value, both.value_base, confidence))
     if not found:
-        raise UserError(f"nothing to pair with {setting}={baseline}: no other setting has a seed of it")
+        raise UserError(f"nothing to pair with {setting}={baseline}: no other setting has finished a seed")
     return pd.DataFrame(found)
 
 

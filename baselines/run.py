@@ -105,19 +105,14 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
 
 def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
-    from .engine import resuming, saved_model
+    from .engine import resuming
     from .experiment import device, experiment
     from .experiment.preflight import check
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     this = experiment.load(overrides)
     if this.settings.resume and resuming.finished(this, folder):
-        lacks = (
-            " (it kept no model: for one, resume=false)"
-            if this.settings.save and not saved_model.kept(folder)
-            else ""
-        )
-        console.print(f"finished already: {folder}{lacks}")
+        console.print(f"finished already: {folder}{resuming.lacks(this, folder)}")
         return
     resuming.protect(this, folder)
     check(this)

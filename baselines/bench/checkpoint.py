@@ -66,7 +66,7 @@ def _costs(overrides: str) -> dict[str, float]:
         folder = RunFolder(Path(name), this)
         grid = InlineGrid(client_app_of(overrides), this.settings.num_nodes)
         rounds = Rounds(this, grid, folder, Progress(this.settings.rounds))
-        with folder.running():
+        with folder.alone(), folder.running():
             for server_round in range(1, this.settings.rounds + 1):
                 rounds.train(server_round)
                 started = time.perf_counter()

@@ -1,7 +1,9 @@
 """Resuming: may a run be saved, is it finished, and what does it go on from?"""
 
 import logging
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
@@ -12,9 +14,13 @@ from baselines.experiment.identity import BESIDE
 
 from . import environment
 from .checkpoint import LATEST, Checkpoint, load
+from .saved_model import kept
 
 logger = logging.getLogger("flwr")
 MOST_NAMED = 4  # settings in a message
+ELSEWHERE = (
+    "choose another folder (hydra.run.dir=..., in a sweep hydra.sweep.dir and .subdir, of submit --output)"
+)
 
 
 def check(this: Experiment, gives_node_states: bool) -> None:
@@ -39,8 +45,7 @@ def protect(this: Experiment, folder: Path) -> None:
     if this.settings.resume is None and _has_trained(folder / "metrics.csv"):
         raise UserError(
             f"{folder} holds a run: resume=true leaves it alone or continues it, resume=false writes over "
-            "it; or choose another folder (hydra.run.dir=..., in a sweep hydra.sweep.dir and .subdir, "
-            "of submit --output)"
+            f"it; or {ELSEWHERE}"
         )
 
 
@@ -56,7 +61,7 @@ def to_resume(this: Experiment, folder: Path, gives_node_states: bool) -> Checkp
     saved = load(folder) if this.settings.resume else None
     if saved is None:
         return None
-    if not _is_begun_by(this, saved):
+    if not _is_begun_by(this, saved, _written(folder)):
         raise UserError(_another(this, folder, LATEST))
     if this.nodes_remember and saved.nodes is None:
         raise UserError(f"{folder / LATEST} lacks the node states: start again with resume=false")
@@ -76,27 +81,38 @@ def finished(this: Experiment, folder: Path) -> bool:
     ------
     UserError : when it holds another run, or one that left no checkpoint to go on from
     """
-    told = environment.environment(folder)
+    told, there = environment.environment(folder), _written(folder)
+    is_this = told.get("identity") == this.identity(like=there)
     if told.get("status") != "finished":
-        another = told.get("identity", this.identity()) != this.identity()
+        another = "identity" in told and not is_this
         if another and load(folder) is None and _has_trained(folder / "metrics.csv"):
             raise UserError(_another(this, folder, "environment.json"))
         return False
-    if told.get("identity") == this.identity():
+    if is_this:
         if reason := environment.damage(folder):
-            logger.warning(
-                "%s: %s; the run starts again, from its checkpoint if it has one", folder, reason
-            )
+            _warn_once(f"{folder}: {reason}; the run starts again, from its checkpoint if it has one")
         else:
             _name_changed(this, folder)
         return reason is None
     saved = load(folder)
-    if saved is None or not _is_begun_by(this, saved):
-        lacks = "missing" if saved is None else "another run's"
-        raise UserError(
-            _another(this, folder, "environment.json", f", or of fewer rounds whose {LATEST} is {lacks}")
-        )
-    return False
+    if saved is not None and _is_begun_by(this, saved, there):
+        return False
+    if _differing(this, there) == ["rounds"]:
+        raise UserError(_of_other_length(this, folder, there["rounds"], saved))
+    raise UserError(_another(this, folder, "environment.json"))
+
+
+def lacks(this: Experiment, folder: Path) -> str:
+    """Return what a finished run has not left that is asked for now, in brackets; empty where nothing."""
+    there, asked = _written(folder), this.settings.save
+    if asked == "last" and there.get("save") is None and kept(folder):  # its checkpoint has that model
+        asked = None
+    missing = f"save={asked}" if asked not in (None, there.get("save")) else ""
+    loggers = there.get("logger") or {}
+    wanted = yaml.safe_load(this.configuration()).get("logger") or {}
+    if any(loggers.get(name) != settings for name, settings in wanted.items()):
+        missing = f"{missing} and that logger".removeprefix(" and ")
+    return f" (it ran without {missing}: to have that, resume=false)" if missing else ""
 
 
 def _name_changed(this: Experiment, folder: Path) -> None:
@@ -107,7 +123,13 @@ def _name_changed(this: Experiment, folder: Path) -> None:
     then = environment.environment(folder).get("own_sources", {})
     changed = [name for name, now in this.own_sources.items() if then.get(name, now) != now]
     if changed:
-        logger.warning("%s: %s has changed since; resume=false starts again", folder, ", ".join(changed))
+        _warn_once(f"{folder}: {', '.join(changed)} has changed since; resume=false starts again")
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Log what is seen twice, before a run is begun and when its folder is its own."""
+    logger.warning(text)
 
 
 def _has_trained(metrics: Path) -> bool:
@@ -126,30 +148,43 @@ def _has_rows(metrics: Path, count: int) -> bool:
         return b"\0" not in file.read(count)
 
 
-def _is_begun_by(this: Experiment, saved: Checkpoint) -> bool:
+def _is_begun_by(this: Experiment, saved: Checkpoint, there: dict[str, Any]) -> bool:
     """Say whether a checkpoint is one of this run, or the last of the same run with fewer rounds."""
-    shorter = this.identity(min(saved.rounds or saved.server_round, this.settings.rounds))
-    return saved.identity in (this.identity(), shorter)
+    shorter = min(saved.rounds or saved.server_round, this.settings.rounds)
+    return saved.identity in (this.identity(like=there), this.identity(shorter, like=there))
 
 
-def _another(this: Experiment, folder: Path, name: str | Path, unless: str = "") -> str:
-    found = _differing(this, folder)
-    named = ", ".join(found[:MOST_NAMED] + ["..."] * (len(found) > MOST_NAMED))
-    differs = f"another configuration ({named})" if found else "another configuration or other versions"
+def _of_other_length(this: Experiment, folder: Path, rounds: int, saved: Checkpoint | None) -> str:
+    asked = this.settings.rounds
+    if rounds > asked:
+        return f"{folder} has {rounds} rounds of this run already, and rounds={asked}: {ELSEWHERE}"
+    why = f"left no {LATEST}" if saved is None else f"its {LATEST} is another run's"
     return (
-        f"{folder / name} belongs to a run with {differs}{unless}: choose another folder "
-        "(hydra.run.dir=..., of submit --output), or start again with resume=false"
+        f"{folder} has {rounds} rounds of this run, and {why}, so that it cannot go on to {asked}: start "
+        f"again with resume=false, or {ELSEWHERE}"
     )
 
 
-def _differing(this: Experiment, folder: Path) -> list[str]:
-    """Return the settings in which the folder's configuration is another; none where it cannot be read."""
+def _another(this: Experiment, folder: Path, name: str | Path) -> str:
+    found = _differing(this, _written(folder))
+    named = ", ".join(found[:MOST_NAMED] + ["..."] * (len(found) > MOST_NAMED))
+    differs = f"another configuration ({named})" if found else "another configuration or other versions"
+    return f"{folder / name} belongs to a run with {differs}: {ELSEWHERE}, or start again with resume=false"
+
+
+def _written(folder: Path) -> dict[str, Any]:
+    """Return the folder's configuration; nothing where it cannot be read."""
     try:
         settings = yaml.safe_load((folder / "config.yaml").read_text())
     except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def _differing(this: Experiment, written: dict[str, Any]) -> list[str]:
+    """Return the settings in which a written configuration is another; none of one that is empty."""
+    if not written:
         return []
-    if not isinstance(settings, dict):
-        return []
-    there, here = leaves(settings), leaves(yaml.safe_load(this.configuration()))
+    there, here = leaves(written), leaves(yaml.safe_load(this.configuration()))
     keys = (key for key in here | there if key.partition(".")[0] not in BESIDE)
     return [key for key in keys if here.get(key) != there.get(key)]

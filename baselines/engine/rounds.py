@@ -30,8 +30,16 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
     ------
     UserError : when the run cannot be resumed, or its checkpoints could not be
     """
+    with folder.alone():  # what is there may be new: another process may have run it since it was looked at
+        if this.settings.resume and resuming.finished(this, folder.path):
+            logger.warning("another process has finished %s meanwhile", folder.path)
+            return
+        saved = resuming.to_resume(this, folder.path, grid.gives_node_states)
+        _run(this, grid, folder, saved)
+
+
+def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint | None) -> None:
     told = this.settings
-    saved = resuming.to_resume(this, folder.path, grid.gives_node_states)
     progress = Progress(told.rounds)
     rounds = Rounds(this, grid, folder, progress)
     with folder.running(saved, rounds.told, grid.way), progress:

@@ -83,6 +83,27 @@ class RunFolder:
         }
 
     @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes out of the folder; the lock ends with this process, however it ends.
+
+        Raises
+        ------
+        UserError : when another process runs in this folder, or it cannot be written into
+        """
+        self.make()
+        lock = FileLock(self.path / LOCK, timeout=PATIENCE)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise UserError(taken(self.path)) from error
+        except OSError as error:
+            raise UserError(_unfit(self.path, error)) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @contextlib.contextmanager
     def running(
         self,
         saved: Checkpoint | None = None,
@@ -93,36 +114,31 @@ class RunFolder:
 
         ``told`` says at the end what else there is to know: how many messages were never answered because
         their workers died, and of a deployment who took part. ``first`` is what is known when it begins.
-
-        Raises
-        ------
-        UserError : when another process runs in this folder, or it cannot be written into
+        To be entered within :meth:`alone`.
         """
-        self.make()
-        with _alone(self.path):
-            for logger in self._loggers:  # first: one that cannot leaves what is there
-                logger.begin(self.this, self.path, saved.server_round if saved else None)
-            self._started = time.time() - (saved.wall_seconds if saved else 0)
-            self._resumed = (*saved.resumed, saved.server_round) if saved else ()
-            environment = provenance(self.this) | {"resumed": list(self._resumed)} | dict(first or {})
-            used = Used(self.this.device)
-            status = "interrupted"
-            # Before anything is touched: an earlier run's "finished" would outlive a kill.
-            self._save(environment | {"status": "running"})
-            self.begun = True
-            try:
-                self._lay_out(saved)
-                yield
-                status = "finished"
-            except Exception as error:
-                status = f"failed: {error}"
-                raise
-            finally:
-                end = {"status": status, "wall_seconds": time.time() - self._started} | told()
-                left = {"metrics_size": size(self._metrics), "checksums": checksums(self.path)}
-                self._save(environment | used.told() | end | left)
-                for logger in self._loggers:
-                    logger.end(status)
+        for logger in self._loggers:  # first: one that cannot leaves what is there
+            logger.begin(self.this, self.path, saved.server_round if saved else None)
+        self._started = time.time() - (saved.wall_seconds if saved else 0)
+        self._resumed = (*saved.resumed, saved.server_round) if saved else ()
+        environment = provenance(self.this) | {"resumed": list(self._resumed)} | dict(first or {})
+        used = Used(self.this.device)
+        status = "interrupted"
+        # Before anything is touched: an earlier run's "finished" would outlive a kill.
+        self._save(environment | {"status": "running"})
+        self.begun = True
+        try:
+            self._lay_out(saved)
+            yield
+            status = "finished"
+        except Exception as error:
+            status = f"failed: {error}"
+            raise
+        finally:
+            end = {"status": status, "wall_seconds": time.time() - self._started} | told()
+            left = {"metrics_size": size(self._metrics), "checksums": checksums(self.path)}
+            self._save(environment | used.told() | end | left)
+            for logger in self._loggers:
+                logger.end(status)
 
     def _lay_out(self, saved: Checkpoint | None) -> None:
         """Take metrics.csv back to the checkpoint; without one, begin it."""
@@ -163,19 +179,3 @@ def taken(folder: Path) -> str:
 
 def _unfit(folder: Path, error: OSError) -> str:
     return f"cannot write into {folder} ({error.strerror}): choose another folder"
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a run's folder; the lock ends with this process, however it ends."""
-    lock = FileLock(folder / LOCK, timeout=PATIENCE)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise UserError(taken(folder)) from error
-    except OSError as error:
-        raise UserError(_unfit(folder, error)) from error
-    try:
-        yield
-    finally:
-        lock.release()

@@ -38,9 +38,12 @@ class Described:
         """Return what else takes the metrics, besides metrics.csv."""
         return list(config.build(self.cfg.get("logger") or {}).values())
 
-    def identity(self, rounds: int | None = None) -> str:
-        """Return the hash of what decides the run's numbers; with ``rounds``, of one of so many rounds."""
-        return identity(self.cfg, rounds)
+    def identity(self, rounds: int | None = None, like: object = None) -> str:
+        """Return the hash of what decides the run's numbers; with ``rounds``, of one of so many rounds.
+
+        ``like`` are settings whose way to write a number counts: 0 or 0.0.
+        """
+        return identity(self.cfg, rounds, like)
 
     @property
     def setting(self) -> str:

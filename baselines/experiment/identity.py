@@ -76,20 +76,23 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
 BESIDE = ("resume", "checkpoint_every", "debug", "device_memory_share", "logger", "objective", "save")
 
 
-def identity(cfg: DictConfig, rounds: int | None = None) -> str:
+def identity(cfg: DictConfig, rounds: int | None = None, like: object = None) -> str:
     """Return a hash of what decides a run's numbers, 16 hexadecimal digits.
 
-    With ``rounds``, that of the run that is the same but for their number.
+    With ``rounds``, that of the run that is the same but for their number. ``like`` are another run's
+    settings: a number that is equal there counts as it is written there, 0 as 0.0.
     """
-    return _hash([config_hash(cfg, rounds), versions()])
+    return _hash([config_hash(cfg, rounds, like=like), versions()])
 
 
-def config_hash(cfg: DictConfig, rounds: int | None = None, seed: int | None = None) -> str:
+def config_hash(
+    cfg: DictConfig, rounds: int | None = None, seed: int | None = None, like: object = None
+) -> str:
     """Return the part of the identity that is the same on every machine.
 
     ``data_root`` counts as nowhere: the same data may lie in another folder. With ``rounds``, of the
     configuration with another number of them, whatever was computed from ``rounds`` left as it is; with
-    ``seed``, of the run with that seed.
+    ``seed``, of the run with that seed; ``like`` as in :func:`identity`.
 
     Raises
     ------
@@ -104,12 +107,22 @@ def config_hash(cfg: DictConfig, rounds: int | None = None, seed: int | None = N
     except OmegaConfBaseException as error:  # a value that has no default, or names another
         raise UserError(str(error)) from error
     assert isinstance(settings, dict)
-    told = {key: value for key, value in settings.items() if key not in BESIDE}
+    told = {key: value for key, value in _written_as(settings, like).items() if key not in BESIDE}
     for name, then in LATER.items():
         _leave_out(told, name.split("."), then)
     if rounds is not None:
         told["rounds"] = rounds
     return _hash([RESULTS, told])
+
+
+def _written_as(value: Any, like: object) -> Any:
+    """Return settings with each number that is equal in ``like`` as it is written there."""
+    if isinstance(value, dict) and isinstance(like, dict):
+        return {key: _written_as(item, like.get(key)) for key, item in value.items()}
+    if isinstance(value, list) and isinstance(like, list) and len(value) == len(like):
+        return [_written_as(*pair) for pair in zip(value, like, strict=True)]
+    numbers = {type(value), type(like)} <= {int, float}
+    return like if numbers and value == like else value
 
 
 def _leave_out(settings: Any, path: list[str], then: object) -> None:

@@ -1,21 +1,16 @@
 """Labels: which runs differ in nothing but their seed, in what others differ, and what to call them."""
 
-import contextlib
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.engine.environment import environment
 from baselines.errors import UserError
-from baselines.experiment.choices import choices, leaves
-from baselines.experiment.identity import BESIDE
+from baselines.experiment.choices import choices
 
-ASIDE = ("seed", "data_root", "hydra", *BESIDE)  # what makes no other setting
+from .same_setting import configuration, decides, hashes, overrides
+
 TAKEN = ("seed", "run", "round", "split", "model", "node", "metric", "value", "setting")  # other columns
 
 
@@ -29,13 +24,13 @@ def described(runs: list[Path]) -> pd.DataFrame:
     ``runs`` are whole, as :func:`baselines.reports.measurements.examined` has them.
     """
     told = {run: environment(run) for run in runs}
-    hashes = {run: _setting(one) for run, one in told.items()}
-    first = {setting: run for run, setting in reversed(hashes.items())}
-    configurations = {setting: _configuration(run) for setting, run in first.items()}
-    overrides = {setting: _overrides(told[run]) for setting, run in first.items()}
-    keys = list(dict.fromkeys(key for own in overrides.values() for key in own))
+    settings = hashes(told)
+    first = {setting: run for run, setting in reversed(settings.items())}
+    configurations = {setting: configuration(run) for setting, run in first.items()}
+    given = {setting: overrides(told[run]) for setting, run in first.items()}
+    keys = list(dict.fromkeys(key for own in given.values() for key in own))
     values = {
-        setting: _values(keys, overrides[setting], _choices(told[run]), configurations[setting])
+        setting: _values(keys, given[setting], _choices(told[run]), configurations[setting])
         for setting, run in first.items()
     }
     for key in _told_apart_by(values, configurations):
@@ -43,8 +38,8 @@ def described(runs: list[Path]) -> pd.DataFrame:
             own[key] = _plain(configurations[setting].get(key))
     labels = _labels(values)
     rows = [
-        {column(key): value for key, value in values[hashes[run]].items()}
-        | {"setting": labels[hashes[run]], "seed": one["seed"], "run": str(run)}
+        {column(key): value for key, value in values[settings[run]].items()}
+        | {"setting": labels[settings[run]], "seed": one["seed"], "run": str(run)}
         for run, one in told.items()
     ]
     return pd.DataFrame(rows)
@@ -59,7 +54,7 @@ def started_again(runs: list[Path]) -> list[Path]:
     began = [str(one.get("started")) for one in told]
     columns = {
         "run": runs,
-        "setting": [_setting(one) for one in told],
+        "setting": list(hashes(dict(zip(runs, told, strict=True))).values()),
         "seed": [one["seed"] for one in told],
         "finished": [one["status"] == "finished" for one in told],
         "started": pd.to_datetime(began, utc=True, format="ISO8601", errors="coerce"),
@@ -98,7 +93,7 @@ def _told_apart_by(
         all_leaves = [configurations[setting] for setting in same]
         named = dict.fromkeys(key for one in all_leaves for key in one)
         keys |= dict.fromkeys(key for key in named if len({str(one.get(key)) for one in all_leaves}) > 1)
-    return [key for key in keys if _decides(key) and not key.endswith(".seed")]
+    return [key for key in keys if decides(key) and not key.endswith(".seed")]
 
 
 def _labels(values: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -121,17 +116,6 @@ def _part(key: str, value: object) -> str:
     return str(value) if key == "strategy" else f"{key}={value}"
 
 
-def _setting(told: dict[str, Any]) -> str:
-    """Return what tells a run's setting from others, the seed aside."""
-    return told.get("setting") or str(_overrides(told))  # old runs have not written it
-
-
-def _overrides(told: dict[str, Any]) -> dict[str, str]:
-    """Return the overrides that decide a run's numbers, the seed aside: not where data and options lie."""
-    items = (item.lstrip("+~").partition("=") for item in shlex.split(told["overrides"]))
-    return {key: value for key, _, value in items if _decides(key)}
-
-
 def _choices(told: dict[str, Any]) -> dict[str, str]:
     """Return the option of each group; of a run that did not write them down, those of today."""
     written = told.get("choices")
@@ -141,19 +125,6 @@ def _choices(told: dict[str, Any]) -> dict[str, str]:
         return choices(told["overrides"])
     except UserError:  # an option of then that is no more
         return {}
-
-
-def _configuration(run: Path) -> dict[str, Any]:
-    """Return the leaves of a run's configuration by their dotted names; nothing where it is damaged."""
-    with contextlib.suppress(OSError, ValueError, YAMLError, OmegaConfBaseException):
-        settings = OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
-        if isinstance(settings, dict):
-            return leaves(settings)
-    return {}
-
-
-def _decides(key: str) -> bool:
-    return key.partition(".")[0] not in ASIDE
 
 
 def _plain(value: object) -> object:

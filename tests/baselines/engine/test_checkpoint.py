@@ -176,22 +176,23 @@ def test_only_what_is_the_same_but_for_its_rounds_goes_on(
     arguments = ["num_nodes=3", "resume=true", f"hydra.run.dir={tmp_path}/a"]
     decayed = "client.schedule.ahead=${rounds}"
     assert launch(*arguments, decayed, "rounds=4", "checkpoint_every=3") == 0
-    for other in (
-        "client.schedule.ahead=4 seed=1 rounds=6",
-        "client.schedule.ahead=4 rounds=3",
-        f"{decayed} rounds=6",
-    ):
+    for other, told in {
+        "client.schedule.ahead=4 seed=1 rounds=6": "another configuration (",
+        "client.schedule.ahead=4 rounds=3": "has 4 rounds of this run already, and rounds=3: choose",
+        f"{decayed} rounds=6": "client.schedule.ahead",
+    }.items():
         assert launch(*arguments, *other.split()) == 2
         said = capsys.readouterr().err
-        assert "another configuration" in said
-        assert "of submit --output" in said
+        assert told in said
+        assert "in a sweep hydra.sweep.dir and .subdir, of submit --output" in said
     assert launch(*arguments, "client.schedule.ahead=4", "rounds=5") == 0
     assert json.loads((tmp_path / "a" / "environment.json").read_text())["resumed"] == [4]
     without = ["num_nodes=3", "resume=true", f"hydra.run.dir={tmp_path}/b"]
     assert launch(*without, "rounds=2") == 0
     capsys.readouterr()
     assert launch(*without, "rounds=3") == 2
-    assert "of fewer rounds whose checkpoint/latest.pt is missing" in capsys.readouterr().err
+    told = "has 2 rounds of this run, and left no checkpoint/latest.pt, so that it cannot go on to 3: start"
+    assert told in capsys.readouterr().err
 
 
 def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

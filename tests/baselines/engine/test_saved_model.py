@@ -84,7 +84,7 @@ def test_a_finished_run_says_that_it_has_kept_none(
     arguments = [*SETTING.split(), "rounds=1", "resume=true", f"hydra.run.dir={tmp_path}"]
     for how, said in (("null", False), ("null", False), ("last", True)):
         assert launch(*arguments, f"save={how}") == 0
-        assert ("(it kept no model: for one, resume=false)" in capsys.readouterr().out) == said
+        assert ("(it ran without save=last: to have that, resume=false)" in capsys.readouterr().out) == said
 
 
 def test_equal_models_are_equal_files(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Which run a folder holds: its numbers as they count, not as they are written; and as it is now."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from runs import launch, played
+
+from baselines.engine import resuming, rounds
+from baselines.errors import UserError
+
+SMALL = ["model=softmax", "num_nodes=3", "client.optimizer.lr=1", "checkpoint_every=1"]
+OTHERWISE = ["model=softmax", "num_nodes=3", "client.optimizer.lr=1.0", "client.optimizer.momentum=0"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a finished run of two rounds with a checkpoint."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    assert launch(*SMALL, "rounds=2", "save=last", f"hydra.run.dir={folder}") == 0
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def test_a_number_written_otherwise_is_the_same_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Finished, and with more rounds from its checkpoint; then under the first way again."""
+    again = [*OTHERWISE, "resume=true", "checkpoint_every=1", f"hydra.run.dir={run}"]
+    assert launch(*again, "rounds=2") == 0
+    assert capsys.readouterr().out.startswith("finished already")
+    assert launch(*again, "rounds=3") == 0
+    assert "finished already" not in capsys.readouterr().out
+    assert launch(*SMALL, "rounds=3", "resume=true", f"hydra.run.dir={run}") == 0
+    assert capsys.readouterr().out.startswith("finished already")
+
+
+def test_another_number_is_another_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = ["client.optimizer.momentum=0.5", "resume=true", "rounds=2", f"hydra.run.dir={run}"]
+    assert launch(*SMALL, *other) == 2
+    assert "another configuration (client.optimizer.momentum)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("save=best", "(it ran without save=best: to have that, resume=false)"),
+        ("logger=tensorboard", "(it ran without that logger: to have that, resume=false)"),
+        ("save=best logger=tensorboard", "(it ran without save=best and that logger: to have"),
+    ],
+)
+def test_a_finished_run_says_what_it_has_not_left(
+    asked: str, told: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboard")
+    assert launch(*SMALL, "rounds=2", "resume=true", f"hydra.run.dir={run}", *asked.split()) == 0
+    assert told in capsys.readouterr().out
+    assert launch(*SMALL, "rounds=2", "resume=true", f"hydra.run.dir={run}", "save=last") == 0
+    assert "ran without" not in capsys.readouterr().out
+
+
+def test_what_another_process_has_finished_meanwhile_is_not_computed_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not there when this process looked."""
+    said: list[str] = []
+    monkeypatch.setattr(rounds.logger, "warning", lambda text, *values: said.append(text % values))
+    before = (run / "environment.json").read_bytes()
+    played(" ".join([*SMALL, "rounds=2", "resume=true"]), run)
+    assert (run / "environment.json").read_bytes() == before
+    assert said == [f"another process has finished {run} meanwhile"]
+    with pytest.raises(UserError, match="holds a run"):
+        played(" ".join([*SMALL, "rounds=2"]), run)
+
+
+def test_a_run_is_looked_at_while_its_folder_is_locked(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else another process could finish it between the look and the lock."""
+    seen: list[str] = []
+
+    def looked(*arguments: object) -> None:
+        with pytest.raises(UserError, match="another process is running"):
+            played(" ".join(SMALL), run)
+        seen.append("locked")
+        raise UserError("seen")
+
+    monkeypatch.setattr(resuming, "to_resume", looked)
+    with pytest.raises(UserError, match="seen"):
+        played(" ".join([*SMALL, "rounds=3", "resume=true"]), run)
+    assert seen == ["locked"]
