@@ -11,6 +11,7 @@ from typing import Any
 
 from hydra.conf import HydraConf
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.utils import to_absolute_path
 from omegaconf import DictConfig, OmegaConf
@@ -21,7 +22,7 @@ from baselines.errors import UserError
 from .schema_file import inlined
 
 LONGEST_NAME = 255  # bytes that a file system allows
-ROUNDS = "rounds"
+MULTIRUN = "multirun.yaml"  # of a sweep's folder: what was asked for, as Hydra writes it
 WORDS = ("null", "true", "false", "nan", "inf")  # which Hydra takes for something else than a text
 
 
@@ -99,13 +100,15 @@ def run_folder(*, _root_: DictConfig) -> str:
 
     Where that is too long for a folder's name: what the sweep varies, and a hash of all; where that is too
     long as well, the hash. A folder of the same hash that is there keeps its name, whatever varies now. The
-    rounds are part of it only where they vary: a sweep started again with more of them finds its runs.
+    rounds, and what decides no number, are part of it only where they vary: a sweep started again with more
+    rounds finds its runs.
     """
     sweep = Path(_root_.hydra.sweep.dir)
-    swept = _swept(sweep / "multirun.yaml")
-    named = _named(_root_, swept)
+    swept = _swept(sweep / MULTIRUN)
+    unnamed = {*_root_.hydra.job.config.override_dirname.exclude_keys}
+    named = _named(_root_, unnamed - swept)
     name = str(_written(_root_.hydra.job, "override_dirname"))
-    if _refers(name) or ROUNDS in swept:
+    if _refers(name) or swept & unnamed:
         name = ",".join(text for _, text in named).replace("$", "")  # or Hydra resolves it
     if all(len(part.encode()) <= LONGEST_NAME for part in name.split("/")):
         return name
@@ -116,24 +119,28 @@ def run_folder(*, _root_: DictConfig) -> str:
     return short if len(short.encode()) <= LONGEST_NAME else digest
 
 
-def _named(root: DictConfig, swept: set[str]) -> list[tuple[str, str]]:
-    """Return the overrides that Hydra names a folder by, as (key, text) in its order; and the rounds, where
-    runs differ in them.
-    """
-    excluded = {*root.hydra.job.config.override_dirname.exclude_keys} - ({ROUNDS} & swept)
+def _named(root: DictConfig, excluded: set[str]) -> list[tuple[str, str]]:
+    """Return the overrides that name a folder, as (key, text) in Hydra's order."""
     texts = sorted(_written(root.hydra.overrides, "task"))
     pairs = [(text.lstrip("+~").partition("=")[0], resolved(text, root)) for text in texts]
     return [(key, text) for key, text in pairs if key not in excluded]
 
 
 def _swept(multirun: Path) -> set[str]:
-    """Return the keys of what a sweep varies, as Hydra wrote it down; none where it has not."""
+    """Return the keys of what a sweep varies, as was written down; none where it was not."""
     try:
-        texts = OmegaConf.to_container(OmegaConf.load(multirun).hydra.overrides.task, resolve=False)
-        parsed = OverridesParser.create().parse_overrides(texts)  # type: ignore[arg-type]
+        settings = OmegaConf.load(multirun).hydra
+        return {override.get_key_element().lstrip("+~") for override in swept(settings)}
     except (OSError, AttributeError, OmegaConfBaseException, HydraException):
         return set()
-    return {override.get_key_element().lstrip("+~") for override in parsed if override.is_sweep_override()}
+
+
+def swept(settings: Any) -> list[Override]:
+    """Return what a sweep varies, by Hydra's settings: on the command line, or as the sweeper is told."""
+    params = settings.sweeper.get("params") or {}
+    texts = [*(f"{key}={value}" for key, value in params.items()), *_written(settings.overrides, "task")]
+    parsed = OverridesParser.create().parse_overrides(texts)
+    return [override for override in parsed if override.is_sweep_override()]
 
 
 OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)

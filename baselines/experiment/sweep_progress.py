@@ -1,14 +1,17 @@
 """A sweep says which of how many runs begins: a callback of Hydra's, which launchers take along."""
 
+import contextlib
 from math import prod
+from pathlib import Path
 from typing import Any, cast
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+
+from .overrides import MULTIRUN, swept
 
 
 class SweepProgress(Callback):
@@ -20,15 +23,18 @@ class SweepProgress(Callback):
         self.swept: set[str] = set()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Count the runs: the sweeper's number of trials, or all combinations of what is swept."""
-        sweeper = config.hydra.sweeper
-        params = sweeper.get("params") or {}
-        texts = [*(f"{key}={value}" for key, value in params.items()), *_as_typed(config)]
-        overrides = OverridesParser.create().parse_overrides(texts)
-        swept = [override for override in overrides if override.is_sweep_override()]
-        self.swept = {override.get_key_element() for override in swept}
-        self.total = sweeper.get("n_trials") or _combinations(swept)
+        """Count the runs: the sweeper's number of trials, or all combinations of what is swept.
+
+        Write down what was asked for, by which the runs' folders are named: not every sweeper does.
+        """
+        varied = swept(config.hydra)
+        self.swept = {override.get_key_element() for override in varied}
+        self.total = config.hydra.sweeper.get("n_trials") or _combinations(varied)
         self.sweeping = True
+        with contextlib.suppress(OSError):  # Hydra meets that, too, and says so
+            folder = Path(config.hydra.sweep.dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(config, folder / MULTIRUN)
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Say which one it is, and what is its own of what is swept."""
@@ -45,9 +51,9 @@ def _as_typed(config: DictConfig) -> list[str]:
     return cast(list[str], OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
 
 
-def _combinations(swept: list[Override]) -> int | None:
+def _combinations(varied: list[Override]) -> int | None:
     """Return how many there are; None where only the sweeper knows (a glob, an interval)."""
     try:
-        return prod(sum(1 for _ in override.sweep_iterator()) for override in swept)
+        return prod(sum(1 for _ in override.sweep_iterator()) for override in varied)
     except HydraException:
         return None

@@ -231,3 +231,25 @@ def test_a_search_for_the_worst_is_refused(objective: str, direction: str | None
     told: Any = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": sweeper})
     with pytest.raises(UserError, match="looks for the worst") if wrong else nullcontext():
         mode.check_direction(told, objective, less_is_better(objective))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["hydra.run.dir={}/x"], "hydra.run.dir is not read with -m: set hydra.sweep.dir"),
+        (
+            ["objective=test/loss", "hydra/sweeper=random_search", "hydra.sweep.dir={}/x"],
+            "hydra.sweeper.direction=maximize looks for the worst: set hydra.sweeper.direction=minimize",
+        ),
+    ],
+)
+def test_what_no_run_of_a_sweep_could_do_is_said_once(
+    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "hydra/sweeper=random_search" in arguments:
+        pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    own = [argument.format(tmp_path) for argument in arguments]
+    assert launch("-m", "seed=0,1,2", *own) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+    assert not list(tmp_path.rglob("metrics.csv"))

@@ -95,3 +95,27 @@ def test_rounds_that_are_swept_name_folders(tmp_path: Path) -> None:
     assert launch("-m", *SMALL[:2], "rounds=1,2", f"hydra.sweep.dir={tmp_path}") == 0
     names = {path.parent.name for path in tmp_path.rglob("metrics.csv")}
     assert names == {f"model=softmax,num_nodes=2,rounds={rounds}" for rounds in (1, 2)}
+
+
+@pytest.mark.parametrize("key", ["save", "checkpoint_every"])
+def test_so_does_what_decides_no_number(key: str, tmp_path: Path) -> None:
+    """Else the second run of the sweep would meet the first in its folder."""
+    values = {"save": ("best", "last"), "checkpoint_every": ("0", "1")}[key]
+    asked = f"{key}={','.join(values)}"
+    assert launch("-m", *SMALL, asked, "resume=true", f"hydra.sweep.dir={tmp_path}") == 0
+    names = {path.parent.name for path in tmp_path.rglob("metrics.csv")}
+    assert names == {",".join(sorted([f"{key}={value}", *SMALL[:2]])) for value in values}
+
+
+def test_what_a_sweeper_varies_names_folders(tmp_path: Path) -> None:
+    """As hydra/sweeper=random_search tells it, in its own settings."""
+    mine = tmp_path / "conf" / "experiment" / "mine.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("# @package _global_\nhydra: {sweeper: {params: {rounds: '1,2', seed: '3,4'}}}\n")
+    own = ["--config-dir", f"{tmp_path}/conf", "experiment=mine", f"hydra.sweep.dir={tmp_path}/runs"]
+    assert launch("-m", *own, *SMALL[:2]) == 0
+    names = {path.parent.name for path in tmp_path.rglob("metrics.csv")}
+    pairs = [(rounds, seed) for rounds in (1, 2) for seed in (3, 4)]
+    assert names == {
+        f"experiment=mine,model=softmax,num_nodes=2,rounds={rounds},seed={seed}" for rounds, seed in pairs
+    }

@@ -48,8 +48,11 @@ def test_a_single_run_is_not_counted(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert lines(capfd.readouterr().out) == []
 
 
-def test_a_random_search_counts_its_trials(capsys: pytest.CaptureFixture[str]) -> None:
-    told = {"sweeper": {"n_trials": 60, "params": {"client.optimizer.lr": "tag(log, interval(0.1, 1))"}}}
+def test_a_random_search_counts_its_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = {
+        "sweep": {"dir": str(tmp_path)},
+        "sweeper": {"n_trials": 60, "params": {"client.optimizer.lr": "tag(log, interval(0.1, 1))"}},
+    }
     job = {"overrides": {"task": ["client.optimizer.lr=0.2", "rounds=3"]}, "job": {"num": 1}}
     progress = SweepProgress()
     progress.on_multirun_start(OmegaConf.create({"hydra": told | {"overrides": {"task": ["rounds=3"]}}}))
