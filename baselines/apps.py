@@ -13,6 +13,7 @@ from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from baselines.experiment.places import ROOT
 from clients import Node
 from clients import client_app as make_client_app
 from clients.batched.together import Together
@@ -23,7 +24,7 @@ from strategies.shared import protocol
 from .engine.rounds import run_rounds
 from .engine.run_folder import RunFolder
 from .errors import UserError
-from .experiment import config, experiment, precision
+from .experiment import experiment, precision
 from .experiment.experiment import Experiment
 from .experiment.preflight import check
 from .experiment.source import source_hash
@@ -118,7 +119,7 @@ def node_of(overrides: str | None, message: Message, context: Context) -> Node:
     told = str(record_of(ConfigRecord, message.content, protocol.CONFIG).get(protocol.SOURCE_HASH, ""))
     if told and told != source_hash():
         raise RuntimeError(
-            f"this node's code ({config.ROOT}, {source_hash()}) is not the server's ({told}): "
+            f"this node's code ({ROOT}, {source_hash()}) is not the server's ({told}): "
             "install the same version on both"
         )
     if overrides is None:

@@ -35,7 +35,7 @@ from .engine.metrics import less_is_better
 from .engine.objective import objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
-from .experiment import config, mode
+from .experiment import mistakes, mode, places
 from .experiment.hydra_errors import without_hydras_lines
 from .experiment.overrides import carried, keyed, quoted
 
@@ -45,7 +45,7 @@ NO_SITES = (
 )
 
 
-@hydra.main(config_path=str(config.CONF), config_name="config", version_base="1.3")
+@hydra.main(config_path=str(places.CONF), config_name="config", version_base="1.3")
 def _job(cfg: DictConfig) -> float | None:
     """Run one job of Hydra's; return its objective, for a sweeper that looks for the best.
 
@@ -95,8 +95,9 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
             traceback.print_exc()
         _say_error(error)
         status = 2 if isinstance(error, UserError) else 1
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        _say_error(RunFailed(f"{type(error).__name__}: {error} (see above)"))
         status = 1
     if settings.mode == RunMode.RUN:
         sys.exit(status)
@@ -163,10 +164,10 @@ def main() -> int:
     except JobFailed as failed:
         return failed.status
     except (HydraException, OmegaConfBaseException) as error:
-        _say_error(config.mistake(error, sys.argv[1:]))
+        _say_error(mistakes.mistake(error, sys.argv[1:]))
         return 2
     except YAMLError as error:
-        _say_error(config.unreadable(error))
+        _say_error(mistakes.unreadable(error))
         return 2
     except BrokenPipeError:  # as of a pipe into head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of it goes nowhere
@@ -174,8 +175,8 @@ def main() -> int:
     except OSError as error:
         _say_error(UserError(f"{error}: set hydra.run.dir, or for a sweep hydra.sweep.dir and .subdir"))
         return 2
-    except (ValueError, TypeError) as error:  # Hydra's for dataset=3; what a run raises stays in _job
-        _say_error(ValueError(f"{error}, in: {shlex.join(sys.argv[1:])}"))
+    except (ValueError, TypeError, AttributeError, AssertionError) as error:
+        _say_error(mistakes.mistake(error, sys.argv[1:]))  # Hydra's for dataset=3; a run's stay in _job
         return 2
     except KeyboardInterrupt as signal:
         print(f"interrupted {signal}".strip(), file=sys.stderr)

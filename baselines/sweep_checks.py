@@ -3,7 +3,6 @@
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
 from rich.console import Console
 
 from .engine.metrics import less_is_better
@@ -14,7 +13,7 @@ from .experiment import mode
 class SweepChecks(Callback):
     """Say once what each of a sweep's runs would say, and end the program with status 2."""
 
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+    def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
         """Refuse a folder that a sweep does not read, and a search for the worst."""
         objective = str(config.objective)
         try:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from baselines.experiment.config import ROOT
+from baselines.experiment.places import ROOT
 
 from .gpu_table import Check
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from baselines.experiment.config import ROOT
+from baselines.experiment.places import ROOT
 
 from . import runs
 from .memory import peak

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from baselines.experiment.config import ROOT
+from baselines.experiment.places import ROOT
 
 from . import resnet, runs
 from .evaluated import Evaluated

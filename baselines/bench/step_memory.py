@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 
-from baselines.experiment.config import ROOT
+from baselines.experiment.places import ROOT
 
 from .memory import peak, resident
 from .one_round import collected, played, prepared

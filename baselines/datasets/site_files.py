@@ -97,7 +97,7 @@ def _table(path: Path, label: str | None, columns: Sequence[str] | None) -> Site
     table = pd.read_parquet(path) if path.suffix == ".parquet" else _csv(path, label)
     there = [str(name) for name in table.columns]
     if label is None:
-        raise UserError(f"{path} is a table: name the column with the labels, one of {there}")
+        raise UserError(f"{path} is a table: name the column with the labels, --label, one of {there}")
     if not len(table):
         raise UserError(f"{path} has a heading and no rows: expected one for each example")
     wanted = [name for name in there if name != label] if columns is None else list(columns)

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from baselines.experiment import config
 from baselines.experiment.device import accelerator, name_of, peak_memory, watch_memory
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.places import ROOT
 from baselines.experiment.source import COVERED, source_hash
 from clients.fast import taken
 
@@ -104,7 +104,7 @@ def git_commit() -> str | None:
 
 
 def _git(*arguments: str) -> str:
-    command = ["git", "--no-optional-locks", "-C", str(config.ROOT), *arguments]
+    command = ["git", "--no-optional-locks", "-C", str(ROOT), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 

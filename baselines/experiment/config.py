@@ -4,9 +4,8 @@ What crosses to another process is the list of overrides, as one string; each pr
 configuration from the ``conf`` folder beside its own code.
 """
 
-import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -19,26 +18,21 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import (
     HydraException,
     InstantiationException,
-    MissingConfigException,
-    OverrideParseException,
 )
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import GrammarParseError, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.errors import UserError
 
 from . import argument_types, ranges, shadowed
 from .build_errors import why
-from .hydra_errors import extra_for
-from .misspelt import nearest
+from .mistakes import mistake, unreadable
 from .overrides import keyed
+from .places import CONF
 
-ROOT = Path(__file__).resolve().parents[2]
-CONF = ROOT / "conf"
 SEVERAL = ("corrections", "experiment", "logger")  # groups of which several options go together
-SHARED = ("base", "common")  # templates that options are made of, not options themselves
 
 _taken: dict[str, DictConfig] = {}  # configurations that another process has composed
 
@@ -92,7 +86,7 @@ def composed(overrides: str) -> Composed:
     except YAMLError as error:
         raise unreadable(error) from error
     except (ValueError, TypeError) as error:  # strategy=null, strategy=[1], or a quote that is not closed
-        raise UserError(f"{error}, in: {overrides}") from error
+        raise mistake(error, overrides.split()) from error
     ranges.check(cfg)
     return Composed(cfg, options)
 
@@ -151,41 +145,6 @@ def _must_exist(override: str, cfg: DictConfig) -> str:
     argument = any(isinstance(node, DictConfig) and "_target_" in node for node in within)
     group = "@" in key or (CONF / key).is_dir()
     return override if argument or group or path[0] == "hydra" else plain
-
-
-def mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
-    """Return in one line what Hydra says in many of what it cannot read or does not know."""
-    if isinstance(error, OverrideParseException):
-        expected = "expected key=value, and 'key=\"value\"' for a value with spaces or other signs"
-        return UserError(f"cannot read {error.override}: {expected}")
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        missing = error.missing_cfg_file
-        names = [name for name in error.options or _options(missing) if Path(name).name not in SHARED]
-        expected = f"expected one of {', '.join(names)}"
-        return UserError(f"{missing} does not exist: {extra_for(missing, expected)}")
-    if unknown := re.match(r"Could not override '(.+?)'", str(error)):
-        near = nearest(unknown[1], error)
-        hint = f"did you mean {near}?" if near else "python -m baselines.run --help shows all"
-        return UserError(f"there is no setting {unknown[1]}: {hint}")
-    if isinstance(error, OmegaConfBaseException):
-        return ranges.unresolved(error)
-    if isinstance(error.__cause__, GrammarParseError):  # of a group's option, which Hydra does not name
-        broken = [override for override in given if "${" in override]
-        return UserError(f"cannot read {' or '.join(broken)}: {error.__cause__}; expected group=option")
-    return UserError(str(error))
-
-
-def unreadable(error: YAMLError) -> UserError:
-    """Return in one line where a file is not YAML."""
-    return UserError(f"not YAML: {' '.join(str(error).split())}")
-
-
-def _options(missing: str) -> list[str]:
-    """Return what there is in the folder of ``conf`` that an option was looked for in."""
-    folder = CONF / missing
-    while not folder.is_dir():
-        folder = folder.parent
-    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
 
 
 def build(node: Any, **arguments: Any) -> Any:

@@ -9,8 +9,6 @@ from torch import nn
 from baselines.errors import UserError
 from strategies.shared.float64 import in_float64
 
-from .settings import DEVICES
-
 
 def accelerator() -> torch.device | None:
     """Return the accelerator that torch can use on this machine (cuda, mps, xpu); None without one."""
@@ -29,7 +27,8 @@ def device_of(name: str) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # no such device, or torch built without it
-        raise UserError(f"device={name} is not available on this machine: expected {DEVICES}") from error
+        there = ["cpu", *([found.type] if (found := accelerator()) else []), "auto"]
+        raise UserError(f"device={name} is not available here: expected {' or '.join(there)}") from error
 
 
 def placed(model: nn.Module, device: torch.device) -> nn.Module:

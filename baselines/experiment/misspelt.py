@@ -15,9 +15,16 @@ def nearest(name: str, error: Exception) -> str | None:
     node = getattr(error.__cause__, "parent_node", None)
     if node is None:
         return None
-    chosen = _names(OmegaConf.to_container(node._get_root()))
-    others = [other for other in chosen if not name.startswith(f"{other}.")]  # what it would stand in
-    return next(iter(get_close_matches(name, others, n=1, cutoff=0.8)), None)
+    others = [
+        other
+        for other in _names(OmegaConf.to_container(node._get_root()))
+        if not name.startswith(f"{other}.") and name != other  # what it would stand in
+    ]
+    within, _, last = name.rpartition(".")
+    deeper = [other for other in others if other.startswith(within) and other.endswith(f".{last}")]
+    if len(deeper) == 1:  # client.lr
+        return deeper[0]
+    return next(iter(get_close_matches(name, others, n=1, cutoff=0.85)), None)
 
 
 def _names(settings: Any, within: str = "") -> Iterator[str]:

@@ -17,8 +17,8 @@ from hydra.errors import HydraException
 from baselines.apps import REFUSED
 from baselines.errors import RunFailed, UserError
 from baselines.experiment import experiment
-from baselines.experiment.config import ROOT
 from baselines.experiment.overrides import keyed
+from baselines.experiment.places import ROOT
 from baselines.experiment.preflight import check
 from baselines.experiment.schema_file import inlined
 from baselines.runtimes import commands

@@ -17,7 +17,7 @@ import ray
 
 from baselines.engine import signals
 from baselines.errors import UserError
-from baselines.experiment.config import ROOT
+from baselines.experiment.places import ROOT
 
 PATIENCE = 10  # seconds that a cluster's head has to answer
 ASKING = 120.0  # seconds that the program that asks it may take; it starts slowly where a machine is busy

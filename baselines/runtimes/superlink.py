@@ -18,7 +18,7 @@ from typing import ClassVar
 from baselines.engine import run_folder
 from baselines.errors import RunFailed, UserError
 from baselines.experiment import experiment
-from baselines.experiment.config import ROOT
+from baselines.experiment.places import ROOT
 from strategies.shared.checks import require
 
 from . import commands, credentials, sites

@@ -3,7 +3,7 @@
 import pytest
 from ways import BATCHED, BOTH, CAPTURED, CAPTURED_BATCH, EAGER, RECORDED, WAYS, Way, compare, ours
 
-from baselines.experiment.config import CONF
+from baselines.experiment.places import CONF
 from clients.fast import taken
 
 PICTURES = "dataset.shape=[1,28,28] dataset.load.size=15 num_nodes=2 client.batch_size=4"

@@ -12,9 +12,9 @@ from federation import Federation, answer, record, sent_model
 from flwr.app import RecordDict
 
 from baselines import compare
-from baselines.experiment.config import ROOT
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.overrides import with_config_dir
+from baselines.experiment.places import ROOT
 from baselines.federation import __main__ as federation
 from baselines.federation import agreed
 from baselines.reproduce import options, paper_tables

@@ -17,7 +17,7 @@ from baselines.bench.plain import Client, train_round
 from baselines.bench.report import Row
 from baselines.bench.timing import Contenders, Spread
 from baselines.experiment import experiment
-from baselines.experiment.config import ROOT
+from baselines.experiment.places import ROOT
 
 FILE = Path("tests/a/test_b.py")
 TOLD = """collecting ... collected 6 items

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from runs import curve, played
 
-from baselines.experiment import config
+from baselines.experiment.places import CONF
 
 NO_SUMS = "dataset.load.images.sha256=null"
 OFFLINE = "dataset.load.images.download=false"
@@ -24,7 +24,7 @@ OTHERWISE = {
 
 
 def test_every_data_set_is_tried() -> None:
-    assert {path.stem for path in (config.CONF / "dataset").glob("*.yaml")} == TRIED | OTHERWISE
+    assert {path.stem for path in (CONF / "dataset").glob("*.yaml")} == TRIED | OTHERWISE
 
 
 def trains(overrides: str, folder: Path, nodes: int) -> None:

@@ -14,6 +14,7 @@ from baselines.datasets.cache import Arrays
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.data import loaded
+from baselines.experiment.places import ROOT
 
 NO_SUMS = "dataset.load.images.sha256=null"
 
@@ -48,7 +49,7 @@ def test_a_cached_set_needs_no_torchvision(mnist_root: Path) -> None:
         "print('torchvision' in sys.modules, int(data.train_inputs.sum()))"
     )
     run = [sys.executable, "-c", script]
-    done = subprocess.run(run, capture_output=True, text=True, check=True, cwd=config.ROOT)
+    done = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == ["False", str(total)]
 
 

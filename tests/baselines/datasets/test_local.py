@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_schema_needs_the_name_of_a_tables_column_of_labels(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="name the column with the labels"):
+    with pytest.raises(UserError, match="name the column with the labels, --label"):
         measured(table(tmp_path / "whole.csv"), None)
 
 

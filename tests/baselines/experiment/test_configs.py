@@ -9,10 +9,11 @@ from torch import nn
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.places import CONF
 from clients import LocalTraining
 from strategies import PseudoGradientStrategy
 
-FILES = sorted(path.relative_to(config.CONF).with_suffix("") for path in config.CONF.rglob("*.yaml"))
+FILES = sorted(path.relative_to(CONF).with_suffix("") for path in CONF.rglob("*.yaml"))
 EXPERIMENTS = [path.relative_to("experiment").as_posix() for path in FILES if path.parts[0] == "experiment"]
 OPTIONS = [
     (path.parts[0], path.name)

@@ -5,7 +5,7 @@ import re
 import pytest
 from checkout import ROOT
 
-from baselines.experiment import config
+from baselines.experiment.places import CONF, SHARED
 
 ROW = re.compile(r"^\|.*?`(\w+)=`(.*)\|$", re.MULTILINE)
 LISTED = [
@@ -18,7 +18,7 @@ LISTED = [
 
 @pytest.mark.parametrize(("page", "group", "options"), LISTED)
 def test_a_row_lists_every_option_of_its_group(page: str, group: str, options: str) -> None:
-    there = {path.stem for path in (config.CONF / group).glob("*.yaml")} - {*config.SHARED}
+    there = {path.stem for path in (CONF / group).glob("*.yaml")} - {*SHARED}
     assert set(re.findall(r"`(\w+)`", options)) == there
 
 

@@ -9,10 +9,11 @@ from omegaconf import OmegaConf
 from runs import curve, played
 
 from baselines.datasets import Dataset
-from baselines.experiment import config, experiment
+from baselines.experiment import experiment
+from baselines.experiment.places import CONF
 from clients import Classification, LeastSquares, NextToken, Normalize
 
-OPTIONS = sorted(path.stem for path in (config.CONF / "model").glob("*.yaml"))
+OPTIONS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
 SHAPES = {"char_lstm": (12,), "linear": (20,), "resnet18": (3, 32, 32), "resnet18_gn": (3, 32, 32)}
 
 

@@ -5,10 +5,11 @@ import pytest
 
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
+from baselines.experiment.places import CONF
 from baselines.partitioners import Iid, Partitioner, split_node
 from strategies.shared.seeding import Purpose, generator
 
-OPTIONS = sorted(path.stem for path in (config.CONF / "partitioner").glob("*.yaml"))
+OPTIONS = sorted(path.stem for path in (CONF / "partitioner").glob("*.yaml"))
 ONCE = [name for name in OPTIONS if name not in ("replicated", "centralized")]
 DATA = np.random.default_rng(7)
 LABELS = DATA.choice(10, 3_011, p=np.linspace(0.08, 0.12, 10))

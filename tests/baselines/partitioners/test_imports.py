@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from baselines.experiment.config import ROOT
+from baselines.experiment.places import ROOT
 
 CODE = """
 import sys

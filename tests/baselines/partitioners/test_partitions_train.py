@@ -7,10 +7,11 @@ import pytest
 from runs import curve, played
 
 from baselines.datasets import Dataset
-from baselines.experiment import config, experiment
+from baselines.experiment import experiment
 from baselines.experiment.data import loaded
+from baselines.experiment.places import CONF
 
-OPTIONS = sorted(path.stem for path in (config.CONF / "partitioner").glob("*.yaml"))
+OPTIONS = sorted(path.stem for path in (CONF / "partitioner").glob("*.yaml"))
 
 
 @pytest.fixture(autouse=True)

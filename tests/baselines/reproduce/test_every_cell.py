@@ -16,6 +16,7 @@ from baselines.datasets import Dataset
 from baselines.experiment import config
 from baselines.experiment.data import loaded
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.places import CONF
 from baselines.experiment.preflight import check
 from baselines.partitioners import Partitioner
 from baselines.reproduce import paper_tables
@@ -63,7 +64,7 @@ def chosen(name: str, options: tuple[str, ...]) -> DictConfig:
 
 def in_two_steps(name: str, overrides: list[str], return_hydra_config: bool = False) -> DictConfig:
     """Compose as Hydra does, first the options and then the values, but equal options only once."""
-    options = tuple(one for one in overrides if (config.CONF / one.partition("=")[0]).is_dir())
+    options = tuple(one for one in overrides if (CONF / one.partition("=")[0]).is_dir())
     values = [one for one in overrides if one not in options]
     if any(one.startswith(("+", "~")) for one in values):
         return compose(name, overrides=overrides, return_hydra_config=return_hydra_config)

@@ -9,6 +9,7 @@ import torch
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.places import CONF
 from baselines.reproduce import paper_tables
 from baselines.reproduce.paper_tables import Cell, PaperTable
 
@@ -29,14 +30,14 @@ def test_cells_differ(table: PaperTable) -> None:
 
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
 def test_a_table_says_how_it_is_read(table: PaperTable) -> None:
-    assert (config.CONF / "experiment" / f"{table.experiment}.yaml").exists()
+    assert (CONF / "experiment" / f"{table.experiment}.yaml").exists()
     assert table.metric in ("accuracy", "loss", "weight_*", "masked_share")
     assert table.reduction in ("last", "best", "last10")
     assert table.split in ("test", "node-test", "train")
 
 
 def test_every_experiment_belongs_to_a_table() -> None:
-    folder = config.CONF / "experiment"
+    folder = CONF / "experiment"
     files = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")}
     shared = {f"{paper}/common" for paper in PAPERS}
     assert files - shared == {table.experiment for table in TABLES}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from baselines.experiment.config import ROOT
+from baselines.experiment.places import ROOT
 from baselines.reproduce import paper_tables, scoreboard
 from baselines.reproduce.findings import Comparison
 from baselines.reproduce.scoreboard import Claim
