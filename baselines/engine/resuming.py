@@ -97,7 +97,7 @@ def finished(this: Experiment, folder: Path) -> bool:
     saved = load(folder)
     if saved is not None and _is_begun_by(this, saved, there):
         return False
-    if _differing(this, there) == ["rounds"]:
+    if _differing(this, there) == ["rounds"] and type(there.get("rounds")) is int:
         raise UserError(_of_other_length(this, folder, there["rounds"], saved))
     raise UserError(_another(this, folder, "environment.json"))
 
@@ -158,7 +158,7 @@ def _of_other_length(this: Experiment, folder: Path, rounds: int, saved: Checkpo
     asked = this.settings.rounds
     if rounds > asked:
         return f"{folder} has {rounds} rounds of this run already, and rounds={asked}: {ELSEWHERE}"
-    why = f"left no {LATEST}" if saved is None else f"its {LATEST} is another run's"
+    why = f"left no {LATEST}" if saved is None else f"its {LATEST} is of other versions, or another run"
     return (
         f"{folder} has {rounds} rounds of this run, and {why}, so that it cannot go on to {asked}: start "
         f"again with resume=false, or {ELSEWHERE}"

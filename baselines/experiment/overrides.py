@@ -104,18 +104,18 @@ def run_folder(*, _root_: DictConfig) -> str:
     rounds finds its runs.
     """
     sweep = Path(_root_.hydra.sweep.dir)
-    swept = _swept(sweep / MULTIRUN)
+    varied = _varied(sweep / MULTIRUN)
     unnamed = {*_root_.hydra.job.config.override_dirname.exclude_keys}
-    named = _named(_root_, unnamed - swept)
+    named = _named(_root_, unnamed - varied)
     name = str(_written(_root_.hydra.job, "override_dirname"))
-    if _refers(name) or swept & unnamed:
+    if _refers(name) or varied & unnamed:
         name = ",".join(text for _, text in named).replace("$", "")  # or Hydra resolves it
     if all(len(part.encode()) <= LONGEST_NAME for part in name.split("/")):
         return name
     digest = sha256(name.encode()).hexdigest()[:16]
     if there := sorted(path.name for path in sweep.glob(f"*{digest}")):
         return there[0]
-    short = ",".join([*(text for key, text in named if key in swept), digest]).replace("/", "-")
+    short = ",".join([*(text for key, text in named if key in varied), digest]).replace("/", "-")
     return short if len(short.encode()) <= LONGEST_NAME else digest
 
 
@@ -126,7 +126,7 @@ def _named(root: DictConfig, excluded: set[str]) -> list[tuple[str, str]]:
     return [(key, text) for key, text in pairs if key not in excluded]
 
 
-def _swept(multirun: Path) -> set[str]:
+def _varied(multirun: Path) -> set[str]:
     """Return the keys of what a sweep varies, as was written down; none where it was not."""
     try:
         settings = OmegaConf.load(multirun).hydra
