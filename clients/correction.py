@@ -108,18 +108,18 @@ class Correction:
     shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
     starts_elsewhere: ClassVar[bool] = False  # whether the node begins from another model than w_t
     edit: Edit | None = None  # what it does to the gradients, where an edit can say it
-    _asked: ClassVar[list[type["Correction"]]] = []  # in the order in which they act
+    asked_for: ClassVar[list[type["Correction"]]] = []  # by messages, in the order in which they act
 
     def __init_subclass__(cls, **settings: Any) -> None:
         """Let messages ask for the class."""
         super().__init_subclass__(**settings)
         if "asked_by" in vars(cls):
-            Correction._asked.append(cls)
+            Correction.asked_for.append(cls)
 
     @staticmethod
     def asked(config: Mapping[str, object]) -> Iterator[type["Correction"]]:
         """Yield the corrections that a message with this configuration asks for."""
-        return (kind for kind in Correction._asked if config.get(kind.asked_by))
+        return (kind for kind in Correction.asked_for if config.get(kind.asked_by))
 
     @classmethod
     def begin(cls, start: RoundStart) -> "Correction":

@@ -117,9 +117,7 @@ class Turn:
         return self.reply(metrics, time.perf_counter() - self.started)
 
     def reply(self, metrics: dict[str, float], seconds: float) -> Message:
-        """Return what the server gets of a training that took ``seconds``; under local privacy no more
-        than the noised model, and what is the same whatever the data.
-        """
+        """Return what the server gets; under local privacy only what is noised, or no data decide."""
         model = self.node.model
         parameters = [p for p in model.parameters() if p.requires_grad]
         records = [correction.finish(parameters, metrics) for correction in self.corrections]
@@ -139,7 +137,9 @@ class Turn:
             arrays = {protocol.ARRAYS: held.record({k: t.clone() for k, t in model.state_dict().items()})}
         memory.keep(self.memory, self.state, self.message.metadata.group_id)
         reply = replied(self.message, metrics, dict(ChainMap(arrays, *records)))
-        if self.state and self.noise is None:
+        if self.noise is not None:
+            reply.content[protocol.CONFIG] = ConfigRecord({protocol.PRIVACY: protocol.LOCAL})
+        elif self.state:
             reply.content[protocol.CONFIG] = ConfigRecord({protocol.KEPT: self.kept})
         return reply
 

@@ -44,7 +44,8 @@ class Update:
         for p, gradient in zip(self.parameters, gradients, strict=True):
             p.grad = gradient
         for correction in self.corrections:
-            correction(self.parameters)
+            if correction(self.parameters) is not None:  # type: ignore[func-returns-value]
+                raise TypeError(f"{type(correction).__name__} returns gradients: write them to each p.grad")
         if self.max_grad_norm is not None:
             there = [p for p in self.parameters if p.grad is not None]
             gradients = [p.grad for p in there if p.grad is not None]

@@ -61,6 +61,9 @@ class FedDyn(Remembering):
     def asks(self) -> dict[str, ConfigScalar]:
         return {**super().asks(), protocol.DYNAMIC_ALPHA: float(self.alpha)}
 
+    def evidence(self) -> dict[str, str]:
+        return {protocol.KEPT: "does not keep FedDyn's gradient"} if self.alpha > 0 else {}
+
     def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         count = len(updates.partition_ids)
         mean = updates.mean(torch.ones(count, dtype=torch.float64) / count) if self.alpha > 0 else None

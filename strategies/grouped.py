@@ -47,8 +47,10 @@ class Grouped(Around):
     _left_out: set[int] = field(default_factory=set, init=False, repr=False)  # in no group, and named so
 
     def __post_init__(self) -> None:
-        """Refuse a privacy that would not hold."""
+        """Refuse a privacy that would not hold; ask nodes who they are, where groups name them."""
         refuse_groups(self.inner.privacy)
+        if self.groups:
+            self.inner._roster.mean_certain()
 
     def initial_groups(self, partition_ids: list[int]) -> Groups:
         """Return the groups to start with, given the nodes that are connected."""

@@ -121,7 +121,8 @@ class PseudoGradientStrategy(Compressing):
 
     def _collect(self, server_round: int, replies: Iterable[Message], layout: Layout) -> Collected:
         """Check and stack what the nodes that were asked have sent."""
-        expected = self.extra_record, needed_metrics(self.weighting, self.aggregation), self.compression
+        needed, shown = needed_metrics(self.weighting, self.aggregation), self.privacy.evidence
+        expected = self.extra_record, needed, self.compression, self.evidence() | shown
         answered = answers(self._sent, replies)
         stack = Stack(layout, self._parameters, self._scratch, rows(self._sent, answered), *expected)
         collected = stack.all(self._sent, answered, self._roster.told)

@@ -11,6 +11,7 @@ from baselines.errors import UserError
 from baselines.experiment.choices import leaves
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import BESIDE
+from baselines.experiment.promised import unsaved
 
 from . import environment
 from .checkpoint import LATEST, Checkpoint, load
@@ -31,6 +32,11 @@ def check(this: Experiment, gives_node_states: bool) -> None:
         raise UserError(
             f"checkpoint_every={every}: {this.prototype.name} has no state_dict to continue from; "
             "set checkpoint_every=0"
+        )
+    if lost := unsaved(this.prototype):
+        raise UserError(
+            f"checkpoint_every={every}: {this.prototype.name} keeps {', '.join(lost)}, which its "
+            "state_dict does not hold: give it state_dict and load_state_dict, or set checkpoint_every=0"
         )
     if this.nodes_remember and not gives_node_states:
         raise UserError(

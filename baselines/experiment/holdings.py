@@ -80,10 +80,12 @@ class Holdings:
         labels, partitioner = self.dataset.labels_of(part), self.partitioner
         if labels is not None:
             return labels
-        if partitioner.needs_labels:
+        chooses = type(partitioner).test_rows is not Partitioner.test_rows
+        if partitioner.needs_labels and (part == "train" or chooses):
+            name = "labels" if part == "train" else "test_labels"
             raise UserError(
                 f"partitioner {type(partitioner).__name__} goes by labels, and the data set's targets are "
-                "none: give the data set labels, or choose a partitioner such as iid or by_writer"
+                f"none: give the data set {name}, or choose a partitioner such as iid or by_writer"
             )
         return np.zeros(len(getattr(self.dataset, f"{part}_targets")), dtype=np.int64)
 

@@ -8,7 +8,7 @@ from clients import private
 from clients.app import check_training
 from strategies.parts.privacy import Gaussian
 
-from . import model_checks, precision
+from . import model_checks, precision, promised
 from .experiment import Experiment
 from .settings import Settings
 
@@ -34,6 +34,7 @@ def _check(this: Experiment) -> None:
             this.training.personal.check(this.node_model, this.training.private)
     except ValueError as error:
         raise UserError(str(error)) from error
+    promised.check(this)
     _check_own_models(this)
     _check_private(this)
     if this.dataset.site is None:
@@ -143,8 +144,7 @@ def _check_noised(model: nn.Module) -> None:
             f"the model's {frozen[0]} is not trained, and privacy's noise on the server would move it: set "
             "privacy=local, which noises what a node trains, or leave it out of the model"
         )
-    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
-    if tied := sorted(set(names) - {name for name, _ in model.named_parameters()}):
+    if tied := promised.tied(model):
         raise UserError(
             f"the model's {tied[0]} is a parameter under a second name, and each would get its own noise: "
             "choose a model without shared parameters, or privacy=none"

@@ -22,7 +22,7 @@ from clients.privacy import Refused, demand
 from strategies.round.failures import reason_of
 from strategies.shared import protocol
 
-ALONE = "node_timeout=1"  # second to wait for the others, who are not here
+ALONE = "node_timeout=1 participation.dropout=0"  # the others are not here; this one is
 ONE_STEP = "client.local_epochs=null client.local_steps=1"
 
 

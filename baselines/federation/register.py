@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from baselines.engine import whole_file
 from baselines.errors import RunFailed, UserError
-from baselines.runtimes import commands
+from baselines.runtimes import commands, credentials
 
 from .agreed import Federation, Site, read
 
@@ -38,7 +39,7 @@ def register(file: Path) -> None:
         node["node-id"]: node["status"] for node in _flwr(this, commands.listed(this.name))["nodes"]
     }
     record = this.operator / "registered.json"
-    known = json.loads(record.read_text()) if record.exists() else {}
+    known = _read(record)
     refused = []
     for site in this.sites:
         try:
@@ -46,7 +47,7 @@ def register(file: Path) -> None:
         except RunFailed as error:
             refused.append(site.name)
             said = f"refused: {error} (a key that was revoked stays so: let the site make another)"
-        record.write_text(json.dumps(known, indent=2) + "\n")  # after each: what follows may fail
+        whole_file.write(record, json.dumps(known, indent=2) + "\n")  # after each: what follows may fail
         print(f"{site.name}: {said}")
     for name in known.keys() - {site.name for site in this.sites}:
         print(f"{name}: not in {file.name} any more; to shut it out, name it there with revoked: true")
@@ -54,8 +55,19 @@ def register(file: Path) -> None:
         raise RunFailed(f"the SuperLink refused {', '.join(refused)}")
 
 
+def _read(record: Path) -> dict[str, dict[str, str]]:
+    """Return which site is which node, as was written down."""
+    try:
+        known: dict[str, dict[str, str]] = json.loads(record.read_text()) if record.exists() else {}
+    except ValueError as error:
+        named = "flwr supernode list says which nodes there are"
+        raise UserError(f"{record} is damaged ({error}): take it from a copy; {named}") from error
+    return known
+
+
 def _done(this: Federation, site: Site, known: dict[str, dict[str, str]], statuses: dict[str, str]) -> str:
     """Do what one site needs; return what that was. ``known`` has each site's node id and key."""
+    credentials.check_public_key(this.public_key(site))
     key = this.public_key(site).read_text().split()[1]
     before = known.get(site.name)
     status = statuses.get(before["node_id"]) if before else None

@@ -49,7 +49,13 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
         )
     _check_read(keyed(list(overrides)))
     told = shlex.join(map(inlined, overrides))
-    check(experiment.load(told))
+    this = experiment.load(told)
+    if this.settings.resume and not output:
+        raise UserError(
+            "resume=true: give the folder of the run that goes on, --output /...; without it each run has "
+            "a new one"
+        )
+    check(this)
     with tempfile.TemporaryDirectory() as folder:
         run_config = Path(folder) / "run.toml"
         run_config.write_text(commands.run_config(told, output), encoding="utf-8")

@@ -74,7 +74,7 @@ class SuperLink:
         logs = folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         result = folder / "environment.json"
-        result.unlink(missing_ok=True)  # an earlier run's would be taken for this one's
+        before = result.read_bytes() if result.exists() else b""  # an earlier run's is not this one's
         with (
             tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home,
             Programs(Path(home), commands.environment(home), logs) as programs,
@@ -84,7 +84,7 @@ class SuperLink:
             run_config.write_text(commands.run_config(overrides, str(folder)), encoding="utf-8")
             if programs.follow("run", commands.submit(ROOT, LINK, run_config)) != 0:
                 raise RunFailed(f"flwr run failed; {programs.tail('run')}")
-            _check(result, _status_in_flower(programs), programs.tail("run"))
+            _check(result, before, _status_in_flower(programs), programs.tail("run"))
 
     def _deploy(self, programs: Programs, node_configs: list[str]) -> None:
         """Start the SuperLink and the SuperNodes; return when all listen."""
@@ -136,12 +136,13 @@ def _status_in_flower(programs: Programs) -> str:
     return f"no answer ({listed.stdout.strip()}{listed.stderr.strip()})"
 
 
-def _check(result: Path, in_flower: str, log: str) -> None:
+def _check(result: Path, before: bytes, in_flower: str, log: str) -> None:
     """Raise ``RunFailed`` unless the run finished for the ServerApp and for Flower.
 
-    ``flwr run`` ends with 0 either way.
+    ``flwr run`` ends with 0 either way. ``before`` is what ``result`` held before it, empty for nothing.
     """
-    status = json.loads(result.read_text())["status"] if result.exists() else "not begun"
+    now = result.read_bytes() if result.exists() else b""
+    status = json.loads(now)["status"] if now != before else "not begun"
     if status.startswith("failed: "):
         raise RunFailed(f"the run {status}")  # its log has been printed
     if status != "finished" or in_flower != "finished:completed":

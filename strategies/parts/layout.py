@@ -64,6 +64,8 @@ class Layout:
         An array is a buffer when its dtype is not floating point or when its name ends in one of
         ``buffer_names``.
         """
+        if isinstance(buffer_names, str):  # whose letters would be names
+            raise ValueError(f"buffer_names={buffer_names!r}: expected a tuple, ({buffer_names!r},)")
         layers: list[Layer] = []
         ends = {False: 0, True: 0}
         for name, array in record.items():

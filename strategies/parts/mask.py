@@ -9,9 +9,10 @@ of Tenison et al.: *Gradient Masked Averaging for Federated Learning*, TMLR 2023
 eq. 3.1.1). A lies in [0, 1]; the printed (0, 1] does not hold for an even number of nodes.
 """
 
+import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,6 +43,12 @@ class Mask(ABC):
 
     of_mean: ClassVar[bool] = False  # whether it does without each node's update; subclasses say so anew
     min_nodes: ClassVar[int] = 1
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Refuse an ``idle`` that is no property: a method is true."""
+        super().__init_subclass__(**settings)
+        if inspect.isfunction(vars(cls).get("idle")):
+            raise TypeError(f"{cls.__name__}.idle is a method: decorate it with @property")
 
     def require_nodes(self, count: int) -> None:
         """Raise ``ValueError`` where a round of ``count`` nodes is too few to agree or disagree."""
@@ -81,7 +88,8 @@ class Mask(ABC):
             piece, factors = deltas[:, columns], values[columns]
             room = scratch[:, : piece.shape[1]]
             torch.mv(piece.T, alpha, out=mean[columns])
-            self.factor(piece, room, factors)
+            if self.factor(piece, room, factors) is not None:  # type: ignore[func-returns-value]
+                raise TypeError(f"{type(self).__name__}.factor returns its factors: write them to out")
             # A float's floor and sum take half the time of a comparison and a count.
             ones = torch.floor(factors, out=room[0])
             counts.append(ones.sum(dtype=torch.float32))

@@ -42,6 +42,7 @@ class Privacy(ABC):
     """What happens to a round's updates before they are averaged, and to their mean."""
 
     at_nodes: ClassVar[bool] = False  # whether the nodes see to it
+    evidence: ClassVar[dict[str, str]] = {}  # what shows that they do, and the fault of a reply without it
     fresh: bool = False  # whether a round that is taken again has other noise
     stop_at_epsilon: float | None = None
 
@@ -137,12 +138,11 @@ class Gaussian(Privacy):
 
     def asks(self) -> dict[str, ConfigScalar]:
         """Return the kind, the clip and the noise, which a node may demand."""
-        clip, noise = float(self.clip), float(self.noise_multiplier)
-        return {
+        told: dict[str, ConfigScalar] = {
             protocol.PRIVACY: self.kind,
-            protocol.PRIVACY_CLIP: clip,
-            protocol.PRIVACY_NOISE: noise,
+            protocol.PRIVACY_CLIP: float(self.clip),
         }
+        return told | {protocol.PRIVACY_NOISE: float(self.noise_multiplier)}
 
     def require(
         self, weighting: Weighting, aggregation: Aggregation, mask: Mask, step_size: StepSize
@@ -174,13 +174,13 @@ class Gaussian(Privacy):
 class LocalPrivacy(Untouched, Gaussian):
     """Each node cuts and noises its own update, with N(0, z^2 C^2 I), and sends nothing but that.
 
-    The server sees no loss, no number of examples and no evaluation: whatever it makes of the updates
-    (mask, aggregation, step size) costs nothing more.
+    The server sees no loss, number of examples or evaluation: what it makes of the updates costs no more.
     """
 
     of_mean: ClassVar[bool] = True
     at_nodes: ClassVar[bool] = True
     kind: ClassVar[str] = protocol.LOCAL
+    evidence: ClassVar[dict[str, str]] = {protocol.PRIVACY: "does not say that it noised its update"}
     distance: ClassVar[float] = 2.0
 
     def asks(self) -> dict[str, ConfigScalar]:

@@ -113,7 +113,17 @@ class SuiteStrategy(Strategy):
 
         Started again, a strategy goes on from what it remembers (momentum, control variates, groups and
         their models): a run of its own takes a new one.
+
+        Raises
+        ------
+        ValueError : for too few rounds, or where the strategy lacks what it needs of its caller
+        TooManyFailedRounds : after so many rounds in a row without a step, or when none took one
         """
+        self.fail_within(num_rounds)
+        if self.needs_validation:
+            raise ValueError(
+                f"{self.name} needs validation examples: call validate_with and learn_with before"
+            )
 
         def evaluate_all(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None

@@ -41,7 +41,8 @@ def folding_of(strategy: SuiteStrategy, arrays: ArrayRecord) -> "Folding":
         raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
     layout = strategy.check(arrays)
     assert isinstance(layout, Layout)
-    return Folding(layout, arrays, strategy.weighting)  # type: ignore[attr-defined]
+    evidence = strategy.evidence() | strategy.privacy.evidence  # type: ignore[attr-defined]
+    return Folding(layout, arrays, strategy.weighting, evidence)  # type: ignore[attr-defined]
 
 
 class Folding:
@@ -52,10 +53,13 @@ class Folding:
     layout : of the model
     arrays : what the nodes started from
     weighting : how much each node counts
+    evidence : as in :class:`~strategies.round.stacking.Stack`
     """
 
-    def __init__(self, layout: Layout, arrays: ArrayRecord, weighting: Weighting) -> None:
-        self.layout, self.weighting = layout, weighting
+    def __init__(
+        self, layout: Layout, arrays: ArrayRecord, weighting: Weighting, evidence: dict[str, str]
+    ) -> None:
+        self.layout, self.weighting, self.evidence = layout, weighting, evidence
         self._start = layout.flatten_parameters(arrays)
         self._scratch = Buffers()
         self._total = 0.0
@@ -64,7 +68,7 @@ class Folding:
 
     def take(self, reply: Message) -> bool:
         """Add a node's model, and take it out of the reply; False where the server would leave it out."""
-        stack = Stack(self.layout, self._start, self._scratch, 1)
+        stack = Stack(self.layout, self._start, self._scratch, 1, evidence=self.evidence)
         stack.read(0, reply)
         updates = stack.collected().updates
         if not updates.partition_ids:

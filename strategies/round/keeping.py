@@ -7,12 +7,13 @@ restarted begins without them, and trains on as if the run had just begun; nothi
 import logging
 from dataclasses import dataclass, field
 
-from flwr.app import ConfigRecord, Message
+from flwr.app import Message
 
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
 
 from .attendance import Attendance
+from .replies import said
 
 logger = logging.getLogger("flwr.strategies")
 LOST = "round %d: %s has lost what it kept between rounds (it was restarted?)"
@@ -24,17 +25,15 @@ class Keeping(Attendance):
 
     _keepers: set[int] = field(default_factory=set, init=False, repr=False)  # keep something, by partition
 
+    def evidence(self) -> dict[str, str]:
+        """Return what a reply says of a node that does its part, and the fault of one that does not."""
+        return {}
+
     def _note(
         self, server_round: int, updates: Updates, faults: dict[int, str], answered: dict[int, Message]
     ) -> None:
         super()._note(server_round, updates, faults, answered)
-        told = {k: _kept(answered[k]) for k in updates.partition_ids}
+        told = {k: said(answered[k], protocol.KEPT) for k in updates.partition_ids}
         for k in sorted(k for k in self._keepers if told.get(k) is False):
             logger.warning(LOST, server_round, self._roster.called(k))
         self._keepers |= {k for k, kept in told.items() if kept is not None}
-
-
-def _kept(reply: Message) -> object:
-    """Return whether a node had what it keeps when the round began; None where it keeps nothing."""
-    config = reply.content.get(protocol.CONFIG)
-    return config.get(protocol.KEPT) if isinstance(config, ConfigRecord) else None

@@ -39,7 +39,7 @@ class Participation(SuiteStrategy):
     federated_evaluation : whether the nodes evaluate the model on their own test data each round
     query_partitions : ask each node once for its partition id, which our ClientApp tells: then the seed
         alone decides who trains when. False: nodes are ordered by node id, which each run draws anew,
-        unless ``members``, ``judges`` or a requester name partitions
+        unless ``members``, ``judges``, groups or a requester name partitions
     node_timeout : how many seconds to wait for nodes to connect
     members : the partitions that take part; None for all
     judges : those of them that evaluate; None for all
@@ -80,9 +80,9 @@ class Participation(SuiteStrategy):
             valid = population is None or asked <= population
             require(valid, "nodes_per_round", asked, f"at most num_nodes={population}")
             require(self.min_replies <= asked, "min_replies", self.min_replies, f"at most {asked}")
-        most = MOST_PARTITIONS if population is None else population
-        query = self.query_partitions or self.names_partitions
-        self._roster = Roster(query, self.node_timeout, most)
+        self._roster = Roster(self.query_partitions, self.node_timeout, population or MOST_PARTITIONS)
+        if self.names_partitions:
+            self._roster.mean_certain()
 
     @property
     def names_partitions(self) -> bool:

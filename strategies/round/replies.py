@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import torch
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
 from torch import Tensor
 
 from strategies.parts.layout import Layout
@@ -42,6 +42,12 @@ def metrics_of(message: Message) -> MetricRecord:
     if isinstance(record, MetricRecord):
         return record
     return next(iter(message.content.metric_records.values()), MetricRecord())
+
+
+def said(message: Message, key: str) -> ConfigScalar | None:
+    """Return what a node says of itself besides its metrics; None where it says nothing."""
+    config = message.content.get(protocol.CONFIG)
+    return config.get(key) if isinstance(config, ConfigRecord) else None  # type: ignore[return-value]
 
 
 def num_examples_of(message: Message) -> float:

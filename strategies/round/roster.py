@@ -21,6 +21,7 @@ from .told import MOST_PARTITIONS, Told
 
 logger = logging.getLogger("flwr.strategies")
 POLL_SECONDS = 0.1
+SILENT = "%d nodes do not say which partition they hold: they are ordered by node id"
 NAMELESS = "node {node} does not say which partition it holds, and is asked again: {why}"
 
 
@@ -33,8 +34,8 @@ class Roster:
 
     Parameters
     ----------
-    query : ask each new node once for its partition id (the query function of our ClientApp); where no
-        node tells, as one of another ClientApp, they are numbered in the order of node ids
+    query : ask each new node once for its partition id; where no node tells, as one of another ClientApp,
+        they are numbered in the order of node ids
     timeout : how many seconds to wait for nodes to appear and to answer
     most : partition ids are below it
     telling : what nodes are told when they are asked who they are
@@ -50,6 +51,7 @@ class Roster:
     _site_of: dict[int, str] = field(default_factory=dict, init=False, repr=False)
     _node_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # by site, the last
     told: bool = field(default=False, init=False, repr=False)  # whether any node did
+    _certain: bool = field(default=False, init=False, repr=False)  # whether certain partitions are meant
     _named: dict[int, str] = field(default_factory=dict, init=False, repr=False)  # why not, by node
     _away: set[int] = field(default_factory=set, init=False, repr=False)  # known, and not connected
     _online: set[int] = field(default_factory=set, init=False, repr=False)  # who all were known
@@ -58,8 +60,8 @@ class Roster:
     def available(self, grid: Grid, wanted: int) -> dict[int, int]:
         """Return the connected nodes as {partition id: node id}, ascending.
 
-        Waits until ``wanted`` nodes are known or the time limit is over, then goes on with those
-        there are. A node that was away is asked again. Raises ``TimeoutError`` when there is none.
+        Waits until ``wanted`` are known or the time limit is over, then goes on with those there are. One
+        that was away is asked again. Raises ``TimeoutError`` when there is none.
         """
         deadline = time.monotonic() + self.timeout
         asked: set[int] = set()
@@ -77,8 +79,9 @@ class Roster:
                 break
             if late:
                 here = f"said who it is, of {len(online)} that are here and may be busy,"
+                refusals = "".join(f"; {why}" for why in [*self._named.values()][:3])
                 did = here if online and not self._named else "connected"
-                raise TimeoutError(f"no node has {did} within {self.timeout:.0f} s{self._refusals()}")
+                raise TimeoutError(f"no node has {did} within {self.timeout:.0f} s{refusals}")
             time.sleep(POLL_SECONDS)
             asked.clear()
         if len(known) < wanted:
@@ -90,6 +93,10 @@ class Roster:
             logger.warning("%s is no longer connected: continuing without it", self.called(k))
         self._online, self._nodes = known, nodes  # one that is not known yet is asked again
         return dict(nodes)
+
+    def mean_certain(self) -> None:
+        """Ask nodes who they are in any case, and warn where none says it."""
+        self.query = self._certain = True
 
     def called(self, partition_id: int) -> str:
         """Return what to call who has a number: ``site north``, or ``partition 0``."""
@@ -133,9 +140,7 @@ class Roster:
             else:  # no query function, one of another kind, or one that failed
                 silent[node] = told.fault
         if silent and not self.told:
-            logger.info(
-                "%d nodes do not say which partition they hold: they are ordered by node id", len(silent)
-            )
+            logger.log(logging.WARNING if self._certain else logging.INFO, SILENT, len(silent))
             self._number(sorted(silent))
             return
         for node in sorted(silent):  # a number would be another node's partition
@@ -171,9 +176,6 @@ class Roster:
             logger.warning("%s", why)
             self._named[node] = why
 
-    def _refusals(self) -> str:
-        return "".join(f"; {why}" for why in list(self._named.values())[:3])
-
     def _number_sites(self, known: set[int]) -> None:
         """Give new sites their numbers, in the order of their names; one beyond the last takes no part."""
         for name, node in sorted((self._site_of[node], node) for node in known & self._site_of.keys()):
@@ -181,9 +183,7 @@ class Roster:
             if name in self.sites or free < self.most:
                 self.partition_of[node] = self.sites.setdefault(name, free)
             else:
-                self._refuse(
-                    node, f"site {name} takes no part: num_nodes={self.most} others came before it"
-                )
+                self._refuse(node, f"site {name} takes no part: num_nodes={self.most} others came before")
 
     def _number(self, nodes: list[int]) -> None:
         self._away -= set(nodes)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from flwr.app import Message
@@ -16,7 +17,16 @@ from strategies.shared.shared_mean import SharedMean
 
 from .buffers import Buffers
 from .decoding import decoded
-from .replies import Fault, arrays_of, checked, fitting, num_examples_of, require_number, scalar_metrics
+from .replies import (
+    Fault,
+    arrays_of,
+    checked,
+    fitting,
+    num_examples_of,
+    require_number,
+    said,
+    scalar_metrics,
+)
 
 PLAIN = NoCompression()
 
@@ -55,6 +65,7 @@ class Stack:
     extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
     needed : the names of metrics that each reply must carry, numbers, 0 or above
     compression : what nodes were asked for
+    evidence : keys that each reply's configuration must carry, and the fault of one that does not
     """
 
     def __init__(
@@ -66,8 +77,10 @@ class Stack:
         extra: str | None = None,
         needed: Iterable[str] = (),
         compression: Compression = PLAIN,
+        evidence: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.layout, self.start, self.compression = layout, start, compression
+        self.evidence = evidence
         self.extra, self.needed = extra, tuple(needed)
         self.deltas = scratch.rows("deltas", most, start)
         self.buffers = torch.empty(most, layout.num_buffers, dtype=torch.float64)
@@ -108,6 +121,9 @@ class Stack:
             raise Fault("trained on no examples")
         for name in self.needed:
             require_number(reply, name)
+        for key, fault in self.evidence.items():
+            if said(reply, key) is None:
+                raise Fault(fault)
         record = arrays_of(reply, self.extra)
         row = self._shared.get(id(record), self._kept)
         if row == self._kept:

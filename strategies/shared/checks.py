@@ -22,9 +22,16 @@ def require_count(name: str, value: object, *, optional: bool = False) -> None:
 def require_parts(whole: Any) -> None:
     """Raise ``ValueError`` with one line for a field of a dataclass that holds no part of its kind.
 
-    A part's kind is the field's annotation, an abstract base class; a default is taken as it is.
+    A part's kind is the field's annotation, an abstract base class; a default is taken as it is. A subclass
+    that gives another default without being a dataclass, or without an annotation, would have the old one.
     """
     for field in fields(whole):
+        if field.init and getattr(type(whole), field.name, field.default) is not field.default:
+            name = type(whole).__name__
+            raise ValueError(
+                f"{name}.{field.name} is no field of it, and would not be read: decorate {name} with "
+                f"@dataclass(kw_only=True, eq=False), and annotate {field.name}"
+            )
         kind, value = field.type, getattr(whole, field.name, None)
         if not field.init or not isinstance(kind, ABCMeta) or value is field.default:
             continue

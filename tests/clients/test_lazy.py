@@ -53,13 +53,20 @@ def test_only_what_is_asked_for_is_read() -> None:
 
 
 def test_targets_are_taken_from_the_data_set_where_it_has_them() -> None:
-    source = Source(torch.zeros(3, 1), torch.zeros(3))
-    source.targets = [3, 1, 2]  # type: ignore[attr-defined]
+    source = Source(torch.zeros(100, 1), torch.arange(100))
+    source.targets = list(range(100))  # type: ignore[attr-defined]
     data = from_torch(source, source)
-    assert data.train_targets.tolist() == [3, 1, 2]
+    assert data.train_targets.tolist() == list(range(100))
     part = Subset(source, [2, 0])  # type: ignore[arg-type,var-annotated]
-    assert from_torch(part, source).train_targets.tolist() == [2, 3]
-    assert source.read == 4  # one row each, for its shape
+    assert from_torch(part, source).train_targets.tolist() == [2, 0]
+    assert source.read < 100  # a few each, for their shape, and whether the items say the same
+
+
+def test_where_the_items_have_other_targets_these_count() -> None:
+    """As in a subclass, or a subset, that gives other labels."""
+    source = Source(torch.zeros(50, 1), torch.arange(50) % 2)
+    source.targets = list(range(50))  # type: ignore[attr-defined]
+    assert from_torch(source, source).train_targets.tolist() == [row % 2 for row in range(50)]
 
 
 @pytest.mark.parametrize("batched", ["false", "true"])

@@ -95,7 +95,8 @@ def test_noise_without_a_seed_is_another_each_time() -> None:
 def test_nothing_else_leaves_the_node() -> None:
     told = {**asks(1, 1), "gradient-variance": True}
     for k, reply in enumerate(ask(grid(), **told)):
-        assert set(reply.content) == {"metrics", "arrays"}
+        assert set(reply.content) == {"metrics", "arrays", "config"}
+        assert dict(reply.content["config"]) == {"privacy": "local"}  # whatever the data
         assert dict(reply.content["metrics"]) == {
             "num-examples": 1,
             "partition-id": k,

@@ -1,0 +1,81 @@
+"""What a strategy promises of any model and any node: would it be kept for these?"""
+
+from dataclasses import fields, is_dataclass
+
+from torch import nn
+
+from baselines.errors import UserError
+from clients.correction import Correction
+from strategies.parts.layout import Layout
+from strategies.round.around import Around
+from strategies.round.evaluation import SuiteStrategy
+from strategies.shared import protocol
+from strategies.shared.compression import NoCompression
+
+from .experiment import Experiment
+
+KNOWN = {value for name, value in vars(protocol).items() if name.isupper() and isinstance(value, str)}
+
+
+def check(this: Experiment) -> None:
+    """Refuse what would be passed over without a word.
+
+    Raises
+    ------
+    UserError : for something asked that no node does, and for arrays of the model that would not be treated
+        as the strategy says
+    """
+    strategy = this.prototype
+    answered = KNOWN | {kind.asked_by for kind in Correction.asked_for}
+    for key in strategy.asks():
+        if key not in answered and not key.startswith(protocol.COMPRESSION):
+            raise UserError(
+                f"{strategy.name} asks nodes for {key!r}, which no correction answers that was imported: "
+                "import its module in the strategy's own"
+            )
+    inside = isinstance(strategy, Around)
+    rule = strategy.inner if isinstance(strategy, Around) else strategy
+    if type(getattr(rule, "compression", NoCompression())) is not NoCompression:
+        _check_compressed(this.node_model)
+    names = getattr(rule, "buffer_names", None)
+    if names is not None:
+        key = "strategy.inner.buffer_names" if inside else "strategy.buffer_names"
+        _check_buffers(this, tuple(names), key)
+
+
+def unsaved(strategy: SuiteStrategy) -> list[str]:
+    """Return what a strategy of the user's own keeps, and the suite's ``state_dict`` does not hold."""
+    kinds = type(strategy).__mro__
+    saving = next(kind for kind in kinds if "state_dict" in vars(kind))
+    suite = next(kind for kind in kinds if kind.__module__.startswith("strategies."))
+    if not (saving.__module__.startswith("strategies.") and is_dataclass(strategy) and is_dataclass(suite)):
+        return []
+    held = {field.name for field in fields(suite)}
+    return [field.name for field in fields(strategy) if not field.init and field.name not in held]
+
+
+def tied(model: nn.Module) -> list[str]:
+    """Return the further names of parameters that have several."""
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    return sorted(set(names) - {name for name, _ in model.named_parameters()})
+
+
+def _check_compressed(model: nn.Module) -> None:
+    """Refuse a parameter of two names: one would be compressed, and the other would undo it."""
+    if twice := tied(model):
+        raise UserError(
+            f"the model's {twice[0]} is a parameter under a second name, which would be sent as it is: "
+            "choose a model without shared parameters, or compression=none"
+        )
+
+
+def _check_buffers(this: Experiment, names: tuple[str, ...], key: str) -> None:
+    """Refuse a buffer that the update rule would take for a parameter."""
+    layout = Layout.of(this.initial_arrays(), names)
+    trained = {layer.name for layer in layout.parameters}
+    if wrong := [name for name, _ in this.node_model.named_buffers() if name in trained]:
+        listed = ",".join([*names, *dict.fromkeys(name.rpartition(".")[2] for name in wrong)])
+        raise UserError(
+            f"the model's buffer {wrong[0]} would be masked and optimised as a parameter is: name it, "
+            f"+{key}=[{listed}]"
+        )

@@ -1,0 +1,117 @@
+"""What a strategy promises of any model: refused in one line where it would not be kept."""
+
+from pathlib import Path
+
+import pytest
+from runs import launch, own_options
+
+CODE = """
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from clients import Correction
+from strategies import FedAvg
+
+
+@dataclass(kw_only=True, eq=False)
+class Asking(FedAvg):
+    def asks(self):
+        return {**super().asks(), "shrink": 1.0}
+
+
+@dataclass(kw_only=True, eq=False)
+class Keeping(FedAvg):
+    _velocity: torch.Tensor | None = field(default=None, init=False, repr=False)
+
+
+@dataclass(kw_only=True, eq=False)
+class Saving(Keeping):
+    def state_dict(self):
+        return super().state_dict() | {"velocity": self._velocity}
+
+
+class Returning(Correction):
+    def __init__(self, start):
+        pass
+
+    def __call__(self, parameters):
+        return [p.grad for p in parameters]
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.two.weight = self.one.weight
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, inputs):
+        return self.last(self.two(self.one(inputs.flatten(1))))
+
+
+class Buffered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(64, 10)
+        self.register_buffer("ema", torch.zeros(64))
+
+    def forward(self, inputs):
+        return self.last(inputs.flatten(1) + self.ema)
+"""
+SELECTIVE = "strategy=selective validation_size=50 strategy.local_rounds=1 rounds=2"
+BUFFER = "the model's buffer ema would be masked and optimised as a parameter is: name it, +strategy"
+CASES = {
+    "strategy=asking": "Asking asks nodes for 'shrink', which no correction answers that was imported",
+    "strategy=keeping checkpoint_every=1": "Keeping keeps _velocity, which its state_dict does not hold",
+    "model=tied compression=top_k": "the model's two.weight is a parameter under a second name",
+    "model=buffered": f"{BUFFER}.buffer_names=[running_mean,running_var,num_batches_tracked,ema]",
+    f"model=buffered {SELECTIVE}": f"{BUFFER}.inner.buffer_names=[",
+}
+FINE = [
+    "strategy=saving checkpoint_every=1",
+    "strategy=keeping",
+    "model=tied",
+    "model=buffered +strategy.buffer_names=[running_mean,running_var,num_batches_tracked,ema]",
+]
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    files = {
+        "strategy": ("asking", "keeping", "saving"),
+        "model": ("tied", "buffered"),
+        "corrections": ("returning",),
+    }
+    option = own_options(tmp_path, monkeypatch, "slips_lab", CODE)
+    for group, names in files.items():
+        folder = tmp_path / "conf" / group
+        folder.mkdir(parents=True)
+        for name in names:
+            text = f"_target_: slips_lab.{name.title()}\n"
+            if group == "strategy":
+                text = f"defaults: [base]\n{text}"
+            if group == "corrections":
+                text = f"# @package client.corrections\n{name}: {{{text.strip()}, _partial_: true}}\n"
+            (folder / f"{name}.yaml").write_text(text)
+    return [option, "rounds=1", "num_nodes=2", f"hydra.run.dir={tmp_path}/run"]
+
+
+@pytest.mark.parametrize("choice", CASES)
+def test_it_is_refused(choice: str, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch(*arguments, *choice.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert CASES[choice] in line
+
+
+@pytest.mark.parametrize("choice", FINE)
+def test_it_is_not(choice: str, arguments: list[str]) -> None:
+    assert launch(*arguments, *choice.split()) == 0
+
+
+def test_a_correction_that_returns_gradients_is_told_to_write_them(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch(*arguments, "corrections=returning", "max_failed_rounds=1") == 1
+    assert "Returning returns gradients: write them to each p.grad" in capsys.readouterr().err
