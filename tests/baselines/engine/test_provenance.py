@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from baselines.engine import provenance
 from baselines.engine.provenance import git_commit
-from baselines.experiment import config
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -22,7 +22,7 @@ def write(path: Path, text: str) -> None:
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a checkout with one file of each kind, all committed."""
-    monkeypatch.setattr(config, "ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
     for name in ("strategies/part/a.py", "conf/config.yaml", "baselines/papers/gma/ours/table.csv"):
         write(tmp_path / name, "1")
     git(tmp_path, "init", "-q")
@@ -46,6 +46,6 @@ def test_code_or_configuration_of_ones_own_does_not(name: str, checkout: Path) -
 
 
 def test_outside_git_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert git_commit() is None

@@ -84,12 +84,20 @@ def test_a_run_that_did_not_finish_is_an_error(
     status: str | None, in_flower: str, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(RunFailed) as caught:
-        superlink._check(result_in(tmp_path, status), in_flower, "the log")
+        superlink._check(result_in(tmp_path, status), b"", in_flower, "the log")
     assert str(caught.value) == said
 
 
 def test_a_run_that_finished_is_none(tmp_path: Path) -> None:
-    superlink._check(result_in(tmp_path, "finished"), "finished:completed", "the log")
+    superlink._check(result_in(tmp_path, "finished"), b"", "finished:completed", "the log")
+
+
+def test_an_earlier_runs_account_is_not_this_ones(tmp_path: Path) -> None:
+    """It is left where it is until the new run begins, and does not count as its end."""
+    result = result_in(tmp_path, "finished")
+    with pytest.raises(RunFailed, match="the run is not begun"):
+        superlink._check(result, result.read_bytes(), "finished:completed", "the log")
+    assert result.exists()
 
 
 def test_free_ports_are_free_and_differ() -> None:
