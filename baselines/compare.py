@@ -8,7 +8,6 @@ Markdown beside the figure, and with --latex and --csv as .tex and .csv.
 import argparse
 import os
 import sys
-import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -20,9 +19,10 @@ from .errors import UserError
 from .reports import curves, printed, summary, written
 from .reports.figure_style import WIDTHS
 from .reports.markdown import markdown_table
-from .reports.measurements import examined, mean_of_all
+from .reports.measurements import mean_of_all
 from .reports.remarks import remarks
 from .reports.shown import choose
+from .reports.tidy import tidy
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,8 +65,7 @@ def _compare(options: argparse.Namespace) -> None:
     if options.figure:
         curves.check_name(options.figure)
     metrics = tuple(options.metric)
-    with warnings.catch_warnings(action="ignore"):  # they stand below the table
-        frame = results.load(*options.folders)
+    frame, left_out = tidy(options.folders)
     everything = frame
     if options.best is not None:
         frame = best(frame, options.best, metrics)
@@ -82,7 +81,7 @@ def _compare(options: argparse.Namespace) -> None:
     drawing = curves.Drawing(metrics, options.x, options.width)
     drawn = curves.draw(frame, target, drawing)
     _write(tables, target, options, summary.numbers(frame, found), found)
-    for line in remarks(map(Path, frame.run.unique()), examined(options.folders)[1]):
+    for line in remarks(map(Path, frame.run.unique()), left_out):
         console.print(line, soft_wrap=True)
     if drawn:
         console.print(drawn)

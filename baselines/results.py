@@ -26,12 +26,12 @@ from .engine.metrics import less_is_better
 from .engine.saved_model import saved_model
 from .errors import UserError
 from .reports.differences import difference
-from .reports.labels import column, described
-from .reports.measurements import examined, measured, node_of, over_nodes
+from .reports.labels import column
+from .reports.measurements import node_of, over_nodes
 from .reports.remarks import finished, remarks
+from .reports.tidy import MEASURED, tidy
 
 RUN = ["setting", "seed"]
-MEASURED = ["setting", "seed", "run", "round", "split", "model", "node", "metric", "value"]
 
 
 def load(*folders: str | os.PathLike[str]) -> pd.DataFrame:
@@ -46,18 +46,10 @@ def load(*folders: str | os.PathLike[str]) -> pd.DataFrame:
     ------
     UserError : when there is no run to read
     """
-    runs, left_out = examined([Path(folder) for folder in folders])
-    if not runs:
-        for run, reason in left_out.items():
-            raise UserError(f"{run}/{reason}: run it again, or move the folder away")
-        named = ", ".join(map(str, folders))
-        raise UserError(f"no run in {named}: give the folder of a run or of a sweep")
-    for line in remarks(runs, left_out):
+    frame, left_out = tidy(map(Path, folders))
+    for line in remarks(map(Path, frame.run.unique()), left_out):
         warnings.warn(line, stacklevel=2)
-    rows = pd.concat(measured(run).assign(run=str(run)) for run in runs)
-    rows["node"] = node_of(rows.model)
-    merged = described(runs).merge(rows, on="run")
-    return merged[[*(name for name in merged if name not in MEASURED), *MEASURED]]
+    return frame
 
 
 def settings(frame: pd.DataFrame) -> list[str]:

@@ -1,9 +1,9 @@
 """A sweep that cannot come to good is refused before its first run: a callback of Hydra's."""
 
+import sys
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from rich.console import Console
 
 from .engine.metrics import less_is_better
 from .errors import UserError
@@ -20,5 +20,5 @@ class SweepChecks(Callback):
             mode.check_folder(config.hydra)
             mode.check_direction(config.hydra, objective, less_is_better(objective))
         except UserError as error:
-            Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"error: {error}")
+            print(f"error: {error}", file=sys.stderr)
             raise SystemExit(2) from error

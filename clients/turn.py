@@ -117,7 +117,7 @@ class Turn:
         return self.reply(metrics, time.perf_counter() - self.started)
 
     def reply(self, metrics: dict[str, float], seconds: float) -> Message:
-        """Return what the server gets; under local privacy only what is noised, or no data decide."""
+        """Return what the server gets; under local privacy what has noise and what no data decide."""
         model = self.node.model
         parameters = [p for p in model.parameters() if p.requires_grad]
         records = [correction.finish(parameters, metrics) for correction in self.corrections]

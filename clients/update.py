@@ -44,8 +44,7 @@ class Update:
         for p, gradient in zip(self.parameters, gradients, strict=True):
             p.grad = gradient
         for correction in self.corrections:
-            if correction(self.parameters) is not None:  # type: ignore[func-returns-value]
-                raise TypeError(f"{type(correction).__name__} returns gradients: write them to each p.grad")
+            apply(correction, self.parameters)
         if self.max_grad_norm is not None:
             there = [p for p in self.parameters if p.grad is not None]
             gradients = [p.grad for p in there if p.grad is not None]
@@ -83,6 +82,12 @@ def captured_update(
         return Update(parameters, optimizer, with_sgd(after, optimizer, parameters))
     say_outside("the step of an optimiser that nodes keep")
     return Update(parameters, optimizer, after)
+
+
+def apply(correction: Correction, parameters: Sequence[Parameter]) -> None:
+    """Let a correction change the gradients; what it returned would be passed over."""
+    if correction(parameters) is not None:  # type: ignore[func-returns-value]
+        raise TypeError(f"{type(correction).__name__} returns gradients: write them to each p.grad")
 
 
 def clipped(gradients: Tensors, limit: float) -> Tensors:

@@ -62,7 +62,8 @@ class FedDyn(Remembering):
         return {**super().asks(), protocol.DYNAMIC_ALPHA: float(self.alpha)}
 
     def evidence(self) -> dict[str, str]:
-        return {protocol.KEPT: "does not keep FedDyn's gradient"} if self.alpha > 0 else {}
+        kept = {protocol.KEPT: "does not keep FedDyn's gradient"} if self.alpha > 0 else {}
+        return super().evidence() | kept
 
     def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         count = len(updates.partition_ids)

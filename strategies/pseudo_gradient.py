@@ -41,7 +41,7 @@ from .shared.checks import require_count, require_parts
 
 @dataclass(kw_only=True, eq=False)
 class PseudoGradientStrategy(Compressing):
-    """A Flower strategy made of parts.
+    """A Flower strategy made of parts; who takes part: :class:`~strategies.round.compressing.Compressing`.
 
     Parameters
     ----------
@@ -49,8 +49,6 @@ class PseudoGradientStrategy(Compressing):
     average_last : evaluate the mean of the last n iterates (fewer while fewer exist); training goes on
         from the last. 1 evaluates the last iterate itself
     buffer_names : names, or ends of names, of floating-point arrays that are buffers
-
-    The others, who takes part and what nodes send: :class:`~strategies.round.compressing.Compressing`.
     """
 
     of_mean: ClassVar[bool] = True  # whether _step does without each node's update; who has another says so
@@ -121,9 +119,8 @@ class PseudoGradientStrategy(Compressing):
 
     def _collect(self, server_round: int, replies: Iterable[Message], layout: Layout) -> Collected:
         """Check and stack what the nodes that were asked have sent."""
-        needed, shown = needed_metrics(self.weighting, self.aggregation), self.privacy.evidence
-        expected = self.extra_record, needed, self.compression, self.evidence() | shown
-        answered = answers(self._sent, replies)
+        needed, answered = needed_metrics(self.weighting, self.aggregation), answers(self._sent, replies)
+        expected = self.extra_record, needed, self.compression, self.evidence()
         stack = Stack(layout, self._parameters, self._scratch, rows(self._sent, answered), *expected)
         collected = stack.all(self._sent, answered, self._roster.told)
         self._note(server_round, collected.updates, collected.faults, answered)
@@ -178,6 +175,10 @@ class PseudoGradientStrategy(Compressing):
     def asks(self) -> dict[str, ConfigScalar]:
         asked = (self.weighting.asks_for, self.aggregation.asks_for)
         return super().asks() | self.privacy.asks() | {name: True for name in asked if name}
+
+    def evidence(self) -> dict[str, str]:
+        """Return what a reply says of a node that does its part, and the fault of one that does not."""
+        return self.privacy.evidence
 
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
 

@@ -20,8 +20,8 @@ def nearest(name: str, error: Exception) -> str | None:
         for other in _names(OmegaConf.to_container(node._get_root()))
         if not name.startswith(f"{other}.") and name != other  # what it would stand in
     ]
-    within, _, last = name.rpartition(".")
-    deeper = [other for other in others if other.startswith(within) and other.endswith(f".{last}")]
+    within, dot, last = name.rpartition(".")
+    deeper = [other for other in others if other.startswith(within + dot) and other.endswith(f".{last}")]
     if len(deeper) == 1:  # client.lr
         return deeper[0]
     return next(iter(get_close_matches(name, others, n=1, cutoff=0.85)), None)

@@ -27,14 +27,14 @@ def check(this: Experiment) -> None:
 def _check(this: Experiment) -> None:
     try:
         strategy = this.prototype
-        strategy.check(this.initial_arrays())
+        layout = strategy.check(this.initial_arrays())
         check_training(this.training, strategy.asks())
         private.check(this.node_model, this.training.private)
         if this.training.personal is not None:
             this.training.personal.check(this.node_model, this.training.private)
     except ValueError as error:
         raise UserError(str(error)) from error
-    promised.check(this)
+    promised.check(this, layout)
     _check_own_models(this)
     _check_private(this)
     if this.dataset.site is None:

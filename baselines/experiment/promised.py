@@ -1,5 +1,6 @@
 """What a strategy promises of any model and any node: would it be kept for these?"""
 
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 
 from torch import nn
@@ -7,6 +8,7 @@ from torch import nn
 from baselines.errors import UserError
 from clients.correction import Correction
 from strategies.parts.layout import Layout
+from strategies.pseudo_gradient import PseudoGradientStrategy
 from strategies.round.around import Around
 from strategies.round.evaluation import SuiteStrategy
 from strategies.shared import protocol
@@ -17,8 +19,8 @@ from .experiment import Experiment
 KNOWN = {value for name, value in vars(protocol).items() if name.isupper() and isinstance(value, str)}
 
 
-def check(this: Experiment) -> None:
-    """Refuse what would be passed over without a word.
+def check(this: Experiment, layout: object) -> None:
+    """Refuse what would be passed over without a word; ``layout`` is what the strategy makes of the model.
 
     Raises
     ------
@@ -33,14 +35,13 @@ def check(this: Experiment) -> None:
                 f"{strategy.name} asks nodes for {key!r}, which no correction answers that was imported: "
                 "import its module in the strategy's own"
             )
-    inside = isinstance(strategy, Around)
-    rule = strategy.inner if isinstance(strategy, Around) else strategy
-    if type(getattr(rule, "compression", NoCompression())) is not NoCompression:
-        _check_compressed(this.node_model)
-    names = getattr(rule, "buffer_names", None)
-    if names is not None:
-        key = "strategy.inner.buffer_names" if inside else "strategy.buffer_names"
-        _check_buffers(this, tuple(names), key)
+    rule, key = strategy, "strategy.buffer_names"
+    if isinstance(strategy, Around):
+        rule, key = strategy.inner, "strategy.inner.buffer_names"
+    if isinstance(rule, PseudoGradientStrategy) and isinstance(layout, Layout):
+        if type(rule.compression) is not NoCompression:
+            _check_compressed(this.node_model)
+        _check_buffers(this.node_model, layout, rule.buffer_names, key)
 
 
 def unsaved(strategy: SuiteStrategy) -> list[str]:
@@ -69,11 +70,10 @@ def _check_compressed(model: nn.Module) -> None:
         )
 
 
-def _check_buffers(this: Experiment, names: tuple[str, ...], key: str) -> None:
+def _check_buffers(model: nn.Module, layout: Layout, names: Iterable[str], key: str) -> None:
     """Refuse a buffer that the update rule would take for a parameter."""
-    layout = Layout.of(this.initial_arrays(), names)
     trained = {layer.name for layer in layout.parameters}
-    if wrong := [name for name, _ in this.node_model.named_buffers() if name in trained]:
+    if wrong := [name for name, _ in model.named_buffers() if name in trained]:
         listed = ",".join([*names, *dict.fromkeys(name.rpartition(".")[2] for name in wrong)])
         raise UserError(
             f"the model's buffer {wrong[0]} would be masked and optimised as a parameter is: name it, "

@@ -1,4 +1,7 @@
-"""A sweep says which of how many runs begins: a callback of Hydra's, which launchers take along."""
+"""A sweep writes down what it varies, and says which of how many runs begins.
+
+A callback of Hydra's, which launchers take along.
+"""
 
 import contextlib
 from math import prod

@@ -63,12 +63,8 @@ def _read(path: Path, changed: int) -> dict[str, Any]:
 
 def _counts(run: Path, seed: object) -> dict[str, Any]:
     """Return the settings of a run that decide its numbers; a seed that is the run's is none of them."""
-    own = {key: None if key.endswith(".seed") and value == seed else value for key, value in _of(run)}
-    return dict(sorted(own.items()))
-
-
-def _of(run: Path) -> list[tuple[str, Any]]:
-    return [(key, value) for key, value in configuration(run).items() if decides(key)]
+    own = ((key, value) for key, value in sorted(configuration(run).items()) if decides(key))
+    return {key: None if key.endswith(".seed") and value == seed else value for key, value in own}
 
 
 def _by_value(value: Any) -> object:

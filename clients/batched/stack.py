@@ -20,7 +20,7 @@ from clients.fast.steady import Kept
 from clients.optimizer_state import prepare
 from clients.training import LocalTraining
 from clients.turn import Node, Turn
-from clients.update import Update
+from clients.update import Update, apply
 from strategies.shared import protocol
 
 from .batchable import NotTogether, measured
@@ -157,7 +157,7 @@ class Stack:
             slope[: len(turns)] = gradient
         for place, turn in enumerate(turns):
             for correction in turn.corrections:  # they look for the gradients at the node's own model
-                correction(self.owns[place])
+                apply(correction, self.owns[place])
             self._take_back(place)
         limit, corrected = self.training.max_grad_norm, [slope[: len(turns)] for slope in self.slopes]
         return corrected if limit is None else clipped(corrected, limit)

@@ -138,11 +138,11 @@ class Gaussian(Privacy):
 
     def asks(self) -> dict[str, ConfigScalar]:
         """Return the kind, the clip and the noise, which a node may demand."""
-        told: dict[str, ConfigScalar] = {
+        return {
             protocol.PRIVACY: self.kind,
             protocol.PRIVACY_CLIP: float(self.clip),
+            protocol.PRIVACY_NOISE: float(self.noise_multiplier),
         }
-        return told | {protocol.PRIVACY_NOISE: float(self.noise_multiplier)}
 
     def require(
         self, weighting: Weighting, aggregation: Aggregation, mask: Mask, step_size: StepSize

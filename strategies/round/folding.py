@@ -41,8 +41,7 @@ def folding_of(strategy: SuiteStrategy, arrays: ArrayRecord) -> "Folding":
         raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
     layout = strategy.check(arrays)
     assert isinstance(layout, Layout)
-    evidence = strategy.evidence() | strategy.privacy.evidence  # type: ignore[attr-defined]
-    return Folding(layout, arrays, strategy.weighting, evidence)  # type: ignore[attr-defined]
+    return Folding(layout, arrays, strategy.weighting, strategy.evidence())  # type: ignore[attr-defined]
 
 
 class Folding:

@@ -25,10 +25,6 @@ class Keeping(Attendance):
 
     _keepers: set[int] = field(default_factory=set, init=False, repr=False)  # keep something, by partition
 
-    def evidence(self) -> dict[str, str]:
-        """Return what a reply says of a node that does its part, and the fault of one that does not."""
-        return {}
-
     def _note(
         self, server_round: int, updates: Updates, faults: dict[int, str], answered: dict[int, Message]
     ) -> None:

@@ -110,8 +110,10 @@ def test_it_is_not(choice: str, arguments: list[str]) -> None:
     assert launch(*arguments, *choice.split()) == 0
 
 
+@pytest.mark.parametrize("batched", ["false", "true"])
 def test_a_correction_that_returns_gradients_is_told_to_write_them(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+    batched: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert launch(*arguments, "corrections=returning", "max_failed_rounds=1") == 1
+    own = ["corrections=returning", "max_failed_rounds=1", f"runtime.batch_clients={batched}"]
+    assert launch(*arguments, *own) == 1
     assert "Returning returns gradients: write them to each p.grad" in capsys.readouterr().err

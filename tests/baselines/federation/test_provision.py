@@ -166,6 +166,26 @@ def test_register_says_where_nobody_answers(
         assert capsys.readouterr().err.startswith(f"error: {said}")
 
 
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [
+        ("lakes/operator/registered.json", "registered.json is damaged (Expecting value: line 1 column 1"),
+        ("lakes/north/key.pub", "key.pub is no public key"),
+    ],
+)
+def test_register_names_a_damaged_file(
+    damaged: str, said: str, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["provision", str(file)]) == 0
+    capsys.readouterr()
+    answer = CompletedProcess([], 0, json.dumps({"success": True, "nodes": [], "node-id": 7}), "")
+    monkeypatch.setattr(register.subprocess, "run", lambda *_, **__: answer)
+    (file.parent / damaged).write_text("")
+    assert main(["register", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
 def test_what_a_site_demands_stands_in_its_start_command(file: Path) -> None:
     demand = "{data: /data/north, privacy: local, min_noise: 1}"
     file.write_text(AGREED.replace("{data: /data/north}", demand))

@@ -157,7 +157,7 @@ def test_check_takes_the_experiment_as_it_is_sent_to_all(
     """What asks for several nodes is no mistake where one of them looks."""
     told = ["dataset=local", f"dataset.schema={sites}/schema.yaml", f"data_root={sites}"]
     told += ["node_test_fraction=0.25", "num_nodes=5", "nodes_per_round=5", "min_replies=3"]
-    told += ["quorum=3", "round_deadline=60", "aggregation=krum"]
+    told += ["quorum=3", "round_deadline=60", "aggregation=krum", "participation.dropout=0.95"]
     assert main(["check", "--data", str(sites / "south.npz"), *told]) == 0
     assert "one training step" in capsys.readouterr().out
     assert main(["check", "--data", str(sites / "south.npz"), *told, "quorum=6"]) == 2

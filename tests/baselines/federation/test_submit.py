@@ -32,6 +32,10 @@ pytestmark = pytest.mark.runtime
             "runtime=ray: what submit sends is played by the SuperLink's sites: leave",
         ),
         (["lakes", "+runtime.cpus=2"], "by the SuperLink's sites: leave runtime.cpus out"),
+        (
+            ["lakes", "resume=true", "checkpoint_every=1"],
+            "resume=true: give the folder of the run",
+        ),
         (["lakes", "seed=0,1"], "seed=0,1 means several experiments: submit sends one at a time"),
         (["lakes", "rounds=range(1,3)"], "rounds=range(1,3) means several experiments"),
         (["lakes", "hydra.searchpath=[file:///nowhere]"], "hydra.searchpath: there is no folder /nowhere"),
