@@ -1,7 +1,11 @@
 """What a strategy promises of any model and any node: would it be kept for these?"""
 
+import logging
+import re
+import shlex
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
 
 from torch import nn
 
@@ -14,7 +18,10 @@ from strategies.round.evaluation import SuiteStrategy
 from strategies.shared import protocol
 from strategies.shared.compression import NoCompression
 
+from .choices import choices
 from .experiment import Experiment
+
+logger = logging.getLogger("flwr")
 
 KNOWN = {value for name, value in vars(protocol).items() if name.isupper() and isinstance(value, str)}
 
@@ -38,10 +45,32 @@ def check(this: Experiment, layout: object) -> None:
     rule, key = strategy, "strategy.buffer_names"
     if isinstance(strategy, Around):
         rule, key = strategy.inner, "strategy.inner.buffer_names"
-    if isinstance(rule, PseudoGradientStrategy) and isinstance(layout, Layout):
+    if not isinstance(rule, PseudoGradientStrategy):
+        return
+    _warn_of_parts(rule, this.overrides)
+    if isinstance(layout, Layout):
         if type(rule.compression) is not NoCompression:
             _check_compressed(this.node_model)
         _check_buffers(this.node_model, layout, rule.buffer_names, key)
+
+
+@lru_cache(maxsize=4)
+def _warn_of_parts(rule: PseudoGradientStrategy, overrides: str) -> None:
+    """Say, once, which of its own parts a user's class has lost to the usual one, which nobody chose."""
+    if type(rule).__module__.startswith("strategies."):  # their files choose what they name
+        return
+    taken, usual = choices(overrides), choices("")
+    said = {re.split("[@=]", override.lstrip("+"))[0] for override in shlex.split(overrides)}
+    for part in fields(rule):
+        group, own = part.name, part.default
+        if group in said or group not in usual or taken[group] != usual[group] or own is MISSING:
+            continue
+        if type(own) is not type(getattr(rule, group)):
+            chosen, line = f"{group}={usual[group]}", f"- override /{group}@_global_.{group}: ..."
+            logger.warning(
+                "%s runs with %s, not with its own %s: choose that in the strategy's file (%s), or say %s",
+                *(rule.name, chosen, type(own).__name__, line, chosen),
+            )
 
 
 def unsaved(strategy: SuiteStrategy) -> list[str]:

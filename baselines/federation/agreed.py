@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.errors import UserError
+from baselines.runtimes import commands
 from baselines.runtimes.commands import Server
 from baselines.runtimes.sites import NAME
 from strategies.shared import protocol
@@ -84,16 +85,32 @@ def read(file: Path) -> Federation:
     host, database = _text(told, "host", file), str(told.get("database", "superlink.db"))
     listen = str(told.get("listen", "0.0.0.0"))
     ports = _port(told, "port", 8000, str(file)), _port(told, "fleet_port", 9092, str(file))
+    if ports[0] == ports[1] and commands.fleet_is_grpc():
+        raise UserError(f"{file}: port and fleet_port are both {ports[0]}: choose two")
     name = _name(_text(told, "name", file), file)
     sites = told.get("sites")
     if not isinstance(sites, Mapping) or not sites:
         raise UserError(f"{file} has no sites: {EXAMPLE}")
-    return Federation(
+    this = Federation(
         name,
         Server(host, listen, *ports, authenticate=True, database=database),
         (file.parent / str(told.get("folder", name))).resolve(),
         tuple(_site(str(key), value, file) for key, value in sites.items()),
     )
+    _refuse_shared_keys(this, file)
+    return this
+
+
+def _refuse_shared_keys(this: Federation, file: Path) -> None:
+    """Refuse two sites that the SuperLink could not tell apart."""
+    held: dict[str, str] = {}
+    for site in this.sites:
+        path = this.public_key(site)
+        key = path.read_text(errors="replace").strip() if path.is_file() else ""
+        key = " ".join(key.split()[:2])  # without the comment
+        if key and key in held:
+            raise UserError(f"{file}: sites {held[key]} and {site.name} have one key: let one make another")
+        held[key] = site.name
 
 
 def _site(name: str, told: Any, file: Path) -> Site:

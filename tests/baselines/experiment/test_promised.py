@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from runs import launch, own_options
 
+from baselines.experiment import promised
+
 CODE = """
 from dataclasses import dataclass, field
 
@@ -12,7 +14,12 @@ import torch
 from torch import nn
 
 from clients import Correction
-from strategies import FedAvg
+from strategies import FedAvg, Uniform, Weighting
+
+
+@dataclass(kw_only=True, eq=False)
+class Even(FedAvg):
+    weighting: Weighting = Uniform()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -80,7 +87,7 @@ FINE = [
 @pytest.fixture
 def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     files = {
-        "strategy": ("asking", "keeping", "saving"),
+        "strategy": ("asking", "even", "keeping", "saving"),
         "model": ("tied", "buffered"),
         "corrections": ("returning",),
     }
@@ -117,3 +124,16 @@ def test_a_correction_that_returns_gradients_is_told_to_write_them(
     own = ["corrections=returning", "max_failed_rounds=1", f"runtime.batch_clients={batched}"]
     assert launch(*arguments, *own) == 1
     assert "Returning returns gradients: write them to each p.grad" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("choice", "warned"), [("", True), ("weighting=examples", False), ("weighting=uniform", False)]
+)
+def test_the_log_says_which_part_of_its_own_a_strategy_has_lost(
+    choice: str, warned: bool, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(promised.logger, "warning", lambda text, *told: said.append(text % told))
+    assert launch(*arguments, "strategy=even", *choice.split()) == 0
+    lost = "Even runs with weighting=examples, not with its own Uniform: choose that in the strategy's file"
+    assert [line.partition(" (")[0] for line in said] == [lost] * warned

@@ -114,6 +114,12 @@ def test_the_commands_of_both_flower_generations(
         ("name: lakes", "name: a b", "name='a b', expected letters"),
         ("host: superlink.example.org\n", "", "host=None, expected letters"),
         ("host:", "port: 0\nhost:", "port=0, expected a port"),
+        ("host:", "port: 9092\nhost:", "port and fleet_port are both 9092: choose two"),
+        (
+            "{data: /data/north}",
+            "{data: /d, public_key: copy.pub}",
+            "sites north and south have one key: let one make another",
+        ),
         ("{data: /data/north}", "{}", "site north: data=None, expected the path"),
         ("{data: /data/north}", "{data: /d, revoked: 3}", "revoked=3, expected true or false"),
         ("{data: /data/north}", "{data: /d, privacy: yes}", "privacy=True, expected local or central"),
@@ -126,8 +132,15 @@ def test_the_commands_of_both_flower_generations(
     ],
 )
 def test_a_mistake_in_the_file_has_one_line(
-    before: str, after: str, said: str, file: Path, capsys: pytest.CaptureFixture[str]
+    before: str,
+    after: str,
+    said: str,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(commands, "fleet_is_grpc", lambda: True)
+    (file.parent / "copy.pub").write_text(f"{(file.parent / 'south.pub').read_text().strip()} a comment\n")
     file.write_text(AGREED.replace(before, after))
     assert main(["provision", str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
