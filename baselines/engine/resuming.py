@@ -10,7 +10,7 @@ import yaml  # type: ignore[import-untyped]
 from baselines.errors import UserError
 from baselines.experiment.choices import leaves
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.identity import BESIDE
+from baselines.experiment.identity import BESIDE, PLAYED
 from baselines.experiment.promised import unsaved
 
 from . import environment
@@ -192,5 +192,5 @@ def _differing(this: Experiment, written: dict[str, Any]) -> list[str]:
     if not written:
         return []
     there, here = leaves(written), leaves(yaml.safe_load(this.configuration()))
-    keys = (key for key in here | there if key.partition(".")[0] not in BESIDE)
+    keys = (key for key in here | there if key.partition(".")[0] not in BESIDE and key not in PLAYED)
     return [key for key in keys if here.get(key) != there.get(key)]

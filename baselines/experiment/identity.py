@@ -73,6 +73,10 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "strategy.weighting.by_layer": False,
     "weighting.by_layer": False,
 }
+PLAYED = tuple(  # how a runtime is reached and started: a run goes on under another
+    f"runtime.{name}"
+    for name in ("address", "client_cpus", "code", "cpus", "modules", "retries", "start_timeout")
+)
 BESIDE = ("resume", "checkpoint_every", "debug", "device_memory_share", "logger", "objective", "save")
 
 
@@ -80,7 +84,8 @@ def identity(cfg: DictConfig, rounds: int | None = None, like: object = None) ->
     """Return a hash of what decides a run's numbers, 16 hexadecimal digits.
 
     With ``rounds``, that of the run that is the same but for their number. ``like`` are another run's
-    settings: a number that is equal there counts as it is written there, 0 as 0.0.
+    settings: a number that is equal there counts as it is written there, 0 as 0.0, and what only says how
+    nodes are reached (``PLAYED``) as it is there.
     """
     return _hash([config_hash(cfg, rounds, like=like), versions()])
 
@@ -108,6 +113,7 @@ def config_hash(
         raise UserError(str(error)) from error
     assert isinstance(settings, dict)
     told = {key: value for key, value in _written_as(settings, like).items() if key not in BESIDE}
+    _play_as(told, like)
     for name, then in LATER.items():
         _leave_out(told, name.split("."), then)
     if rounds is not None:
@@ -123,6 +129,14 @@ def _written_as(value: Any, like: object) -> Any:
         return [_written_as(*pair) for pair in zip(value, like, strict=True)]
     numbers = {type(value), type(like)} <= {int, float}
     return like if numbers and value == like else value
+
+
+def _play_as(settings: dict[str, Any], like: object) -> None:
+    """Let nodes be reached as they are in ``like``."""
+    here, there = settings.get("runtime"), like.get("runtime") if isinstance(like, dict) else None
+    if isinstance(here, dict) and isinstance(there, dict):
+        names = {name.partition(".")[2] for name in PLAYED}
+        here.update({name: there[name] for name in here.keys() & there.keys() & names})
 
 
 def _leave_out(settings: Any, path: list[str], then: object) -> None:

@@ -1,7 +1,7 @@
 """Same setting: runs whose configurations differ in nothing that counts but their seed.
 
 Each run has written a hash of that down. Two hashes are one setting where the configurations differ only in
-how a number is written: 0 and 0.0.
+how a number is written, 0 and 0.0, or in where a cluster is.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from baselines.experiment.choices import leaves
 from baselines.experiment.identity import BESIDE
 
 ASIDE = ("seed", "data_root", "hydra", *BESIDE)  # what makes no other setting
+ADDRESS = "runtime.address"  # nor does this, which is in its hash
 
 
 def hashes(told: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
@@ -29,7 +30,8 @@ def hashes(told: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
     same: dict[str, str] = {}
     for setting in dict.fromkeys(written.values()):
         counts = _counts(first[setting], told[first[setting]].get("seed"))
-        other, text = known.setdefault(_by_value(counts), (setting, str(counts)))
+        deciding = {key: value for key, value in counts.items() if key != ADDRESS}
+        other, text = known.setdefault(_by_value(deciding), (setting, str(counts)))
         same[setting] = other if counts and text != str(counts) else setting
     return {run: same[setting] for run, setting in written.items()}
 
@@ -42,7 +44,7 @@ def overrides(told: dict[str, Any]) -> dict[str, str]:
 
 def decides(key: str) -> bool:
     """Say whether a setting makes another one of a run."""
-    return key.partition(".")[0] not in ASIDE
+    return key.partition(".")[0] not in ASIDE and key != ADDRESS
 
 
 def configuration(run: Path) -> dict[str, Any]:
@@ -62,8 +64,8 @@ def _read(path: Path, changed: int) -> dict[str, Any]:
 
 
 def _counts(run: Path, seed: object) -> dict[str, Any]:
-    """Return the settings of a run that decide its numbers; a seed that is the run's is none of them."""
-    own = ((key, value) for key, value in sorted(configuration(run).items()) if decides(key))
+    """Return the settings of a run that its hash is of; a seed that is the run's is none of them."""
+    own = ((k, v) for k, v in sorted(configuration(run).items()) if decides(k) or k == ADDRESS)
     return {key: None if key.endswith(".seed") and value == seed else value for key, value in own}
 
 

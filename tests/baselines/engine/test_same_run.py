@@ -8,6 +8,7 @@ from runs import launch, played
 
 from baselines.engine import resuming, rounds
 from baselines.errors import UserError
+from baselines.experiment import experiment
 
 SMALL = ["model=softmax", "num_nodes=3", "client.optimizer.lr=1", "checkpoint_every=1"]
 OTHERWISE = ["model=softmax", "num_nodes=3", "client.optimizer.lr=1.0", "client.optimizer.momentum=0"]
@@ -35,6 +36,20 @@ def test_a_number_written_otherwise_is_the_same_run(run: Path, capsys: pytest.Ca
     assert "finished already" not in capsys.readouterr().out
     assert launch(*SMALL, "rounds=3", "resume=true", f"hydra.run.dir={run}") == 0
     assert capsys.readouterr().out.startswith("finished already")
+
+
+def test_a_run_goes_on_where_its_nodes_are_reached_otherwise(tmp_path: Path) -> None:
+    """A cluster that was started anew has another address."""
+    first = ["runtime=ray", "runtime.retries=1", "runtime.address=one:1"]
+    this, then = experiment.load(" ".join([*SMALL, *first])), tmp_path / "config.yaml"
+    then.write_text(this.configuration())
+    there = resuming._written(tmp_path)
+    other = experiment.load(" ".join([*SMALL, "runtime=ray", "runtime.address=two:2"]))
+    assert other.identity() != this.identity() == other.identity(like=there)
+    assert resuming._differing(other, there) == []
+    shared = experiment.load(" ".join([*SMALL, "runtime=ray", "runtime.partial_sums=true"]))
+    assert shared.identity(like=there) != this.identity()
+    assert resuming._differing(shared, there) == ["runtime.partial_sums"]
 
 
 def test_another_number_is_another_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from runs import launch, write_run
 
 from baselines import compare, results
 from baselines.errors import UserError
+from baselines.experiment import experiment
 
 
 def with_versions(run: Path, torch: str) -> None:
@@ -82,3 +83,16 @@ def test_a_number_written_otherwise_makes_no_other_setting(tmp_path: Path) -> No
     seeds = {label: set(rows.seed) for label, rows in frame.groupby("client.optimizer.momentum")}
     assert seeds == {0.0: {0, 1}, 0.5: {0}}
     assert frame.setting.nunique() == 2
+
+
+def test_a_cluster_of_another_address_makes_no_other_setting(tmp_path: Path) -> None:
+    for seed, address in enumerate(("one:6379", "two:6379")):
+        overrides = f"runtime=ray runtime.address={address} seed={seed}"
+        write_run(tmp_path / str(seed), overrides, seed, [0.1, 0.2], "finished")
+        this = experiment.load(overrides)
+        (tmp_path / str(seed) / "config.yaml").write_text(this.configuration())
+        told = json.loads((tmp_path / str(seed) / "environment.json").read_text())
+        (tmp_path / str(seed) / "environment.json").write_text(json.dumps(told | {"setting": this.setting}))
+    frame = results.load(tmp_path)
+    assert frame.setting.nunique() == 1
+    assert set(frame.seed) == {0, 1}
