@@ -128,7 +128,9 @@ def _run(overrides: str, folder: Path) -> None:
 
 
 def _say_error(error: Exception) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"error: {error}")
+    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(
+        f"{mode.named()}error: {error}"
+    )
 
 
 def _searchpath(settings: HydraConf) -> list[str]:

@@ -9,13 +9,19 @@ from rich.logging import RichHandler
 
 
 class Progress:
-    """A context in which each round is shown with its loss, accuracy, time and the time left."""
+    """A context in which each round is shown with its loss, accuracy, time and the time left.
 
-    def __init__(self, rounds: int) -> None:
-        self.rounds = rounds
+    Parameters
+    ----------
+    rounds : how many there will be
+    name : what each line begins with where several runs write to one terminal, which then has no bar
+    """
+
+    def __init__(self, rounds: int, name: str = "") -> None:
+        self.rounds, self.name = rounds, name
         self.console = Console()
         self.bar: bars.Progress | None = None
-        if self.console.is_terminal:
+        if self.console.is_terminal and not name:
             self.bar = bars.Progress(
                 bars.TextColumn("round"),
                 bars.MofNCompleteColumn(),
@@ -58,4 +64,5 @@ class Progress:
             if text:
                 self.bar.update(self.task, text=text)
         else:
-            self.console.print(f"round {server_round}/{self.rounds}  {text}".rstrip(), highlight=False)
+            line = f"{self.name}round {server_round}/{self.rounds}  {text}"
+            self.console.print(line.rstrip(), highlight=False)

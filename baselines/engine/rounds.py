@@ -7,6 +7,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
+from baselines.experiment import mode
 from baselines.experiment.experiment import Experiment
 from baselines.grids.suite_grid import SuiteGrid
 from strategies.shared import held
@@ -40,7 +41,7 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
 
 def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint | None) -> None:
     told = this.settings
-    progress = Progress(told.rounds)
+    progress = Progress(told.rounds, mode.named())
     rounds = Rounds(this, grid, folder, progress)
     with folder.running(saved, rounds.told, grid.way), progress:
         if saved:

@@ -1,6 +1,7 @@
 """The mode that Hydra was started in: one run, a sweep of them, or a search for the best."""
 
 from hydra.conf import HydraConf
+from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
@@ -10,6 +11,15 @@ from baselines.errors import UserError
 def searches(settings: HydraConf) -> bool:
     """Say whether a sweeper looks for the best; Hydra's own takes all that there is."""
     return settings.mode == RunMode.MULTIRUN and not settings.sweeper._target_.endswith(".BasicSweeper")
+
+
+def named() -> str:
+    """Return what this run's lines begin with where its launcher may run others beside it, else nothing."""
+    settings = HydraConfig.get() if HydraConfig.initialized() else None
+    if settings is None or settings.mode != RunMode.MULTIRUN:
+        return ""
+    one_by_one = settings.launcher._target_.endswith(".BasicLauncher")
+    return "" if one_by_one else f"run {settings.job.num + 1}: "
 
 
 def check_direction(settings: HydraConf, objective: str, lowers: bool) -> None:

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from contextlib import nullcontext
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,9 @@ def test_so_does_one_whose_jobs_are_processes(launcher: list[str], tmp_path: Pat
     if "submitit" not in "".join(launcher):  # whose jobs print into files of their own
         assert done.stderr.count("error: nodes_per_round=9 is out of range") == 2
         assert again.stdout.count("finished already: ") == 2
+        shown = [line for line in done.stdout.splitlines() if "round " in line]
+        assert shown
+        assert all(re.match(r"run \d: round ", line) for line in shown)
 
 
 @pytest.mark.slow
