@@ -1,10 +1,10 @@
 """Sweeps: started again they skip what is finished, whatever launches their jobs."""
 
 import math
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
-import re
 from pathlib import Path
 from typing import Any
 
