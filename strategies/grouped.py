@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -23,6 +24,7 @@ from .round.evaluation import merged
 from .round.failures import TooManyFailedRounds
 from .round.movement import Movement, among
 from .round.replies import of_group
+from .shared.checks import require, require_parts
 
 logger = logging.getLogger("flwr.strategies")
 Groups = dict[str, tuple[int, ...]]
@@ -47,9 +49,11 @@ class Grouped(Around):
     _left_out: set[int] = field(default_factory=set, init=False, repr=False)  # in no group, and named so
 
     def __post_init__(self) -> None:
-        """Refuse a privacy that would not hold; ask nodes who they are, where groups name them."""
+        """Refuse what is no strategy or no groups, and a privacy that would not hold."""
+        require_parts(self)
+        require_groups(self.groups)
         refuse_groups(self.inner.privacy)
-        if self.groups:
+        if self.groups:  # which name nodes, so that these are asked who they are
             self.inner._roster.mean_certain()
 
     def initial_groups(self, partition_ids: list[int]) -> Groups:
@@ -184,3 +188,13 @@ class Grouped(Around):
         parameters = torch.stack([layout.flatten_parameters(model) for model in models])
         buffers = torch.stack([layout.flatten_buffers(model) for model in models])
         return layout.record(parameters.mean(0), buffers.mean(0))
+
+
+def require_groups(groups: object) -> None:
+    """Raise ``ValueError`` with one line for anything but {name: partition ids}, or None."""
+    told = "{name: partition ids}, e.g. {'a': (0, 1), 'b': (2,)}"
+    require(groups is None or (isinstance(groups, dict) and len(groups) > 0), "groups", groups, told)
+    for name, ids in groups.items() if isinstance(groups, dict) else ():
+        listed = isinstance(name, str) and isinstance(ids, (tuple, list)) and len(ids) > 0
+        whole = listed and all(isinstance(one, (int, np.integer)) and one >= 0 for one in ids)
+        require(whole, f"groups[{name!r}]", ids, told)

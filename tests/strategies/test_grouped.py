@@ -1,8 +1,10 @@
 """Several models at once: groups, local training, selective federated averaging."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -295,3 +297,24 @@ def test_values_out_of_range_are_refused() -> None:
         KMeans(0)
     with pytest.raises(ValueError, match="local_rounds=0"):
         selective(local_rounds=0)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"inner": FedAvg}, "inner=FedAvg, a class: expected a PseudoGradientStrategy"),
+        ({"inner": 5}, "inner=5: expected a PseudoGradientStrategy"),
+        ({"groups": {}}, "groups={} is out of range: expected {name: partition ids}"),
+        ({"groups": [(0, 1)]}, "groups=[(0, 1)] is out of range"),
+        ({"groups": {"a": 3}}, "groups['a']=3 is out of range"),
+        ({"groups": {"a": (0,), "b": ()}}, "groups['b']=() is out of range"),
+        ({"groups": {"a": ("lake",)}}, "groups['a']=('lake',) is out of range"),
+    ],
+)
+def test_what_is_no_strategy_or_no_groups_is_refused(told: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Grouped(**{"inner": FedAvg(), **told})
+
+
+def test_groups_may_come_from_numpy() -> None:
+    assert Grouped(inner=FedAvg(), groups={"a": tuple(np.arange(2))}).groups == {"a": (0, 1)}
