@@ -8,15 +8,16 @@ Markdown beside the figure, and with --latex and --csv as .tex and .csv.
 import argparse
 import os
 import sys
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
 
 from . import results
-from .engine.metrics import less_is_better
 from .errors import UserError
-from .reports import curves, printed, summary, written
+from .reports import curves, pairing, printed, summary, written
 from .reports.figure_style import WIDTHS
 from .reports.markdown import markdown_table
 from .reports.measurements import mean_of_all
@@ -43,6 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     shown = "what to show: mae, node-test/accuracy; may come several times (default: the test set's)"
     add("--metric", action="append", default=[], metavar="NAME", help=shown)
     add("--best", type=int, metavar="N", help="only the N settings that end best")
+    falls = "less of this metric is better, where its name does not say so (docs/results.md)"
+    add("--lower", action="append", default=[], metavar="NAME", help=falls)
     reached = "add the rounds until the first metric reaches it"
     add("--rounds-to", type=float, metavar="TARGET", help=reached)
     add(
@@ -68,11 +71,11 @@ def _compare(options: argparse.Namespace) -> None:
     frame, left_out = tidy(options.folders)
     everything = frame
     if options.best is not None:
-        frame = best(frame, options.best, metrics)
+        frame = best(frame, options.best, metrics, options.lower)
     frame = renamed(frame, options.label)
     target = options.figure or _common_parent(frame) / "comparison.png"
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
-    found = summary.columns(frame, metrics, options.rounds_to)
+    found = summary.columns(frame, metrics, options.rounds_to, options.lower)
     table = summary.summarise(frame, found)
     printed.show(table, console, summary.title(frame, metrics))
     tables = {"comparison": table}
@@ -94,7 +97,9 @@ def _compare(options: argparse.Namespace) -> None:
         console.print(f"page: {options.html}", soft_wrap=True)
 
 
-def best(frame: pd.DataFrame, count: int, metrics: tuple[str, ...] = ()) -> pd.DataFrame:
+def best(
+    frame: pd.DataFrame, count: int, metrics: tuple[str, ...] = (), lower: Sequence[str] = ()
+) -> pd.DataFrame:
     """Return the rows of the settings that are best at the first metric in the end, the best one first.
 
     Raises
@@ -108,7 +113,7 @@ def best(frame: pd.DataFrame, count: int, metrics: tuple[str, ...] = ()) -> pd.D
     shown = there[0]
     ends = results.last(frame, shown.metric, shown.split)
     means = mean_of_all(ends, "setting").reindex(ends.setting.unique())
-    ordered = means.sort_values(ascending=less_is_better(shown.metric), kind="stable")
+    ordered = means.sort_values(ascending=summary.less(shown, lower), kind="stable")
     return pd.concat(frame[frame.setting == label] for label in ordered.index[:count])
 
 
@@ -149,9 +154,12 @@ def _paired(frame: pd.DataFrame, wish: str, metrics: tuple[str, ...], console: C
     if not (there := choose(frame, metrics)):
         raise UserError(f"--paired {wish}: no run has a test metric to be compared by")
     shown = there[0]
-    compared = results.paired(frame, setting or "strategy", baseline, shown.metric, shown.split)
-    table = summary.pairs(compared, shown.percent)
+    with warnings.catch_warnings(record=True, action="always") as said:
+        compared = results.paired(frame, setting or "strategy", baseline, shown.metric, shown.split)
+    table = pairing.texts(compared, shown.percent)
     printed.show(table, console, f"last {shown.title}, paired by seed; p of the paired t-test")
+    for one in said:
+        console.print(str(one.message), soft_wrap=True)
     return table
 
 

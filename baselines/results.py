@@ -25,7 +25,7 @@ from torch import nn
 from .engine.metrics import less_is_better
 from .engine.saved_model import saved_model
 from .errors import UserError
-from .reports.differences import difference
+from .reports import pairing
 from .reports.labels import column
 from .reports.measurements import node_of, over_nodes
 from .reports.remarks import finished, remarks
@@ -110,7 +110,7 @@ def rounds_to(
     """Return a row for each run; ``value`` is the first round that reaches ``target``, NaN where none does.
 
     ``lower`` says whether less is better; None: as the metric's name tells (loss, error, mae, mse,
-    perplexity). A run that is evaluated every k rounds reaches a target in one of these.
+    nll, entropy, perplexity). A run that is evaluated every k rounds reaches a target in one of these.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def paired(
     t-test (scipy.stats.ttest_rel). With one seed, or the same difference in all, there is no interval.
     Where a run has diverged, the mean is NaN, too; one that has not finished is in no pair. Where several
     settings have that value (a sweep of a second option), each is paired with the one that agrees with it
-    in what tells those apart.
+    in what tells those apart. A setting that is in no pair is a ``UserWarning``.
 
     Raises
     ------
@@ -151,18 +151,16 @@ def paired(
     if not is_base.any():
         there = ", ".join(sorted(rows[name].astype(str).unique())) if name in rows else "none"
         raise UserError(f"no run has {setting}={baseline} and {metric}: expected one of {there}")
-    others = [key for key in settings(frame) if key != name]
-    telling = [key for key in others if len(rows[is_base][key].astype(str).unique()) > 1]
-    found = []
-    for label, own in rows[~is_base].groupby("setting", sort=False):
-        agrees = (rows[telling].astype(str) == own[telling].astype(str).iloc[0]).all(axis=1)
-        partner = rows[is_base & agrees]
-        both = own.merge(partner, on="seed", suffixes=("", "_base"))
-        if len(both) and len(partner.setting.unique()) == 1:
-            told = {"setting": label, "baseline": partner.setting.iloc[0], "seeds": len(both)}
-            found.append(told | difference(both.value, both.value_base, confidence))
+    keys = [key for key in settings(frame) if key != name]
+    found, alone = pairing.paired(rows, is_base, keys, confidence)
+    missing = dict.fromkeys(frame.setting[~frame.setting.isin(rows.setting)].astype(str))
+    alone |= dict.fromkeys(missing, f"none of its runs has finished with {metric}")
+    told = [f"{label} ({why})" for label, why in alone.items()]
     if not found:
-        raise UserError(f"nothing to pair with {setting}={baseline}: no other setting has finished a seed")
+        why = "; ".join(told) or "there is no other setting"
+        raise UserError(f"nothing to pair with {setting}={baseline}: {why}")
+    for line in told:
+        warnings.warn(f"in no pair: {line}", stacklevel=2)
     return pd.DataFrame(found)
 
 

@@ -5,7 +5,9 @@ from statistics import median
 
 COLUMNS = ("round", "split", "model", "metric", "value")
 OWN_GROUP = "own group"  # the "model" of a mean over the nodes, each with the model of its group
-LOWER = ("loss", "error", "mae", "mse", "perplexity", "variance", "bytes", "seconds")  # in a metric's name
+LESS = "loss error mae mse nll entropy perplexity variance bytes seconds"
+LOWER = tuple(LESS.split())  # words in the name of a metric of which less is better
+HIGHER = ("explained_variance",)  # the exceptions
 NODE = r"^node ?(\d+)$"  # the "model" of a row that is one node's, by its partition
 GLOBAL = "global"  # the "model" of what is of all nodes
 SITES = "site-test"  # the "split" of what each node measures on its own test data
@@ -24,4 +26,4 @@ def spread(at_sites: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 def less_is_better(metric: str) -> bool:
     """Say in which direction a metric is good, by its name."""
-    return any(word in metric for word in LOWER)
+    return any(word in metric for word in LOWER) and not any(word in metric for word in HIGHER)

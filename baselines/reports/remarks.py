@@ -36,16 +36,20 @@ def remarks(runs: Iterable[Path], left_out: Mapping[Path, str]) -> Iterator[str]
             yield f"one line of the table has {package} {' and '.join(mixed[0])}: their numbers may differ"
 
 
+def unfinished(runs: Iterable[str]) -> set[str]:
+    """Return which of the runs have not ended as they should; one that tells nothing has."""
+    return {run for run in runs if environment(Path(run)).get("status", "finished") != "finished"}
+
+
 def finished(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the measurements of the runs that have ended as they should; one that tells nothing has.
+    """Return the measurements of the runs that have.
 
     Raises
     ------
     UserError : where none has
     """
-    ended = {
-        run: environment(Path(run)).get("status", "finished") == "finished" for run in frame.run.unique()
-    }
-    if not any(ended.values()):
+    runs = frame.run.unique()
+    cut = unfinished(runs)
+    if len(cut) == len(runs):
         raise UserError("no run has finished, so that their last rounds cannot be compared")
-    return frame[frame.run.map(ended).astype(bool)]
+    return frame[~frame.run.isin(cut)]

@@ -1,5 +1,6 @@
 """Summary: a line for each setting, mean ± standard deviation over its seeds."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pandas as pd
@@ -9,6 +10,7 @@ from baselines.engine.metrics import less_is_better
 from baselines.errors import UserError
 
 from .measurements import mean_of_all
+from .remarks import unfinished
 from .shown import Shown, choose
 
 DATA = {"test": "test set, ", "node-test": "the nodes' own test data, "}
@@ -77,13 +79,13 @@ def columns(
     frame: pd.DataFrame,
     metrics: tuple[str, ...] = (),
     target: float | None = None,
-    lower: bool | None = None,
+    lower: Collection[str] = (),
 ) -> list[Column]:
     """Return what is known of the settings; a metric's best round, too, but for a loss.
 
     ``frame`` is that of :func:`baselines.results.load`. Without ``metrics``, whatever was measured on the
     test set, and the last accuracy on the nodes' own test data. ``target`` adds the rounds to it, of the
-    first metric.
+    first metric. Less is better of those in ``lower``, too, whose names do not say so.
 
     Raises
     ------
@@ -104,7 +106,7 @@ def columns(
             raise UserError(
                 f"--rounds-to {target:g}: {shown[0].metric} is at most 1, as in {target / 100:g}"
             )
-        rows = results.rounds_to(frame, shown[0].metric, target, shown[0].split, lower)
+        rows = results.rounds_to(frame, shown[0].metric, target, shown[0].split, less(shown[0], lower))
         name = "" if shown[0].metric == "accuracy" else f"{shown[0].metric} "
         found.append(Column(f"rounds to {name}{target:g}", rows, lower=True, of_reached=True))
     return found
@@ -124,14 +126,20 @@ def _over_sites(frame: pd.DataFrame) -> list[Column]:
     ]
 
 
-def _columns(frame: pd.DataFrame, shown: Shown, asked: bool, lower: bool | None) -> list[Column]:
-    metric, split = shown.metric, shown.split
-    less = less_is_better(metric) if lower is None else lower
+def less(shown: Shown, lower: Collection[str]) -> bool:
+    """Say whether less is better: the metric's name tells, or ``lower`` has it."""
+    return less_is_better(shown.metric) or not {shown.metric, f"{shown.split}/{shown.metric}"}.isdisjoint(
+        lower
+    )
+
+
+def _columns(frame: pd.DataFrame, shown: Shown, asked: bool, lower: Collection[str]) -> list[Column]:
+    metric, split, falls = shown.metric, shown.split, less(shown, lower)
     name = metric if split == "test" else f"{split} {metric}"
-    found = [Column(f"last {name}", results.last(frame, metric, split), less, shown.percent)]
+    found = [Column(f"last {name}", results.last(frame, metric, split), falls, shown.percent)]
     if asked or metric != "loss":
-        best = results.best(frame, metric, split, lower)
-        found.append(Column(f"best {name}", best, less, shown.percent))
+        best = results.best(frame, metric, split, falls)
+        found.append(Column(f"best {name}", best, falls, shown.percent))
     return found
 
 
@@ -141,9 +149,10 @@ def summarise(frame: pd.DataFrame, found: list[Column] | None = None) -> pd.Data
     rows = []
     for label, own in frame.groupby("setting", sort=False):
         reached = own.groupby("seed")["round"].max()
+        cut = len(unfinished(own.run.unique()))
         told = {
             "setting": str(label),
-            "seeds": str(own.seed.nunique()),
+            "seeds": f"{own.seed.nunique()}" + (f" ({cut} not finished)" if cut else ""),
             "rounds": " to ".join(map(str, sorted({min(reached), max(reached)}))),
         }
         rows.append(told | {column.heading: column.text(str(label)) for column in found})
@@ -156,27 +165,6 @@ def numbers(frame: pd.DataFrame, found: list[Column]) -> pd.DataFrame:
     told = frame[["setting", *results.settings(frame)]].drop_duplicates("setting").set_index("setting")
     told["seeds"] = frame.groupby("setting").seed.nunique()
     return told.join([column.numbers() for column in found]).reset_index()
-
-
-def pairs(compared: pd.DataFrame, percent: bool) -> pd.DataFrame:
-    """Return the rows of :func:`baselines.results.paired` as texts; of shares in percentage points."""
-    scale, form, unit = (100.0, "+.1f", " points") if percent else (1.0, "+.3g", "")
-    rows = []
-    for row in compared.to_dict("records"):
-        mean = f"{row['mean'] * scale:{form}}{unit}" if row["mean"] == row["mean"] else "nan"
-        interval = f"{row['low'] * scale:{form}} to {row['high'] * scale:{form}}{unit}"
-        known = row["low"] == row["low"]  # no NaN: one seed, the same difference in all, diverged
-        chance = "< 0.001" if row["p"] < 0.001 else f"{row['p']:.2g}"
-        rows.append(
-            {
-                "setting": f"{row['setting']} - {row['baseline']}",
-                "seeds": str(row["seeds"]),
-                "difference": mean,
-                "95 % interval": interval if known else "-",
-                "p": chance if known else "-",
-            }
-        )
-    return pd.DataFrame(rows)
 
 
 def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:

@@ -1,7 +1,7 @@
 """The paper's findings: A beats B. Does ours agree, pair of cells by pair of cells, by a paired test?"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from scipy import stats
 from baselines.reports.differences import tied
 
 from .collect import less_is_better
-from .numbers import Keys, Ours, Results
+from .numbers import Keys, Ours
 from .paper_tables import Cell, PaperTable, agrees, texts
 
 CONFIDENCE = 0.95
@@ -25,12 +25,14 @@ class Comparison:
     ----------
     keys : what both have in common
     paper : how much better the better one is in the paper; None where a number is missing
-    ours : the same with us; None where one has not been run, or they were run in different settings
+    ours : the same with us; None where one has not been run
     interval : of ours, with 95 % confidence; None where there is one seed, or no spread
     departs : whether ours were run in another setting than the paper's
     seeds : how many both were run with; 0 where one has not been run
     seeded : whether the seed decides anything
     runs : the configurations of both; a pair of them that is in several tables is one pair
+    quantity : what is compared: of the same two runs, one table may have the best round, another the last
+    or_equal : whether the finding holds of equals, too
     """
 
     keys: dict[str, str]
@@ -41,11 +43,19 @@ class Comparison:
     seeds: int = 0
     seeded: bool = True
     runs: tuple[frozenset[str], ...] = ()
+    quantity: str = ""
+    or_equal: bool = False
 
     def is_in(self, other: "Comparison") -> bool:
         """Say whether the other pair has all the runs of this one, and maybe more seeds of them."""
-        both = zip(self.runs, other.runs, strict=True) if self.runs and other.runs else ()
-        return bool(both) and all(ours <= theirs for ours, theirs in both)
+        if not (self.runs and other.runs) or self.quantity != other.quantity:
+            return False
+        return all(ours <= theirs for ours, theirs in zip(self.runs, other.runs, strict=True))
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the mean difference is as the finding says, however small."""
+        return self.ours is not None and (self.ours > 0 or (self.or_equal and self.ours == 0))
 
     @property
     def verdict(self) -> str:
@@ -58,16 +68,32 @@ class Comparison:
         return "disagrees" if high < 0 else "cannot tell"  # which what has diverged is, too
 
 
-def comparisons(table: PaperTable, finding: Mapping[str, Any], results: Results) -> Iterator[Comparison]:
-    """Compare ours in every pair of cells that the finding speaks of."""
-    column, sign = finding["column"], -1 if less_is_better(table) else 1
+def comparisons(
+    table: PaperTable, finding: Mapping[str, Any], found: Mapping[Keys, Sequence[Ours]]
+) -> Iterator[tuple[Comparison, ...]]:
+    """Compare ours in every pair of cells that the finding speaks of.
+
+    Each pair once at the paper's setting, missing where one of the two has not been run there; then in
+    each further setting that both were run in, those with the most rounds first.
+    """
+    column = finding["column"]
     for cell, other in _pairs(table, finding):
-        a, b = (results.get(tuple(one.keys.values())) for one in (cell, other))
+        a, b = ({one.changes: one for one in found.get(tuple(c.keys.values()), ())} for c in (cell, other))
         several = len(texts(finding["better"])) > 1
         rest = {key: text for key, text in cell.keys.items() if several or key != column}
         if len(texts(finding["worse"])) > 1:
             rest["against"] = other.keys[column]
-        yield _compared(rest, sign, (cell, other), (a, b))
+        whole = Comparison(
+            rest,
+            _better(table, cell.paper_mean, other.paper_mean),
+            None,
+            None,
+            quantity=table.subject,
+            or_equal=finding.get("or_equal", False),
+        )
+        further = (_run(table, whole, a[changes], b[changes]) for changes in a if changes and changes in b)
+        first = _run(table, whole, a[""], b[""]) if "" in a and "" in b else whole
+        yield first, *(one for one in further if one.ours is not None)
 
 
 def pairs(table: PaperTable) -> Iterator[tuple[Keys, Keys]]:
@@ -92,23 +118,30 @@ def _pairs(table: PaperTable, finding: Mapping[str, Any]) -> Iterator[tuple[Cell
                 yield cell, other
 
 
-def _compared(
-    keys: dict[str, str], sign: int, cells: tuple[Cell, Cell], found: tuple[Ours | None, Ours | None]
-) -> Comparison:
-    (better, worse), (a, b) = cells, found
-    paper = None
-    if better.paper_mean is not None and worse.paper_mean is not None:
-        paper = sign * (better.paper_mean - worse.paper_mean)
-    if a is None or b is None or a.changes != b.changes:
-        return Comparison(keys, paper, None, None)
+def _better(table: PaperTable, one: float | None, other: float | None) -> float | None:
+    """Return by how much one number is better than another; None where one is missing."""
+    if one is None or other is None:
+        return None
+    return other - one if less_is_better(table) else one - other
+
+
+def _run(table: PaperTable, whole: Comparison, a: Ours, b: Ours) -> Comparison:
+    """Return the comparison with what was run in one setting, of the seeds that both have."""
     both = sorted(a.by_seed.keys() & b.by_seed.keys())
     if not both:
-        return Comparison(keys, paper, None, None)
+        return whole
+    sign = -1 if less_is_better(table) else 1
     differences = [sign * (a.by_seed[seed] - b.by_seed[seed]) for seed in both]
     mean = float(np.mean(differences))
-    interval = student_interval(differences) if a.seeded else (mean, mean)
-    runs = (a.configs, b.configs)
-    return Comparison(keys, paper, mean, interval, bool(a.changes), len(both), a.seeded, runs)
+    return replace(
+        whole,
+        ours=mean,
+        interval=student_interval(differences) if a.seeded else (mean, mean),
+        departs=bool(a.changes),
+        seeds=len(both),
+        seeded=a.seeded,
+        runs=(a.configs, b.configs),
+    )
 
 
 def student_interval(differences: Sequence[float]) -> tuple[float, float] | None:

@@ -18,7 +18,8 @@ seeded : false where the seed decides nothing, so that a single run is enough
 y_from : where the figure's vertical axis begins; what lies below is cut off
 x : the column that the paper's figure has along its axis; a figure without one shows rounds
 findings : what the paper concludes: a list of {text, column, better, worse, where}, a value or several
-    each; of two cells that differ in ``column`` alone, ``better`` is better than ``worse``
+    each; of two cells that differ in ``column`` alone, ``better`` is better than ``worse``, or with
+    ``or_equal: true`` no worse
 
 ``papers/<paper>/tables/<table>.csv`` holds the same key columns with ``paper_mean`` and ``paper_std``, in
 the paper's order of rows. A table without such a file has every combination of its keys as cells. Where
@@ -85,6 +86,14 @@ class PaperTable:
         """What is counted in each round, in words."""
         split, metric = self.split, self.metric
         return f"mean {split} {metric.removesuffix('_*')}" if metric.endswith("*") else f"{split} {metric}"
+
+    @property
+    def subject(self) -> str:
+        """What the table's numbers are."""
+        if self.measure is not None:
+            return self.measure.rpartition(".")[2].replace("_", " ")
+        over = {"last": "last round", "best": "best round", "last10": "mean of the last ten rounds"}
+        return f"{self.quantity}, {over[self.reduction]}"
 
     def cells(self) -> list[Cell]:
         """Return the cells in the paper's order."""

@@ -34,5 +34,6 @@ def _departure(results: Results) -> str:
     """Return what a reader must be told below the figure."""
     changes = {found.changes for found in results.values()}
     if len(changes) > 1:
-        return "not all in the paper's setting: see the table"
+        how = "not all" if "" in changes else "none"
+        return f"{how} in the paper's setting: see the table"
     return "".join(f"not the paper's setting: {changed}" for changed in changes if changed)

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from .numbers import Ours, Results
 from .panels import finish, panelled, plt
 from .paper_tables import Cell, PaperTable
-from .report import subject
 
 OURS, PAPER = "tab:blue", "black"
 MARKERS = {  # and how they are filled
@@ -51,7 +50,7 @@ def dots(table: PaperTable, results: Results) -> Figure:
             )
     axis.set_yticks(rows, [" ".join(cell.keys.values()) for cell in cells], fontsize=7)
     axis.set_ylim(len(cells) - 0.4, -0.6)
-    finish(axis, subject(table), "")
+    finish(axis, table.subject, "")
     axis.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
     return figure
 
@@ -89,7 +88,7 @@ def along(table: PaperTable, results: Results) -> Figure:
         axis.set_xticks(range(len(ticks)), ticks)
         axis.set_xlim(-0.25, len(ticks) - 0.75)  # also where one place alone has a number
         axis.set_title(panel, fontsize=9)
-        finish(axis, table.x, subject(table))
+        finish(axis, table.x, table.subject)
     beside = any(cell.paper_mean is not None for cell in cells)
     hollow = any(map(_is_single, results.values()))
     told = "; ".join(filter(None, ["squares: paper" * beside, "hollow: one seed" * hollow]))

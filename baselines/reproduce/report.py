@@ -1,7 +1,7 @@
 """Paper beside ours as Markdown: the cells with their means, spreads and differences, and the findings."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,18 @@ same partition and first model. Ours agrees or disagrees where the 95 % interval
 it cannot tell. "Ahead": in so many of the pairs that were run the mean difference has the finding's sign.
 
 """
+WITHOUT_SEEDS = """A finding is compared in each pair of cells that it speaks of. The seed decides nothing
+here, so that one run of each is enough: ours agrees or disagrees by which number is the better one.
+
+"""
 
 
 def markdown(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> str:
     """Return the table, and below it the numbers of further settings and the findings."""
-    told = f"{subject(table)}; generated, mean ± standard deviation over seeds."
+    told = f"{table.subject}; generated, mean ± standard deviation over seeds."
     results = ours(found)
-    parts = [_cells(table, results), *_further(table, found), *_findings(table, results)]
+    parts = [_cells(table, results), *_further(table, found), *_findings(table, found)]
     return f"# {table.paper}, {table.name}\n\n{told}\n\n{''.join(parts)}"
-
-
-def subject(table: PaperTable) -> str:
-    """Return what the table's numbers are."""
-    if table.measure is not None:
-        return table.measure.rpartition(".")[2].replace("_", " ")
-    over = {"last": "last round", "best": "best round", "last10": "mean of the last ten rounds"}
-    return f"{table.quantity}, {over[table.reduction]}"
 
 
 def _cells(table: PaperTable, results: Results) -> str:
@@ -79,19 +75,19 @@ def _further(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> Iterator[st
     )
 
 
-def _findings(table: PaperTable, results: Results) -> Iterator[str]:
+def _findings(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> Iterator[str]:
     if not table.findings:
         return
     yield "\n## Findings\n\n"
-    yield EXPLAINED
+    yield EXPLAINED if table.seeded else WITHOUT_SEEDS
     lines, details = [], []
     for finding in table.findings:
-        pairs = list(comparisons(table, finding, results))
+        pairs = [counting(several) for several in comparisons(table, finding, found)]
         printed = [pair.paper for pair in pairs if pair.paper is not None]
         holds = f"{sum(d > 0 for d in printed)} of {len(printed)}" if printed else ""
-        run = [pair.ours for pair in pairs if pair.ours is not None]
+        run = [pair for pair in pairs if pair.ours is not None]
         counts = [str(sum(pair.verdict == verdict for pair in pairs)) for verdict in VERDICTS]
-        ahead = f"{sum(d > 0 for d in run)} of {len(run)}" if run else ""
+        ahead = f"{sum(pair.ahead for pair in run)} of {len(run)}" if run else ""
         if departing := sum(pair.departs for pair in pairs):
             ahead += f"; {departing} not in the paper's setting"
         lines.append([finding["text"], holds, *counts, ahead])
@@ -99,6 +95,11 @@ def _findings(table: PaperTable, results: Results) -> Iterator[str]:
     yield markdown_table(["finding", "in the paper", *VERDICTS, "ahead"], lines)
     if details:
         yield "\nWhere ours disagrees:\n\n" + "".join(details)
+
+
+def counting(several: Sequence[Comparison]) -> Comparison:
+    """Return the comparison of a pair of cells that counts in its table: the first that was run."""
+    return next((one for one in several if one.ours is not None), several[0])
 
 
 def _detail(table: PaperTable, finding: Mapping[str, Any], pair: Comparison) -> str:

@@ -1,14 +1,14 @@
 """The scoreboard: each claim of each paper, whether ours agrees, and on how many seeds.
 
 Generated, never typed: a table on the front page, and a line for each claim at the top of a paper's page.
-A claim that several tables of a paper test stands there once, with all of its pairs of cells; a pair of
-runs that fills several tables counts once.
+A claim that several tables of a paper test stands there once, with all of its pairs of cells; two runs
+that are compared by the same number in several tables count once. A pair that was not run counts in each.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock
@@ -17,7 +17,7 @@ from baselines.engine import whole_file
 from baselines.engine.run_folder import LOCK
 
 from . import collect, numbers, page_numbers, paper_tables
-from .findings import Comparison, comparisons
+from .findings import VERDICTS, Comparison, comparisons
 
 REDUCED = " (in a reduced setting)"
 NO_SEEDS = "deterministic"
@@ -32,22 +32,19 @@ class Claim:
     ----------
     paper, text : whose it is, and what it says
     tables : the tables and figures that test it
-    pairs : the comparisons at the paper's own setting, or all of them at a reduced one
-    reduced : which of the two
+    pairs : the comparisons at the paper's own setting, or those that were run at reduced ones
     """
 
     paper: str
     text: str
     tables: tuple[str, ...]
     pairs: tuple[Comparison, ...]
-    reduced: bool = False
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many pairs have each verdict; one that was run in a reduced setting alone is missing."""
-        verdicts = ("missing" if pair.departs and not self.reduced else pair.verdict for pair in self.pairs)
-        counted = Counter(verdicts)
-        return {verdict: counted[verdict] for verdict in ("agrees", "disagrees", "cannot tell", "missing")}
+        """How many pairs have each verdict."""
+        counted = Counter(pair.verdict for pair in self.pairs)
+        return {verdict: counted[verdict] for verdict in VERDICTS}
 
     @property
     def verdict(self) -> str:
@@ -59,13 +56,13 @@ class Claim:
 
     @property
     def run(self) -> list[Comparison]:
-        """The pairs that were run, at the setting that this claim is counted at."""
-        return [pair for pair in self.pairs if pair.ours is not None and pair.departs == self.reduced]
+        """The pairs that were run."""
+        return [pair for pair in self.pairs if pair.ours is not None]
 
     @property
     def ahead(self) -> int:
         """In how many of them the mean difference has the claim's sign, however small."""
-        return sum(pair.ours is not None and pair.ours > 0 for pair in self.run)
+        return sum(pair.ahead for pair in self.run)
 
     @property
     def seeds(self) -> str:
@@ -76,28 +73,40 @@ class Claim:
         return " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
 
 
+@dataclass
+class _Tested:
+    """What tests a claim, as it is found table by table."""
+
+    tables: list[str] = field(default_factory=list)
+    pairs: list[Comparison] = field(default_factory=list)
+
+    def add(self, table: str, pair: Comparison) -> None:
+        """Take in a pair, once however many tables it fills."""
+        if table not in self.tables:
+            self.tables.append(table)
+        if not any(map(pair.is_in, self.pairs)):
+            self.pairs = [*(one for one in self.pairs if not one.is_in(pair)), pair]
+
+
 def claims(paper: str) -> list[Claim]:
     """Return a paper's claims in the order of its tables; what was run in a reduced setting apart."""
-    found: dict[str, tuple[list[str], list[Comparison]]] = {}
+    found: dict[str, tuple[_Tested, _Tested]] = {}
     for name, table in paper_tables.tables(paper).items():
         rows = collect.read(paper_tables.PAPERS / paper / "ours" / f"{name}.csv")
-        results = numbers.ours(numbers.settings(table, rows, {}))
+        settings = numbers.settings(table, rows, {})
         for finding in table.findings:
-            tables, pairs = found.setdefault(finding["text"], ([], []))
-            if name not in tables:
-                tables.append(name)
-            for pair in comparisons(table, finding, results):
-                if not any(map(pair.is_in, pairs)):
-                    pairs[:] = [*(one for one in pairs if not one.is_in(pair)), pair]
-    return [
-        claim for text, (tables, pairs) in found.items() for claim in _apart(paper, text, tables, pairs)
-    ]
+            whole, reduced = found.setdefault(finding["text"], (_Tested(), _Tested()))
+            for first, *further in comparisons(table, finding, settings):
+                whole.add(name, first)
+                for pair in further:
+                    reduced.add(name, pair)
+    return [claim for text, tested in found.items() for claim in _apart(paper, text, *tested)]
 
 
-def _apart(paper: str, text: str, tables: Sequence[str], pairs: Sequence[Comparison]) -> Iterator[Claim]:
-    yield Claim(paper, text, tuple(tables), tuple(pairs))
-    if departing := tuple(pair for pair in pairs if pair.departs):
-        yield Claim(paper, text + REDUCED, tuple(tables), departing, reduced=True)
+def _apart(paper: str, text: str, whole: _Tested, reduced: _Tested) -> Iterator[Claim]:
+    yield Claim(paper, text, tuple(whole.tables), tuple(whole.pairs))
+    if reduced.pairs:
+        yield Claim(paper, text + REDUCED, tuple(reduced.tables), tuple(reduced.pairs))
 
 
 def line(claim: Claim) -> str:

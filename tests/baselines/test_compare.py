@@ -60,7 +60,7 @@ def test_compare_says_which_runs_did_not_finish(tmp_path: Path, capsys: pytest.C
     told = capsys.readouterr().out
     assert f"not finished, counted up to its last round (failed: no memory): {tmp_path / '1'}" in told
     assert f"): {tmp_path / '0'}" not in told
-    assert "| all | 2 | 1 to 2 |" in (tmp_path / "comparison.md").read_text()
+    assert "| all | 2 (1 not finished) | 1 to 2 |" in (tmp_path / "comparison.md").read_text()
 
 
 def test_compare_speaks_of_the_runs_in_its_table_alone(

@@ -29,7 +29,7 @@ def test_it_is_not_shown_as_it_was_before() -> None:
         (1, "test", "a", "loss", NAN),
         (1, "test", "b", "loss", 1.0),
     ]
-    frame = pd.DataFrame(rows, columns=METRICS[:-1]).assign(seed=0, setting="all")
+    frame = pd.DataFrame(rows, columns=METRICS[:-1]).assign(seed=0, setting="all", run="r")
     assert summary.summarise(frame)["last loss"].item() == "nan"
     other = frame[frame["round"] == 0].assign(seed=1)
     assert summary.summarise(pd.concat([frame, other]))["last loss"].item() == "nan ± nan"

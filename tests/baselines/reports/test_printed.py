@@ -6,13 +6,13 @@ import pandas as pd
 from rich.console import Console
 from runs import METRICS
 
-from baselines.reports import printed, summary
+from baselines.reports import pairing, printed, summary
 
 
 def test_names_without_room_are_numbered_and_no_number_is_lost() -> None:
     names = [f"client.optimizer.lr=0.{digit}, partitioner.concentration=0.{digit}" for digit in "123"]
     rows = pd.DataFrame([(1, "test", "global", "accuracy", 0.5, 0)], columns=METRICS)
-    table = summary.summarise(pd.concat(rows.assign(setting=name) for name in names))
+    table = summary.summarise(pd.concat(rows.assign(setting=name, run=name) for name in names))
     out = {}
     for width in (60, 200):
         console = Console(width=width, file=StringIO())
@@ -46,15 +46,15 @@ def test_the_best_reaches_a_target_in_most_of_its_runs() -> None:
 
 def test_differences_of_shares_are_percentage_points() -> None:
     row = {"setting": "b", "baseline": "a", "seeds": 3, "mean": -0.02, "low": -0.05, "high": 0.01, "p": 0.1}
-    told = summary.pairs(pd.DataFrame([row]), percent=True).iloc[0]
-    assert (told["difference"], told["95 % interval"]) == ("-2.0 points", "-5.0 to +1.0 points")
+    told = pairing.texts(pd.DataFrame([row]), percent=True).iloc[0]
+    assert (told["difference"], told["95 % interval"]) == ("-2.00 points", "-5.00 to +1.00 points")
 
 
 def test_a_summary_has_the_columns_that_something_was_measured_for() -> None:
     values = [("test", "loss", 0.5), ("test", "accuracy", 0.875), ("node-test", "accuracy", 0.25)]
     measured = [(1, split, "global", metric, value, 0) for split, metric, value in values]
     rows = pd.DataFrame(measured, columns=METRICS)
-    rows = rows.assign(setting="all")
+    rows = rows.assign(setting="all", run="r")
     table = summary.summarise(rows)
     assert list(table["node accuracy"]) == ["25.0 %"]
     losses = rows[rows.metric == "loss"]

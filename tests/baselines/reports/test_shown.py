@@ -51,7 +51,7 @@ def test_without_a_test_set_it_is_the_nodes_own(
     if metric == "accuracy":
         assert heading == "| setting | seeds | rounds | node accuracy | rounds to 0.45 |"
         assert row == "| fedavg | 2 | 1 | 40.0 ± 14.1 % | 1 (1 of 2) |"
-        assert "| fedexp - fedavg | 2 | -25.0 points |" in paired
+        assert "| fedexp - fedavg | 2 | -25.00 points |" in paired
     else:
         assert heading == "| setting | seeds | rounds | last node-test loss | rounds to loss 0.45 |"
         assert row == "| fedexp | 2 | 1 | 0.15 ± 0.0707 | 0 ± 0 |"
@@ -91,3 +91,40 @@ def test_a_metric_that_comes_twice_is_shown_once(tmp_path: Path, drawn: list[str
     assert drawn == ["test accuracy"]
     heading = (tmp_path / "comparison.md").read_text().splitlines()[0]
     assert heading == "| setting | seeds | rounds | last accuracy | best accuracy |"
+
+
+@pytest.mark.parametrize(
+    ("name", "wish", "best"),
+    [
+        ("nll", [], 0.5),
+        ("cross_entropy", [], 0.5),
+        ("explained_variance", [], 0.9),
+        ("accuracy_variance", [], 0.5),
+        ("regret", [], 0.9),
+        ("regret", ["--lower", "regret"], 0.5),
+        ("regret", ["--lower", "test/regret"], 0.5),
+    ],
+)
+def test_the_best_of_a_metric_goes_by_its_name_or_as_told(
+    name: str, wish: list[str], best: float, tmp_path: Path
+) -> None:
+    for strategy, values in {"fedavg": (0.9, 0.7), "fedexp": (0.6, 0.5)}.items():
+        write_run(tmp_path / strategy, f"strategy={strategy}", 0, list(values), "finished")
+        metrics = tmp_path / strategy / "metrics.csv"
+        metrics.write_text(metrics.read_text().replace("accuracy", name))
+    wishes = [
+        str(tmp_path),
+        "--metric",
+        name,
+        "--rounds-to",
+        "0.65",
+        "--best",
+        "1",
+        *wish,
+        "--figure",
+        f"{tmp_path}/comparison.png",
+    ]
+    assert compare.main(wishes) == 0
+    (row,) = (tmp_path / "comparison.md").read_text().splitlines()[2:]
+    strategy, last, reached = ("fedexp", 0.5, 0) if best == 0.5 else ("fedavg", 0.7, 0)
+    assert row == f"| {strategy} | 1 | 1 | {last} | {best} | {reached} |"

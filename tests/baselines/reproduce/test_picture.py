@@ -39,6 +39,8 @@ def test_paper_and_ours(paper: str, name: str, tmp_path: Path, monkeypatch: pyte
     first, second = (tuple(cell.keys.values()) for cell in table.cells()[:2])
     both: Results = {first: Ours({0: 1.0}, "rounds=2"), second: Ours({0: 2.0}, "")}
     assert picture._departure(both) == "not all in the paper's setting: see the table"
+    both[second] = Ours({0: 2.0}, "rounds=3")
+    assert picture._departure(both) == "none in the paper's setting: see the table"
 
 
 def test_no_line_is_drawn_across_what_has_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,8 +81,8 @@ def test_numbers_of_other_settings_follow_those_with_most_rounds_first() -> None
 
 def findings(*found: tuple[str, int, float, str, str]) -> Comparison:
     table = table_of("tiny", "table1")
-    (pair,) = comparisons(table, table.findings[0], ours(*found))
-    return pair
+    (several,) = comparisons(table, table.findings[0], settings(*found))
+    return report.counting(several)
 
 
 def of(cell: str, *values: float) -> list[tuple[str, int, float, str, str]]:
@@ -107,6 +107,31 @@ def test_findings() -> None:
     assert findings(*a, ("b", 0, 70.0, "rounds=2", "x")).verdict == "missing"  # not to be compared
 
 
+def test_a_pair_is_compared_in_each_setting_that_both_were_run_in() -> None:
+    """One more run, of the paper's setting or longer, takes no comparison away."""
+    small = [("a", 0, 50.0, "rounds=2", "x"), ("b", 0, 40.0, "rounds=2", "x")]
+    other = [("a", 0, 60.0, "seed=3", "y"), ("b", 0, 65.0, "seed=3", "y")]
+    table = table_of("tiny", "table1")
+    alone = ("a", 0, 70.0, "rounds=7", "z"), ("a", 0, 90.0, "", "new")
+    for more in ((), alone):
+        (found,) = comparisons(table, table.findings[0], settings(*small, *other, *more))
+        assert [(pair.ours, pair.departs) for pair in found] == [(None, False), (10.0, True), (-5.0, True)]
+        assert report.counting(found) == found[1]
+    ((whole, *further),) = comparisons(
+        table, table.findings[0], settings(*small, *alone, ("b", 0, 88.0, "", "new"))
+    )
+    assert (whole.ours, whole.departs) == (2.0, False)
+    assert [pair.ours for pair in further] == [10.0]
+
+
+def test_a_finding_may_hold_of_equals() -> None:
+    pair = findings(*of("a", 91), *of("b", 91))
+    assert (pair.ours, pair.ahead, replace(pair, or_equal=True).ahead) == (0.0, False, True)
+    worse = findings(*of("a", 91), *of("b", 92))
+    assert not replace(worse, or_equal=True).ahead
+    assert not Comparison({}, None, None, None, or_equal=True).ahead
+
+
 def test_only_seeds_that_both_were_run_with_are_compared() -> None:
     a = [("a", seed, 91.0 + seed, "", "new") for seed in (0, 1, 2)]
     b = [("b", seed, 80.0 + seed, "", "new") for seed in (2, 1, 7)]
@@ -117,18 +142,18 @@ def test_only_seeds_that_both_were_run_with_are_compared() -> None:
 
 def test_a_finding_may_compare_several_with_several() -> None:
     table = table_of("tiny", "figure1")
-    cells = {("fedavg",): Ours({0: 0.5}, ""), ("bad",): Ours({0: 0.9}, "")}
+    cells = {("fedavg",): [Ours({0: 0.5}, "")], ("bad",): [Ours({0: 0.9}, "")]}
     finding = {"text": "", "column": "method", "better": ["fedavg", "bad"], "worse": ["bad", "fedavg"]}
-    found = {tuple(pair.keys.values()): pair.ours for pair in comparisons(table, finding, cells)}
+    found = {tuple(pair.keys.values()): pair.ours for (pair,) in comparisons(table, finding, cells)}
     assert found[("fedavg", "bad")] == pytest.approx(0.4)
     assert found[("bad", "fedavg")] == pytest.approx(-0.4)
 
 
 def test_less_loss_is_better() -> None:
     table = table_of("tiny", "figure1")
-    cells = {("fedavg",): Ours({0: 0.5, 1: 0.6}, ""), ("bad",): Ours({0: 1.99, 1: 2.11}, "")}
+    cells = {("fedavg",): [Ours({0: 0.5, 1: 0.6}, "")], ("bad",): [Ours({0: 1.99, 1: 2.11}, "")]}
     finding = {"text": "", "column": "method", "better": "fedavg", "worse": "bad"}
-    (pair,) = comparisons(table, finding, cells)
+    ((pair,),) = comparisons(table, finding, cells)
     assert pair.ours == pytest.approx(1.5)
     assert pair.verdict == "agrees"  # 1.5 ± 0.13
 
@@ -236,16 +261,19 @@ def test_a_measure_takes_the_place_of_a_metric(tmp_path: Path) -> None:
     table = PaperTable(**{**vars(table_of("tiny", "table1")), "measure": "os.path.getsize", "lower": True})
     (tmp_path / "run").write_text("four")
     assert collect._value(table, tmp_path / "run") == 400.0
-    assert report.subject(table) == "getsize"
+    assert table.subject == "getsize"
     assert collect.reduced(table, pd.Series([3.0, 1.0, 2.0])) == 1.0  # of less being better
 
 
 def test_one_seed_is_enough_where_it_decides_nothing() -> None:
     table = PaperTable(**{**vars(table_of("tiny", "table1")), "seeded": False})
     found = numbers.settings(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
-    (pair,) = comparisons(table, table.findings[0], numbers.ours(found))
+    ((pair,),) = comparisons(table, table.findings[0], found)
     assert (pair.ours, pair.interval, pair.verdict) == (0.5, (0.5, 0.5), "agrees")
-    assert "| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |" in report.markdown(table, found)
+    text = report.markdown(table, found)
+    assert "| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |" in text
+    assert "The seed decides nothing" in text
+    assert "with one seed" not in text
 
 
 def test_a_metric_may_be_the_mean_of_several(tmp_path: Path) -> None:
@@ -256,7 +284,7 @@ def test_a_metric_may_be_the_mean_of_several(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("\n".join(lines) + "\n")
     found = collect.curve(_weights_table(), tmp_path)
     assert found.to_dict() == {1: 0.75, 2: 0.5}
-    assert report.subject(_weights_table()).startswith("mean train weight, ")
+    assert _weights_table().subject.startswith("mean train weight, ")
 
 
 def test_a_metric_that_was_not_measured_is_named(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ UNSEEDED = replace(pair(2.0, 0.0, seeds=1), seeded=False)
         ([BEHIND, WITHIN], "x: disagrees in 1, cannot tell in 1 of 2 pairs, ahead in 1 (2 to 3 seeds)"),
         ([UNSEEDED, MISSING], "x: agrees in 1 of 1 pair, ahead in 1 (deterministic, 1 not run)"),
         ([MISSING], "x: not run"),
-        ([REDUCED], "x: not run"),  # in the paper's own setting
         ([], "x: not run"),
     ],
 )
@@ -43,9 +42,15 @@ def test_a_claim_in_one_line(pairs: list[Comparison], said: str) -> None:
 
 
 def test_what_was_run_in_a_reduced_setting_counts_apart() -> None:
-    reduced = Claim("gma", "x", (), (REDUCED,), reduced=True)
-    assert scoreboard.line(reduced) == "x: agrees in 1 of 1 pair, ahead in 1 (2 seeds)"
-    assert Claim("gma", "x", (), (REDUCED, AHEAD)).counts["agrees"] == 1
+    """FedER's own table: its pairs are missing, and a claim of its own has what was run."""
+    whole, reduced = (
+        next(claim for claim in scoreboard.claims("feder") if claim.text == f"FedER beats FedAvg{told}")
+        for told in ("", scoreboard.REDUCED)
+    )
+    assert scoreboard.line(whole) == "FedER beats FedAvg: not run"
+    assert reduced.counts["missing"] == 0
+    assert len(reduced.run) == len(reduced.pairs) > 6
+    assert all(pair.departs for pair in reduced.pairs)
 
 
 def test_a_claim_of_several_tables_stands_there_once() -> None:
@@ -67,6 +72,7 @@ def test_a_pair_of_runs_that_fills_several_tables_counts_once() -> None:
     assert not more.is_in(one)
     assert not rest.is_in(one)
     assert not MISSING.is_in(MISSING)
+    assert not replace(one, quantity="best").is_in(replace(more, quantity="last"))  # the same two runs
 
 
 @pytest.mark.parametrize("paper", paper_tables.papers())
