@@ -12,7 +12,8 @@ M is the number of nodes that replied. The model that is evaluated is the mean o
 
 Deviations: none from the paper. The authors' code weights nodes by examples (``weighting=ByExamples()``)
 and multiplies epsilon by the number of sampled nodes; see :class:`~strategies.parts.step_size.Extrapolated`
-for its other options. Reduction: epsilon to infinity is FedAvg with uniform weights.
+for its other options. Reduction: epsilon to infinity takes the steps of FedAvg with uniform weights; with
+``average_last=1`` it is that.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ Grimberg et al. 2020; Gengler, Beaussart, Yuan (report, Algorithm 1): the other 
 help the requester for as long as they point where its own does. The weights and their equations stand in
 :mod:`strategies.parts.erosion`; the strategy adds that the requester is asked in every round, and that a
 node whose weight has reached 0 is not asked again. Reduction: ``distance_penalty=0`` is FedAvg with uniform
-weights.
+weights, where all nodes train in each round.
 """
 
 from dataclasses import dataclass, replace

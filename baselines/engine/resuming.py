@@ -11,10 +11,10 @@ from baselines.errors import UserError
 from baselines.experiment.choices import leaves
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import BESIDE, PLAYED
-from baselines.experiment.promised import unsaved
 
 from . import environment
 from .checkpoint import LATEST, Checkpoint, load
+from .own_state import WHAT_TO_DO, unsaved
 from .saved_model import kept
 
 logger = logging.getLogger("flwr")
@@ -35,8 +35,8 @@ def check(this: Experiment, gives_node_states: bool) -> None:
         )
     if lost := unsaved(this.prototype):
         raise UserError(
-            f"checkpoint_every={every}: {this.prototype.name} keeps {', '.join(lost)}, which its "
-            "state_dict does not hold: give it state_dict and load_state_dict, or set checkpoint_every=0"
+            f"checkpoint_every={every}: {this.prototype.name} keeps {', '.join(lost)}, {WHAT_TO_DO} "
+            "checkpoint_every=0"
         )
     if this.nodes_remember and not gives_node_states:
         raise UserError(
@@ -88,6 +88,8 @@ def finished(this: Experiment, folder: Path) -> bool:
     UserError : when it holds another run, or one that left no checkpoint to go on from
     """
     told, there = environment.environment(folder), _written(folder)
+    if not told and _has_trained(folder / "metrics.csv"):
+        _warn_once(f"{folder}: {environment.damage(folder)}; the run is taken for unfinished")
     is_this = told.get("identity") == this.identity(like=there)
     if told.get("status") != "finished":
         another = "identity" in told and not is_this
@@ -96,7 +98,7 @@ def finished(this: Experiment, folder: Path) -> bool:
         return False
     if is_this:
         if reason := environment.damage(folder):
-            _warn_once(f"{folder}: {reason}; the run starts again, from its checkpoint if it has one")
+            _warn_once(f"{folder}: {reason}; the run is taken for unfinished")
         else:
             _name_changed(this, folder)
         return reason is None
@@ -113,7 +115,8 @@ def lacks(this: Experiment, folder: Path) -> str:
     there, asked = _written(folder), this.settings.save
     if asked == "last" and there.get("save") is None and kept(folder):  # its checkpoint has that model
         asked = None
-    missing = f"save={asked}" if asked not in (None, there.get("save")) else ""
+    left = asked == there.get("save") and kept(folder)
+    missing = f"save={asked}" if asked is not None and not left else ""
     loggers = there.get("logger") or {}
     wanted = yaml.safe_load(this.configuration()).get("logger") or {}
     if any(loggers.get(name) != settings for name, settings in wanted.items()):

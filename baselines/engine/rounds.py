@@ -16,6 +16,7 @@ from . import early_stopping, resuming
 from .checkpoint import Checkpoint
 from .measures import Sent, by_node, node_spread, number_of, scalars, sent
 from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
+from .own_state import Watched
 from .progress import Progress
 from .provenance import joined
 from .run_folder import RunFolder
@@ -43,6 +44,7 @@ def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint
     told = this.settings
     progress = Progress(told.rounds, mode.named())
     rounds = Rounds(this, grid, folder, progress)
+    own_state = Watched(rounds.strategy)
     with folder.running(saved, rounds.told, grid.way), progress:
         if saved:
             rounds.go_on_from(saved)
@@ -61,6 +63,8 @@ def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint
                 last = last or rounds.is_over(server_round)
             else:
                 progress.show(server_round, {})
+            if told.checkpoint_every:
+                own_state.check()
             if told.checkpoint_every and (server_round % told.checkpoint_every == 0 or last):
                 rounds.checkpoint(server_round).save(folder.path)
             if last:

@@ -4,7 +4,7 @@ import logging
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from functools import lru_cache
 
 from torch import nn
@@ -14,7 +14,6 @@ from clients.correction import Correction
 from strategies.parts.layout import Layout
 from strategies.pseudo_gradient import PseudoGradientStrategy
 from strategies.round.around import Around
-from strategies.round.evaluation import SuiteStrategy
 from strategies.shared import protocol
 from strategies.shared.compression import NoCompression
 
@@ -71,17 +70,6 @@ def _warn_of_parts(rule: PseudoGradientStrategy, overrides: str) -> None:
                 "%s runs with %s, not with its own %s: choose that in the strategy's file (%s), or say %s",
                 *(rule.name, chosen, type(own).__name__, line, chosen),
             )
-
-
-def unsaved(strategy: SuiteStrategy) -> list[str]:
-    """Return what a strategy of the user's own keeps, and the suite's ``state_dict`` does not hold."""
-    kinds = type(strategy).__mro__
-    saving = next(kind for kind in kinds if "state_dict" in vars(kind))
-    suite = next(kind for kind in kinds if kind.__module__.startswith("strategies."))
-    if not (saving.__module__.startswith("strategies.") and is_dataclass(strategy) and is_dataclass(suite)):
-        return []
-    held = {field.name for field in fields(suite)}
-    return [field.name for field in fields(strategy) if not field.init and field.name not in held]
 
 
 def tied(model: nn.Module) -> list[str]:

@@ -36,7 +36,8 @@ class Adaptive(ServerOptimizer):
     Parameters
     ----------
     beta1 : decay of the first moment m, in [0, 1); 0 uses the mean itself
-    epsilon : the adaptivity, 0 or above; large is nearly :class:`Identity`, scaled by 1 / epsilon
+    epsilon : the adaptivity, 0 or above; with ``beta1=0``, large is nearly :class:`Identity`,
+        scaled by 1 / epsilon
     epsilon_inside : add epsilon to v under the square root instead of to the root
     bias_correction : make up for m = v = 0 at the start
     """

@@ -30,7 +30,7 @@ from .weighting import State, Weighting
 
 @dataclass(frozen=True)
 class Erosion(Weighting):
-    """alpha_i / sum alpha over the nodes that replied; never rising.
+    """alpha_i / sum alpha over the nodes that replied; an alpha never rises.
 
     Parameters
     ----------

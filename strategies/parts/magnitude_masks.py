@@ -21,8 +21,8 @@ class MagnitudeMask(AgreementMask):
 
     Gradient masked averaging in which a node's vote counts by its size. B = |2 P - 1| of the sign purity P
     (Chen et al.: *Just Pick a Sign: Optimizing Deep Multitask Models with Gradient Sign Dropout*, NeurIPS
-    2020, eq. 1); where all updates are 0, so is B. Updates of equal size at a coordinate, or of one sign,
-    give :class:`AgreementMask`; tau = 0 masks nothing.
+    2020, eq. 1); where all updates are 0, so is B. Updates of equal size at a coordinate, or of one sign
+    and none of them 0, give :class:`AgreementMask`; tau = 0 masks nothing.
     """
 
     def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:

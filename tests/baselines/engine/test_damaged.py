@@ -154,3 +154,27 @@ def test_another_run_in_the_same_folder_keeps_nothing_of_the_first(tmp_path: Pat
     assert kept <= {path.name for path in tmp_path.iterdir()}
     played(f"{setting} seed=1 resume=false", tmp_path)
     assert not kept & {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_run_without_its_account_is_begun_again_with_a_word(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(resuming.logger, "warning", lambda text, *_: said.append(text))
+    (folder / "environment.json").unlink()
+    shutil.rmtree(folder / "checkpoint")
+    before = (folder / "metrics.csv").read_text()
+    assert launch(*SETTING.split(), "resume=true", f"hydra.run.dir={folder}") == 0
+    assert f"{folder}: environment.json is missing; the run is taken for unfinished" in said
+    assert before.splitlines()[1] in (folder / "metrics.csv").read_text()
+
+
+def test_a_finished_run_says_that_its_model_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    this = ["num_nodes=2", "rounds=1", "model=softmax", "save=last", f"hydra.run.dir={tmp_path}/run"]
+    assert launch(*this) == 0
+    (tmp_path / "run" / "model.safetensors").unlink()
+    capsys.readouterr()
+    assert launch(*this, "resume=true") == 0
+    assert "(it ran without save=last: to have that, resume=false)" in capsys.readouterr().out

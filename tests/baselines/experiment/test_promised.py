@@ -34,6 +34,17 @@ class Keeping(FedAvg):
 
 
 @dataclass(kw_only=True, eq=False)
+class Counting(FedAvg):
+    def __post_init__(self):
+        super().__post_init__()
+        self.seen, self.table = 0, (1, 2)
+
+    def _step(self, server_round, updates):
+        self.seen += 1
+        return super()._step(server_round, updates)
+
+
+@dataclass(kw_only=True, eq=False)
 class Saving(Keeping):
     def state_dict(self):
         return super().state_dict() | {"velocity": self._velocity}
@@ -72,6 +83,7 @@ BUFFER = "the model's buffer ema would be masked and optimised as a parameter is
 CASES = {
     "strategy=asking": "Asking asks nodes for 'shrink', which no correction answers that was imported",
     "strategy=keeping checkpoint_every=1": "Keeping keeps _velocity, which its state_dict does not hold",
+    "strategy=counting checkpoint_every=5 rounds=9": "Counting keeps seen, which its state_dict does not",
     "model=tied compression=top_k": "the model's two.weight is a parameter under a second name",
     "model=buffered": f"{BUFFER}.buffer_names=[running_mean,running_var,num_batches_tracked,ema]",
     f"model=buffered {SELECTIVE}": f"{BUFFER}.inner.buffer_names=[",
@@ -79,6 +91,7 @@ CASES = {
 FINE = [
     "strategy=saving checkpoint_every=1",
     "strategy=keeping",
+    "strategy=counting",
     "model=tied",
     "model=buffered +strategy.buffer_names=[running_mean,running_var,num_batches_tracked,ema]",
 ]
@@ -87,7 +100,7 @@ FINE = [
 @pytest.fixture
 def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     files = {
-        "strategy": ("asking", "even", "keeping", "saving"),
+        "strategy": ("asking", "counting", "even", "keeping", "saving"),
         "model": ("tied", "buffered"),
         "corrections": ("returning",),
     }
