@@ -70,6 +70,9 @@ def _compare(options: argparse.Namespace) -> None:
     metrics = tuple(options.metric)
     frame, left_out = tidy(options.folders)
     everything = frame
+    for name in options.lower:
+        if name.rpartition("/")[2] not in set(frame.metric):
+            raise UserError(f"--lower {name}: no run has measured it")
     if options.best is not None:
         frame = best(frame, options.best, metrics, options.lower)
     frame = renamed(frame, options.label)

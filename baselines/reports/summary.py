@@ -128,9 +128,8 @@ def _over_sites(frame: pd.DataFrame) -> list[Column]:
 
 def less(shown: Shown, lower: Collection[str]) -> bool:
     """Say whether less is better: the metric's name tells, or ``lower`` has it."""
-    return less_is_better(shown.metric) or not {shown.metric, f"{shown.split}/{shown.metric}"}.isdisjoint(
-        lower
-    )
+    named = shown.metric in lower or f"{shown.split}/{shown.metric}" in lower
+    return named or less_is_better(shown.metric)
 
 
 def _columns(frame: pd.DataFrame, shown: Shown, asked: bool, lower: Collection[str]) -> list[Column]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,8 @@ def _findings(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> Iterator[s
     lines, details = [], []
     for finding in table.findings:
         pairs = [counting(several) for several in comparisons(table, finding, found)]
-        printed = [pair.paper for pair in pairs if pair.paper is not None]
-        holds = f"{sum(d > 0 for d in printed)} of {len(printed)}" if printed else ""
+        printed = [replace(pair, ours=pair.paper) for pair in pairs if pair.paper is not None]
+        holds = f"{sum(pair.ahead for pair in printed)} of {len(printed)}" if printed else ""
         run = [pair for pair in pairs if pair.ours is not None]
         counts = [str(sum(pair.verdict == verdict for pair in pairs)) for verdict in VERDICTS]
         ahead = f"{sum(pair.ahead for pair in run)} of {len(run)}" if run else ""

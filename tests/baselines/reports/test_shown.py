@@ -128,3 +128,11 @@ def test_the_best_of_a_metric_goes_by_its_name_or_as_told(
     (row,) = (tmp_path / "comparison.md").read_text().splitlines()[2:]
     strategy, last, reached = ("fedexp", 0.5, 0) if best == 0.5 else ("fedavg", 0.7, 0)
     assert row == f"| {strategy} | 1 | 1 | {last} | {best} | {reached} |"
+
+
+def test_a_metric_that_nobody_measured_has_no_direction(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "a", "strategy=fedavg", 0, [0.5], "finished")
+    assert compare.main([str(tmp_path), "--lower", "acuracy"]) == 2
+    assert capsys.readouterr().err == "error: --lower acuracy: no run has measured it\n"
