@@ -161,7 +161,7 @@ def _paired(frame: pd.DataFrame, wish: str, metrics: tuple[str, ...], console: C
         compared = results.paired(frame, setting or "strategy", baseline, shown.metric, shown.split)
     table = pairing.texts(compared, shown.percent)
     printed.show(table, console, f"last {shown.title}, paired by seed; p of the paired t-test")
-    for one in said:
+    for one in (one for one in said if one.category is UserWarning):  # not what a library says
         console.print(str(one.message), soft_wrap=True)
     return table
 

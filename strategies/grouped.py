@@ -51,9 +51,9 @@ class Grouped(Around):
     def __post_init__(self) -> None:
         """Refuse what is no strategy or no groups, and a privacy that would not hold."""
         require_parts(self)
-        require_groups(self.groups)
         refuse_groups(self.inner.privacy)
-        if self.groups:  # which name nodes, so that these are asked who they are
+        if self.groups is not None:  # they name nodes, which are asked who they are
+            _require_groups(self.groups)
             self.inner._roster.mean_certain()
 
     def initial_groups(self, partition_ids: list[int]) -> Groups:
@@ -190,11 +190,11 @@ class Grouped(Around):
         return layout.record(parameters.mean(0), buffers.mean(0))
 
 
-def require_groups(groups: object) -> None:
-    """Raise ``ValueError`` with one line for anything but {name: partition ids}, or None."""
+def _require_groups(groups: Any) -> None:
+    """Raise ``ValueError`` with one line for anything but {name: partition ids}."""
     told = "{name: partition ids}, e.g. {'a': (0, 1), 'b': (2,)}"
-    require(groups is None or (isinstance(groups, dict) and len(groups) > 0), "groups", groups, told)
-    for name, ids in groups.items() if isinstance(groups, dict) else ():
+    require(isinstance(groups, dict) and len(groups) > 0, "groups", groups, told)
+    for name, ids in groups.items():
         listed = isinstance(name, str) and isinstance(ids, (tuple, list)) and len(ids) > 0
         whole = listed and all(isinstance(one, (int, np.integer)) and one >= 0 for one in ids)
         require(whole, f"groups[{name!r}]", ids, told)

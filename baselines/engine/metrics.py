@@ -5,9 +5,9 @@ from statistics import median
 
 COLUMNS = ("round", "split", "model", "metric", "value")
 OWN_GROUP = "own group"  # the "model" of a mean over the nodes, each with the model of its group
-LESS = "loss error mae mse nll entropy perplexity variance bytes seconds"
-LOWER = tuple(LESS.split())  # words in the name of a metric of which less is better
-HIGHER = ("explained_variance",)  # the exceptions
+# words in the name of a metric of which less is better, and in that of an exception
+LOWER = ("loss", "error", "mae", "mse", "nll", "entropy", "perplexity", "variance", "bytes", "seconds")
+HIGHER = ("explained_variance",)
 NODE = r"^node ?(\d+)$"  # the "model" of a row that is one node's, by its partition
 GLOBAL = "global"  # the "model" of what is of all nodes
 SITES = "site-test"  # the "split" of what each node measures on its own test data

@@ -1,6 +1,7 @@
 """Own state: what a strategy of the user's own keeps from round to round, and no checkpoint would hold."""
 
 from dataclasses import fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 from baselines.errors import UserError
@@ -18,6 +19,8 @@ def unsaved(strategy: Any) -> list[str]:
 
 class Watched:
     """The attributes that are no fields: they are seen when they are set, in the first round or later.
+
+    What a ``cached_property`` holds is none of them: it is computed again.
 
     Parameters
     ----------
@@ -41,7 +44,11 @@ class Watched:
         if suite is None or type(self.strategy) is suite:
             return {}
         known = {field.name for field in fields(self.strategy)} | {"_roster"}
-        return {name: value for name, value in vars(self.strategy).items() if name not in known}
+        there = vars(self.strategy).items()
+        return {name: value for name, value in there if name not in known and not self._is_computed(name)}
+
+    def _is_computed(self, name: str) -> bool:
+        return isinstance(getattr(type(self.strategy), name, None), cached_property)
 
 
 def _saved_by(strategy: Any) -> Any:

@@ -1,7 +1,6 @@
 """Resuming: may a run be saved, is it finished, and what does it go on from?"""
 
 import logging
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from baselines.errors import UserError
 from baselines.experiment.choices import leaves
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import BESIDE, PLAYED
+from baselines.experiment.once import warn_once
 
 from . import environment
 from .checkpoint import LATEST, Checkpoint, load
@@ -89,7 +89,7 @@ def finished(this: Experiment, folder: Path) -> bool:
     """
     told, there = environment.environment(folder), _written(folder)
     if not told and _has_trained(folder / "metrics.csv"):
-        _warn_once(f"{folder}: {environment.damage(folder)}; the run is taken for unfinished")
+        warn_once(f"{folder}: {environment.damage(folder)}; the run is taken for unfinished")
     is_this = told.get("identity") == this.identity(like=there)
     if told.get("status") != "finished":
         another = "identity" in told and not is_this
@@ -98,7 +98,7 @@ def finished(this: Experiment, folder: Path) -> bool:
         return False
     if is_this:
         if reason := environment.damage(folder):
-            _warn_once(f"{folder}: {reason}; the run is taken for unfinished")
+            warn_once(f"{folder}: {reason}; the run is taken for unfinished")
         else:
             _name_changed(this, folder)
         return reason is None
@@ -132,13 +132,7 @@ def _name_changed(this: Experiment, folder: Path) -> None:
     then = environment.environment(folder).get("own_sources", {})
     changed = [name for name, now in this.own_sources.items() if then.get(name, now) != now]
     if changed:
-        _warn_once(f"{folder}: {', '.join(changed)} has changed since; resume=false starts again")
-
-
-@cache
-def _warn_once(text: str) -> None:
-    """Log what is seen twice, before a run is begun and when its folder is its own."""
-    logger.warning(text)
+        warn_once(f"{folder}: {', '.join(changed)} has changed since; resume=false starts again")
 
 
 def _has_trained(metrics: Path) -> bool:

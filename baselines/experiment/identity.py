@@ -113,7 +113,6 @@ def config_hash(
         raise UserError(str(error)) from error
     assert isinstance(settings, dict)
     told = {key: value for key, value in _written_as(settings, like).items() if key not in BESIDE}
-    _play_as(told, like)
     for name, then in LATER.items():
         _leave_out(told, name.split("."), then)
     if rounds is not None:
@@ -121,22 +120,17 @@ def config_hash(
     return _hash([RESULTS, told])
 
 
-def _written_as(value: Any, like: object) -> Any:
-    """Return settings with each number that is equal in ``like`` as it is written there."""
+def _written_as(value: Any, like: object, name: str = "") -> Any:
+    """Return settings with each number that is equal in ``like``, and what is PLAYED, as it is there."""
+    if name in PLAYED:
+        return like
     if isinstance(value, dict) and isinstance(like, dict):
-        return {key: _written_as(item, like.get(key)) for key, item in value.items()}
+        within = f"{name}." if name else ""
+        return {key: _written_as(item, like.get(key, item), within + key) for key, item in value.items()}
     if isinstance(value, list) and isinstance(like, list) and len(value) == len(like):
         return [_written_as(*pair) for pair in zip(value, like, strict=True)]
     numbers = {type(value), type(like)} <= {int, float}
     return like if numbers and value == like else value
-
-
-def _play_as(settings: dict[str, Any], like: object) -> None:
-    """Let nodes be reached as they are in ``like``."""
-    here, there = settings.get("runtime"), like.get("runtime") if isinstance(like, dict) else None
-    if isinstance(here, dict) and isinstance(there, dict):
-        names = {name.partition(".")[2] for name in PLAYED}
-        here.update({name: there[name] for name in here.keys() & there.keys() & names})
 
 
 def _leave_out(settings: Any, path: list[str], then: object) -> None:

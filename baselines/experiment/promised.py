@@ -1,11 +1,9 @@
 """What a strategy promises of any model and any node: would it be kept for these?"""
 
-import logging
 import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import MISSING, fields
-from functools import lru_cache
 
 from torch import nn
 
@@ -19,8 +17,7 @@ from strategies.shared.compression import NoCompression
 
 from .choices import choices
 from .experiment import Experiment
-
-logger = logging.getLogger("flwr")
+from .once import warn_once
 
 KNOWN = {value for name, value in vars(protocol).items() if name.isupper() and isinstance(value, str)}
 
@@ -53,9 +50,8 @@ def check(this: Experiment, layout: object) -> None:
         _check_buffers(this.node_model, layout, rule.buffer_names, key)
 
 
-@lru_cache(maxsize=4)
 def _warn_of_parts(rule: PseudoGradientStrategy, overrides: str) -> None:
-    """Say, once, which of its own parts a user's class has lost to the usual one, which nobody chose."""
+    """Say which of its own parts a user's class has lost to the usual one, which nobody chose."""
     if type(rule).__module__.startswith("strategies."):  # their files choose what they name
         return
     taken, usual = choices(overrides), choices("")
@@ -66,9 +62,9 @@ def _warn_of_parts(rule: PseudoGradientStrategy, overrides: str) -> None:
             continue
         if type(own) is not type(getattr(rule, group)):
             chosen, line = f"{group}={usual[group]}", f"- override /{group}@_global_.{group}: ..."
-            logger.warning(
-                "%s runs with %s, not with its own %s: choose that in the strategy's file (%s), or say %s",
-                *(rule.name, chosen, type(own).__name__, line, chosen),
+            warn_once(
+                f"{rule.name} runs with {chosen}, not with its own {type(own).__name__}: choose that in "
+                f"the strategy's file ({line}), or say {chosen}"
             )
 
 

@@ -106,11 +106,12 @@ def _refuse_shared_keys(this: Federation, file: Path) -> None:
     held: dict[str, str] = {}
     for site in this.sites:
         path = this.public_key(site)
-        key = path.read_text(errors="replace").strip() if path.is_file() else ""
-        key = " ".join(key.split()[:2])  # without the comment
-        if key and key in held:
+        words = path.read_text(errors="replace").split() if path.is_file() else []
+        key = " ".join(words[:2])  # without the comment
+        if key in held:
             raise UserError(f"{file}: sites {held[key]} and {site.name} have one key: let one make another")
-        held[key] = site.name
+        if key:
+            held[key] = site.name
 
 
 def _site(name: str, told: Any, file: Path) -> Site:

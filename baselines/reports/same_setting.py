@@ -30,8 +30,7 @@ def hashes(told: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
     same: dict[str, str] = {}
     for setting in dict.fromkeys(written.values()):
         counts = _counts(first[setting], told[first[setting]].get("seed"))
-        deciding = {key: value for key, value in counts.items() if key != ADDRESS}
-        other, text = known.setdefault(_by_value(deciding), (setting, str(counts)))
+        other, text = known.setdefault(_by_value(counts), (setting, str(counts)))
         same[setting] = other if counts and text != str(counts) else setting
     return {run: same[setting] for run, setting in written.items()}
 
@@ -44,7 +43,11 @@ def overrides(told: dict[str, Any]) -> dict[str, str]:
 
 def decides(key: str) -> bool:
     """Say whether a setting makes another one of a run."""
-    return key.partition(".")[0] not in ASIDE and key != ADDRESS
+    return _is_hashed(key) and key != ADDRESS
+
+
+def _is_hashed(key: str) -> bool:
+    return key.partition(".")[0] not in ASIDE
 
 
 def configuration(run: Path) -> dict[str, Any]:
@@ -65,14 +68,14 @@ def _read(path: Path, changed: int) -> dict[str, Any]:
 
 def _counts(run: Path, seed: object) -> dict[str, Any]:
     """Return the settings of a run that its hash is of; a seed that is the run's is none of them."""
-    own = ((k, v) for k, v in sorted(configuration(run).items()) if decides(k) or k == ADDRESS)
+    own = ((key, value) for key, value in sorted(configuration(run).items()) if _is_hashed(key))
     return {key: None if key.endswith(".seed") and value == seed else value for key, value in own}
 
 
 def _by_value(value: Any) -> object:
-    """Return what is equal where settings are: 0 and 0.0 are, 1 and true are not."""
+    """Return what is equal where settings are: 0 and 0.0 are, 1 and true are not, an address is none."""
     if isinstance(value, dict):
-        return tuple((key, _by_value(item)) for key, item in value.items())
+        return tuple((key, _by_value(item)) for key, item in value.items() if key != ADDRESS)
     if isinstance(value, list):
         return tuple(map(_by_value, value))
     return value if type(value) in (int, float) else f"'{value}'"

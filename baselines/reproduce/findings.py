@@ -83,9 +83,12 @@ def comparisons(
         rest = {key: text for key, text in cell.keys.items() if several or key != column}
         if len(texts(finding["worse"])) > 1:
             rest["against"] = other.keys[column]
+        printed = None
+        if cell.paper_mean is not None and other.paper_mean is not None:
+            printed = _better(table, cell.paper_mean, other.paper_mean)
         whole = Comparison(
             rest,
-            _better(table, cell.paper_mean, other.paper_mean),
+            printed,
             None,
             None,
             quantity=table.subject,
@@ -118,10 +121,8 @@ def _pairs(table: PaperTable, finding: Mapping[str, Any]) -> Iterator[tuple[Cell
                 yield cell, other
 
 
-def _better(table: PaperTable, one: float | None, other: float | None) -> float | None:
-    """Return by how much one number is better than another; None where one is missing."""
-    if one is None or other is None:
-        return None
+def _better(table: PaperTable, one: float, other: float) -> float:
+    """Return by how much one number is better than another."""
     return other - one if less_is_better(table) else one - other
 
 
@@ -130,8 +131,7 @@ def _run(table: PaperTable, whole: Comparison, a: Ours, b: Ours) -> Comparison:
     both = sorted(a.by_seed.keys() & b.by_seed.keys())
     if not both:
         return whole
-    sign = -1 if less_is_better(table) else 1
-    differences = [sign * (a.by_seed[seed] - b.by_seed[seed]) for seed in both]
+    differences = [_better(table, a.by_seed[seed], b.by_seed[seed]) for seed in both]
     mean = float(np.mean(differences))
     return replace(
         whole,

@@ -13,6 +13,7 @@ from runs import launch, lines_in, played
 
 from baselines.engine import checkpoint, resuming, run_folder
 from baselines.errors import UserError
+from baselines.experiment import once
 from baselines.experiment.experiment import Experiment
 
 Damage = Callable[[Path], object]
@@ -160,7 +161,7 @@ def test_a_run_without_its_account_is_begun_again_with_a_word(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(resuming.logger, "warning", lambda text, *_: said.append(text))
+    monkeypatch.setattr(once.logger, "warning", said.append)
     (folder / "environment.json").unlink()
     shutil.rmtree(folder / "checkpoint")
     before = (folder / "metrics.csv").read_text()

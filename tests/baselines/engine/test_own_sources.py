@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from runs import launch, own_options
 
-from baselines.engine import resuming
+from baselines.experiment import once
 from baselines.experiment.source import own_sources
 
 CODE = "from strategies import Constant as Steady\n"
@@ -26,7 +26,7 @@ def test_a_run_that_goes_on_with_other_code_says_so(
     rounds: int, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(resuming.logger, "warning", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(once.logger, "warning", said.append)
     assert launch(*arguments, "rounds=1") == 0
     told = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert told["own_sources"] == own_sources(["steady_lab.Steady", "torch.optim.SGD", "json.JSONDecoder"])

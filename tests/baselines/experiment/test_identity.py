@@ -8,7 +8,8 @@ from omegaconf import OmegaConf, open_dict
 
 from baselines.errors import UserError
 from baselines.experiment import config
-from baselines.experiment.identity import LATER, config_hash, identity
+from baselines.experiment.identity import LATER, PLAYED, config_hash, identity
+from baselines.experiment.places import CONF
 from baselines.reproduce import paper_tables
 from baselines.reproduce.plan import plan, select, table_of
 
@@ -67,3 +68,17 @@ def test_a_later_option_is_not_missed() -> None:
     with open_dict(bare):
         bare.client = None
     assert config_hash(bare) != config_hash(config.load(""))
+
+
+def test_how_nodes_are_reached_is_read_off_the_other_run_and_nothing_else_is() -> None:
+    runtimes = [OmegaConf.load(file) for file in (CONF / "runtime").glob("*.yaml")]
+    assert {name.partition(".")[2] for name in PLAYED} <= {key for one in runtimes for key in one}
+    for runtime in ("ray", "superlink"):
+        one, other = config.load(f"runtime={runtime}"), config.load(f"runtime={runtime}").copy()
+        for name in PLAYED:
+            if OmegaConf.select(one, name, default=...) is not ...:
+                OmegaConf.update(other, name, "another")
+        there = OmegaConf.to_container(one, resolve=True)
+        assert identity(other) != identity(one) == identity(other, like=there)
+        other.seed = 1
+        assert identity(other, like=there) != identity(one)

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 from runs import launch, own_options
 
-from baselines.experiment import promised
+from baselines.experiment import once
 
 CODE = """
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -41,6 +42,17 @@ class Counting(FedAvg):
 
     def _step(self, server_round, updates):
         self.seen += 1
+        return super()._step(server_round, updates)
+
+
+@dataclass(kw_only=True, eq=False)
+class Computing(FedAvg):
+    @cached_property
+    def table(self):
+        return [1, 2]
+
+    def _step(self, server_round, updates):
+        assert self.table
         return super()._step(server_round, updates)
 
 
@@ -92,6 +104,7 @@ FINE = [
     "strategy=saving checkpoint_every=1",
     "strategy=keeping",
     "strategy=counting",
+    "strategy=computing checkpoint_every=1 rounds=2",
     "model=tied",
     "model=buffered +strategy.buffer_names=[running_mean,running_var,num_batches_tracked,ema]",
 ]
@@ -100,7 +113,7 @@ FINE = [
 @pytest.fixture
 def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     files = {
-        "strategy": ("asking", "counting", "even", "keeping", "saving"),
+        "strategy": ("asking", "computing", "counting", "even", "keeping", "saving"),
         "model": ("tied", "buffered"),
         "corrections": ("returning",),
     }
@@ -146,7 +159,8 @@ def test_the_log_says_which_part_of_its_own_a_strategy_has_lost(
     choice: str, warned: bool, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(promised.logger, "warning", lambda text, *told: said.append(text % told))
+    monkeypatch.setattr(once.logger, "warning", said.append)
+    once.warn_once.cache_clear()
     assert launch(*arguments, "strategy=even", *choice.split()) == 0
     lost = "Even runs with weighting=examples, not with its own Uniform: choose that in the strategy's file"
     assert [line.partition(" (")[0] for line in said] == [lost] * warned
