@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from source import FILES, name_of
 
 READERS = ("baselines/experiment/", "baselines/run.py")  # the latter is what Hydra calls
-MOST_LINES, MOST_OF_A_FUNCTION = 200, 40
+MOST_OF_A_FUNCTION = 40
 OUTSIDE = [path for path in FILES if not name_of(path).startswith(READERS)]
 
 
@@ -24,10 +24,8 @@ def test_the_configuration_stays_where_experiments_are_built(path: Path) -> None
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_files_and_functions_are_short(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= MOST_LINES
-    for node in ast.walk(ast.parse(text)):
+def test_functions_are_short(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef):
             described = ast.get_docstring(node) is not None  # what stands above the first statement is free
             first = node.body[described] if len(node.body) > described else node.body[0]
@@ -35,9 +33,7 @@ def test_files_and_functions_are_short(path: Path) -> None:
             assert node.end_lineno - first.lineno < MOST_OF_A_FUNCTION, node.name
 
 
-def test_few_files_lie_loose() -> None:
-    assert len(list((ROOT / "baselines").glob("*.py"))) <= 9
-    assert len(list((ROOT / "strategies").glob("*.py"))) <= 18
+def test_no_file_is_named_utils() -> None:
     assert not list(ROOT.glob("*/utils.py"))
 
 
