@@ -24,3 +24,18 @@ class JobFailed(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(status)  # so that it travels between processes
         self.status = status
+
+
+class DataError(UserError):
+    """Data that cannot be used: one line for whoever holds them, another for everybody else.
+
+    Parameters
+    ----------
+    line : for the owner of the data, with what they need to mend it
+    public : what may leave the owner's machine: a code and a count, such as ``schema: 3 labels are not in
+        the schema``; no value, no path, no column that the schema does not name
+    """
+
+    def __init__(self, line: str, public: str) -> None:
+        super().__init__(line)
+        self.public = public
