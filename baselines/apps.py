@@ -4,6 +4,7 @@ Flower's run configuration carries ``overrides``, the experiment as one shell-qu
 the folder that the ServerApp writes into, and ``commit``, that of the code, which a bundle does not know.
 """
 
+from collections.abc import Callable
 from functools import partial
 from logging import LogRecord, getLogger
 from pathlib import Path
@@ -24,12 +25,13 @@ from strategies.shared import protocol
 from .engine.rounds import run_rounds
 from .engine.run_folder import RunFolder
 from .errors import UserError
-from .experiment import experiment, precision
+from .experiment import closed, experiment, precision
 from .experiment.experiment import Experiment
 from .experiment.preflight import check
 from .experiment.source import source_hash
 from .grids.polling import PollingGrid
 from .grids.suite_grid import SuiteGrid
+from .site.guard import Guard
 
 REFUSED = "the experiment is refused:"  # and why, in the log of a deployment
 EXPLAINED = (
@@ -45,7 +47,10 @@ server_app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run all rounds of the experiment that the run configuration names."""
     try:
-        this = experiment.load(str(context.run_config["overrides"]))
+        overrides = str(context.run_config["overrides"])
+        if not (isinstance(grid, SuiteGrid) or closed.is_open()):  # somebody has submitted it
+            closed.check(overrides, closed.own_targets())
+        this = experiment.load(overrides)
         check(this)
         torch.set_num_threads(this.settings.threads)
         output = context.run_config.get("output") or f"outputs/{context.run_id}"
@@ -114,23 +119,55 @@ def together_of(overrides: str) -> Together:
     return Together(partial(node_of, overrides))
 
 
-def node_of(overrides: str | None, message: Message, context: Context) -> Node:
+def node_of(overrides: str, message: Message, context: Context) -> Node:
     """Build the node that a message is for; refuse work for other code than the server's."""
+    require_same_code(message)
+    return _node_in(experiment.load(overrides), context, str(context.node_config.get(protocol.DATA, "")))
+
+
+def require_same_code(message: Message) -> None:
+    """Refuse a message of a server that runs other code."""
     told = str(record_of(ConfigRecord, message.content, protocol.CONFIG).get(protocol.SOURCE_HASH, ""))
     if told and told != source_hash():
-        raise RuntimeError(
+        raise OtherCode(
             f"this node's code ({ROOT}, {source_hash()}) is not the server's ({told}): "
             "install the same version on both"
         )
-    if overrides is None:
-        overrides = str(context.run_config["overrides"])
-    this = experiment.load(overrides)
+
+
+class OtherCode(RuntimeError):
+    """The node's code is not the server's."""
+
+    @property
+    def public(self) -> str:
+        """What leaves the node."""
+        return f"code: this node's ({source_hash()}) is not the server's: install the same version on both"
+
+
+def _node_in(
+    this: Experiment, context: Context, data: str, prepared: Callable[[], Path] | None = None
+) -> Node:
+    """Return the node of a partition, or of a site with ``data`` of its own."""
     torch.set_num_threads(this.settings.threads)
     precision.use_deterministic(this.deterministic)
     own = context.node_config
     if protocol.PARTITION_ID in own:
         return this.node(int(own[protocol.PARTITION_ID]))
-    return this.site(str(own.get(protocol.SITE, "")), str(own.get(protocol.DATA, "")))
+    return this.site(str(own.get(protocol.SITE, "")), data, prepared() if prepared else None)
 
 
-client_app = make_client_app(partial(node_of, None))
+guard = Guard()
+
+
+def deployed_node_of(message: Message, context: Context) -> Node:
+    """Build a deployed node, where its owner lets the experiment take place."""
+    if closed.is_open():
+        return node_of(str(context.run_config["overrides"]), message, context)
+    require_same_code(message)
+    admitted = guard.admit(message, context)
+    node = _node_in(admitted.experiment, context, admitted.data, admitted.prepared)
+    admitted.policy.require_rows(len(node.train) + len(node.test))
+    return node
+
+
+client_app = make_client_app(deployed_node_of, guard.describe, [guard])

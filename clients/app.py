@@ -3,10 +3,11 @@
 A node knows nothing of the strategy it serves: what a round asks of it stands in the message.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 
 from strategies.shared import memory, protocol
 from strategies.shared.compression import Compression
@@ -21,9 +22,25 @@ from .training import LocalTraining
 from .turn import Node, Turn, load, partition_id_of, record_of, replied
 
 
-def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
-    """Return a ClientApp whose nodes are built by ``node_of``."""
-    app = ClientApp()
+def describe(error: BaseException) -> str:
+    """Return the whole line of an error, for a node of whoever runs the server."""
+    return str(error) or type(error).__name__
+
+
+def client_app(
+    node_of: Callable[[Message, Context], Node],
+    describe: Callable[[BaseException], str] = describe,
+    mods: Sequence[Mod] = (),
+) -> ClientApp:
+    """Return a ClientApp.
+
+    Parameters
+    ----------
+    node_of : builds the node that a message is for
+    describe : what the server is told of an error for which a site takes no part
+    mods : Flower's, around all that the app does
+    """
+    app = ClientApp(mods=list(mods))
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
@@ -34,8 +51,8 @@ def client_app(node_of: Callable[[Message, Context], Node]) -> ClientApp:
         try:
             node_of(message, context)
             demand(context.node_config, record_of(ConfigRecord, message.content, protocol.CONFIG))
-        except Exception as error:  # whatever is wrong: the owner of the data reads it on the server, too
-            told[protocol.REFUSED] = str(error) or type(error).__name__
+        except Exception as error:  # whatever is wrong
+            told[protocol.REFUSED] = describe(error)
         return Message(RecordDict({protocol.CONFIG: told}), reply_to=message)
 
     @app.train()

@@ -26,6 +26,8 @@ ASKED = (protocol.PRIVACY_CLIP, protocol.PRIVACY_NOISE, protocol.PRIVACY_SEED)
 class Refused(ValueError):
     """The node does not work for so little privacy."""
 
+    public = "refused by the site: privacy"  # all that the server is told
+
 
 def demand(own: Mapping[str, object], told: Mapping[str, object]) -> None:
     """Raise :class:`Refused` where a message promises less than the node's own configuration demands.

@@ -67,6 +67,14 @@ def load(overrides: str) -> DictConfig:
 @cache
 def composed(overrides: str) -> Composed:
     """Compose the configuration of an override string; :func:`load` says what it raises."""
+    found = composed_unchecked(overrides)
+    ranges.check(found.cfg)
+    return found
+
+
+@cache
+def composed_unchecked(overrides: str) -> Composed:
+    """Compose without looking at the values: nothing that the configuration names is imported."""
     try:
         with composing():
             asked = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
@@ -84,7 +92,6 @@ def composed(overrides: str) -> Composed:
         raise unreadable(error) from error
     except (ValueError, TypeError) as error:  # strategy=null, strategy=[1], or a quote that is not closed
         raise mistake(error, overrides.split()) from error
-    ranges.check(cfg)
     return Composed(cfg, options)
 
 

@@ -1,5 +1,6 @@
 """Described: an experiment as its configuration tells it, before anything is built."""
 
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ from . import config
 from .choices import choices, leaves
 from .identity import identity, setting
 from .modules import targets
+from .overrides import resolved
 from .settings import Settings
 from .source import own_sources
 
@@ -74,6 +76,21 @@ class Described:
         """Return the resolved configuration as {dotted key: text}."""
         settings = leaves(OmegaConf.to_container(self.cfg, resolve=True))
         return {key: str(value) for key, value in settings.items()}
+
+    def without_references(self) -> str:
+        """Return the override string with each value that names another written out."""
+        return shlex.join(resolved(override, self.cfg) for override in shlex.split(self.overrides))
+
+    @property
+    def data_source(self) -> str:
+        """The function or class that gives the data set, by name."""
+        return str(self.cfg.dataset.load._target_)
+
+    @property
+    def replaces_strategy(self) -> bool:
+        """Whether the strategy is of another class than its option says."""
+        plain = config.composed_unchecked(f"strategy={self.choices['strategy']}").cfg
+        return bool(self.cfg.strategy._target_ != plain.strategy._target_)
 
     @property
     def choices(self) -> dict[str, str]:

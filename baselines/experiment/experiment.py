@@ -5,6 +5,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -152,15 +153,17 @@ class Experiment(Described):
             self._nodes[partition_id] = self._node(partition_id)
         return self._nodes[partition_id]
 
-    def site(self, name: str, path: str) -> Node:
+    def site(self, name: str, path: str, prepared: Path | None = None) -> Node:
         """Return the node of a site with data of its own, built when it is first asked for.
+
+        ``prepared`` is the folder for prepared data, in the place of the configured one.
 
         Raises
         ------
         UserError : where the site has no name or no data, or data that do not fit the schema
         """
         if (name, path) not in self._sites:
-            found = site_examples(self.dataset, self.settings, name, path)
+            found = site_examples(self.dataset, self.settings, name, path, prepared)
             self._sites[name, path] = Node(
                 self.node_model, self.training, self.dataset.task, *found, self.settings.seed
             )

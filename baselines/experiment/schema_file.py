@@ -1,14 +1,18 @@
 """A schema's file, written into the overrides: what other processes and sites get is the schema itself."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.errors import UserError
 
+if TYPE_CHECKING:
+    from baselines.datasets.schema import Schema
+
 KEY = "dataset.schema"
+QUOTES = "'\""
 
 
 def inlined(override: str) -> str:
@@ -21,9 +25,18 @@ def inlined(override: str) -> str:
     key, _, value = override.partition("=")
     if key.lstrip("+") != KEY or value.startswith(("{", "$")) or value in ("", "null", "???"):
         return override
+    return f"{KEY}={_written(read(Path(value.strip(QUOTES))).as_dict())}"
+
+
+def read(path: Path) -> "Schema":
+    """Return the schema in a file.
+
+    Raises
+    ------
+    UserError : for a file that is not there, or holds no schema
+    """
     from baselines.datasets.schema import schema_of  # and with it torch, which takes seconds
 
-    path = Path(value.strip("'\""))
     try:
         told = OmegaConf.to_container(OmegaConf.create(path.read_text()))
     except (OSError, UnicodeDecodeError) as error:
@@ -35,7 +48,7 @@ def inlined(override: str) -> str:
         raise UserError(f"dataset.schema: {path} is not YAML: {error}") from error
     if not isinstance(told, dict):
         raise UserError(f"dataset.schema: {path} holds no schema")
-    return f"{KEY}={_written(schema_of(told).as_dict())}"  # type: ignore[arg-type]
+    return schema_of(told)  # type: ignore[arg-type]
 
 
 def _written(value: Any) -> str:

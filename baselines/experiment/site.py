@@ -1,11 +1,13 @@
 """A site: what a node with data of its own trains on, and what it holds out to judge models on."""
 
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import torch
 
 from baselines.datasets import Dataset
+from baselines.datasets.local import SiteData
 from baselines.errors import UserError
 from baselines.partitioners import split_node
 from clients import Examples
@@ -16,10 +18,13 @@ from .settings import Settings
 START = 'start its node with --node-config \'site="north" data="/path"\''
 
 
-def site_examples(dataset: Dataset, told: Settings, name: str, path: str) -> tuple[Examples, Examples]:
+def site_examples(
+    dataset: Dataset, told: Settings, name: str, path: str, prepared: Path | None = None
+) -> tuple[Examples, Examples]:
     """Return a site's examples for training, and those held out.
 
-    Which are held out depends on the seed and the site's name, not on who else takes part.
+    ``prepared`` is the folder for prepared data; None for the data set's own. Which are held out
+    depends on the seed and the site's name, not on who else takes part.
 
     Raises
     ------
@@ -32,7 +37,10 @@ def site_examples(dataset: Dataset, told: Settings, name: str, path: str) -> tup
         )
     if not name or not path:
         raise UserError(f"the site has no {'data' if name else 'name'}: {START}")
-    arrays = dataset.site(Path(path))
+    reader = dataset.site
+    if prepared is not None and isinstance(reader, SiteData):
+        reader = replace(reader, cache=prepared)
+    arrays = reader(Path(path))
     inputs, targets = arrays["inputs"], arrays["targets"]
     number = int.from_bytes(sha256(name.encode()).digest()[:4])
     rows = torch.arange(len(targets))

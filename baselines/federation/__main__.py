@@ -2,6 +2,7 @@
 
     python -m baselines.federation schema /data/north --out schema.yaml     # what all sites agree on
     python -m baselines.federation check --data /data/south dataset=local dataset.schema=schema.yaml ...
+    python -m baselines.federation audit site.yaml   # what was asked of a site, and what left it
     python -m baselines.federation provision federation.yaml       # certificates, keys, start commands
     python -m baselines.federation register federation.yaml        # let sites in, shut revoked ones out
     python -m baselines.federation submit LINK dataset=local dataset.schema=schema.yaml num_nodes=3 ...
@@ -14,11 +15,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from baselines.errors import RunFailed, UserError
+from baselines.errors import DataError, RunFailed, UserError
 from baselines.experiment.overrides import add_config_dir, with_config_dir
+from baselines.site.policy import Policy
+from baselines.site.policy import read as read_site_file
 from strategies.shared import protocol
 
-from . import check, provision, register, schema, submit
+from . import audit, check, provision, register, schema, submit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _said(error: object, status: int) -> int:
     print(f"error: {error}", file=sys.stderr)
+    if isinstance(error, DataError):
+        print(f"the server is told: {error.public}", file=sys.stderr)
     return status
 
 
@@ -64,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _check(
         commands.add_parser("check", help="show, offline, what an experiment would do with a site's data")
     )
+    _audit(commands.add_parser("audit", help="show, at a site, what has been asked of it and what left it"))
     _provision(commands.add_parser("provision", help="make certificates, keys and start commands"))
     _register(commands.add_parser("register", help="let sites in, and shut revoked ones out"))
     _submit(commands.add_parser("submit", help="run an experiment on a SuperLink, and end as it ends"))
@@ -97,12 +103,16 @@ def _schema(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, required=True, help="the site's data")
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--site-file", type=Path, help="the site's file, site.yaml: data, columns, budgets")
+    place.add_argument("--data", type=Path, help="the site's data, where there is no file yet")
     parser.add_argument(
         "--site", default="here", help="the site's name; it decides which share is held out"
     )
     parser.add_argument(
-        "--privacy", choices=[protocol.CENTRAL, protocol.LOCAL], help="that the site demands"
+        "--privacy",
+        choices=[protocol.CENTRAL, protocol.LOCAL],
+        help="that it demands, without a file",
     )
     parser.add_argument("--min-noise", type=float, help="and the least noise multiplier")
     parser.add_argument("overrides", nargs="*", help="the experiment, as for baselines.run")
@@ -110,10 +120,18 @@ def _check(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(do=_checked)
 
 
-def _checked(told: argparse.Namespace) -> None:
-    asked = {protocol.PRIVACY: told.privacy, protocol.MIN_NOISE: told.min_noise}
-    demands = {key: value for key, value in asked.items() if value is not None}
-    check.show(told.data, told.site, with_config_dir(told.config_dir, told.overrides), demands)
+def _checked(options: argparse.Namespace) -> None:
+    if options.site_file:
+        policy = read_site_file(options.site_file)
+    else:
+        policy = Policy(data=str(options.data), privacy=options.privacy, min_noise=options.min_noise)
+    check.show(policy, options.site, with_config_dir(options.config_dir, options.overrides))
+
+
+def _audit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("site_file", type=Path, help="the site's file, site.yaml")
+    parser.add_argument("--last", type=int, default=20, help="so many messages; default: 20")
+    parser.set_defaults(do=lambda options: audit.show(read_site_file(options.site_file), options.last))
 
 
 if __name__ == "__main__":

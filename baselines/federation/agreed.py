@@ -9,14 +9,16 @@ from typing import Any
 from omegaconf import OmegaConf
 from yaml import YAMLError  # type: ignore[import-untyped]
 
+from baselines.datasets.schema import Schema
 from baselines.errors import UserError
+from baselines.experiment.schema_file import read as read_schema
 from baselines.runtimes import commands
 from baselines.runtimes.commands import Server
 from baselines.runtimes.sites import NAME
 from strategies.shared import protocol
 
 EXAMPLE = "see docs/deployment.md"
-TOP = ("name", "host", "listen", "port", "fleet_port", "database", "folder", "sites")
+TOP = ("name", "host", "listen", "port", "fleet_port", "database", "folder", "schema", "sites")
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Site:
     public_key : the file that it has sent; None where its keys are made here
     port : of its SuperNode, for its own ClientApp on the loopback; sites of one machine need different ones
     revoked : whether it is to be shut out
-    privacy, min_noise : what it demands of an experiment, local or central, and the least noise multiplier;
-        None for nothing
+    privacy, min_noise : what its file demands of an experiment at first, local or central, and the least
+        noise multiplier; None for nothing
     """
 
     name: str
@@ -51,12 +53,14 @@ class Federation:
     name : of the link, as ``flwr run . NAME`` has it
     server : where the SuperLink is
     folder : where certificates, keys and start commands are kept
+    schema : what all sites have agreed on about their data; None where that is not known yet
     """
 
     name: str
     server: Server
     folder: Path
     sites: tuple[Site, ...]
+    schema: Schema | None = None
 
     @property
     def operator(self) -> Path:
@@ -96,6 +100,7 @@ def read(file: Path) -> Federation:
         Server(host, listen, *ports, authenticate=True, database=database),
         (file.parent / str(told.get("folder", name))).resolve(),
         tuple(_site(str(key), value, file) for key, value in sites.items()),
+        read_schema(file.parent / str(told["schema"])) if told.get("schema") is not None else None,
     )
     _refuse_shared_keys(this, file)
     return this

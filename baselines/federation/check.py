@@ -2,23 +2,25 @@
 
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from rich.console import Console
 
 from baselines.apps import client_app_of
 from baselines.datasets.local import SiteData
-from baselines.errors import UserError
-from baselines.experiment import experiment
+from baselines.errors import DataError, UserError
+from baselines.experiment import closed, experiment
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.preflight import check
 from baselines.experiment.schema_file import inlined
 from baselines.grids.inline import InlineGrid
+from baselines.site.guard import public_line
+from baselines.site.policy import Policy
 from clients import Examples
-from clients.privacy import Refused, demand
+from clients.privacy import Refused
 from strategies.round.failures import reason_of
 from strategies.shared import protocol
 
@@ -26,29 +28,35 @@ ALONE = "node_timeout=1 participation.dropout=0"  # the others are not here; thi
 ONE_STEP = "client.local_epochs=null client.local_steps=1"
 
 
-def show(data: Path, site: str, overrides: Sequence[str], demands: Mapping[str, str | float]) -> None:
+def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
     """Print what is there, take one training step, and list what leaves the site.
 
     Parameters
     ----------
-    data : the site's
+    policy : what the site's owner says; without a file its data and what it demands of privacy
     site : its name; it decides which share is held out
     overrides : the experiment
-    demands : the site's own of privacy, as in its node configuration
 
     Raises
     ------
-    UserError : for an experiment or data that cannot be used, in one line
+    UserError : for an experiment that cannot be used, in one line
+    DataError : for one that the site would refuse, or data that do not fit it
     """
     this = experiment.load(shlex.join([*map(inlined, overrides), *ALONE.split(), *ONE_STEP.split()]))
     check(this)
     if this.dataset.site is None:
         raise UserError("the experiment has a data set of its own: choose dataset=local dataset.schema=...")
+    data = policy.place(policy.data)
     try:
-        demand(demands, this.prototype.asks())
-    except Refused as error:
-        raise UserError(f"the site would take no part: {error}") from error
-    node = this.site(site, str(data))
+        if policy.file:
+            closed.check(shlex.join(map(inlined, overrides)), policy.targets)
+            policy.admit(this, MessageType.QUERY, this.prototype.asks())
+        else:
+            policy.demand_privacy(this.prototype.asks())
+        node = this.site(site, str(data))
+        policy.require_rows(len(node.train) + len(node.test))
+    except (UserError, Refused) as error:
+        raise DataError(f"the site would take no part: {error}", public_line(error)) from error
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{data}: examples of shape {this.input_shape}, {node.train.inputs.dtype}")
     for name, examples in (("train", node.train), ("held out", node.test)):
@@ -60,14 +68,11 @@ def show(data: Path, site: str, overrides: Sequence[str], demands: Mapping[str, 
     console.print("this leaves the site after each training, and nothing else:")
     for name, record in reply.content.items():
         console.print(f"  {name}: {_described(record)}")
-    if demands.get(protocol.PRIVACY) == protocol.LOCAL:
-        console.print("it refuses to evaluate: what it would tell has no noise")
+    if policy.privacy == protocol.LOCAL or not policy.evaluate:
+        console.print("it refuses to evaluate")
     elif this.settings.node_test_fraction:
         console.print("after each test on the held-out share: how many examples it has, loss and accuracy")
-    console.print(
-        "before round 1: the site's name, or the line of a refusal, which names labels or columns that do "
-        "not fit"
-    )
+    console.print("before round 1: the site's name; where it refuses, a code and a count")
 
 
 def _described(record: ArrayRecord | MetricRecord | ConfigRecord) -> str:

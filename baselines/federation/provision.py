@@ -1,12 +1,38 @@
 """provision: what each role of a federation needs, made from federation.yaml."""
 
+import json
 from pathlib import Path
 
 from baselines.errors import UserError
 from baselines.runtimes import commands, credentials
-from baselines.runtimes.sites import node_config
+from baselines.runtimes.sites import site_config
 
 from .agreed import Federation, Site, read
+
+SITE_FILE = "site.yaml"
+SITE_TEXT = """\
+# What an experiment may do at this site. It is yours: nothing that is submitted changes it, it is read anew
+# for each message, and provisioning again leaves it alone. docs/deployment.md explains each key.
+data: {data} # the only data that are read, and of a table no more than these:
+columns: {columns} # null: no table is read
+label: {label}
+min_rows: 20 # with fewer rows this site takes no part
+
+strategies: ["*"] # options that may be asked for, as patterns: [fedavg, fedprox, "fed*"]
+experiments: ["*"] # the same; null is an experiment that no file of conf/experiment states
+targets: [] # further classes that may be named, by full name, e.g. mylab.models.Network
+
+privacy: {privacy} # local or central: what an experiment has to promise; null: nothing
+min_noise: {min_noise} # its least noise multiplier
+max_epsilon: null # the most privacy loss, of all runs together; null: not counted
+delta: 1.0e-5
+
+max_rounds: 1000 # of one run
+max_runs_per_day: 24
+evaluate: true # whether models are tested on rows that are held out
+
+state: state # the folder of the audit log, the budgets and the prepared data
+"""
 
 
 def provision(file: Path) -> None:
@@ -44,8 +70,22 @@ def superlink(this: Federation) -> list[str]:
 
 def supernode(this: Federation, site: Site) -> list[str]:
     """Return the command that starts a site's SuperNode, in its folder."""
-    config = node_config(site.name, site.data, site.privacy, site.min_noise)
+    config = site_config(site.name, SITE_FILE)
     return this.server.supernode(config, site.port, "ca.pem", "key")
+
+
+def site_file(this: Federation, site: Site) -> str:
+    """Return the text of a new site's file, for its owner to go through."""
+    schema = this.schema
+    is_table = schema is not None and schema.columns is not None
+    values = {
+        "data": site.data,
+        "columns": list(schema.columns) if is_table and schema and schema.columns else None,
+        "label": schema.label if is_table and schema else None,
+        "privacy": site.privacy,
+        "min_noise": site.min_noise,
+    }
+    return SITE_TEXT.format(**{key: json.dumps(value, ensure_ascii=False) for key, value in values.items()})
 
 
 def _site(this: Federation, site: Site, ca: str) -> list[Path]:
@@ -53,6 +93,8 @@ def _site(this: Federation, site: Site, ca: str) -> list[Path]:
     made = [] if site.public_key else credentials.key_pair(folder / "key")
     credentials.check_public_key(this.public_key(site))
     made += _written(folder / "ca.pem", ca)
+    if not (folder / SITE_FILE).exists():  # from here on it is the site's own
+        made += _written(folder / SITE_FILE, site_file(this, site), 0o600)
     return made + _written(folder / "start", commands.script(supernode(this, site)), 0o755)
 
 

@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 
 from baselines.apps import REFUSED
 from baselines.errors import RunFailed, UserError
-from baselines.experiment import experiment
+from baselines.experiment import closed, experiment
 from baselines.experiment.overrides import keyed
 from baselines.experiment.places import ROOT
 from baselines.experiment.preflight import check
@@ -56,6 +56,8 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
             "a new one"
         )
     check(this)
+    told = this.without_references()
+    closed.check(told, closed.own_targets())
     with tempfile.TemporaryDirectory() as folder:
         run_config = Path(folder) / "run.toml"
         run_config.write_text(commands.run_config(told, output), encoding="utf-8")
@@ -89,7 +91,7 @@ def _check_read(overrides: Sequence[str]) -> None:
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         group = re.split("[./@]", key)[0]
-        if group == "hydra" and key != "hydra.searchpath":
+        if group == "hydra":
             instead = "give --output /..." if key in FOLDERS else "leave it out"
             raise UserError(f"{key} is not read by submit: {instead}")
         if group == "runtime":

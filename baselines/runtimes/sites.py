@@ -39,9 +39,11 @@ def node_configs(sites: Mapping[str, str], num_nodes: int) -> list[str]:
     return [node_config(name, path) for name, path in sites.items()]
 
 
-def node_config(name: str, data: str, privacy: str | None = None, min_noise: float | None = None) -> str:
-    """Return the ``--node-config`` of a site with data of its own, and what it demands."""
-    config = f'{protocol.SITE}="{name}" {protocol.DATA}="{data}"'
-    if privacy is not None:
-        config += f' {protocol.PRIVACY}="{privacy}"'
-    return config if min_noise is None else f"{config} {protocol.MIN_NOISE}={float(min_noise)}"
+def node_config(name: str, data: str) -> str:
+    """Return the ``--node-config`` of a site of this machine with data of its own."""
+    return f'{protocol.SITE}="{name}" {protocol.DATA}="{data}"'
+
+
+def site_config(name: str, file: str) -> str:
+    """Return the ``--node-config`` of a site whose owner's file says what an experiment may do."""
+    return f'{protocol.SITE}="{name}" {protocol.SITE_FILE}="{file}"'

@@ -37,7 +37,8 @@ CONTROL_LOST = "control-lost"  # whose last change of c_k, or FedDyn's g_k, has 
 CONTROL_COUNTED = "control-counted"  # for each of them the round of the last that has; 0 for none
 
 # Keys of a node's own configuration, besides SITE and PARTITION_ID.
-DATA = "data"  # the path of a site's data
+SITE_FILE = "site-file"  # the file in which a site's owner says what an experiment may do there
+DATA = "data"  # the path of a site's data, of a node without such a file
 MIN_NOISE = "min-noise"  # the least noise multiplier for which it works
 
 # Keys of the MetricRecord.

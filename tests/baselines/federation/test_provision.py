@@ -17,6 +17,7 @@ from baselines.federation.__main__ import main
 from baselines.federation.agreed import read
 from baselines.federation.provision import superlink, supernode
 from baselines.runtimes import commands, credentials
+from baselines.site import policy as policies
 
 pytestmark = pytest.mark.runtime
 AGREED = """\
@@ -48,8 +49,8 @@ def test_each_role_gets_what_it_needs_and_no_more(file: Path) -> None:
     assert made == {
         *("ca/ca.key", "ca/ca.pem", "operator/ca.pem", "operator/config.toml"),
         *("superlink/ca.pem", "superlink/server.key", "superlink/server.pem", "superlink/start"),
-        *("north/ca.pem", "north/key", "north/key.pub", "north/start"),
-        *("south/ca.pem", "south/start"),  # its key stays with it
+        *("north/ca.pem", "north/key", "north/key.pub", "north/start", "north/site.yaml"),
+        *("south/ca.pem", "south/start", "south/site.yaml"),  # its key stays with it
     }
     for name in ("ca/ca.key", "superlink/server.key", "north/key"):
         assert stat.S_IMODE((file.parent / "lakes" / name).stat().st_mode) == 0o600
@@ -103,7 +104,7 @@ def test_the_commands_of_both_flower_generations(
     assert shlex.join(supernode(this, this.sites[0])) == (
         f"flower-supernode --superlink superlink.example.org:{port} --host 127.0.0.1 --port 9094 "
         "--root-certificates ca.pem --auth-supernode-private-key key "
-        """--node-config 'site="north" data="/data/north"'"""
+        """--node-config 'site="north" site-file="site.yaml"'"""
     )
 
 
@@ -199,9 +200,30 @@ def test_register_names_a_damaged_file(
     assert said in line
 
 
-def test_what_a_site_demands_stands_in_its_start_command(file: Path) -> None:
+def test_what_a_site_demands_stands_in_its_own_file_which_stays_as_it_is(file: Path) -> None:
     demand = "{data: /data/north, privacy: local, min_noise: 1}"
     file.write_text(AGREED.replace("{data: /data/north}", demand))
     assert main(["provision", str(file)]) == 0
-    command = (file.parent / "lakes" / "north" / "start").read_text()
-    assert """'site="north" data="/data/north" privacy="local" min-noise=1.0'""" in command
+    own = file.parent / "lakes" / "north" / "site.yaml"
+    policy = policies.read(own)
+    assert (policy.data, policy.privacy, policy.min_noise) == ("/data/north", "local", 1.0)
+    own.write_text("data: /data/elsewhere\n")
+    assert main(["provision", str(file)]) == 0
+    assert own.read_text() == "data: /data/elsewhere\n"
+
+
+def test_the_columns_of_an_agreed_schema_stand_in_each_site_file(file: Path) -> None:
+    schema = {
+        "classes": ["no", "yes"],
+        "shape": [2],
+        "mean": [0.0, 0.0],
+        "std": [1.0, 1.0],
+        "dtype": "float32",
+        "columns": ["age", "bmi"],
+        "label": "ill",
+    }
+    (file.parent / "schema.yaml").write_text(json.dumps(schema))
+    file.write_text(f"schema: schema.yaml\n{file.read_text()}")
+    assert main(["provision", str(file)]) == 0
+    policy = policies.read(file.parent / "lakes" / "north" / "site.yaml")
+    assert (policy.columns, policy.label) == (("age", "bmi"), "ill")

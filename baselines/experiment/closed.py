@@ -1,0 +1,194 @@
+"""The closed configuration: what somebody else may submit to a node, or to the server of a deployment.
+
+A submitted configuration is data. It chooses among the options in ``conf`` and sets numbers; it names no
+class, place or variable that ``conf`` or the owner of the process has not named. All of it is checked
+before the first module is imported and before any interpolation is resolved:
+
+* A class or function (``_target_``) stands in ``conf``, or on the owner's list of further *targets*.
+* Nothing is interpolated (``${...}``) but what ``conf`` itself interpolates, at its own place.
+* Places belong to the owner: ``data_root``, ``runtime`` and ``hydra`` are not taken, and what ``dataset``
+  and ``logger`` have as text is what ``conf`` says (file names, addresses), the schema aside.
+
+The owner says more in the process' own environment, which nobody submits: :data:`TARGETS` and
+:data:`TRUST`.
+"""
+
+import os
+import shlex
+from collections.abc import Collection, Iterator
+from functools import cache
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from baselines.errors import UserError
+
+from . import config
+from .places import CONF
+
+TARGETS = "FLORILEGIUM_TARGETS"  # variable: further classes that may be built, by full name, with commas
+TRUST = "FLORILEGIUM_TRUST_SUBMITTER"  # variable: 1 where whoever submits is the owner of this process
+OWNERS = ("hydra", "runtime", "data_root")  # settings of the process' owner
+AS_IN_CONF = ("dataset", "logger", "runtime")  # groups whose texts name files, addresses and modules
+SCHEMA = ("dataset", "schema")  # the one text of theirs that travels: names of columns and classes
+PLACED = {*AS_IN_CONF, "hydra", "config.yaml"}  # whose targets read files, open connections, start programs
+MOST_SIGNS = 1 << 20  # of an override string
+
+
+class ClosedError(UserError):
+    """A submitted configuration that asks for more than it may; its text names settings, not values."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__(line)
+        self.public = f"configuration: {line}"
+
+
+def is_open() -> bool:
+    """Say whether the owner of this process trusts whoever submits: as on their own machine."""
+    return os.environ.get(TRUST) == "1"
+
+
+def own_targets() -> frozenset[str]:
+    """Return the further targets that this process' environment names."""
+    return frozenset(name.strip() for name in os.environ.get(TARGETS, "").split(",") if name.strip())
+
+
+def check(overrides: str, targets: Collection[str] = ()) -> None:
+    """Refuse a submitted override string that asks for more than the options in ``conf`` and numbers.
+
+    Parameters
+    ----------
+    overrides : the experiment, as one shell-quoted string
+    targets : classes and functions, by full name, that the owner allows besides those that ``conf`` names
+
+    Raises
+    ------
+    ClosedError : in one line that names the setting
+    UserError : for what cannot be composed at all
+    """
+    if len(overrides) > MOST_SIGNS:
+        raise ClosedError(f"the overrides have more than {MOST_SIGNS} signs")
+    parsed = _parse(overrides)
+    for override in parsed:
+        _check_override(override)
+    chosen = [o.input_line for o in parsed if (CONF / str(o.key_or_group)).is_dir() and o.input_line]
+    wanted = _raw(config.composed_unchecked(overrides).cfg)
+    plain = _raw(config.composed_unchecked(shlex.join(chosen)).cfg)
+    _check_tree(wanted, plain, known_targets() | own_targets() | frozenset(targets))
+
+
+@cache
+def known_targets() -> frozenset[str]:
+    """Return every class and function that ``conf`` names."""
+    return frozenset(_groups_of_targets())
+
+
+@cache
+def _groups_of_targets() -> dict[str, frozenset[str]]:
+    """Return the groups in whose options ``conf`` names each target."""
+    groups: dict[str, frozenset[str]] = {}
+    for path in sorted(CONF.rglob("*.yaml")):
+        group = path.relative_to(CONF).parts[0]
+        for _, key, value in _leaves(yaml.safe_load(path.read_text())):
+            if key == "_target_":
+                groups[str(value)] = groups.get(str(value), frozenset()) | {group}
+    return groups
+
+
+def _parse(overrides: str) -> list[Override]:
+    try:
+        return OverridesParser.create().parse_overrides(shlex.split(overrides))
+    except (HydraException, ValueError) as error:
+        raise ClosedError("the overrides cannot be read: expected key=value") from error
+
+
+def _check_override(override: Override) -> None:
+    """Refuse what is no choice and no value, before Hydra looks for it."""
+    key = str(override.key_or_group)
+    name = _name(key)
+    if key.replace("/", ".").split(".")[0] in OWNERS:
+        raise ClosedError(f"{name} belongs to whoever runs this process, and is not submitted")
+    if override.package is not None or "@" in key:
+        raise ClosedError(f"{name} puts an option elsewhere (@), which is not submitted")
+    if override.is_sweep_override():
+        raise ClosedError(f"{name} has several values")
+    value = override.value()
+    if any("${" in text for text in (key, override.input_line or "", *_texts(value))):
+        raise ClosedError(f"{name} names another value (${{...}}): write the value itself")
+    if (CONF / key).is_dir() and not override.is_delete():
+        for option in value if isinstance(value, list) else [value]:
+            if option is not None and str(option) not in _options(key):
+                raise ClosedError(f"{name} names no option of this installation")
+
+
+@cache
+def _options(group: str) -> frozenset[str]:
+    folder = CONF / group
+    return frozenset(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every key and text in an override's value."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+    elif not isinstance(value, bool | int | float | None):
+        yield str(getattr(value, "text", value))
+
+
+def _raw(cfg: DictConfig) -> Any:
+    """Return a configuration as plain containers, nothing of it resolved."""
+    return OmegaConf.to_container(cfg, resolve=False)
+
+
+def _leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+    """Yield (path of the parent, key, value) of every leaf of nested containers."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        if isinstance(value, dict | list):
+            yield from _leaves(value, (*path, str(key)))
+        else:
+            yield path, str(key), value
+
+
+def _check_tree(wanted: Any, plain: Any, targets: Collection[str]) -> None:
+    """Compare a whole configuration, unresolved, with that of its options alone."""
+    as_chosen = {(*path, key): value for path, key, value in _leaves(plain)}
+    for path, key, value in _leaves(wanted):
+        place = (*path, key)
+        if as_chosen.get(place) == value and place in as_chosen:
+            continue  # conf says so itself
+        name = _name(".".join(place))
+        if isinstance(value, str) and "${" in value:
+            raise ClosedError(f"{name} names another value (${{...}}): write the value itself")
+        if key == "_args_" or path[-1:] == ("_args_",):
+            raise ClosedError(f"{name}: arguments are given by name")
+        if key == "_target_":
+            _check_target(place, str(value), targets)
+        elif isinstance(value, str) and place[0] in AS_IN_CONF and place[:2] != SCHEMA:
+            raise ClosedError(f"{name} is a text: {place[0]} takes numbers, and what its option says")
+
+
+def _check_target(place: tuple[str, ...], target: str, targets: Collection[str]) -> None:
+    name = _name(".".join(place))
+    if target not in targets:
+        raise ClosedError(
+            f"{name} is not on the list of targets: what conf/ names, and what its owner adds"
+        )
+    groups = _groups_of_targets().get(target, frozenset())
+    if place[:2] == SCHEMA or (groups and groups <= PLACED and place[0] not in groups):
+        raise ClosedError(f"{name} names what does not belong there")
+
+
+def _name(key: str) -> str:
+    """Return a setting's name as a line may have it: a submitter may have put anything into it."""
+    shown = "".join(sign if sign.isalnum() or sign in "._-/" else "?" for sign in key)
+    return shown if len(shown) <= 80 else f"{shown[:80]}..."

@@ -1,0 +1,179 @@
+"""The guard of a deployed node: it stands between Flower's messages and the ClientApp.
+
+What leaves the node is a code and a count; the whole line of an error goes to the node's own log. Before
+anything of the data is read, the configuration is checked (:mod:`baselines.experiment.closed`), then what
+the site's file allows (:mod:`.policy`), then its budgets (:mod:`.record`).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+
+from baselines.errors import UserError
+from baselines.experiment import closed
+from baselines.experiment.experiment import Experiment, load
+from baselines.experiment.source import source_hash
+from clients.turn import record_of
+from strategies.shared import protocol
+from strategies.shared.flower_private import failed
+from strategies.shared.held import values_of
+
+from .policy import Policy
+from .record import SiteRecord
+
+OUT_OF_MEMORY = "out of memory"
+logger = getLogger("flwr")
+
+
+def public_line(error: BaseException) -> str:
+    """Return what the server is told of an error: nothing of the data, of paths or of the code."""
+    known = getattr(error, "public", None)
+    if known is not None:
+        return str(known)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or OUT_OF_MEMORY in str(error):
+        return OUT_OF_MEMORY
+    if isinstance(error, OSError):
+        return "files: something cannot be read or written"
+    if isinstance(error, UserError):
+        return "configuration: this experiment cannot be built at this node"
+    return "failed: an error that the node's own log explains"
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """An experiment that the owner of a node lets take place, and what the owner says of the data."""
+
+    experiment: Experiment
+    policy: Policy
+    record: SiteRecord | None
+    run_id: int
+
+    @property
+    def data(self) -> str:
+        """The path of the site's own data; empty for a node that has a partition."""
+        policy = self.policy
+        return str(policy.place(policy.data)) if policy.data else ""
+
+    @property
+    def prepared(self) -> Callable[[], Path] | None:
+        """What gives the folder for prepared data; None where the site keeps no record."""
+        record = self.record
+        return partial(record.prepared, self.run_id) if record else None
+
+
+class Guard:
+    """A Flower mod of a deployed ClientApp: it lets in what the owner allows, and writes down what went.
+
+    One message is answered at a time; what is known of it stays until the next.
+    """
+
+    def __init__(self) -> None:
+        self._error: BaseException | None = None
+        self._experiment: Experiment | None = None  # that was let in
+
+    def admit(self, message: Message, context: Context) -> "Admitted":
+        """Return the experiment that a message is of, where this node's owner lets it take place.
+
+        Raises
+        ------
+        UserError, ValueError : with what the server is told as ``public``
+        """
+        overrides = str(context.run_config["overrides"])
+        policy = Policy.of_node(context.node_config)
+        closed.check(overrides, policy.targets)
+        experiment = load(overrides)
+        config = record_of(ConfigRecord, message.content, protocol.CONFIG)
+        kind = message.metadata.message_type.partition(".")[0]
+        policy.admit(experiment, kind, config)
+        record = SiteRecord(policy) if policy.file else None
+        if record:
+            record.charge(context.run_id, kind, config)
+        self._experiment = experiment
+        return Admitted(experiment, policy, record, context.run_id)
+
+    def describe(self, error: BaseException) -> str:
+        """Log the whole error here; return what leaves the node."""
+        self._error = error
+        if closed.is_open():
+            return str(error) or type(error).__name__
+        line = public_line(error)
+        logger.error("refused here: %s; the server is told: %s", error or type(error).__name__, line)
+        return line
+
+    def __call__(self, message: Message, context: Context, call_next: Callable[..., Message]) -> Message:
+        """Answer a message; an error becomes a code, and everything stands in the audit log."""
+        if closed.is_open():
+            return call_next(message, context)
+        self._error = self._experiment = None
+        try:
+            reply = call_next(message, context)
+        except Exception as error:  # whatever a node's code or data raise
+            logger.error("this node failed", exc_info=error)
+            reply = failed(message, self.describe(error))
+        try:
+            self._write_down(message, context, reply)
+        except Exception as error:  # nothing leaves a site that cannot be written down there
+            reply = failed(message, self.describe(error))
+        return reply
+
+    def _write_down(self, message: Message, context: Context, reply: Message) -> None:
+        """Write a line into the audit log of a node that has a file."""
+        try:
+            policy = Policy.of_node(context.node_config)
+        except UserError:
+            return  # the error that is answered
+        if policy.file is None:
+            return
+        record, experiment = SiteRecord(policy), self._experiment
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "run": str(context.run_id),
+            "asked": message.metadata.message_type,
+            "round": _round_of(message),
+            "code": source_hash(),
+            "experiment": experiment.identity() if experiment else None,
+            "overrides": str(context.run_config.get("overrides", "")),
+            **_reply_described(message, reply),
+            "epsilon": record.epsilon(),
+        }
+        if self._error is not None:
+            entry["refused"] = str(self._error) or type(self._error).__name__
+        record.write(entry)
+        if experiment and (_round_of(message) or 0) >= experiment.settings.rounds:
+            record.forget(context.run_id)
+
+
+def _round_of(message: Message) -> int | None:
+    config = message.content.get(protocol.CONFIG) if message.has_content() else None
+    value = config.get(protocol.SERVER_ROUND) if isinstance(config, ConfigRecord) else None
+    return value if isinstance(value, int) else None
+
+
+def _reply_described(message: Message, reply: Message) -> dict[str, Any]:
+    """Return what leaves the node: rows that were used, bytes, and the norm of the update."""
+    if not reply.has_content():
+        return {}
+    metrics = reply.content.get(protocol.METRICS)
+    rows = metrics.get(protocol.NUM_EXAMPLES) if isinstance(metrics, MetricRecord) else None
+    size = sum(record.count_bytes() for record in reply.content.array_records.values())
+    return {"rows": rows, "bytes": size, "norm": _norm_sent(message, reply)}
+
+
+def _norm_sent(message: Message, reply: Message) -> float | None:
+    """Return the norm of the update that leaves the node; None where none does, or not as a whole model."""
+    sent, received = (m.content.get(protocol.ARRAYS) for m in (reply, message))
+    if not isinstance(sent, ArrayRecord) or not isinstance(received, ArrayRecord):
+        return None
+    if sent.keys() != received.keys():
+        return None
+    changes = (
+        values_of(array).double() - values_of(received[name]).double() for name, array in sent.items()
+    )
+    return float(sum(float(change.square().sum()) for change in changes) ** 0.5)

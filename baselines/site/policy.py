@@ -1,0 +1,226 @@
+"""The site's file: the one authority over what an experiment may do with a site's data.
+
+A SuperNode is started with ``--node-config 'site="north" site-file="site.yaml"'``. The file lies at the
+site, is read anew for each message, and nothing that is submitted changes it. ``provision`` writes one;
+docs/deployment.md explains it key by key. Where nothing is said, the key's default below holds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from flwr.app import MessageType
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]
+
+from baselines.datasets.local import SiteData
+from baselines.errors import UserError
+from baselines.experiment.annotations import fits, words
+from baselines.experiment.experiment import Experiment
+from clients.privacy import demand
+from strategies.shared import protocol
+
+LOCAL_DATA = "baselines.datasets.local"  # the one data set that a site with data of its own reads
+
+
+class SiteRefusal(UserError):
+    """What the site's owner does not allow.
+
+    Parameters
+    ----------
+    key : of the site's file; all that the server is told
+    line : for the site's own log
+    """
+
+    def __init__(self, key: str, line: str) -> None:
+        super().__init__(f"{key}: {line}")
+        self.public = f"refused by the site's file: {key}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What a site's file says; docs/deployment.md has the same table.
+
+    Parameters
+    ----------
+    data : the path of the site's data, relative to the file
+    columns, label : of a table, the columns that may be read at all, and the column with the labels; None
+        for data that is no table
+    min_rows : with fewer rows the site takes no part
+    strategies, experiments : patterns (``fed*``) of the options that may be asked for; ``null`` is an
+        experiment that no file of ``conf/experiment`` states
+    privacy, min_noise : what an experiment has to promise: ``local`` or ``central`` privacy, and the least
+        noise multiplier
+    max_epsilon, delta : the most privacy loss of all runs together, as (epsilon, delta); None counts none
+    max_rounds : of one run, its evaluations counted apart
+    max_runs_per_day : how many runs may begin within 24 hours
+    evaluate : whether the site tests models on the rows that it holds out
+    state : the folder of the audit log, the budgets and the prepared data, relative to the file
+    targets : further classes, by full name, that a configuration may name besides those of ``conf``
+    """
+
+    data: str = ""
+    columns: tuple[str, ...] | None = None
+    label: str | None = None
+    min_rows: int = 1
+    strategies: tuple[str, ...] = ("*",)
+    experiments: tuple[str, ...] = ("*",)
+    privacy: str | None = None
+    min_noise: float | None = None
+    max_epsilon: float | None = None
+    delta: float = 1e-5
+    max_rounds: int | None = None
+    max_runs_per_day: int | None = None
+    evaluate: bool = True
+    state: str = "state"
+    targets: tuple[str, ...] = ()
+    file: Path | None = None  # where this was read; None for a node that has no file
+
+    @classmethod
+    def of_node(cls, node_config: Mapping[str, object]) -> "Policy":
+        """Return what a node's configuration says: by its file, or without one by its own few keys.
+
+        Raises
+        ------
+        SiteRefusal : for a file that cannot be read, or has what it may not
+        """
+        name = node_config.get(protocol.SITE_FILE)
+        if name is not None:
+            return read(Path(str(name)))
+        noise = node_config.get(protocol.MIN_NOISE)
+        return cls(
+            data=str(node_config.get(protocol.DATA, "")),
+            privacy=None if protocol.PRIVACY not in node_config else str(node_config[protocol.PRIVACY]),
+            min_noise=noise,  # type: ignore[arg-type]  # which :func:`demand` looks at
+        )
+
+    def place(self, path: str) -> Path:
+        """Return a path of the file's, which counts from where it lies."""
+        base = self.file.parent if self.file else Path()
+        return (base / Path(path).expanduser()).resolve()
+
+    @property
+    def state_folder(self) -> Path:
+        """The folder of what the site keeps on experiments."""
+        return self.place(self.state)
+
+    def admit(self, experiment: Experiment, message_type: str, config: Mapping[str, Any]) -> None:
+        """Refuse what the file does not allow; nothing of the data has been read.
+
+        Parameters
+        ----------
+        experiment : what is asked for
+        message_type, config : of the message
+
+        Raises
+        ------
+        SiteRefusal : in one line that begins with the file's key
+        Refused : for too little privacy
+        """
+        self._admit_configuration(experiment)
+        if self.data:
+            self._admit_data(experiment)
+        if message_type == MessageType.EVALUATE:
+            if not self.evaluate or self.privacy == protocol.LOCAL:
+                raise SiteRefusal("evaluate", "the site tests no models")
+        else:
+            self.demand_privacy(config)
+
+    def require_rows(self, count: int) -> None:
+        """Refuse to work with fewer rows than the file says."""
+        if count < self.min_rows:
+            raise SiteRefusal("min_rows", f"there are {count} rows, expected {self.min_rows} or more")
+
+    def _admit_configuration(self, experiment: Experiment) -> None:
+        chosen = experiment.choices
+        allowed = {
+            "strategies": ("strategy", self.strategies),
+            "experiments": ("experiment", self.experiments),
+        }
+        for key, (group, patterns) in allowed.items():
+            option = chosen.get(group, "null")
+            if not any(fnmatchcase(option, pattern) for pattern in patterns):
+                raise SiteRefusal(key, f"{group}={option}, expected one of {', '.join(patterns)}")
+        if experiment.replaces_strategy:
+            raise SiteRefusal("strategies", "strategy._target_ is not that of the option that is named")
+        rounds = experiment.settings.rounds
+        if self.max_rounds is not None and rounds > self.max_rounds:
+            raise SiteRefusal(
+                "max_rounds", f"the experiment has {rounds}, expected {self.max_rounds} or fewer"
+            )
+
+    def _admit_data(self, experiment: Experiment) -> None:
+        """Refuse to read anything but the agreed columns of the site's own data."""
+        if experiment.data_source != LOCAL_DATA:
+            raise SiteRefusal("data", "the experiment has a data set of its own: expected dataset=local")
+        reader = experiment.dataset.site
+        assert isinstance(reader, SiteData)
+        schema = reader.schema
+        if schema.columns is None:
+            return
+        if self.columns is None or self.label is None:
+            raise SiteRefusal(
+                "columns", "the site's file does not say which columns of a table may be read"
+            )
+        if other := [name for name in schema.columns if name not in self.columns]:
+            raise SiteRefusal("columns", f"the schema asks for {', '.join(other)}")
+        if schema.label != self.label:
+            raise SiteRefusal("label", f"the schema has label={schema.label}, expected {self.label}")
+
+    def demand_privacy(self, config: Mapping[str, Any]) -> None:
+        """Raise :class:`clients.privacy.Refused` where a message promises too little privacy."""
+        asked = {protocol.PRIVACY: self.privacy, protocol.MIN_NOISE: self.min_noise}
+        found: dict[str, object] = {key: value for key, value in asked.items() if value is not None}
+        if self.max_epsilon is not None:  # which only noise can be counted against
+            found.setdefault(protocol.PRIVACY, protocol.CENTRAL)
+        demand(found, config)
+
+
+def read(path: Path) -> Policy:
+    """Return what a site's file says.
+
+    Raises
+    ------
+    SiteRefusal : for a file that cannot be read, an unknown key, or a value of another kind
+    """
+    kinds = {name: kind for name, kind in get_type_hints(Policy).items() if name != "file"}
+    try:
+        settings = OmegaConf.create(path.read_text(encoding="utf-8"))
+        plain: Any = OmegaConf.to_container(settings, resolve=True)
+    except (OSError, UnicodeDecodeError, YAMLError, ValueError, OmegaConfBaseException) as error:
+        raise SiteRefusal("it cannot be read", f"{path}: {error}") from error
+    if not isinstance(plain, dict):
+        raise SiteRefusal("it cannot be read", f"{path}: expected keys and values")
+    for key in plain:
+        value = settings[key]
+        kind = kinds.get(str(key))
+        if kind is None:
+            raise SiteRefusal("it has an unknown key", f"{path}: {key!s}, expected {', '.join(kinds)}")
+        if not fits(value, kind):
+            raise SiteRefusal(str(key), f"{path}: {key!s}={value}, expected {words(kind, str(key))}")
+    given: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+    policy = Policy(**given, file=path.resolve())
+    _require_ranges(policy)
+    return policy
+
+
+def _require_ranges(policy: Policy) -> None:
+    """Refuse values that no site can mean."""
+    wanted = {
+        "privacy": (policy.privacy in (None, protocol.LOCAL, protocol.CENTRAL), "local, central or null"),
+        "min_noise": (policy.min_noise is None or policy.min_noise >= 0, "a number, 0 or above"),
+        "max_epsilon": (policy.max_epsilon is None or policy.max_epsilon > 0, "a number above 0"),
+        "delta": (0 < policy.delta < 1, "in (0, 1)"),
+        "min_rows": (policy.min_rows >= 1, "a whole number, 1 or above"),
+        "max_rounds": (policy.max_rounds is None or policy.max_rounds >= 1, "1 or above, or null"),
+        "max_runs_per_day": (
+            policy.max_runs_per_day is None or policy.max_runs_per_day >= 0,
+            "0 or above, or null",
+        ),
+    }
+    for key, (valid, expected) in wanted.items():
+        if not valid:
+            raise SiteRefusal(key, f"{policy.file}: {key}={getattr(policy, key)}, expected {expected}")

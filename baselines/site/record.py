@@ -1,0 +1,162 @@
+"""What a site has done: budgets that outlive runs and restarts, and the audit log.
+
+Both lie in the site's own folder (``state`` in its file), readable by its user alone:
+
+budget.json   rounds and evaluations of each run, when it began, and how many rounds each noise multiplier
+              was spent on
+audit.jsonl   one line per message; after ten megabytes it becomes audit.jsonl.1, up to .9
+prepared/     prepared data of the runs that go on, a folder for each
+"""
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from logging import LogRecord
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from flwr.app import MessageType
+
+from strategies.parts.accounting import epsilon
+from strategies.shared import protocol
+
+from .policy import Policy, SiteRefusal
+
+BUDGET, AUDIT, PREPARED = "budget.json", "audit.jsonl", "prepared"
+DAY = 24 * 3600.0  # seconds
+IDLE = 3600.0  # seconds without a message after which a run's prepared data are removed
+MOST_BYTES, MOST_FILES = 10_000_000, 9  # of the audit log
+
+
+class SiteRecord:
+    """A site's budgets and its log.
+
+    Parameters
+    ----------
+    policy : what the site's file says
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.folder = policy, policy.state_folder
+
+    def charge(self, run_id: int, message_type: str, config: Mapping[str, Any]) -> None:
+        """Count a message against the budgets, before anything is done for it.
+
+        Raises
+        ------
+        SiteRefusal : where a budget is used up; then nothing is counted
+        """
+        with self._locked() as budget:
+            run = self._run(budget["runs"], str(run_id))
+            if message_type == MessageType.TRAIN:
+                self._count(run, "rounds")
+                self._spend(budget["spent"], config)
+            elif message_type == MessageType.EVALUATE:
+                self._count(run, "evaluations")
+            else:  # who asks whether a run may begin need not wait for its first round to hear of it
+                self._spend(dict(budget["spent"]), config)
+
+    def epsilon(self) -> float:
+        """Return the privacy loss of all rounds so far, at the file's delta; 0 where none has noise."""
+        with self._locked() as budget:
+            return self._epsilon(budget["spent"])
+
+    def prepared(self, run_id: int) -> Path:
+        """Return the folder for a run's prepared data; those of runs that have gone silent are removed."""
+        folder = self.folder / PREPARED / str(run_id)
+        make_private(folder)
+        os.utime(folder)
+        for other in folder.parent.iterdir():
+            if time.time() - other.stat().st_mtime > IDLE:
+                shutil.rmtree(other, ignore_errors=True)
+        return folder
+
+    def forget(self, run_id: int) -> None:
+        """Remove a run's prepared data."""
+        shutil.rmtree(self.folder / PREPARED / str(run_id), ignore_errors=True)
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Append a line to the audit log."""
+        make_private(self.folder)
+        path = self.folder / AUDIT
+        with FileLock(self.folder / ".audit.lock", mode=0o600):
+            path.touch(mode=0o600)
+            handler = RotatingFileHandler(
+                path, maxBytes=MOST_BYTES, backupCount=MOST_FILES, encoding="utf-8"
+            )
+            line = json.dumps(entry, allow_nan=True)
+            handler.emit(LogRecord("audit", 0, "", 0, line.replace("%", "%%"), (), None))
+            handler.close()
+
+    def _run(self, runs: dict[str, Any], run_id: str) -> dict[str, Any]:
+        """Return the account of a run, a new one where another may begin."""
+        if run_id not in runs:
+            most, now = self.policy.max_runs_per_day, time.time()
+            recent = sum(now - run["begun"] < DAY for run in runs.values())
+            if most is not None and recent >= most:
+                raise SiteRefusal(
+                    "max_runs_per_day", f"{recent} runs have begun in 24 hours, at most {most}"
+                )
+            runs[run_id] = {"begun": now, "rounds": 0, "evaluations": 0}
+        account: dict[str, Any] = runs[run_id]
+        return account
+
+    def _count(self, run: dict[str, Any], what: str) -> None:
+        most = self.policy.max_rounds
+        if most is not None and run[what] >= most + (what == "evaluations"):
+            raise SiteRefusal("max_rounds", f"the run has had {run[what]} {what}, and may have {most}")
+        run[what] += 1
+
+    def _spend(self, spent: dict[str, int], config: Mapping[str, Any]) -> None:
+        """Count a round with the noise that the message promises."""
+        noise = config.get(protocol.PRIVACY_NOISE, 0.0) if protocol.PRIVACY in config else 0.0
+        most = self.policy.max_epsilon
+        if isinstance(noise, float) and noise > 0:
+            spent[repr(noise)] = spent.get(repr(noise), 0) + 1
+        if most is not None and (after := self._epsilon(spent)) > most:
+            raise SiteRefusal("max_epsilon", f"one more round makes epsilon {after:.3g}, at most {most:g}")
+
+    def _epsilon(self, spent: Mapping[str, int]) -> float:
+        """Return the epsilon of rounds with several noise multipliers z: n rounds weigh n / z^2."""
+        weight = sum(count / float(noise) ** 2 for noise, count in spent.items())
+        return epsilon(1 / math.sqrt(weight), 1, self.policy.delta) if weight else 0.0
+
+    @contextmanager
+    def _locked(self) -> Iterator[dict[str, Any]]:
+        """Hold the budgets; what is changed is on disk afterwards, unless an error ends it."""
+        make_private(self.folder)
+        path = self.folder / BUDGET
+        with FileLock(self.folder / ".budget.lock", mode=0o600):
+            try:
+                budget = json.loads(path.read_text()) if path.exists() else {"runs": {}, "spent": {}}
+                before = json.dumps(budget)
+                assert budget.keys() == {"runs", "spent"}
+            except (ValueError, AssertionError, AttributeError) as error:
+                line = f"{path} is damaged: take it from a copy; what was spent stands there"
+                raise SiteRefusal("state", line) from error
+            yield budget
+            if json.dumps(budget) != before:
+                fresh = path.with_suffix(".tmp")
+                fresh.touch(mode=0o600)
+                fresh.write_text(json.dumps(budget))
+                os.replace(fresh, path)
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that its user alone can look into.
+
+    Raises
+    ------
+    SiteRefusal : where that cannot be done
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise SiteRefusal("state", f"{folder} cannot be made ({error.strerror})") from error
