@@ -171,7 +171,7 @@ def _check_tree(wanted: Any, plain: Any, targets: Collection[str]) -> None:
             raise ClosedError(f"{name} names another value (${{...}}): write the value itself")
         if key == "_args_" or path[-1:] == ("_args_",):
             raise ClosedError(f"{name}: arguments are given by name")
-        if key == "_target_":
+        if "_target_" in place:
             _check_target(place, str(value), targets)
         elif isinstance(value, str) and place[0] in AS_IN_CONF and place[:2] != SCHEMA:
             raise ClosedError(f"{name} is a text: {place[0]} takes numbers, and what its option says")

@@ -5,6 +5,7 @@ anything of the data is read, the configuration is checked (:mod:`baselines.expe
 the site's file allows (:mod:`.policy`), then its budgets (:mod:`.record`).
 """
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -112,6 +113,13 @@ class Guard:
         if closed.is_open():
             return call_next(message, context)
         self._error = self._experiment = None
+        mask = os.umask(0o077)  # what is written is the node's user's alone
+        try:
+            return self._answer(message, context, call_next)
+        finally:
+            os.umask(mask)
+
+    def _answer(self, message: Message, context: Context, call_next: Callable[..., Message]) -> Message:
         try:
             reply = call_next(message, context)
         except Exception as error:  # whatever a node's code or data raise

@@ -70,7 +70,8 @@ class SiteRecord:
     def prepared(self, run_id: int) -> Path:
         """Return the folder for a run's prepared data; those of runs that have gone silent are removed."""
         folder = self.folder / PREPARED / str(run_id)
-        make_private(folder)
+        for made in (self.folder, folder.parent, folder):
+            make_private(made)
         os.utime(folder)
         for other in folder.parent.iterdir():
             if time.time() - other.stat().st_mtime > IDLE:
