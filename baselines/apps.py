@@ -4,6 +4,7 @@ Flower's run configuration carries ``overrides``, the experiment as one shell-qu
 the folder that the ServerApp writes into, and ``commit``, that of the code, which a bundle does not know.
 """
 
+import os
 from collections.abc import Callable
 from functools import partial
 from logging import LogRecord, getLogger
@@ -23,7 +24,7 @@ from strategies import TooManyFailedRounds
 from strategies.shared import protocol
 
 from .engine.rounds import run_rounds
-from .engine.run_folder import RunFolder
+from .engine.run_folder import RunFolder, resolve_output
 from .errors import UserError
 from .experiment import closed, experiment, precision
 from .experiment.experiment import Experiment
@@ -48,14 +49,18 @@ def main(grid: Grid, context: Context) -> None:
     """Run all rounds of the experiment that the run configuration names."""
     try:
         overrides = str(context.run_config["overrides"])
-        if not (isinstance(grid, SuiteGrid) or closed.is_open()):  # somebody has submitted it
+        output = str(context.run_config.get("output") or "")
+        if isinstance(grid, SuiteGrid) or closed.is_open():
+            folder = Path(output or f"outputs/{context.run_id}")
+        else:  # somebody has submitted it
             closed.check(overrides, closed.own_targets())
+            folder = resolve_output(output, context.run_id)
+            os.umask(0o077)
         this = experiment.load(overrides)
         check(this)
         torch.set_num_threads(this.settings.threads)
-        output = context.run_config.get("output") or f"outputs/{context.run_id}"
         with precision.deterministic(this.deterministic):
-            play(this, _grid_of(this, grid, str(context.run_config.get("commit", ""))), Path(str(output)))
+            play(this, _grid_of(this, grid, str(context.run_config.get("commit", ""))), folder)
     except EXPLAINED:
         if not isinstance(grid, SuiteGrid):  # Flower writes down what its ServerApp raises
             getLogger("flwr").addFilter(_one_line)

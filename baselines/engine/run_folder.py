@@ -33,7 +33,30 @@ from .metrics import COLUMNS
 from .provenance import Used, provenance
 
 LOCK = ".lock"
+OUTPUTS = "FLORILEGIUM_OUTPUTS"  # variable of a SuperLink: the folder below which submitted runs write
 PATIENCE = 2.0  # seconds to wait for the folder: who asks whether it is in use holds it for a moment
+
+
+def resolve_output(output: str, run_id: int) -> Path:
+    """Return the folder of a submitted run: below the one that the SuperLink's operator names, or refuse.
+
+    Parameters
+    ----------
+    output : as submitted, relative to the operator's folder or the whole path; empty for the run's id
+    run_id : Flower's
+
+    Raises
+    ------
+    UserError : for a folder elsewhere, whatever links lead there
+    """
+    allowed = Path(os.environ.get(OUTPUTS) or "outputs").resolve()
+    folder = (allowed / (output or str(run_id))).resolve()
+    if folder == allowed or not folder.is_relative_to(allowed):
+        raise UserError(
+            f"output={output} does not lie below the folder in which this SuperLink keeps runs: give a "
+            "name, or a path below it"
+        )
+    return folder
 
 
 class RunFolder:

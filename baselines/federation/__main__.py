@@ -88,7 +88,7 @@ def _register(parser: argparse.ArgumentParser) -> None:
 
 def _submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("link", help="the SuperLink's name in Flower's config.toml")
-    parser.add_argument("--output", default="", help="folder on its machine; default: outputs/<run id>")
+    parser.add_argument("--output", default="", help="folder below its outputs; default: the run's id")
     parser.add_argument("overrides", nargs="*", help="the experiment, as for baselines.run")
     parser.set_defaults(do=lambda told: submit.submit(told.link, told.overrides, told.output))
 

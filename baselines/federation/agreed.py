@@ -18,7 +18,7 @@ from baselines.runtimes.sites import NAME
 from strategies.shared import protocol
 
 EXAMPLE = "see docs/deployment.md"
-TOP = ("name", "host", "listen", "port", "fleet_port", "database", "folder", "schema", "sites")
+TOP = ("name", "host", "listen", "port", "fleet_port", "database", "folder", "outputs", "schema", "sites")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Federation:
     name : of the link, as ``flwr run . NAME`` has it
     server : where the SuperLink is
     folder : where certificates, keys and start commands are kept
+    outputs : below which submitted runs write, on the SuperLink's machine; relative to its folder
     schema : what all sites have agreed on about their data; None where that is not known yet
     """
 
@@ -61,6 +62,7 @@ class Federation:
     folder: Path
     sites: tuple[Site, ...]
     schema: Schema | None = None
+    outputs: str = "outputs"
 
     @property
     def operator(self) -> Path:
@@ -101,6 +103,7 @@ def read(file: Path) -> Federation:
         (file.parent / str(told.get("folder", name))).resolve(),
         tuple(_site(str(key), value, file) for key, value in sites.items()),
         read_schema(file.parent / str(told["schema"])) if told.get("schema") is not None else None,
+        str(told.get("outputs", Federation.outputs)),
     )
     _refuse_shared_keys(this, file)
     return this

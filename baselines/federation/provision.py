@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from baselines.engine.run_folder import OUTPUTS
 from baselines.errors import UserError
 from baselines.runtimes import commands, credentials
 from baselines.runtimes.sites import site_config
@@ -49,7 +50,11 @@ def provision(file: Path) -> None:
     made += credentials.server_certificate(this.folder / "ca", this.folder / "superlink", this.server.host)
     ca = (this.folder / "ca" / "ca.pem").read_text()
     made += _written(this.folder / "superlink" / "ca.pem", ca)
-    made += _written(this.folder / "superlink" / "start", commands.script(superlink(this)), 0o755)
+    made += _written(
+        this.folder / "superlink" / "start",
+        commands.script(superlink(this), {OUTPUTS: this.outputs}),
+        0o755,
+    )
     for site in this.sites:
         made += _site(this, site, ca)
     made += _written(this.operator / "ca.pem", ca)

@@ -34,7 +34,7 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
     Parameters
     ----------
     link : the SuperLink's name in Flower's ``config.toml``
-    output : the folder on the SuperLink's machine; empty for ``outputs/<run id>`` beside it
+    output : the run's folder below the one in which the SuperLink keeps runs; empty for its id
 
     Raises
     ------
@@ -42,17 +42,16 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
     RunFailed : for one that did not finish
     """
     _check_link(link)
-    if output and not PurePosixPath(output).is_absolute():
+    if ".." in PurePosixPath(output).parts:
         raise UserError(
-            f"--output {output}: on the SuperLink's machine this would lie wherever the SuperLink was "
-            "started; give the whole path, /..."
+            f"--output {output}: expected a folder below the one in which the SuperLink keeps runs"
         )
     _check_read(keyed(list(overrides)))
     told = shlex.join(map(inlined, overrides))
     this = experiment.load(told)
     if this.settings.resume and not output:
         raise UserError(
-            "resume=true: give the folder of the run that goes on, --output /...; without it each run has "
+            "resume=true: give the folder of the run that goes on, --output NAME; without it each run has "
             "a new one"
         )
     check(this)
@@ -64,8 +63,8 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
         run, refusal = _followed(commands.submit(ROOT, link, run_config))
     status = _ended(link, run)
     if status == "finished:completed":
-        where = output or f"outputs/{run} where it was started"
-        print(f"run {run}: finished; its results are on the SuperLink's machine, {where}")
+        where = output or run
+        print(f"run {run}: finished; its results are on the SuperLink's machine, in its outputs: {where}")
     elif refusal:
         raise UserError(refusal)
     else:
@@ -92,7 +91,7 @@ def _check_read(overrides: Sequence[str]) -> None:
         key = override.lstrip("+~").partition("=")[0]
         group = re.split("[./@]", key)[0]
         if group == "hydra":
-            instead = "give --output /..." if key in FOLDERS else "leave it out"
+            instead = "give --output NAME" if key in FOLDERS else "leave it out"
             raise UserError(f"{key} is not read by submit: {instead}")
         if group == "runtime":
             by = "what submit sends is played by the SuperLink's sites"

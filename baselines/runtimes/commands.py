@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sysconfig
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -122,10 +123,15 @@ def run_config(overrides: str, output: str) -> str:
     return "".join(f"{key} = {toml(value)}\n" for key, value in told.items())
 
 
-def script(command: list[str]) -> str:
-    """Return a shell script that starts a program in the script's own folder."""
-    exports = " ".join(f"{key}={value}" for key, value in SETTINGS.items())
-    return f'#!/bin/sh\ncd "$(dirname "$0")" || exit 1\nexport {exports}\nexec {shlex.join(command)}\n'
+def script(command: list[str], settings: Mapping[str, str] | None = None) -> str:
+    """Return a shell script that starts a program in the script's own folder.
+
+    What it writes is its user's alone. ``settings`` are further variables of its environment.
+    """
+    variables = SETTINGS | dict(settings or {})
+    exports = " ".join(f"{key}={shlex.quote(value)}" for key, value in variables.items())
+    lines = ["#!/bin/sh", 'cd "$(dirname "$0")" || exit 1', "umask 077", f"export {exports}"]
+    return "\n".join([*lines, f"exec {shlex.join(command)}", ""])
 
 
 def environment(home: str | None = None) -> dict[str, str]:

@@ -111,7 +111,8 @@ def deployed(folder: Path) -> Iterator[Deployed]:
     _write_data(folder)
     port, fleet_port, *ports = _free_ports(2 + len(NAMES))
     lines = [f"  {n}: {{data: '{folder / n}.npz', port: {p}}}" for n, p in zip(NAMES, ports, strict=True)]
-    head = f"name: lakes\nhost: localhost\nlisten: {HOST}\nport: {port}\nfleet_port: {fleet_port}\nsites:\n"
+    head = f"name: lakes\nhost: localhost\nlisten: {HOST}\nport: {port}\nfleet_port: {fleet_port}\n"
+    head += f"outputs: {folder}\nsites:\n"
     (folder / "federation.yaml").write_text(head + "\n".join(lines) + "\n")
     assert main(["provision", str(folder / "federation.yaml")]) == 0
     environment = commands.environment(str(folder / "lakes" / "operator"))
