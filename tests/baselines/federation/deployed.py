@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -106,13 +106,20 @@ def wait_until(holds: Callable[[], bool], seconds: float = 900.0) -> None:
 
 
 @contextlib.contextmanager
-def deployed(folder: Path) -> Iterator[Deployed]:
-    """Provision a federation, start its SuperLink, register the sites, and start them."""
-    _write_data(folder)
-    port, fleet_port, *ports = _free_ports(2 + len(NAMES))
-    lines = [f"  {n}: {{data: '{folder / n}.npz', port: {p}}}" for n, p in zip(NAMES, ports, strict=True)]
+def deployed(
+    folder: Path, names: Sequence[str] = NAMES, write: Callable[[Path], str] | None = None
+) -> Iterator[Deployed]:
+    """Provision a federation, start its SuperLink, register the sites, and start them.
+
+    ``write`` puts each site's data and schema.yaml into the folder, and returns the ending of their names.
+    """
+    ending = (write or _write_data)(folder)
+    port, fleet_port, *ports = _free_ports(2 + len(names))
+    lines = [
+        f"  {n}: {{data: '{folder / n}.{ending}', port: {p}}}" for n, p in zip(names, ports, strict=True)
+    ]
     head = f"name: lakes\nhost: localhost\nlisten: {HOST}\nport: {port}\nfleet_port: {fleet_port}\n"
-    head += f"outputs: {folder}\nsites:\n"
+    head += f"outputs: {folder}\nschema: schema.yaml\nsites:\n"
     (folder / "federation.yaml").write_text(head + "\n".join(lines) + "\n")
     assert main(["provision", str(folder / "federation.yaml")]) == 0
     environment = commands.environment(str(folder / "lakes" / "operator"))
@@ -122,15 +129,16 @@ def deployed(folder: Path) -> Iterator[Deployed]:
         this = Deployed(folder, programs, port)
         this.start("superlink")
         assert main(["register", str(this.file)]) == 0
-        for name in NAMES:
+        for name in names:
             this.start(name)
         yield this
 
 
-def _write_data(folder: Path) -> None:
+def _write_data(folder: Path) -> str:
     inputs, targets = load_digits(return_X_y=True)
     inputs, names = inputs.reshape(-1, 1, 8, 8).astype("float32"), np.array(list("abcdefghij"))[targets]
     for k, name in enumerate(NAMES[:3]):
         np.savez(folder / f"{name}.npz", inputs=inputs[k::3], targets=names[k::3])
     np.savez(folder / "odd.npz", inputs=inputs[:99], targets=np.where(names == "c", "z", names)[:99])
     assert main(["schema", str(folder / "north.npz"), "--out", str(folder / "schema.yaml")]) == 0
+    return "npz"

@@ -1,0 +1,144 @@
+"""A real federation of three hospitals over TLS, attacked by its own submitter."""
+
+import json
+import shlex
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from deployed import Deployed, deployed
+
+from baselines.experiment.places import ROOT
+from baselines.experiment.schema_file import inlined
+from baselines.federation.__main__ import main
+from baselines.runtimes import commands
+
+pytestmark = [pytest.mark.slow, pytest.mark.runtime]
+SITES = ("north", "south", "west")
+SECRET, VARIABLE = "hunter2-of-the-site", "SECRET_DB_PASSWORD"
+
+
+def write_tables(folder: Path) -> str:
+    """Write each site's patients, whose glucose tells who is ill, and the schema."""
+    rng = np.random.default_rng(0)
+    for k, name in enumerate(SITES):
+        glucose = rng.normal(100, 15, 120)
+        table = pd.DataFrame(
+            {
+                "patient_name": [f"Patient {k}-{row}" for row in range(120)],
+                "age": 20 + rng.random(120).round(4) * 60,
+                "glucose": glucose.round(2),
+                "bmi": rng.normal(27, 4, 120).round(2),
+                "ill": np.where(glucose > 105, "yes", "no"),
+            }
+        )
+        table.to_csv(folder / f"{name}.csv", index=False)
+        table[["glucose", "bmi", "ill"]].to_csv(folder / "agreed.csv", index=False)
+    assert (
+        main(["schema", str(folder / "agreed.csv"), "--label", "ill", "--out", f"{folder}/schema.yaml"])
+        == 0
+    )
+    return "csv"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, SECRET)  # of all that is started
+        with deployed(tmp_path_factory.mktemp("hospitals"), SITES, write_tables) as this:
+            yield this
+
+
+def attacked(this: Deployed, name: str, *overrides: str, output: str = "") -> str:
+    """Submit without the checks of ``submit``, as whoever can reach the SuperLink does; return the log."""
+    run_config = this.folder / f"{name}.toml"
+    run_config.write_text(commands.run_config(shlex.join(overrides), output))
+    done = subprocess.run(
+        commands.submit(ROOT, "lakes", run_config),
+        env=commands.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return done.stdout + done.stderr
+
+
+def experiment(this: Deployed) -> list[str]:
+    schema = inlined(f"dataset.schema={this.folder / 'schema.yaml'}")
+    return ["dataset=local", schema, "num_nodes=3", "node_test_fraction=0.25", "model=softmax", "rounds=2"]
+
+
+def everything_seen(this: Deployed, log: str) -> str:
+    """Return what a submitter and an operator can read: the log, and the SuperLink's database."""
+    database = (this.made / "superlink" / "superlink.db").read_bytes()
+    return log + database.decode("latin-1") + (this.programs.logs / "superlink.log").read_text()
+
+
+def test_an_honest_run_trains_is_written_down_and_is_private(federation: Deployed) -> None:
+    first = federation.submission(
+        "first", "model=softmax", "rounds=3", "client.optimizer.lr=0.5", "save=last"
+    )
+    assert main(first) == 0
+    folder = federation.folder / "first"
+    rows = pd.read_csv(folder / "metrics.csv")
+    own = rows[(rows.split == "site-test") & (rows.metric == "num_examples") & (rows["round"] == 3)]
+    assert sorted(own.model) == sorted(SITES)
+    kept = [folder, *folder.rglob("*"), federation.made / "superlink" / "superlink.db"]
+    kept += [path for site in SITES for path in (federation.made / site / "state").rglob("*")]
+    assert {path.name for path in kept if stat.S_IMODE(path.stat().st_mode) & 0o077} == set()
+    for site in SITES:
+        lines = (federation.made / site / "state" / "audit.jsonl").read_text().splitlines()
+        entries = [json.loads(line) for line in lines]
+        assert [e["asked"] for e in entries].count("train") == 3
+        assert all(e["rows"] == 90 and e["norm"] > 0 for e in entries if e["asked"] == "train")
+        assert not list((federation.made / site / "state" / "prepared").iterdir())  # gone with the run
+
+
+def test_a_payload_in_the_configuration_runs_nowhere(federation: Deployed) -> None:
+    mark = federation.folder / "harm"
+    path = f"{{_target_: pathlib.Path, _args_: ['{mark}']}}"
+    payload = f"+client.personal={{_target_: pathlib.Path.touch, self: {path}}}"
+    log = attacked(federation, "payload", *experiment(federation), payload)
+    assert "the experiment is refused: client.personal._target_" in log
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "key"),
+    [
+        ("label", "label:'ill'", "label:'age'", "label"),
+        ("columns", "columns:['glucose',", "columns:['age',", "columns"),
+    ],
+)
+def test_no_value_of_a_patient_leaves_a_site(
+    name: str, before: str, after: str, key: str, federation: Deployed
+) -> None:
+    overrides = [one.replace(before, after) for one in experiment(federation)]
+    assert overrides != experiment(federation)
+    log = attacked(federation, name, *overrides, "node_timeout=20")
+    assert f"refused by the site's file: {key}" in log
+    seen = everything_seen(federation, log)
+    for site in SITES:
+        table = pd.read_csv(federation.folder / f"{site}.csv", dtype=str)
+        assert not [value for value in [*table.age[:20], *table.patient_name[:20]] if value in seen]
+        assert str(federation.folder / f"{site}.csv") not in log
+
+
+def test_no_variable_of_a_site_or_of_the_server_leaves_it(federation: Deployed) -> None:
+    asked = f"columns:['${{oc.env:{VARIABLE},nothing}}','bmi']"
+    overrides = [one.replace("columns:['glucose','bmi']", asked) for one in experiment(federation)]
+    assert overrides != experiment(federation)
+    log = attacked(federation, "variable", *overrides)
+    assert "the experiment is refused: dataset.schema" in log
+    assert SECRET not in everything_seen(federation, log)
+
+
+def test_a_run_writes_nowhere_else(federation: Deployed, tmp_path: Path) -> None:
+    log = attacked(federation, "elsewhere", *experiment(federation), output=str(tmp_path / "x"))
+    assert "the experiment is refused: output=" in log
+    assert not (tmp_path / "x").exists()
