@@ -45,8 +45,8 @@ class Schema:
         names = {class_name(name) for name in self.classes}
         if len(names) < max(2, len(self.classes)) or None in names:
             raise UserError(
-                f"the schema's classes are {list(self.classes)}: expected two or more, each once (1 and 1.0 "
-                "are one, nan is none)"
+                f"the schema's classes are {list(self.classes)}: expected two or more, each once (1 and "
+                "1.0 are one, nan is none)"
             )
         if self.dtype not in DTYPES:
             raise UserError(f"the schema's dtype={self.dtype} is unknown: expected {', '.join(DTYPES)}")

@@ -143,8 +143,8 @@ def _pictures_in(folder: Path) -> tuple[list[Path], dict[str, int]]:
                 (deeper if len(place.parts) > 2 else pictures).append(place)
     if deeper:
         raise DataError(
-            f"{folder} has {len(deeper)} pictures that lie deeper than CLASS/, e.g. {min(deeper)}: expected "
-            "a folder of images for each class; where these are train/CLASS/ and test/CLASS/, name them: "
+            f"{folder} has {len(deeper)} pictures deeper than CLASS/, e.g. {min(deeper)}: expected a "
+            "folder of images for each class; where these are train/CLASS/ and test/CLASS/, name them: "
             "path=.../train test_path=.../test",
             f"data: {len(deeper)} pictures lie deeper than the folder of a class",
         )
@@ -355,8 +355,8 @@ def _check_columns(path: Path, there: list[str], label: str, wanted: list[str]) 
         )
     if unnamed := [name for name in wanted if UNNAMED.fullmatch(name)]:
         raise DataError(
-            f"{path} has a column without a name, {unnamed[0]!r}: are these row numbers, which may give the "
-            "label away? Remove it (pandas: to_csv(..., index=False)), or name it",
+            f"{path} has a column without a name, {unnamed[0]!r}: are these row numbers, which may give "
+            "the label away? Remove it (pandas: to_csv(..., index=False)), or name it",
             f"data: {len(unnamed)} columns have no name",
         )
     if not wanted:
