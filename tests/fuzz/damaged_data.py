@@ -376,6 +376,8 @@ def fault_of(reader: Reader, damage: Damage, place: Path) -> str:
         return f"{type(error).__name__}: {error}"
     if damage.word:
         return f"accepted: expected a refusal with {damage.word!r}"
+    if damage.word == "" and reader.is_site and len(targets) != ROWS:
+        return f"{len(targets)} rows: expected {ROWS}"
     return "" if set(targets.tolist()) <= {0, 1, 2} else f"other targets: {set(targets.tolist())}"
 
 
