@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from baselines.errors import UserError
@@ -24,8 +26,8 @@ class Dataset:
 
     Parameters
     ----------
-    train_inputs, train_targets, test_inputs, test_targets : rows of raw values (uint8 for images); inputs
-        that do not fit in memory are :class:`~clients.LazyRows`
+    train_inputs, train_targets, test_inputs, test_targets : rows of raw values (uint8 for images), as
+        tensors or numpy arrays; inputs that do not fit in memory are :class:`~clients.LazyRows`
     task : what models are trained for on it
     transform : turns a batch of raw inputs into what a model takes; None leaves them as they are
     labels, test_labels : for each row what partitioners go by, 0, 1, ...; None: its target
@@ -53,7 +55,9 @@ class Dataset:
     test_labels: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what has another number of rows than the inputs it belongs to."""
+        """Make tensors of arrays; refuse what is neither, or has another number of rows than its inputs."""
+        for name in ("train_inputs", "train_targets", "test_inputs", "test_targets"):
+            object.__setattr__(self, name, _as_tensor(name, getattr(self, name)))
         for inputs, names in ROWS.items():
             rows = len(getattr(self, inputs))
             for name in names:
@@ -76,6 +80,24 @@ class Dataset:
         if given is not None or targets.numel() != len(targets) or targets.is_floating_point():
             return given
         return targets.flatten().numpy()
+
+
+def _as_tensor(name: str, value: Any) -> Any:
+    """Return an array as a tensor, whole numbers of targets as int64; rows of tensors as they are."""
+    expected = "expected a tensor or an array of numbers, [n, ...]"
+    what = f"a {type(value).__name__}"
+    if isinstance(value, np.ndarray):
+        what = f"an array of {value.dtype}"
+        if value.dtype.kind in "iu" and name.endswith("targets"):
+            value = value.astype(np.int64)
+        if value.dtype.kind in "fiub":
+            native = value.astype(value.dtype.newbyteorder("="), order="C", copy=not value.flags.writeable)
+            value = torch.from_numpy(native) if native.dtype.itemsize <= 8 else value
+    if not hasattr(value, "index_select"):  # which tensors and lazy rows have
+        raise UserError(f"the data set's {name} are {what}: {expected}")
+    if not len(value.shape):
+        raise UserError(f"the data set's {name} are a single value: {expected}")
+    return value
 
 
 def parts(arrays: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:

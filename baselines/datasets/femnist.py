@@ -48,6 +48,7 @@ def femnist(
             tables = [_leaf(leaf / part) for part in ("train", "test") if (leaf / part).is_dir()]
         elif download:
             tables = read_hub(hub_name, None, ["train"], COLUMNS)
+            tables = [table._replace(labels=table.labels.astype(np.int64)) for table in tables]
         else:
             raise UserError(
                 f"no LEAF files in {leaf / 'train'} and download=false: put FEMNIST's JSON files there, or "

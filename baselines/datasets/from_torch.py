@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
+from baselines.errors import UserError
 from clients import Classification, LazyRows, Task
 from clients.examples import Transform
 
@@ -22,15 +23,34 @@ def from_torch(
     Only the targets are held: of a data set with ``targets``, as those of torchvision and their subsets,
     these; else, and where a ``target_transform`` or the items themselves have others, each item is read
     once. ``task`` is classification by default. Neither data set may change an item at random.
+
+    Raises
+    ------
+    UserError : for a data set without items, or whose items are something else
     """
-    return Dataset(
-        LazyRows(train),
-        _targets(train),
-        LazyRows(test),
-        _targets(test),
-        Classification() if task is None else task,
-        transform,
-    )
+    train_rows, test_rows = _rows("train", train), _rows("test", test)
+    return Dataset(*train_rows, *test_rows, Classification() if task is None else task, transform)
+
+
+def _rows(part: str, source: Any) -> tuple[LazyRows, Tensor]:
+    """Return a part's inputs and targets."""
+    expected = "expected (input, target), each a tensor or numbers"
+    if not len(source):
+        raise UserError(f"the {part} data set has no items: {expected}")
+    item = source[0]
+    if not isinstance(item, tuple | list) or len(item) < 2:
+        raise UserError(f"item 0 of the {part} data set is a {type(item).__name__}: {expected}")
+    try:
+        inputs = LazyRows(source)
+    except (TypeError, ValueError, RuntimeError) as error:  # torch's, of what is no array
+        kind = type(item[0]).__name__
+        raise UserError(f"the input of item 0 of the {part} data set is a {kind}: {expected}") from error
+    try:
+        return inputs, _targets(source)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"the targets of the {part} data set cannot be read ({error}): {expected}"
+        ) from error
 
 
 def _targets(source: Any) -> Tensor:

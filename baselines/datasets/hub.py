@@ -4,6 +4,7 @@ Instead of a name on the hub, a local folder that ``datasets.load_dataset`` read
 folders of images by class).
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from clients.augment import Augmentation
 
 from .cache import cached
 from .dataset import Dataset, parts
-from .tables import Table, arrays_of, hold_out
+from .labels import RULE, class_names
+from .tables import Table, arrays_of, hold_out, number_labels
 
 
 def hub(
@@ -35,7 +37,7 @@ def hub(
     Parameters
     ----------
     name : on the hub, e.g. ``uoft-cs/cifar10``, or a folder
-    image, label : columns
+    image, label : columns; images are pictures, or {bytes, path} of such
     writer : column that tells natural partitions apart; None without one
     subset : of hub sets that have several
     train_split, test_split : None as test split keeps a tenth for testing, of writers where there are ten
@@ -49,10 +51,11 @@ def hub(
             "dataset.image and dataset.label to its columns"
         )
     columns: dict[str, str | None] = {"image": image, "label": label, "writer": writer}
-    settings = (name, columns, subset, train_split, test_split, size)
+    settings = (name, columns, subset, train_split, test_split, size, RULE)
 
     def build() -> dict[str, np.ndarray]:
         tables = read_hub(name, subset, [train_split, test_split], columns, size)
+        tables = number_labels(tables, f"column {label!r} of data set {name}")
         train, test = tables if len(tables) > 1 else hold_out(tables[0])
         arrays = arrays_of(train, test)
         pixels = arrays["train_inputs"].astype(np.float32) / 255
@@ -84,7 +87,8 @@ def read_hub(
 
     Raises
     ------
-    UserError : when the set, a split or a column is not there, or images differ in size
+    UserError : when the set, a split or a column is not there, a cell is empty or of another kind, or
+        images differ in size
     """
     from flwr_datasets import FederatedDataset
 
@@ -107,7 +111,9 @@ def _table(rows: Any, name: str, columns: dict[str, str | None], size: list[int]
                 f"data set {name} has no column {column!r} for the {role}: expected one of "
                 f"{rows.column_names}"
             )
-    pictures = [pixels(picture, size) for picture in rows[columns["image"]]]
+    if not len(rows):
+        raise UserError(f"data set {name} has a split without rows: choose another split")
+    pictures = _pictures(rows, str(columns["image"]), name, size)
     channels = max((picture.shape[0] for picture in pictures), default=1)
     pictures = [p if len(p) == channels else np.repeat(p, channels, 0) for p in pictures]
     shapes = {picture.shape[1:] for picture in pictures}
@@ -117,11 +123,62 @@ def _table(rows: Any, name: str, columns: dict[str, str | None], size: list[int]
             "dataset.size=[32,32]"
         )
     writer = columns["writer"]
-    return Table(
-        np.stack(pictures),
-        np.array(rows[columns["label"]][:]),
-        None if writer is None else np.array(rows[writer][:]),
-    )
+    labels, has_numbers = _labels(rows, str(columns["label"]), name)
+    writers = None if writer is None else _writers(rows[writer][:], f"column {writer!r} of data set {name}")
+    return Table(np.stack(pictures), labels, writers, has_numbers)
+
+
+def _pictures(rows: Any, column: str, name: str, size: list[int] | None) -> list[np.ndarray]:
+    """Return the pixels of each row's picture.
+
+    Raises
+    ------
+    UserError : for rows without one, or of which it cannot be read
+    """
+    from datasets import Image
+    from PIL.Image import Image as Picture
+
+    where = f"column {column!r} of data set {name}"
+    expected = "expected pictures, or {bytes, path} of such"
+    pictures, empty, row = [], 0, -1
+    try:
+        if _holds_bytes(rows.features[column]):
+            rows = rows.cast_column(column, Image())
+        for row, picture in enumerate(rows[column]):
+            if picture is not None and not isinstance(picture, Picture):
+                raise UserError(f"{where} holds a {type(picture).__name__} in row {row}: {expected}")
+            empty += picture is None
+            pictures += [] if picture is None else [pixels(picture, size)]
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # PIL's, pyarrow's, the file system's
+        raise UserError(f"{where} cannot be read after row {row} ({error}): {expected}") from error
+    if empty:
+        raise UserError(f"{where} is empty in {empty} rows: fill or remove them")
+    return pictures
+
+
+def _holds_bytes(feature: Any) -> bool:
+    """Say whether a column that is not declared as one of pictures holds their bytes."""
+    if isinstance(feature, Mapping):
+        return feature.keys() == {"bytes", "path"}
+    return str(getattr(feature, "dtype", "")) in ("binary", "large_binary")
+
+
+def _labels(rows: Any, column: str, name: str) -> tuple[np.ndarray, bool]:
+    """Return each row's class, and whether it is a number: a ClassLabel column declares its classes."""
+    from datasets import ClassLabel
+
+    labels, has_numbers = rows[column][:], isinstance(rows.features[column], ClassLabel)
+    if has_numbers:
+        labels = [None if label == -1 else label for label in labels]  # as the hub marks what has none
+    names = class_names(labels, f"column {column!r} of data set {name}", "the label")
+    return (np.array(labels, np.int64) if has_numbers else np.array(names)), has_numbers
+
+
+def _writers(writers: Sequence[Any], where: str) -> np.ndarray:
+    class_names(writers, where, "the writer")  # refuses what is missing
+    return np.array(writers)
 
 
 def pixels(picture: Any, size: list[int] | None) -> np.ndarray:

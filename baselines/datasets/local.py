@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from baselines.errors import UserError
+from baselines.errors import DataError, UserError
 from clients import Classification, Normalize
 
 from . import site_files
 from .cache import Arrays, cached
 from .dataset import Dataset
-from .schema import Schema, schema_of
+from .labels import RULE, classes_of
+from .schema import DTYPES, Schema, schema_of
 
 
 @dataclass(frozen=True)
@@ -39,31 +40,61 @@ class SiteData:
 
         Raises
         ------
-        UserError : for data that do not fit, in one line
+        DataError : for data that do not fit, in one line
         """
-        path = path.resolve()
-        settings = (self.schema, str(path))
-        name = f"site-{path.stem}"
-        return cached(name, settings, self.cache, [path], lambda: self.read(path), whole=False)
+        try:
+            path = path.resolve()
+            settings = (site_files.READING, RULE, self.schema, str(path))
+            name = f"site-{path.stem}"
+            return cached(name, settings, self.cache, [path], lambda: self.read(path), whole=False)
+        except (OSError, ValueError, RuntimeError) as error:  # a path that is none, or may not be read
+            raise DataError(f"{path} cannot be read: {error}", "data: it cannot be read") from error
 
     def read(self, path: Path) -> dict[str, np.ndarray]:
         """Return the same without the cache."""
         schema = self.schema
         if site_files.is_table(path) != (schema.columns is not None):
             what = "is a table" if site_files.is_table(path) else "is no table"
-            raise UserError(f"{path} {what}, and the schema has {schema.columns or 'no columns'}")
-        found = site_files.read(path, schema.label, schema.columns)
-        inputs = found.inputs.astype(schema.dtype) if found.columns else found.inputs
+            raise DataError(
+                f"{path} {what}, and the schema has {schema.columns or 'no columns'}",
+                f"data: {'a table' if site_files.is_table(path) else 'no table'}, unlike the schema",
+            )
+        content = site_files.read(path, schema.label, schema.columns)
+        inputs = _as_dtype(path, content, schema.dtype)
         if inputs.dtype != schema.dtype:
-            raise UserError(f"the data at {path} are {inputs.dtype}, and the schema says {schema.dtype}")
+            line = f"the data at {path} are {inputs.dtype}, and the schema says {schema.dtype}"
+            raise DataError(line, "data: the inputs have another dtype than the schema's")
         if inputs.shape[1:] != schema.shape:
-            raise UserError(
+            raise DataError(
                 f"the inputs at {path} have shape {list(inputs.shape[1:])}, and the schema says "
-                f"{list(schema.shape)}"
+                f"{list(schema.shape)}",
+                "data: the inputs have another shape than the schema's",
             )
         if len(inputs) == 0:
-            raise UserError(f"there are no examples at {path}")
-        return {"inputs": inputs, "targets": schema.numbers(found.labels)}
+            raise DataError(f"there are no examples at {path}", "data: there are no examples")
+        return {"inputs": inputs, "targets": schema.numbers(content.labels)}
+
+
+def _as_dtype(path: Path, content: site_files.SiteFile, dtype: str) -> np.ndarray:
+    """Return a site's inputs, those that no schema may have (a table's, whole numbers) as ``dtype``.
+
+    Raises
+    ------
+    DataError : for values that it cannot hold
+    """
+    inputs = content.inputs
+    if not content.columns and str(inputs.dtype) in DTYPES:
+        return inputs
+    with np.errstate(all="ignore"):
+        converted = inputs.astype(dtype)
+    lost = converted != inputs if dtype == "uint8" else ~np.isfinite(converted)
+    if count := int(lost.reshape(len(lost), -1).any(1).sum()):
+        raise DataError(
+            f"{path} has values that {dtype}, the schema's dtype, cannot hold in {count} rows: agree on "
+            "another",
+            f"data: {count} rows have values that the schema's dtype cannot hold",
+        )
+    return converted
 
 
 def local(schema: dict[str, Any] | str | None, cache: str) -> Dataset:
@@ -96,36 +127,52 @@ def local(schema: dict[str, Any] | str | None, cache: str) -> Dataset:
     )
 
 
-def _place(label: str) -> tuple[int, str]:
-    """Say where a class stands: 2 before 10, as their numbers would."""
-    return (int(label) if label.isdecimal() else -1, label)
-
-
 def measured(path: Path, label: str | None) -> Schema:
     """Return the schema of the data at ``path``: classes by name, in order, and mean and deviation.
 
     Raises
     ------
-    UserError : for data that cannot be read
+    DataError : for data that cannot be read
     """
-    found = site_files.read(path, label)
-    if not len(found.inputs):
-        raise UserError(f"there are no examples at {path}")
-    dtype = str(found.inputs.dtype)
-    axes = (0, *range(2, found.inputs.ndim))
-    values = found.inputs.astype(np.float64) / (255.0 if dtype == "uint8" else 1.0)
-    mean, std = values.mean(axes), values.std(axes)
+    return measured_of(path, site_files.read(path, label), label)
+
+
+def _check_square(path: Path, inputs: np.ndarray) -> None:
+    """Refuse what looks like grey pictures, whose rows would be channels; a schema by hand may say so."""
+    if inputs.ndim == 3 and 8 <= inputs.shape[1] == inputs.shape[2]:
+        raise DataError(
+            f"the inputs of {path} have shape {list(inputs.shape)}, as of grey pictures without channels: "
+            "expected [n, channels, height, width], inputs[:, None]; if the rows are channels, write the "
+            "schema by hand",
+            "data: the inputs have no channels",
+        )
+
+
+def measured_of(path: Path, content: site_files.SiteFile, label: str | None) -> Schema:
+    """Return the schema of what was read at ``path``."""
+    if not len(content.inputs):
+        raise DataError(f"there are no examples at {path}", "data: there are no examples")
+    _check_square(path, content.inputs)
+    classes = classes_of(content.labels, f"column {label!r} of {path}" if content.columns else str(path))
+    dtype = str(content.inputs.dtype)
+    axes = (0, *range(2, content.inputs.ndim))
+    with np.errstate(all="ignore"):
+        values = content.inputs.astype(np.float64) / (255.0 if dtype == "uint8" else 1.0)
+        mean, std = values.mean(axes), values.std(axes)
+        narrow = np.abs(values - values.astype(np.float32)).max(axes)
     std[std <= 1e-12 * np.abs(values).max(axes)] = 1.0  # constant, but for the mean's rounding
-    if found.columns and (np.abs(values - values.astype(np.float32)).max(axes) < 1e-3 * std).all():
-        dtype = "float32"
+    if not np.isfinite(std).all():
+        raise DataError(f"{path} has numbers too large to be measured", "data: there are too large numbers")
+    if content.columns or dtype not in DTYPES:
+        dtype = "float32" if (narrow < 1e-3 * std).all() else "float64"
     digits = [5 - math.floor(math.log10(one)) for one in std]  # six of the deviation's
     return schema_of(
         {
-            "classes": sorted(set(found.labels), key=_place),
-            "shape": found.inputs.shape[1:],
+            "classes": classes,
+            "shape": content.inputs.shape[1:],
             "mean": [round(float(one), n) for one, n in zip(mean, digits, strict=True)],
             "std": [round(float(one), n) for one, n in zip(std, digits, strict=True)],
             "dtype": dtype,
         }
-        | ({"columns": found.columns, "label": label} if found.columns else {})
+        | ({"columns": content.columns, "label": label} if content.columns else {})
     )

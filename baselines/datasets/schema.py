@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from baselines.errors import UserError
+from baselines.errors import DataError, UserError
+
+from .labels import class_name
 
 DTYPES = ("uint8", "float32", "float64")
 FIELDS = "classes, shape, mean, std and dtype, for tables also columns and label"
@@ -40,9 +42,11 @@ class Schema:
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
-        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+        names = {class_name(name) for name in self.classes}
+        if len(names) < max(2, len(self.classes)) or None in names:
             raise UserError(
-                f"the schema's classes are {list(self.classes)}: expected two or more, each once"
+                f"the schema's classes are {list(self.classes)}: expected two or more, each once (1 and "
+                "1.0 are one, nan is none)"
             )
         if self.dtype not in DTYPES:
             raise UserError(f"the schema's dtype={self.dtype} is unknown: expected {', '.join(DTYPES)}")
@@ -53,6 +57,11 @@ class Schema:
             )
         if not all(0 < one < float("inf") for one in self.std):
             raise UserError(f"the schema's std={list(self.std)} is out of range: expected numbers above 0")
+        if self.columns and (self.label in self.columns or len(set(self.columns)) < len(self.columns)):
+            raise UserError(
+                f"the schema's columns {list(self.columns)} hold the label {self.label!r}, or one twice: "
+                "expected inputs, each once"
+            )
         if self.columns is not None and (self.label is None or self.shape != (len(self.columns),)):
             raise UserError(
                 f"the schema has {len(self.columns)} columns, shape {list(self.shape)} and "
@@ -70,17 +79,18 @@ class Schema:
         return {key: value for key, value in told.items() if value is not None}
 
     def numbers(self, labels: Sequence[str]) -> np.ndarray:
-        """Return the numbers of labels, [n] in int64.
+        """Return the numbers of the names of labels, [n] in int64.
 
         Raises
         ------
-        UserError : for a label that is no class of the schema
+        DataError : for a label that is no class of the schema
         """
-        number = {name: k for k, name in enumerate(self.classes)}
+        number = {class_name(name): k for k, name in enumerate(self.classes)}
         if unknown := sorted(set(labels) - number.keys()):
-            raise UserError(
+            raise DataError(
                 f"the labels {unknown[:3]} are not in the schema's classes {list(self.classes)[:10]}: "
-                "rename or remove these examples, or agree on another schema"
+                "rename or remove these examples, or agree on another schema",
+                f"schema: {len(unknown)} labels are not in the schema",
             )
         return np.array([number[label] for label in labels], dtype=np.int64)
 

@@ -1,27 +1,49 @@
 """Site files: a site's own data as it lies on its disk, read into arrays.
 
-A folder with a folder of images for each class; a table (``.csv`` or ``.parquet``) with a column of labels;
-or an ``.npz`` file with arrays ``inputs`` and ``targets``. Labels are names here, whatever a file has.
+A folder with a folder of images for each class; a table (``.csv``, ``.tsv``, either as ``.gz``, or
+``.parquet``) with a column of labels; or an ``.npz`` file with arrays ``inputs`` and ``targets``. Labels
+are names here, whatever a file has (:mod:`baselines.datasets.labels`).
+
+Every refusal is a :class:`~baselines.errors.DataError`: its ``public`` line holds no value, no path and no
+column that the schema does not name.
 """
 
+import os
+import re
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from baselines.errors import UserError
+from baselines.errors import DataError, UserError
 
-KINDS = "a folder of images by class, a .csv, .parquet or .npz file"
+from .labels import class_names, clean
+
+KINDS = "a folder of images by class, a .csv, .tsv, .parquet or .npz file"
+READING = 2  # raise it when the same file gives other arrays: what was prepared before is prepared again
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+PICTURES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+SYSTEM = ("__macosx", "thumbs.db", "desktop.ini", "@eadir", "$recycle.bin", "system volume information")
+UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")  # as pandas and pyarrow write row numbers
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class SiteFile(NamedTuple):
-    """What a site has: raw inputs [n, ...], the name of each label, and for tables the columns."""
+    """What a site has: raw inputs [n, ...], the class of each label, and for tables the columns.
+
+    ``left_out`` counts the files of a folder that are no examples, by the reason; ``tidied`` the labels and
+    column names that had blanks around them or decomposed signs.
+    """
 
     inputs: np.ndarray
     labels: list[str]
     columns: tuple[str, ...] | None = None
+    left_out: Mapping[str, int] = NOTHING
+    tidied: Mapping[str, int] = NOTHING
 
 
 def read(path: Path, label: str | None = None, columns: Sequence[str] | None = None) -> SiteFile:
@@ -35,104 +57,336 @@ def read(path: Path, label: str | None = None, columns: Sequence[str] | None = N
 
     Raises
     ------
-    UserError : where nothing can be read there, in one line
+    DataError : where nothing can be read there, in one line
     """
-    if not path.exists():
-        raise UserError(f"there is no data at {path}: expected {KINDS}")
     try:
+        if not path.exists():
+            raise DataError(f"there is no data at {path}: expected {KINDS}", "data: there is none")
         if path.is_dir():
             return _images(path)
-        if path.suffix == ".npz":
+        if _kind(path) == ".npz":
             return _arrays(path)
         if is_table(path):
             return _table(path, label, columns)
-    except (OSError, ValueError) as error:  # what pandas, numpy and PIL raise for a damaged file
-        raise UserError(f"{path} cannot be read: {error}") from error
-    raise UserError(f"{path} is of an unknown kind: expected {KINDS}")
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # of a damaged file: zipfile's, pandas', pyarrow's, numpy's, the system's
+        raise DataError(f"{path} cannot be read: {error}", "data: it cannot be read") from error
+    raise DataError(f"{path} is of an unknown kind: expected {KINDS}", "data: it is of an unknown kind")
 
 
 def is_table(path: Path) -> bool:
     """Say whether a path is that of a table, whether or not it is there."""
-    return path.suffix in (".csv", ".parquet") and not path.is_dir()
+    return _kind(path) in (*SEPARATORS, ".parquet") and not path.is_dir()
+
+
+def _kind(path: Path) -> str:
+    """Return the end of a file's name in small letters, without the .gz of a packed text."""
+    end = Path(path.name.lower())
+    bare = Path(end.stem).suffix if end.suffix == ".gz" else ""
+    return bare if bare in SEPARATORS else end.suffix
+
+
+# A folder of images
 
 
 def _images(path: Path) -> SiteFile:
-    from torchvision.datasets import ImageFolder  # takes a second, and tables do without
-
-    from .hub import pixels
-
-    folder = ImageFolder(str(path), loader=_picture, allow_empty=True)
-    pictures = [pixels(folder.loader(name), None) for name, _ in folder.samples]
+    names, left_out = _pictures_in(path)
+    pictures, torn = [], []
+    for name in names:
+        try:
+            pictures.append(_pixels(path / name))
+        except (UserError, MemoryError):
+            raise
+        except Exception as error:  # PIL's: OSError, SyntaxError, ValueError, one for too many pixels
+            torn.append(f"{name} ({error})")
+    if torn:
+        line = f"{len(torn)} pictures of {path} cannot be read, e.g. {torn[0]}: mend or remove them"
+        raise DataError(line, f"data: {len(torn)} pictures cannot be read")
     shapes = sorted({picture.shape for picture in pictures})
     if len(shapes) != 1:
         what = f"images of {len(shapes)} different shapes, e.g. {shapes[:3]}" if shapes else "no images"
-        raise UserError(f"{path} has {what}: expected images of one size and one number of channels")
-    return SiteFile(np.stack(pictures), [folder.classes[k] for _, k in folder.samples])
+        raise DataError(
+            f"{path} has {what}{_counted(left_out)}: expected images of one size and one number of "
+            "channels",
+            f"data: there are pictures of {len(shapes)} shapes"
+            if shapes
+            else "data: there are no pictures",
+        )
+    folders = [name.parts[0] for name in names]
+    labels = class_names(folders, f"the name of a class in {path}", "the name of a class")
+    untidy = sum(clean(folder) != folder for folder in set(folders))
+    tidied = {"names of classes": untidy} if untidy else {}
+    return SiteFile(np.stack(pictures), labels, None, left_out, tidied)
 
 
-def _picture(name: str) -> Any:
+def _pictures_in(folder: Path) -> tuple[list[Path], dict[str, int]]:
+    """Return the pictures CLASS/NAME in order, and how many other files there are, by the reason.
+
+    Raises
+    ------
+    DataError : for pictures deeper than that, whose classes would be others
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    pictures: list[Path] = []
+    deeper: list[Path] = []
+    left_out: Counter[str] = Counter()
+    for root, _, files in os.walk(folder, onerror=fail, followlinks=True):
+        for name in files:
+            place = Path(root, name).relative_to(folder)
+            if reason := _reason(place.parts):
+                left_out[reason] += 1
+            else:
+                (deeper if len(place.parts) > 2 else pictures).append(place)
+    if deeper:
+        raise DataError(
+            f"{folder} has {len(deeper)} pictures deeper than CLASS/, e.g. {min(deeper)}: expected a "
+            "folder of images for each class; where these are train/CLASS/ and test/CLASS/, name them: "
+            "path=.../train test_path=.../test",
+            f"data: {len(deeper)} pictures lie deeper than the folder of a class",
+        )
+    return sorted(pictures), dict(sorted(left_out.items()))
+
+
+def _reason(parts: Sequence[str]) -> str:
+    """Return why a file is no example; empty for a picture."""
+    if any(part.startswith(".") for part in parts):
+        return "hidden"
+    if any(part.lower() in SYSTEM for part in parts):
+        return "of an operating system"
+    if not parts[-1].lower().endswith(PICTURES):
+        return "no picture"
+    return "" if len(parts) > 1 else "in no folder of a class"
+
+
+def _counted(left_out: Mapping[str, int]) -> str:
+    counts = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+    return f" (left out: {counts})" if counts else ""
+
+
+def _pixels(path: Path) -> np.ndarray:
     from PIL import Image
 
-    with Image.open(name) as picture:
+    from .hub import pixels
+
+    with Image.open(path) as picture:
         picture.load()
-        return picture
+        try:
+            return pixels(picture, None)
+        except UserError as error:
+            public = "data: there are pictures of more than 8 bits a channel"
+            raise DataError(f"{path}: {error}", public) from error
+
+
+# Arrays
 
 
 def _arrays(path: Path) -> SiteFile:
     with np.load(path, allow_pickle=False) as arrays:
         if missing := sorted({"inputs", "targets"} - set(arrays.files)):
-            raise UserError(f"{path} has no array {missing[0]!r}: expected inputs [n, ...] and targets [n]")
-        inputs, targets = arrays["inputs"], arrays["targets"]
+            raise DataError(
+                f"{path} has no array {missing[0]!r}: expected inputs [n, ...] and targets [n]",
+                f"data: the array {missing[0]} is missing",
+            )
+        inputs, targets = (_array(path, arrays, name) for name in ("inputs", "targets"))
     if targets.shape != inputs.shape[:1] or inputs.ndim < 2:
-        raise UserError(
+        raise DataError(
             f"{path} has inputs of shape {inputs.shape} and targets of shape {targets.shape}: expected "
-            "[n, ...] and [n]"
+            "[n, ...] and [n]",
+            "data: inputs and targets have other shapes than [n, ...] and [n]",
         )
-    return SiteFile(_finite(path, inputs), [str(target) for target in targets.tolist()])
+    if inputs.dtype.kind not in "fiub":
+        line = f"the inputs of {path} are {inputs.dtype}: expected numbers"
+        raise DataError(line, "data: the inputs are no numbers")
+    _check_channels(path, inputs)
+    finite = np.isfinite(inputs).all(tuple(range(1, inputs.ndim)))
+    if rows := np.flatnonzero(~finite).tolist():
+        raise DataError(
+            f"the inputs of {path} have NaN or infinite values in {len(rows)} rows, the first of which is "
+            f"inputs[{rows[0]}]: fill or remove them",
+            f"data: {len(rows)} rows have NaN or infinite values",
+        )
+    values = targets.tolist()
+    labels = class_names(values, f"the array 'targets' of {path}", "the array targets")
+    return SiteFile(inputs, labels, tidied=_untidy("labels", values))
+
+
+def _array(path: Path, arrays: Any, name: str) -> np.ndarray:
+    try:
+        array: np.ndarray = arrays[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        line = f"the array {name!r} of {path} holds Python objects: expected numbers"
+        text = (
+            " or text, e.g. targets.astype(str)" if name == "targets" else ", e.g. inputs.astype('float32')"
+        )
+        raise DataError(line + text, f"data: the array {name} holds objects") from error
+    return array
+
+
+def _check_channels(path: Path, inputs: np.ndarray) -> None:
+    """Refuse pictures [n, H, W, C] or [n, H, W], whose rows would be taken for channels."""
+    shape = list(inputs.shape[1:])
+    last = (
+        len(shape) == 3
+        and shape[2] in (1, 3, 4)
+        and shape[0] > 4
+        and (shape[0] == shape[1] or (shape[2] > 1 and shape[1] > 4))
+    )
+    if last or (len(shape) == 2 and inputs.dtype == np.uint8 and min(shape) > 4):
+        change = "np.moveaxis(inputs, 3, 1)" if last else "inputs[:, None]"
+        raise DataError(
+            f"the inputs of {path} have shape {list(inputs.shape)}, as of pictures without channels in the "
+            f"second place: expected [n, channels, height, width], {change}",
+            "data: the inputs have their channels in another place than the second",
+        )
+
+
+# A table
 
 
 def _table(path: Path, label: str | None, columns: Sequence[str] | None) -> SiteFile:
-    import pandas as pd
-
-    table = pd.read_parquet(path) if path.suffix == ".parquet" else _csv(path, label)
-    there = [str(name) for name in table.columns]
+    names, table = _parquet(path) if _kind(path) == ".parquet" else _text(path)
+    there = [clean(name) for name in names]
     if label is None:
-        raise UserError(f"{path} is a table: name the column with the labels, --label, one of {there}")
+        line = f"{path} is a table: name the column with the labels, --label, one of {there}"
+        raise DataError(line, "data: it is a table, and no column of labels is named")
+    label = clean(label)
+    wanted = [name for name in there if name != label] if columns is None else list(map(clean, columns))
+    _check_columns(path, there, label, wanted)
     if not len(table):
-        raise UserError(f"{path} has a heading and no rows: expected one for each example")
-    wanted = [name for name in there if name != label] if columns is None else list(columns)
-    for name in (label, *wanted):
-        if name not in there:
-            raise UserError(f"{path} has no column {name!r}: expected one of {there}")
-        if count := int((table[name].isna() | (table[name].astype(str) == "")).sum()):
-            raise UserError(f"column {name!r} of {path} is empty in {count} rows: fill or remove them")
-        if name != label and not pd.api.types.is_numeric_dtype(table[name]):
-            raise UserError(f"column {name!r} of {path} holds {table[name].dtype}: expected numbers")
-    inputs = table[wanted].to_numpy(dtype=np.float64)
-    return SiteFile(_finite(path, inputs), [str(one) for one in table[label].tolist()], tuple(wanted))
+        raise DataError(
+            f"{path} has a heading and no rows: expected one for each example",
+            "data: the table has no rows",
+        )
+    inputs = np.empty((len(table), len(wanted)), np.float64)
+    for k, name in enumerate(wanted):
+        inputs[:, k] = _numbers(path, name, table[there.index(name)])
+    written = table[there.index(label)].tolist() if _kind(path) == ".parquet" else None
+    values = _as_written(path, there.index(label)) if written is None else written
+    labels = class_names(values, f"column {label!r} of {path}", f"column {label!r} of the schema")
+    tidied = {**_untidy("column names", names), **_untidy("labels", values)}
+    return SiteFile(inputs, labels, tuple(wanted), tidied=tidied)
 
 
-def _csv(path: Path, label: str | None) -> Any:
-    """Return a table; of its labels what is written, as 01 is not 1, and None may be a class."""
+def _untidy(what: str, values: Sequence[object]) -> dict[str, int]:
+    count = sum(clean(value) != value for value in values if isinstance(value, str))
+    return {what: count} if count else {}
+
+
+def _parquet(path: Path) -> tuple[list[str], Any]:
+    """Return the names of a table's columns, and the table, its columns numbered."""
     import pandas as pd
 
+    table = pd.read_parquet(path)
+    names = [str(name) for name in table.columns]
+    return names, table.set_axis(range(len(names)), axis=1)
+
+
+def _text(path: Path) -> tuple[list[str], Any]:
+    import pandas as pd
+
+    form: dict[str, Any] = _form(path)
+    names = (
+        pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, **form).iloc[0].tolist()
+    )
+    if all(map(_is_number, names)) and names != [str(k) for k in range(len(names))]:
+        raise DataError(
+            f"{path} has no heading (its first row is {names[:5]}): name the columns in the first row",
+            "data: the table has no heading",
+        )
+    if len(names) == 1 and (other := [sign for sign in ",;\t|" if sign in names[0]]):
+        raise DataError(
+            f"{path} has one column, {names[0]!r}: its fields seem to be separated by {other[0]!r}; "
+            f"expected {form['sep']!r} (.csv: a comma, .tsv: a tab)",
+            "data: the table has a single column",
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # it would drop what has no heading
-            table = pd.read_csv(path, index_col=False)
-            if label in table:
-                written = pd.read_csv(
-                    path, dtype=str, keep_default_na=False, usecols=[label], index_col=False
-                )
-                table[label] = written[label]
-            return table
+            table = pd.read_csv(path, index_col=False, low_memory=False, **form)
     except pd.errors.ParserWarning as error:
-        raise UserError(
-            f"{path} has rows with more fields than its heading: give each column a name"
-        ) from error
+        line = f"{path} has rows with more fields than its heading: give each column a name"
+        raise DataError(line, "data: the table has rows with more fields than its heading") from error
+    names = [name if name.strip() else f"Unnamed: {k}" for k, name in enumerate(names)]
+    return names, table.set_axis(range(len(names)), axis=1)
 
 
-def _finite(path: Path, inputs: np.ndarray) -> np.ndarray:
-    if not np.isfinite(inputs).all():
-        raise UserError(f"{path} has NaN or infinite values: fill or remove them")
-    return inputs
+def _as_written(path: Path, column: int) -> list[str]:
+    """Return the labels of a text as they are written: 01 is not 1, and None may be a class."""
+    import pandas as pd
+
+    written = pd.read_csv(
+        path, dtype=str, keep_default_na=False, usecols=[column], index_col=False, **_form(path)
+    )
+    return list(written.iloc[:, 0])
+
+
+def _form(path: Path) -> dict[str, Any]:
+    packed = "gzip" if path.name.lower().endswith(".gz") else None
+    return {"sep": SEPARATORS[_kind(path)], "compression": packed, "encoding": "utf-8-sig"}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_columns(path: Path, there: list[str], label: str, wanted: list[str]) -> None:
+    """Refuse a table without a column that is wanted, or with one that is not to be trusted."""
+    if missing := [name for name in (label, *wanted) if name not in there]:
+        hint = "; is its heading missing?" if any(map(_is_number, there)) else ""
+        raise DataError(
+            f"{path} has no column {missing[0]!r}: expected one of {there}{hint}",
+            f"data: {len(missing)} columns of the schema are missing",
+        )
+    if twice := [name for name in (label, *wanted) if there.count(name) > 1]:
+        raise DataError(
+            f"{path} has {there.count(twice[0])} columns {twice[0]!r}: expected one; rename or remove the "
+            "others",
+            f"data: {len(set(twice))} columns of the schema are there more than once",
+        )
+    if unnamed := [name for name in wanted if UNNAMED.fullmatch(name)]:
+        raise DataError(
+            f"{path} has a column without a name, {unnamed[0]!r}: are these row numbers, which may give "
+            "the label away? Remove it (pandas: to_csv(..., index=False)), or name it",
+            f"data: {len(unnamed)} columns have no name",
+        )
+    if not wanted:
+        line = f"{path} has no column beside the label {label!r}: expected one or more, with numbers"
+        raise DataError(line, "data: the table has no column beside the label")
+
+
+def _numbers(path: Path, name: str, column: Any) -> np.ndarray:
+    """Return a column's numbers, [n] in float64."""
+    import pandas as pd
+
+    what, public = f"column {name!r} of {path}", f"data: column {name!r} of the schema"
+    is_numeric = pd.api.types.is_numeric_dtype(column)
+    empty = column.isna()
+    if not is_numeric:
+        empty |= column.astype(str).str.strip() == ""
+    if count := int(empty.sum()):
+        line = f"{what} is empty in {count} rows: fill or remove them"
+        raise DataError(line, f"{public} is empty in {count} rows")
+    if not is_numeric and pd.api.types.infer_dtype(column) == "decimal":  # as databases export them
+        column, is_numeric = column.astype(float), True
+    if not is_numeric:
+        other = pd.to_numeric(column.astype(str), errors="coerce").isna().to_numpy()
+        rows = np.flatnonzero(other if other.any() else ~other)
+        held = f"{str(column.iloc[rows[0]])!r} in row {rows[0] + 1}, no number in {len(rows)} rows"
+        raise DataError(
+            f"{what} holds {held}: expected numbers", f"{public} holds no number in {len(rows)} rows"
+        )
+    numbers: np.ndarray = column.to_numpy(dtype=np.float64)
+    if len(rows := np.flatnonzero(~np.isfinite(numbers))):
+        line = f"{what} is infinite in {len(rows)} rows, the first row {rows[0] + 1}: fill or remove them"
+        raise DataError(line, f"{public} is infinite in {len(rows)} rows")
+    return numbers

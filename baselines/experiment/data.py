@@ -4,10 +4,11 @@ from functools import cache
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from torch import Tensor
 
 from baselines.datasets import Dataset
 from baselines.errors import UserError
-from clients import Classification
+from clients import Classification, LazyRows
 
 from . import config
 
@@ -57,3 +58,48 @@ def loaded(yaml: str) -> Dataset:
             "Dataset of baselines.datasets"
         )
     return dataset
+
+
+def check_rows(dataset: Dataset, *, is_tested: bool) -> None:
+    """Refuse rows that no model can learn from or be judged on: one pass over what has a fraction.
+
+    Parameters
+    ----------
+    is_tested : whether the server evaluates on the test set
+
+    Raises
+    ------
+    UserError : for NaN and infinite values, with their rows; no test rows; labels of a single class
+    """
+    if dataset.site is not None:
+        return
+    if is_tested and not len(dataset.test_targets):
+        raise UserError(
+            "the data set has no test examples: expected one or more, or central_test=none with "
+            "node_test_fraction above 0"
+        )
+    for name in ("train_inputs", "train_targets", "test_inputs", "test_targets"):
+        _check_finite(name, getattr(dataset, name))
+    if isinstance(dataset.task, Classification):
+        _check_classes([y for y in (dataset.train_targets, dataset.test_targets) if len(y)])
+
+
+def _check_finite(name: str, rows: Tensor | LazyRows) -> None:
+    if isinstance(rows, LazyRows) or not rows.is_floating_point() or not rows.numel():
+        return
+    if all(end.isfinite() for end in rows.aminmax()):  # which take no memory, and pass a NaN on
+        return
+    bad = (~rows.isfinite()).flatten(1).any(1) if rows.ndim > 1 else ~rows.isfinite()
+    places = bad.nonzero().flatten().tolist()
+    raise UserError(
+        f"the data set's {name} have NaN or infinite values in {len(places)} rows, e.g. {places[:5]}, "
+        "counted from 0: fill or remove them"
+    )
+
+
+def _check_classes(parts: list[Tensor]) -> None:
+    lowest, highest = (min(int(y.min()) for y in parts), max(int(y.max()) for y in parts))
+    if lowest == highest:
+        raise UserError(
+            f"the data set's labels are all {lowest}: expected two classes or more; are they the labels?"
+        )

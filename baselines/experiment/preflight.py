@@ -9,6 +9,7 @@ from clients.app import check_training
 from strategies.parts.privacy import Gaussian
 
 from . import model_checks, precision, promised
+from .data import check_rows
 from .experiment import Experiment
 from .settings import Settings
 
@@ -42,6 +43,7 @@ def _check(this: Experiment) -> None:
     else:
         _check_sites(this.settings)
     _check_privacy(this)
+    check_rows(this.dataset, is_tested=this.settings.central_test == "all")
     if len(this.test_examples) == 0:
         _check_without_test_set(this)
     if this.deterministic:

@@ -8,7 +8,7 @@ import torch
 
 from baselines.datasets import Dataset
 from baselines.datasets.local import SiteData
-from baselines.errors import UserError
+from baselines.errors import DataError
 from baselines.partitioners import split_node
 from clients import Examples
 from strategies.shared.seeding import Purpose, generator
@@ -28,15 +28,17 @@ def site_examples(
 
     Raises
     ------
-    UserError : where the site has no name or no data, or data that do not fit the schema
+    DataError : where the site has no name or no data, or data that do not fit the schema
     """
     if dataset.site is None:
-        raise UserError(
+        raise DataError(
             "the experiment has a data set of its own, and this node no partition-id: give it one, or "
-            "choose dataset=local"
+            "choose dataset=local",
+            "data: the experiment has a data set of its own, and the node no partition",
         )
     if not name or not path:
-        raise UserError(f"the site has no {'data' if name else 'name'}: {START}")
+        missing = "data" if name else "name"
+        raise DataError(f"the site has no {missing}: {START}", f"data: the node has no {missing}")
     reader = dataset.site
     if prepared is not None and isinstance(reader, SiteData):
         reader = replace(reader, cache=prepared)

@@ -95,7 +95,7 @@ def _submit(parser: argparse.ArgumentParser) -> None:
 
 def _schema(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "data", type=Path, help="a folder of images by class, a .csv, .parquet or .npz file"
+        "data", type=Path, help="a folder of images by class, a .csv, .tsv, .parquet or .npz file"
     )
     parser.add_argument("--label", help="of a table: the column with the labels")
     parser.add_argument("--out", type=Path, default=Path("schema.yaml"), help="default: schema.yaml")

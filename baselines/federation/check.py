@@ -2,15 +2,19 @@
 
 import logging
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from rich.console import Console
+from torch import Tensor
 
 from baselines.apps import client_app_of
+from baselines.datasets import site_files
 from baselines.datasets.local import SiteData
+from baselines.datasets.schema import Schema
 from baselines.errors import DataError, UserError
 from baselines.experiment import closed, experiment
 from baselines.experiment.experiment import Experiment
@@ -24,8 +28,13 @@ from clients.privacy import Refused
 from strategies.round.failures import reason_of
 from strategies.shared import protocol
 
+from .schema import reading_notes
+
 ALONE = "node_timeout=1 participation.dropout=0"  # the others are not here; this one is
 ONE_STEP = "client.local_epochs=null client.local_steps=1"
+FEW = 3  # of the schema's deviations: a mean farther away may be in other units
+WIDE = 10  # times the schema's deviation
+LISTED = 50  # columns or channels; beyond, those that are far from the schema's
 
 
 def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
@@ -44,7 +53,7 @@ def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
     """
     this = experiment.load(shlex.join([*map(inlined, overrides), *ALONE.split(), *ONE_STEP.split()]))
     check(this)
-    if this.dataset.site is None:
+    if not isinstance(this.dataset.site, SiteData):
         raise UserError("the experiment has a data set of its own: choose dataset=local dataset.schema=...")
     data = policy.place(policy.data)
     try:
@@ -61,6 +70,8 @@ def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
     console.print(f"{data}: examples of shape {this.input_shape}, {node.train.inputs.dtype}")
     for name, examples in (("train", node.train), ("held out", node.test)):
         console.print(f"  {name}: {len(examples)} examples; {_by_class(this, examples)}")
+    for line in _described_data(this.dataset.site.schema, data, node.train):
+        console.print(f"  {line}")
     reply = _trained(this, site, data)
     console.print("one training step of this site:")
     for name, value in sorted(reply.content["metrics"].items()):
@@ -82,6 +93,40 @@ def _described(record: ArrayRecord | MetricRecord | ConfigRecord) -> str:
     size = sum(len(array.data) for array in record.values())
     shapes = ", ".join(f"{key} {list(array.shape)}" for key, array in record.items())
     return f"{len(record)} arrays, {size / 1e6:.3g} MB: {shapes}"
+
+
+def _described_data(schema: Schema, data: Path, examples: Examples) -> Iterator[str]:
+    """Say what was left out, how many rows are there twice, and how each column lies beside the schema's."""
+    yield from reading_notes(site_files.read(data, schema.label, schema.columns))
+    inputs, targets = examples.inputs, examples.targets  # of the whole site
+    assert isinstance(inputs, Tensor)
+    digests = {
+        blake2b(row.numpy().tobytes() + target.numpy().tobytes(), digest_size=16).digest()
+        for row, target in zip(inputs, targets, strict=True)
+    }
+    yield f"duplicates: {len(inputs) - len(digests)} of {len(inputs)} rows"
+    yield "mean and spread (standard deviation), here and in the schema:"
+    names = schema.columns or [f"channel {k}" for k in range(len(schema.mean))]
+    listed = [_beside(schema, k, inputs[:, k]) for k in range(len(names))]
+    for name, (line, is_far) in zip(names, listed, strict=True):
+        if is_far or len(names) <= LISTED:
+            yield f"  {name}: {line}"
+    if len(names) > LISTED:
+        yield f"  {sum(not is_far for _, is_far in listed)} others are near the schema's"
+
+
+def _beside(schema: Schema, k: int, values: Tensor) -> tuple[str, bool]:
+    """Return a column's mean and spread beside the schema's, and whether they are far from it."""
+    values = values.double() / schema.scale
+    here, spread = float(values.mean()), float(values.std(correction=0))
+    mean, std = schema.mean[k], schema.std[k]
+    line = f"mean {here:.4g} and {mean:.4g}, spread {spread:.4g} and {std:.4g}"
+    distance = abs(here - mean) / std
+    if distance > FEW:
+        return f"{line}  <- {distance:.3g} deviations of the schema away: in other units?", True
+    if spread > WIDE * std:
+        return f"{line}  <- {spread / std:.3g} times as wide: in other units?", True
+    return line, False
 
 
 def _by_class(this: Experiment, examples: Examples) -> str:

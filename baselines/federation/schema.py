@@ -4,7 +4,8 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from baselines.datasets.local import measured
+from baselines.datasets import site_files
+from baselines.datasets.local import measured_of
 
 HEADER = """\
 # What the data of every site look like: dataset=local dataset.schema={name}
@@ -17,10 +18,25 @@ def write(data: Path, label: str | None, out: Path) -> None:
 
     Raises
     ------
-    UserError : for data that cannot be read
+    DataError : for data that cannot be read
     """
-    found = measured(data, label)
-    text = OmegaConf.to_yaml(OmegaConf.create(found.as_dict()))
+    content = site_files.read(data, label)
+    schema = measured_of(data, content, label)
+    text = OmegaConf.to_yaml(OmegaConf.create(schema.as_dict()))
     out.write_text(HEADER.format(name=out.name) + text)
     print(text, end="")
+    for line in reading_notes(content):
+        print(line)
     print(f"written: {out}; it has class names, means and deviations of this site's data, and no example")
+
+
+def reading_notes(content: site_files.SiteFile) -> list[str]:
+    """Return what reading left out or changed, with counts: a line for each."""
+    lines = []
+    if count := sum(content.left_out.values()):
+        files = count + len(content.labels)
+        reasons = ", ".join(f"{number} {reason}" for reason, number in content.left_out.items())
+        lines.append(f"left out: {count} of {files} files ({count / files:.1%}): {reasons}")
+    for what, number in content.tidied.items():
+        lines.append(f"tidied: {number} {what} (blanks around them stripped, signs composed)")
+    return lines

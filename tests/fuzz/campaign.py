@@ -22,6 +22,7 @@ from random import Random
 
 import arguments
 import configurations
+import damaged_data
 import damaged_runs
 import hostile_replies
 from verdict import Result
@@ -30,6 +31,7 @@ Try = Callable[[Random, Path, str], Result]
 KINDS: dict[str, tuple[Try, float]] = {  # and how many for each configuration
     "configurations": (configurations.try_one, 1),
     "damaged": (damaged_runs.try_one, 0.2),
+    "data": (damaged_data.try_one, 0.2),
     "arguments": (arguments.try_one, 0.1),
     "hostile": (hostile_replies.try_one, 0.4),
 }
@@ -107,7 +109,8 @@ def _parser() -> argparse.ArgumentParser:
         "--count",
         type=int,
         default=5000,
-        help="configurations; a fifth as many damaged runs, a tenth command lines, two fifths replies",
+        help="configurations; a fifth as many damaged runs and data, a tenth command lines, "
+        "two fifths replies",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")

@@ -11,7 +11,7 @@ from campaign import attempt
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 12  # tries in one test
-BLOCKS = {"configurations": 4, "damaged": 3, "arguments": 3, "hostile": 4}
+BLOCKS = {"configurations": 4, "damaged": 3, "data": 3, "arguments": 3, "hostile": 4}
 PARTS = [
     pytest.param(kind, part, marks=[pytest.mark.slow] * (part == count - 1))
     for kind, count in BLOCKS.items()

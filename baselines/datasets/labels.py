@@ -1,0 +1,113 @@
+"""Labels: the one rule by which what a file holds becomes a class, whatever the kind of file.
+
+A class is a text. Blanks around it are stripped and its signs composed (Unicode NFC); bytes are UTF-8; a
+whole number is written without a point, so that 1, 1.0 and "1.0" are one class (01 is another). Nothing,
+NaN and an infinite number are no label. Classes are those that occur, texts first, in alphabetical order,
+then numbers by size; a class' number is its place. A schema, or a column that declares its classes, comes
+before that.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from numbers import Real
+
+from baselines.errors import DataError
+
+RULE = 2  # raise it when the same labels give other classes: what was prepared before is prepared again
+MOST = 20  # classes in any number of rows; more of them need two rows each
+MISSING = ("", "nan", "nat", "<na>")  # what libraries write for nothing, in small letters
+NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+WHOLE = re.compile(r"(-?[0-9]+)\.0+")
+
+
+def clean(text: str) -> str:
+    """Return a text without blanks around it, its signs composed: é is one sign, not e and an accent."""
+    return unicodedata.normalize("NFC", text.strip())
+
+
+def class_name(label: object) -> str | None:
+    """Return the class of one label; None where there is none.
+
+    Raises
+    ------
+    UnicodeDecodeError : for bytes that are no UTF-8
+    TypeError : for what holds several values
+    """
+    if hasattr(label, "__len__") and not isinstance(label, str | bytes):
+        raise TypeError("a label is one value")
+    if label is None or (isinstance(label, Real) and not math.isfinite(label)):
+        return None
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    text = clean(label.decode() if isinstance(label, bytes) else str(label))
+    if text.lower() in MISSING:
+        return None
+    whole = WHOLE.fullmatch(text)
+    return whole[1] if whole else text
+
+
+def class_names(labels: Iterable[object], where: str, public: str) -> list[str]:
+    """Return the class of each label.
+
+    Parameters
+    ----------
+    labels : Python's own values
+    where : the labels' place, for their owner
+    public : the same for everybody else
+
+    Raises
+    ------
+    DataError : for labels that are missing, no text, or several in one row
+    """
+    names: list[str] = []
+    counts = dict.fromkeys(("missing", "several", "bytes"), 0)
+    for label in labels:
+        try:
+            name = class_name(label)
+            counts["missing"] += name is None
+            names.append(name or "")
+        except TypeError:
+            counts["several"] += 1
+        except UnicodeDecodeError:
+            counts["bytes"] += 1
+    if count := counts["several"]:
+        line = (
+            f"{where} holds several values in {count} rows: expected one label in each, a text or a number"
+        )
+        raise DataError(line, f"data: {public} holds several values in {count} rows")
+    if count := counts["bytes"]:
+        line = f"{where} holds bytes that are no UTF-8 in {count} rows: save the labels as text"
+        raise DataError(line, f"data: {public} holds no UTF-8 in {count} rows")
+    if count := counts["missing"]:
+        line = f"{where} is empty in {count} rows: fill or remove them"
+        raise DataError(line, f"data: {public} is empty in {count} rows")
+    return names
+
+
+def classes_of(names: Sequence[str], where: str) -> list[str]:
+    """Return the classes that occur, in their order.
+
+    Raises
+    ------
+    DataError : for a single class, and for more than rows can teach
+    """
+    classes = sorted(set(names), key=_order)
+    if len(classes) == 1:
+        line = f"{where} holds a single class, {classes[0]!r}: expected two or more"
+        raise DataError(line, "data: there is a single class")
+    most = max(MOST, len(names) // 2)
+    if len(classes) > most:
+        line = (
+            f"{where} holds {len(classes)} classes in {len(names)} rows, e.g. {classes[:3]}: expected at "
+            f"most {most}; are these ids, or numbers to predict?"
+        )
+        raise DataError(line, f"data: there are {len(classes)} classes in {len(names)} rows")
+    return classes
+
+
+def _order(name: str) -> tuple[bool, Decimal, str]:
+    is_number = NUMBER.fullmatch(name) is not None
+    return is_number, Decimal(name if is_number else 0), name
