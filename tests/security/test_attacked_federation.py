@@ -30,7 +30,7 @@ def write_tables(folder: Path) -> str:
         table = pd.DataFrame(
             {
                 "patient_name": [f"Patient {k}-{row}" for row in range(120)],
-                "age": 20 + rng.random(120).round(4) * 60,
+                "age": (20 + rng.random(120) * 60).round(9),
                 "glucose": glucose.round(2),
                 "bmi": rng.normal(27, 4, 120).round(2),
                 "ill": np.where(glucose > 105, "yes", "no"),
@@ -86,7 +86,7 @@ def test_an_honest_run_trains_is_written_down_and_is_private(federation: Deploye
     assert main(first) == 0
     folder = federation.folder / "first"
     rows = pd.read_csv(folder / "metrics.csv")
-    own = rows[(rows.split == "site-test") & (rows.metric == "num_examples") & (rows["round"] == 3)]
+    own = rows[(rows.split == "site-test") & (rows.metric == "num_examples") & (rows["round"] == 2)]
     assert sorted(own.model) == sorted(SITES)
     kept = [folder, *folder.rglob("*"), federation.made / "superlink" / "superlink.db"]
     kept += [path for site in SITES for path in (federation.made / site / "state").rglob("*")]
@@ -94,7 +94,7 @@ def test_an_honest_run_trains_is_written_down_and_is_private(federation: Deploye
     for site in SITES:
         lines = (federation.made / site / "state" / "audit.jsonl").read_text().splitlines()
         entries = [json.loads(line) for line in lines]
-        assert [e["asked"] for e in entries].count("train") == 3
+        assert [e["asked"] for e in entries].count("train") == 2
         assert all(e["rows"] == 90 and e["norm"] > 0 for e in entries if e["asked"] == "train")
         assert not list((federation.made / site / "state" / "prepared").iterdir())  # gone with the run
 
@@ -108,24 +108,15 @@ def test_a_payload_in_the_configuration_runs_nowhere(federation: Deployed) -> No
     assert not mark.exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "before", "after", "key"),
-    [
-        ("label", "label:'ill'", "label:'age'", "label"),
-        ("columns", "columns:['glucose',", "columns:['age',", "columns"),
-    ],
-)
-def test_no_value_of_a_patient_leaves_a_site(
-    name: str, before: str, after: str, key: str, federation: Deployed
-) -> None:
-    overrides = [one.replace(before, after) for one in experiment(federation)]
+def test_no_value_of_a_patient_leaves_a_site(federation: Deployed) -> None:
+    overrides = [one.replace("label:'ill'", "label:'age'") for one in experiment(federation)]
     assert overrides != experiment(federation)
-    log = attacked(federation, name, *overrides, "node_timeout=20")
-    assert f"refused by the site's file: {key}" in log
+    log = attacked(federation, "label", *overrides, "node_timeout=2")
+    assert "refused by the site's file: label" in log
     seen = everything_seen(federation, log)
     for site in SITES:
         table = pd.read_csv(federation.folder / f"{site}.csv", dtype=str)
-        assert not [value for value in [*table.age[:20], *table.patient_name[:20]] if value in seen]
+        assert not [value for value in [*table.age, *table.patient_name] if value in seen]
         assert str(federation.folder / f"{site}.csv") not in log
 
 
