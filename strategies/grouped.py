@@ -150,6 +150,9 @@ class Grouped(Around):
     def at_sites(self) -> dict[str, dict[str, float]]:
         return dict(pair for s in self._strategies.values() for pair in s.at_sites().items())
 
+    def update_norms(self) -> dict[str, float]:
+        return dict(pair for s in self._strategies.values() for pair in s.update_norms().items())
+
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next round depends on."""
         return {

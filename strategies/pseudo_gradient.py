@@ -10,6 +10,7 @@ part and leaves the others open: FedExP is an extrapolated step size. A ``privac
 Buffers (integer arrays, running statistics) are aggregated alike, never masked and never optimised.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -34,9 +35,14 @@ from .round.iterates import Iterates
 from .round.movement import Movement
 from .round.replies import answers, mean_metrics
 from .round.stacking import Collected, Stack, rows
+from .round.update_monitor import has_lost_the_nodes
 from .round.weighing import directed, length, needed_metrics, weigh
 from .shared import protocol
 from .shared.checks import require_count, require_parts
+
+logger = logging.getLogger("flwr.strategies")
+RUINED = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
+EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in again"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -70,6 +76,7 @@ class PseudoGradientStrategy(Compressing):
     _budget: Budget = field(init=False, repr=False)
     _movement: Movement = field(default_factory=Movement, init=False, repr=False)
     _scratch: Buffers = field(init=False, repr=False)
+    _is_lost: bool = field(default=False, init=False, repr=False)  # whether w[t] is no model for most nodes
 
     def __post_init__(self) -> None:
         """Refuse what is no part, and counts out of range, in one line each."""
@@ -92,6 +99,9 @@ class PseudoGradientStrategy(Compressing):
         """Choose the round's nodes and send each of them the model w[t]."""
         self._start_from(arrays)
         self._asked = {} if self.over else self.ask(grid, server_round)
+        if self.is_guarded:
+            state = self.state_dict()
+            self._recovery.send(arrays, {key: state[key] for key in state.keys() - {"recovery", "monitor"}})
         return self._messages(self._content(server_round, arrays, config), MessageType.TRAIN)
 
     def aggregate_train(
@@ -103,12 +113,17 @@ class PseudoGradientStrategy(Compressing):
             return None, MetricRecord()
         collected = self._collect(server_round, replies, self._layout)
         updates, metrics = collected.updates, collected.counts() | self.dropped()
+        if self._is_lost and (arrays := self._go_back(server_round)):
+            return arrays, MetricRecord(dict(metrics))
         try:
             shown, weights = self._step(server_round, updates)
         except NoStep as reason:
             self._fail(server_round, reason, collected.faults)
             return None, MetricRecord(dict(metrics))
         self._failed_rounds = 0
+        if self.is_guarded:
+            self._monitor.accept(updates.partition_ids)
+            self._recovery.accept({k: self._monitor.norms.get(k, 0.0) for k in updates.partition_ids})
         self._movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
         metrics = mean_metrics(updates.metrics, updates.num_examples) | metrics | shown
         metrics |= self._budget.metrics() | self.weighting.metrics(updates, weights, self._weighting_state)
@@ -123,8 +138,35 @@ class PseudoGradientStrategy(Compressing):
         expected = self.extra_record, needed, self.compression, self.evidence()
         stack = Stack(layout, self._parameters, self._scratch, rows(self._sent, answered), *expected)
         collected = stack.all(self._sent, answered, self._roster.told)
+        if self.is_guarded or self.measures_norms:
+            collected = self._without_outliers(collected)
+        self._is_lost = self.is_guarded and has_lost_the_nodes(answered)
         self._note(server_round, collected.updates, collected.faults, answered)
         return collected
+
+    def _without_outliers(self, collected: Collected) -> Collected:
+        """Measure the updates; leave out those that are too long, or count too many examples."""
+        self._monitor.measure(collected.updates)
+        if not self.is_guarded:
+            return collected
+        inflated = self._monitor.inflated(collected.updates, self._roster.sites)
+        faults = self._monitor.outliers() | inflated
+        return collected.without(faults) if faults else collected
+
+    def _go_back(self, server_round: int) -> ArrayRecord | None:
+        """Return to the last good model; None where there is none to return to."""
+        found = self._recovery.retreat()
+        if found is None:
+            return None
+        arrays, state, since, culprit = found
+        named = ", ".join(f"{self._roster.called(k)} (norm {norm:.3g})" for k, norm in since.items())
+        logger.warning(RUINED, server_round, named)
+        if culprit is not None:
+            logger.warning(EXCLUDED, self._roster.called(culprit), self._short_name(culprit))
+        recovery, monitor = self._recovery.state_dict(), self._monitor.state_dict()
+        self.load_state_dict({**state, "recovery": recovery, "monitor": monitor})
+        self._start_from(arrays)
+        return arrays
 
     def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         """Apply the update rule; return what is shown of it, and alpha[t], or raise ``NoStep``."""

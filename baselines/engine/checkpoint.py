@@ -6,6 +6,7 @@ is no random state among it: every draw has a generator of its own, named by see
 A checkpoint is written as a new file that then takes the old one's name, so one of the two is always whole.
 """
 
+import contextlib
 import os
 from dataclasses import dataclass
 from logging import getLogger
@@ -22,6 +23,7 @@ from . import environment
 from .records import packed, unpacked
 
 LATEST = Path("checkpoint") / "latest.pt"
+EARLIER = "checkpoint/round-{:06}.pt"  # by the rounds that are done, where several are kept
 logger = getLogger("flwr")
 
 
@@ -54,8 +56,10 @@ class Checkpoint:
     metrics_sum: str = ""
     rounds: int = 0
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, keep: int = 1) -> None:
         """Write the checkpoint of the run in ``folder``, in the place of its last.
+
+        ``keep`` is how many stay, the last among them; the others are named by their rounds.
 
         Raises
         ------
@@ -68,7 +72,13 @@ class Checkpoint:
         try:
             with environment.naming(target), open(fresh, "wb") as file:
                 _write(fields, file)
+            if keep > 1:
+                named = folder / EARLIER.format(self.server_round)
+                named.unlink(missing_ok=True)
+                os.link(fresh, named)
             os.replace(fresh, target)
+            for old in _earlier(folder)[keep:]:
+                old.unlink()
         except OSError:
             fresh.unlink(missing_ok=True)
             raise
@@ -81,9 +91,20 @@ def load(folder: Path) -> Checkpoint | None:
     ------
     UserError : when its file is damaged
     """
-    path = folder / LATEST
-    if not path.exists():
-        return None
+    paths = [path for path in (folder / LATEST, *_earlier(folder)) if path.exists()]
+    for path in paths[:-1]:
+        with contextlib.suppress(UserError):
+            return _read(path)
+        logger.warning("%s is damaged: the one before it is taken", path)
+    return _read(paths[-1]) if paths else None
+
+
+def _earlier(folder: Path) -> list[Path]:
+    """Return the checkpoints that are named by their rounds, the latest first."""
+    return sorted((folder / LATEST).parent.glob("round-*.pt"), reverse=True)
+
+
+def _read(path: Path) -> Checkpoint:
     try:
         with ZipFile(path) as archive:  # whose sums torch does not check
             if damaged := archive.testzip():
@@ -105,5 +126,6 @@ def _write(fields: dict[str, Any], file: IO[bytes]) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove the checkpoint of a run that starts from the beginning."""
-    (folder / LATEST).unlink(missing_ok=True)
+    """Remove the checkpoints of a run that starts from the beginning."""
+    for path in (folder / LATEST, *_earlier(folder)):
+        path.unlink(missing_ok=True)

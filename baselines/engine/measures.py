@@ -80,9 +80,10 @@ def _partition_of(reply: Message) -> int | None:
     return told if isinstance(told, int) else None
 
 
-def number_of(node: str) -> int:
-    """Return the partition of a node by its name here, ``node 3``."""
-    return int(node.removeprefix("node "))
+def place_of(node: str) -> tuple[int, str]:
+    """Return what nodes are sorted by: the partition in ``node 3``, else a site's name."""
+    number = node.removeprefix("node ")
+    return (int(number), "") if number.isdecimal() else (-1, node)
 
 
 def by_node(replies: Iterable[Message]) -> dict[str, dict[str, float]]:

@@ -14,7 +14,7 @@ from strategies.shared import held
 
 from . import early_stopping, resuming
 from .checkpoint import Checkpoint
-from .measures import Sent, by_node, node_spread, number_of, scalars, sent
+from .measures import Sent, by_node, node_spread, place_of, scalars, sent
 from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
 from .own_state import Watched
 from .progress import Progress
@@ -66,7 +66,7 @@ def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint
             if told.checkpoint_every:
                 own_state.check()
             if told.checkpoint_every and (server_round % told.checkpoint_every == 0 or last):
-                rounds.checkpoint(server_round).save(folder.path)
+                rounds.checkpoint(server_round).save(folder.path, told.checkpoint_keep)
             if last:
                 break
         rounds.end(server_round)
@@ -83,6 +83,8 @@ class Rounds:
         self.evaluation = ServerEvaluation(this, grid, folder, progress)
         self._on_nodes: dict[str, float] = {}  # the last evaluation there
         self._used: dict[str, Any] = {}  # by the nodes' own processes
+        if this.settings.evaluation.per_node:
+            self.strategy.measure_norms()
         if self.strategy.needs_validation:
             self.strategy.validate_with(self.evaluation.evaluator.right_on)
             self.strategy.learn_with(self.evaluation.evaluator.gradient)
@@ -120,7 +122,9 @@ class Rounds:
         in_all = counted.pop(GLOBAL, {})
         self.folder.write(server_round, "train", GLOBAL, scalars(metrics) | times | in_all)
         own = by_node(replies) if self.this.settings.evaluation.per_node else {}
-        for node in sorted(own | counted, key=number_of):  # replies come as nodes are done
+        for name, norm in self.strategy.update_norms().items():
+            own.setdefault(name, {})["update_norm"] = norm
+        for node in sorted(own | counted, key=place_of):  # replies come as nodes are done
             self.folder.write(server_round, BY_NODE, node, own.get(node, {}) | counted.get(node, {}))
 
     def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:

@@ -46,12 +46,21 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "early_stopping.metric": "validation/accuracy",
     "early_stopping.patience": None,
     "early_stopping": {},  # where nothing else is left of it
+    "evaluation.max_share": None,
+    "strategy.max_share": None,
+    "strategy.inner.max_share": None,
     "evaluation.node_spread": False,
     "evaluation.per_class": False,
     "evaluation.per_node": False,
     "evaluation": {},  # where nothing else is left of it
     "node_timeout": 120,
     "participation.dropout": 0.0,
+    "participation.max_norm": None,
+    "strategy.max_norm": None,
+    "strategy.inner.max_norm": None,
+    "participation.readmit": [],
+    "strategy.readmit": [],
+    "strategy.inner.readmit": [],
     "participation": {},  # where nothing else is left of it
     "partitioner.even": True,
     "privacy": {"_target_": "strategies.NoPrivacy"},
@@ -73,11 +82,15 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "strategy.weighting.by_layer": False,
     "weighting.by_layer": False,
 }
-PLAYED = tuple(  # how a runtime is reached and started: a run goes on under another
-    f"runtime.{name}"
-    for name in ("address", "client_cpus", "code", "cpus", "modules", "retries", "start_timeout")
+REACHED = ("address", "client_cpus", "code", "cpus", "modules", "retries", "start_timeout")
+PLAYED = (  # how a runtime is reached and started, and who is let in again: a run goes on under another
+    *(f"runtime.{name}" for name in REACHED),
+    *(f"{place}.readmit" for place in ("participation", "strategy", "strategy.inner")),
 )
-BESIDE = ("resume", "checkpoint_every", "debug", "device_memory_share", "logger", "objective", "save")
+BESIDE = (
+    *("checkpoint_every", "checkpoint_keep", "debug", "device_memory_share"),
+    *("logger", "objective", "resume", "save"),
+)
 
 
 def identity(cfg: DictConfig, rounds: int | None = None, like: object = None) -> str:

@@ -11,6 +11,7 @@ DEVICES = "cpu, cuda, mps, xpu or auto"  # by the names that torch gives them
 class Evaluation:
     """What else is measured of the models."""
 
+    max_share: float | None
     node_spread: bool
     per_class: bool
     per_node: bool
@@ -47,6 +48,7 @@ class Settings:
     threads: int
     resume: bool | None
     checkpoint_every: int
+    checkpoint_keep: int
     objective: str
     count_bytes: bool | str
     save: str | None

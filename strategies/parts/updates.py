@@ -1,7 +1,7 @@
 """Updates: what the nodes of one round sent, as the parts see it."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -36,6 +36,18 @@ class Updates:
     start: Tensor
     metrics: dict[str, Tensor] = field(default_factory=dict)
     rows: Tensor | None = None
+
+    def without(self, partition_ids: Collection[int]) -> "Updates":
+        """Return a copy without the rows of some nodes; each row is one node's."""
+        kept = [row for row, k in enumerate(self.partition_ids) if k not in partition_ids]
+        return replace(
+            self,
+            deltas=self.deltas[kept],
+            buffers=self.buffers[kept],
+            num_examples=self.num_examples[kept],
+            partition_ids=tuple(self.partition_ids[row] for row in kept),
+            metrics={name: values[kept] for name, values in self.metrics.items()},
+        )
 
     def mean(self, weights: Tensor) -> Tensor:
         """Return the mean pseudo-gradient [P]: sum over k of alpha_k * Delta_k.

@@ -19,6 +19,9 @@ class Around(SuiteStrategy):
     def contributions(self) -> dict[str, dict[str, int]]:
         return self.inner.contributions()
 
+    def measure_norms(self) -> None:
+        self.inner.measure_norms()
+
     @property
     def nodes_remember(self) -> bool:
         return self.inner.nodes_remember

@@ -93,6 +93,13 @@ class SuiteStrategy(Strategy):
         """Return what each node has contributed so far (:class:`~strategies.round.ledger.Ledger`)."""
         return {}
 
+    def measure_norms(self) -> None:
+        """Measure the norm of each update from now on (:meth:`update_norms`)."""
+
+    def update_norms(self) -> dict[str, float]:
+        """Return the norms of the last round's updates, by site's name or as ``node 3``."""
+        return {}
+
     def validate_with(self, right_on: Selections) -> None:
         """Take a function that tells what models are right about, [models, validation examples]."""
 

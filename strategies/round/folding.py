@@ -37,6 +37,8 @@ def folding_of(strategy: SuiteStrategy, arrays: ArrayRecord) -> "Folding":
     weighting = type(strategy.weighting)  # type: ignore[attr-defined]
     if getattr(strategy, "averages_uniformly", False) and weighting is not Uniform:
         raise ValueError(f"strategy={strategy.name} with weighting={weighting.__name__}")
+    if getattr(strategy, "max_norm", None) is not None:
+        raise ValueError("participation.max_norm")
     if extra := getattr(strategy, "extra_record", None):
         raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
     layout = strategy.check(arrays)

@@ -5,6 +5,7 @@ ids that a runtime gives its nodes. What is done with the answers is the subclas
 """
 
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,12 +19,26 @@ from strategies.shared.checks import require, require_count
 
 from .evaluation import SuiteStrategy
 from .failures import NoStep, TooManyFailedRounds, end_if_alike
-from .replies import Fault, answers, checked, lacking, mean_metrics, num_examples_of, scalar_metrics
+from .replies import (
+    Fault,
+    answers,
+    capped,
+    checked,
+    lacking,
+    mean_metrics,
+    names_without_number,
+    num_examples_of,
+    scalar_metrics,
+)
 from .roster import Roster, sample
 from .sites import addressed, by_site
 from .told import MOST_PARTITIONS
+from .update_monitor import AUTO, Recovery, UpdateMonitor, require_max_norm
 
 logger = logging.getLogger("flwr.strategies")
+SITE_SHARE = (
+    0.5  # the most that one site counts for in the mean over sites, unless evaluation.max_share says
+)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -41,6 +56,13 @@ class Participation(SuiteStrategy):
         alone decides who trains when. False: nodes are ordered by node id, which each run draws anew,
         unless ``members``, ``judges``, groups or a requester name partitions
     node_timeout : how many seconds to wait for nodes to connect
+    max_norm : an update whose norm is more than so many times the median of those accepted is left out
+        (:mod:`.update_monitor`); ``auto`` is 10, None leaves out none
+    max_share : the largest share of one node in the mean over nodes that evaluate; 0 weighs all equally.
+        None: 0.5 where nodes are sites, and else by test examples alone
+    readmit : sites or nodes by name (``north``, ``node 3``) that take part again after their update has
+        ruined a model
+    measures_norms : whether :meth:`update_norms` has those of each round, also where nothing else asks
     members : the partitions that take part; None for all
     judges : those of them that evaluate; None for all
     group : labels the messages, where several strategies share a round (:class:`~strategies.Grouped`)
@@ -54,6 +76,10 @@ class Participation(SuiteStrategy):
     federated_evaluation: bool = True
     query_partitions: bool = False
     node_timeout: float = 120.0
+    max_norm: float | str | None = None
+    max_share: float | None = None
+    readmit: tuple[str, ...] = ()
+    measures_norms: bool = False
     members: tuple[int, ...] | None = None
     judges: tuple[int, ...] | None = None
     group: str = ""
@@ -64,6 +90,8 @@ class Participation(SuiteStrategy):
     trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
     tested: float = field(default=0.0, init=False, repr=False)  # test examples behind the last evaluation
     _at_sites: dict[str, dict[str, float]] = field(default_factory=dict, init=False, repr=False)
+    _monitor: UpdateMonitor = field(default_factory=UpdateMonitor, init=False, repr=False)
+    _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
 
@@ -73,6 +101,9 @@ class Participation(SuiteStrategy):
             require_count(name, getattr(self, name), optional=True)
         for name in ("min_replies", "max_failed_rounds"):
             require_count(name, getattr(self, name))
+        require_max_norm(self.max_norm)
+        share = self.max_share
+        require(share is None or 0 <= share <= 1, "evaluation.max_share", share, "in [0, 1], or null")
         require(self.seed >= 0, "seed", self.seed, "a whole number, 0 or above")
         require(self.node_timeout >= 0, "node_timeout", self.node_timeout, "seconds, 0 or above")
         asked, population = self.nodes_per_round or self.num_nodes, self.num_nodes
@@ -80,6 +111,7 @@ class Participation(SuiteStrategy):
             valid = population is None or asked <= population
             require(valid, "nodes_per_round", asked, f"at most num_nodes={population}")
             require(self.min_replies <= asked, "min_replies", self.min_replies, f"at most {asked}")
+        self._monitor.max_norm = AUTO if self.max_norm == "auto" else self.max_norm  # type: ignore[assignment]
         self._roster = Roster(self.query_partitions, self.node_timeout, population or MOST_PARTITIONS)
         if self.names_partitions:
             self._roster.mean_certain()
@@ -94,9 +126,28 @@ class Participation(SuiteStrategy):
         first = not self._roster.partition_of
         wanted = (self.num_nodes or self.nodes_per_round or self.min_replies) if first else 1
         nodes = self._roster.available(grid, wanted)
+        if self._recovery.excluded:
+            readmitted = {k for k in nodes if self._short_name(k) in self.readmit}
+            nodes = {k: nodes[k] for k in nodes if k not in self._recovery.excluded - readmitted}
         if self.members is None:
             return nodes
         return {k: nodes[k] for k in self.members if k in nodes}
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether norms are looked at, and a ruined model is taken back: for sites, or if asked to."""
+        return self.max_norm is not None or bool(self._roster.sites)
+
+    def measure_norms(self) -> None:
+        self.measures_norms = True
+
+    def update_norms(self) -> dict[str, float]:
+        return {self._short_name(k): norm for k, norm in self._monitor.norms.items()}
+
+    def _short_name(self, partition_id: int) -> str:
+        """Return a site's name, or ``node 3``, as metrics.csv has it."""
+        names = {k: name for name, k in self._roster.sites.items()}
+        return names.get(partition_id, f"node {partition_id}")
 
     def at_sites(self) -> dict[str, dict[str, float]]:
         return self._at_sites
@@ -130,24 +181,36 @@ class Participation(SuiteStrategy):
         """Average the nodes' metrics, weighted by their numbers of test examples."""
         answered = answers(self._sent, replies)
         sound, faults = dict[int, Message](), dict[int, str]()
+        diverged = dict[
+            int, Message
+        ]()  # whose metrics are no numbers: where they are half or more, so is the mean
         for partition_id in self._sent:
             try:
                 expected = partition_id if self._roster.told else None
                 sound[partition_id] = checked(answered.get(partition_id), expected)
             except Fault as fault:
                 faults[partition_id] = str(fault)
+                if names_without_number(answered.get(partition_id)):
+                    diverged[partition_id] = answered[partition_id]
         judged = {k: reply for k, reply in sound.items() if num_examples_of(reply) > 0}
         faults |= lacking(judged)
         for partition_id, reason in faults.items():
             who = self._roster.called(partition_id)
             logger.warning("round %d: %s did not evaluate: %s", server_round, who, reason)
         judged = {k: reply for k, reply in judged.items() if k not in faults}
-        self._at_sites = by_site(self._roster.sites, judged)
+        self._at_sites = by_site(self._roster.sites, dict(sorted((judged | diverged).items())))
+        names = {name for reply in diverged.values() for name in names_without_number(reply)}
+        are_most = 2 * len(diverged) >= len(judged) + len(diverged)  # fewer may not spoil it for all
+        are_most = are_most and not self.group  # nor may one group for the others
+        lost: dict[str, Any] = dict.fromkeys(sorted(names), math.nan) if are_most else {}
         if not judged:
-            return None
+            return MetricRecord(lost) if lost else None
         metrics = scalar_metrics(judged.values())
-        self.tested = float(metrics[protocol.NUM_EXAMPLES].sum())
-        return MetricRecord(dict(mean_metrics(metrics, metrics.pop(protocol.NUM_EXAMPLES))))
+        examples = metrics.pop(protocol.NUM_EXAMPLES)
+        self.tested = float(examples.sum())
+        share = self.max_share if self.max_share is not None or not self._roster.sites else SITE_SHARE
+        weights = examples if share is None else capped(examples, share)
+        return MetricRecord({**mean_metrics(metrics, weights), **lost})
 
     def summary(self) -> None:
         """Log the strategy and its parts."""
@@ -166,13 +229,18 @@ class Participation(SuiteStrategy):
     def _standing(self) -> dict[str, Any]:
         """Return what the next round depends on of this round's participation."""
         roster = self._roster
-        kept = {"sites": dict(roster.sites), "contributions": roster.ledger.state_dict()}
+        kept: dict[str, Any] = {"sites": dict(roster.sites), "contributions": roster.ledger.state_dict()}
+        if self.is_guarded:
+            kept |= {"monitor": self._monitor.state_dict(), "recovery": self._recovery.state_dict()}
         return {"failed_rounds": self._failed_rounds, **kept}
 
     def _stand_at(self, state: dict[str, Any]) -> None:
         self._failed_rounds = state["failed_rounds"]
         self._roster.sites.update(state.get("sites", {}))
         self._roster.ledger.load_state_dict(state.get("contributions", {}))
+        if "monitor" in state:
+            self._monitor.load_state_dict(state["monitor"])
+            self._recovery.load_state_dict(state["recovery"])
 
     def _note(
         self, server_round: int, updates: Updates, faults: dict[int, str], answered: dict[int, Message]

@@ -87,6 +87,30 @@ def mean_metrics(metrics: dict[str, Tensor], num_examples: Tensor) -> dict[str, 
     return {name: float(weights @ values) for name, values in metrics.items()}
 
 
+def capped(weights: Tensor, share: float) -> Tensor:
+    """Return weights [K] of which none is more than a share of their sum; all equal where that cannot be.
+
+    The largest are lowered, all to the same value; the others stay as they are.
+    """
+    if share * len(weights) <= 1:
+        return torch.ones_like(weights)
+    falling = weights.sort(descending=True).values
+    for count in range(len(weights)):  # so many are lowered, each to its share of the sum
+        rest = falling[count:].sum()
+        cap = share * rest / (1 - count * share)
+        if falling[count] <= (cap if count else share * rest):
+            return weights.minimum(cap) if count else weights
+    return torch.ones_like(weights)
+
+
+def names_without_number(reply: Message | None) -> list[str]:
+    """Return the metrics of a reply that are NaN or infinite."""
+    if reply is None or reply.has_error():
+        return []
+    pairs = metrics_of(reply).items()
+    return [name for name, value in pairs if isinstance(value, float) and not math.isfinite(value)]
+
+
 def answers(asked: Mapping[int, Message], replies: Iterable[Message]) -> dict[int, Message]:
     """Return the replies to the messages ``asked`` ({partition id: message}), by partition id.
 

@@ -48,6 +48,13 @@ class Collected:
     faults: dict[int, str]
     moved: bool
 
+    def without(self, faults: Mapping[int, str]) -> "Collected":
+        """Return a copy that leaves some nodes out, each for a reason."""
+        kept = [row for row, k in enumerate(self.updates.partition_ids) if k not in faults]
+        extra = None if self.extra is None else self.extra[kept]
+        updates = self.updates.without(faults)
+        return Collected(updates, extra, {**self.faults, **faults}, self.moved)
+
     def counts(self) -> dict[str, float]:
         """Return what a round's metrics show of it."""
         return {protocol.REPLIES: len(self.updates.partition_ids), protocol.FAILED: len(self.faults)}

@@ -72,7 +72,8 @@ def test_a_later_option_is_not_missed() -> None:
 
 def test_how_nodes_are_reached_is_read_off_the_other_run_and_nothing_else_is() -> None:
     runtimes = [OmegaConf.load(file) for file in (CONF / "runtime").glob("*.yaml")]
-    assert {name.partition(".")[2] for name in PLAYED} <= {key for one in runtimes for key in one}
+    names = {name.partition(".")[2] for name in PLAYED if name.startswith("runtime.")}
+    assert names <= {key for one in runtimes for key in one}
     for runtime in ("ray", "superlink"):
         one, other = config.load(f"runtime={runtime}"), config.load(f"runtime={runtime}").copy()
         for name in PLAYED:

@@ -143,7 +143,7 @@ def test_sites_do_not_know_the_noise(
     assert launch(*local) == 2
     assert "set privacy.noise_seed=null" in capsys.readouterr().err
     assert launch(*local, "privacy.noise_seed=null") == 0  # judged by nobody
-    assert set(metrics_in(tmp_path / "run").split) == {"train"}
+    assert set(metrics_in(tmp_path / "run").split) == {"train", "site-train"}
 
 
 def test_a_site_that_demands_more_takes_no_part(

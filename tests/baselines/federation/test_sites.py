@@ -63,7 +63,12 @@ def whole(sites: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame
 
 def test_sites_are_judged_where_their_data_are(whole: pd.DataFrame) -> None:
     rows = whole
-    assert set(rows.split) == {"train", "node-test", "site-test"}  # the server has no test set
+    assert set(rows.split) == {
+        "train",
+        "node-test",
+        "site-test",
+        "site-train",
+    }  # the server has no test set
     last = rows[(rows["round"] == 2) & (rows.metric == "accuracy")]
     own = last[last.split == "site-test"].set_index("model").value
     assert list(own.index) == ["north", "south", "west"]

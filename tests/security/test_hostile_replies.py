@@ -1,0 +1,210 @@
+"""A server that doubts: updates of any length, counts of any size, and evaluations that claim too much."""
+
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from runs import launch, metrics_in, played
+
+from baselines.grids.inline import InlineGrid
+from strategies import FedAdam, FedAvg, FedExP, FedGMA
+from strategies.round.replies import capped
+from strategies.shared import protocol
+
+START = ArrayRecord({"w": Array(np.zeros(4, dtype=np.float32))})
+LENGTHS = {"north": 1.0, "south": 1.1, "west": 1e30}  # the last is the attacker's, in one round
+
+
+class Sites:
+    """Three sites, one of which sends what ``attack`` says in round 1."""
+
+    def __init__(self, attack: Mapping[str, object] | None = None, **lengths: float) -> None:
+        self.lengths, self.attack = {"north": 1.0, "south": 1.1, "west": 1.2} | lengths, attack or {}
+
+    def __call__(self, message: Message, context: object) -> Message:
+        name = str(context.node_config["site"])  # type: ignore[attr-defined]
+        if message.metadata.message_type == "query":
+            return Message(
+                RecordDict({protocol.CONFIG: ConfigRecord({protocol.SITE: name})}), reply_to=message
+            )
+        config = message.content[protocol.CONFIG]
+        sent = message.content[protocol.ARRAYS]["w"].numpy()
+        is_first = config[protocol.SERVER_ROUND] == 1
+        length = self.lengths[name] if is_first or min(self.lengths.values()) > 1e6 else 1.0
+        is_lost = bool(np.abs(sent).max() > 1e6) and (name != "west" or min(self.lengths.values()) > 1e6)
+        metrics = {"num-examples": 90, "loss": math.nan if is_lost else 0.5, "accuracy": 0.5}
+        metrics[protocol.PARTITION_ID] = config[protocol.PARTITION_ID]
+        if name == "west" and config[protocol.SERVER_ROUND] > 1:
+            metrics |= self.attack  # type: ignore[arg-type]
+        arrays = ArrayRecord({"w": Array((sent - length / 2).astype(np.float32))})  # norm: length
+        return Message(
+            RecordDict({protocol.ARRAYS: arrays, protocol.METRICS: MetricRecord(metrics)}),  # type: ignore[arg-type]
+            reply_to=message,
+        )
+
+
+def grid_of(sites: Sites) -> InlineGrid:
+    return InlineGrid(sites, 3, sites=dict.fromkeys(sites.lengths, "/data"))  # type: ignore[arg-type]
+
+
+def trained(
+    strategy: FedAvg, sites: Sites, rounds: int, first: int = 1, arrays: ArrayRecord = START
+) -> ArrayRecord:
+    grid = grid_of(sites)
+    for server_round in range(first, first + rounds):
+        messages = list(strategy.configure_train(server_round, arrays, ConfigRecord(), grid))
+        aggregated, _ = strategy.aggregate_train(server_round, grid.send_and_receive(messages))
+        arrays = aggregated or arrays
+    return arrays
+
+
+def values(arrays: ArrayRecord) -> np.ndarray:
+    return arrays["w"].numpy()
+
+
+STRATEGIES = [FedAvg, FedGMA, FedExP, FedAdam]
+
+
+@pytest.mark.parametrize("kind", STRATEGIES)
+def test_an_update_out_of_proportion_is_left_out_by_name(
+    kind: type[FedAvg], caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy = kind(num_nodes=3, max_norm="auto", query_partitions=True)
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        model = trained(strategy, Sites(west=1e30), 1)
+    assert any("site west left out: the norm of its update is 1e+30" in line for line in caplog.messages)
+    assert strategy.update_norms() == pytest.approx({"north": 1, "south": 1.1, "west": 1e30})
+    assert np.abs(values(model)).max() < 10
+
+
+@pytest.mark.parametrize("kind", [FedAvg, FedGMA, FedExP])  # FedAdam's steps have their own length
+def test_the_server_goes_back_to_the_last_good_model_and_leaves_the_site_out(
+    kind: type[FedAvg], caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy = kind(num_nodes=3, query_partitions=True)
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        model = trained(strategy, Sites(west=1e30), 5)
+    said = " ".join(caplog.messages)
+    assert "back to the last good model" in said
+    assert "site west (norm 1e+30)" in said
+    assert "site west is left out from here on" in said
+    assert np.isfinite(values(model)).all()
+    assert np.abs(values(model)).max() < 10
+    assert strategy.update_norms().keys() == {"north", "south"}
+
+
+def test_one_that_is_readmitted_takes_part_again() -> None:
+    strategy = FedAvg(num_nodes=3, query_partitions=True, readmit=("west",))
+    trained(strategy, Sites(west=1e30), 3)
+    assert strategy.update_norms().keys() == {"north", "south", "west"}
+
+
+def test_where_norms_do_not_tell_nobody_is_left_out_and_the_run_fails_as_before() -> None:
+    strategy = FedAvg(num_nodes=3, query_partitions=True)
+    with pytest.raises(RuntimeError, match="3 rounds in a row failed"):
+        trained(strategy, Sites(north=1e30, south=1e30, west=1e30), 12)
+
+
+@pytest.mark.parametrize("kind", STRATEGIES)
+def test_a_resumed_run_doubts_as_one_that_was_not_interrupted(kind: type[FedAvg]) -> None:
+    for at in (1, 2, 3):
+        whole = kind(num_nodes=3, query_partitions=True)
+        expected = trained(whole, Sites(west=1e30), 5)
+        first = kind(num_nodes=3, query_partitions=True)
+        model = trained(first, Sites(west=1e30), at)
+        second = kind(num_nodes=3, query_partitions=True)
+        second.load_state_dict(first.state_dict())
+        model = trained(second, Sites(west=1e30), 5 - at, at + 1, model)
+        np.testing.assert_array_equal(values(model), values(expected))
+
+
+def test_a_site_cannot_count_more_examples_than_at_first(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = FedAvg(num_nodes=3, query_partitions=True)
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        trained(strategy, Sites({"num-examples": 1_000_000}), 2)
+    assert any(
+        "site west left out: reports 1000000 examples, and first said 90" in m for m in caplog.messages
+    )
+
+
+def evaluated(strategy: FedAvg, sites: Sites) -> MetricRecord | None:
+    grid = grid_of(sites)
+    messages = list(strategy.configure_evaluate(2, START, ConfigRecord(), grid))
+    return strategy.aggregate_evaluate(2, grid.send_and_receive(messages))
+
+
+def test_a_site_that_claims_everything_counts_for_half_at_most() -> None:
+    claim = {"num-examples": 10**9, "accuracy": 1.0, "loss": 0.0}
+    found = evaluated(FedAvg(num_nodes=3, query_partitions=True), Sites(claim))
+    assert found is not None
+    assert found["accuracy"] == pytest.approx(0.5 * 1 + 0.25 * 0.5 + 0.25 * 0.5)
+    equally = evaluated(FedAvg(num_nodes=3, query_partitions=True, max_share=0), Sites(claim))
+    assert equally is not None
+    assert equally["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_sites_without_a_number_are_not_outvoted_by_one_that_has_one() -> None:
+    claim = {"num-examples": 10**9, "accuracy": 1.0, "loss": 0.0}
+    sites = Sites(claim)
+    strategy = FedAvg(num_nodes=3, query_partitions=True)
+    lost = ArrayRecord({"w": Array(np.full(4, 1e9, dtype=np.float32))})  # of which the honest say NaN
+    grid = grid_of(sites)
+    messages = list(strategy.configure_evaluate(2, lost, ConfigRecord(), grid))
+    found = strategy.aggregate_evaluate(2, grid.send_and_receive(messages))
+    assert found is not None
+    assert math.isnan(found["loss"])  # type: ignore[arg-type]
+    rows = strategy.at_sites()
+    assert math.isnan(rows["north"]["loss"])
+    assert rows["west"]["loss"] == 0
+
+
+@pytest.mark.parametrize(
+    ("weights", "share", "expected"),
+    [
+        ([1, 1, 1], 0.5, [1, 1, 1]),
+        ([100, 1, 1], 0.5, [2, 1, 1]),
+        ([1, 100, 100], 0.4, [1, 2, 2]),
+        ([5, 3], 0.5, [1, 1]),
+        ([5, 3, 2], 0, [1, 1, 1]),
+        ([5, 3, 2], 1, [5, 3, 2]),
+        ([0, 0, 7], 0.5, [0, 0, 0]),
+    ],
+)
+def test_no_weight_is_more_than_its_share(
+    weights: list[float], share: float, expected: list[float]
+) -> None:
+    found = capped(torch.tensor(weights, dtype=torch.float64), share)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_a_simulation_shows_each_nodes_norm_where_it_is_asked_to(tmp_path: Path) -> None:
+    asked = "dataset=digits model=softmax num_nodes=2 rounds=1 evaluation.per_node=true"
+    rows = played(asked, tmp_path)
+    norms = rows[rows.metric == "update_norm"].set_index("model").value
+    assert list(norms.index) == ["node 0", "node 1"]
+    assert (norms > 0).all()
+    plain = played(asked.replace("true", "false"), tmp_path / "plain")
+    assert "update_norm" not in set(plain.metric)
+
+
+def test_several_checkpoints_are_kept_and_the_latest_whole_one_is_resumed_from(tmp_path: Path) -> None:
+    asked = ["dataset=digits", "model=softmax", "num_nodes=2", "checkpoint_every=1", "checkpoint_keep=2"]
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    assert launch(*asked, "rounds=4", f"hydra.run.dir={whole}") == 0
+    assert launch(*asked, "rounds=3", f"hydra.run.dir={folder}") == 0
+    kept = folder / "checkpoint"
+    assert sorted(path.name for path in kept.iterdir()) == [
+        "latest.pt",
+        "round-000002.pt",
+        "round-000003.pt",
+    ]
+    (kept / "latest.pt").unlink()  # a poisoned one is taken away with its copy
+    (kept / "round-000003.pt").write_bytes(b"torn")
+    assert launch(*asked, "rounds=4", f"hydra.run.dir={folder}", "resume=true") == 0
+    pd.testing.assert_frame_equal(metrics_in(folder), metrics_in(whole))
