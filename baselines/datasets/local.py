@@ -19,6 +19,7 @@ from . import site_files
 from .cache import Arrays, cached
 from .dataset import Dataset
 from .schema import Schema, schema_of
+from .site_files import SiteFile
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,24 @@ class SiteData:
 
     def read(self, path: Path) -> dict[str, np.ndarray]:
         """Return the same without the cache."""
+        rows = self.rows(path)
+        return {"inputs": rows.inputs, "targets": self.schema.numbers(rows.labels)}
+
+    def rows(self, path: Path, *, needs_labels: bool = True) -> SiteFile:
+        """Return what lies at ``path``, its inputs as the schema has them.
+
+        Without ``needs_labels`` there need be none: a table without the column, an ``.npz`` file without
+        targets, a folder of images without folders. The labels are then empty.
+
+        Raises
+        ------
+        UserError : for data that do not fit, in one line
+        """
         schema = self.schema
         if site_files.is_table(path) != (schema.columns is not None):
             what = "is a table" if site_files.is_table(path) else "is no table"
             raise UserError(f"{path} {what}, and the schema has {schema.columns or 'no columns'}")
-        found = site_files.read(path, schema.label, schema.columns)
+        found = site_files.read(path, schema.label, schema.columns, needs_labels)
         inputs = found.inputs.astype(schema.dtype) if found.columns else found.inputs
         if inputs.dtype != schema.dtype:
             raise UserError(f"the data at {path} are {inputs.dtype}, and the schema says {schema.dtype}")
@@ -63,7 +77,7 @@ class SiteData:
             )
         if len(inputs) == 0:
             raise UserError(f"there are no examples at {path}")
-        return {"inputs": inputs, "targets": schema.numbers(found.labels)}
+        return found._replace(inputs=inputs)
 
 
 def local(schema: dict[str, Any] | str | None, cache: str) -> Dataset:
