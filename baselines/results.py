@@ -6,7 +6,7 @@
     results.last(frame, "accuracy").groupby("strategy").value.agg(["mean", "std"])
     results.rounds_to(frame, "accuracy", 0.9)
     results.paired(frame, "strategy", "fedavg")
-    model = results.model("multirun/mine/seed=0,strategy=fedavg")
+    classify = results.predictor("multirun/mine/seed=0,strategy=fedavg")
 
 The frame has a row per measurement: a column for each setting under its own name (``strategy``,
 ``client.optimizer.lr``), then ``setting`` (what the setting is called in tables), ``seed``, ``run`` (the
@@ -23,7 +23,8 @@ import pandas as pd
 from torch import nn
 
 from .engine.metrics import less_is_better
-from .engine.saved_model import saved_model
+from .engine.predictor import Predictor, predictor_of
+from .engine.saved_model import load_model
 from .errors import UserError
 from .reports import pairing
 from .reports.labels import column
@@ -165,15 +166,33 @@ def paired(
 
 
 def model(run: str | os.PathLike[str], name: str | None = None) -> nn.Module:
-    """Return the trained model of a run with ``save=last``, ``save=best`` or ``checkpoint_every``.
+    """Return the trained network of a run with ``save=last``, ``save=best`` or ``checkpoint_every``.
 
-    ``name`` chooses among several models, as metrics.csv names them.
+    It is the bare network: it takes normalised inputs and returns logits. For raw rows, as a site has them,
+    see :func:`predictor`. ``name`` chooses among several models, as metrics.csv names them.
 
     Raises
     ------
     UserError : when the run kept no model, or another number of them
     """
-    return saved_model(Path(run), name)
+    return load_model(Path(run), name).network
+
+
+def predictor(run: str | os.PathLike[str], name: str | None = None) -> Predictor:
+    """Return the trained model of a run with its preprocessing: call it with raw rows, as a site has them.
+
+        classify = results.predictor("outputs/first")
+        classify(pandas.read_csv("new.csv")).classes
+
+    It takes a DataFrame with the schema's columns, a numpy array or a torch tensor, and returns the class
+    of each row and the probability of each class (:class:`~baselines.engine.predictor.Prediction`).
+    ``name`` as in :func:`model`.
+
+    Raises
+    ------
+    UserError : when the run kept no model, or another number of them, or is not for classification
+    """
+    return predictor_of(Path(run), name)
 
 
 def _is(value: object, wanted: object) -> bool:

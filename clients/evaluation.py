@@ -30,7 +30,7 @@ def num_batches(examples: Examples) -> int:
 @torch.no_grad()
 def batch_sums(model: nn.Module, examples: Examples, task: Task, batches: range) -> Iterator[Sums]:
     """Return each metric's sum over the examples of each of these batches."""
-    for outputs, targets in _outputs(model, examples, batches):
+    for outputs, targets in outputs_of(model, examples, batches):
         yield task(outputs, targets)[1]
 
 
@@ -48,7 +48,7 @@ def predictions(model: nn.Module, examples: Examples) -> tuple[Tensor, Tensor]:
     """Return the label of each example, and what the model takes it for, two of [n]."""
     pairs = [
         (targets.cpu(), out.argmax(1).cpu())
-        for out, targets in _outputs(model, examples, range(num_batches(examples)))
+        for out, targets in outputs_of(model, examples, range(num_batches(examples)))
     ]
     labels, predicted = zip(*pairs, strict=True)
     return torch.cat(labels), torch.cat(predicted)
@@ -57,11 +57,13 @@ def predictions(model: nn.Module, examples: Examples) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def correct(model: nn.Module, examples: Examples, batches: range) -> Tensor:
     """Return for each example of these batches whether the model is right about it, [n] of bools."""
-    parts = [(out.argmax(1) == targets).cpu() for out, targets in _outputs(model, examples, batches)]
+    parts = [(out.argmax(1) == targets).cpu() for out, targets in outputs_of(model, examples, batches)]
     return torch.cat(parts)
 
 
-def _outputs(model: nn.Module, examples: Examples, batches: range) -> Iterator[tuple[Tensor, Tensor]]:
+@torch.no_grad()
+def outputs_of(model: nn.Module, examples: Examples, batches: range) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield what the model says of each of these batches, and the batch's targets."""
     device = next(model.parameters()).device
     model.eval()
     for batch in batches:

@@ -52,6 +52,19 @@ class SiteData:
 
     def read(self, path: Path) -> dict[str, np.ndarray]:
         """Return the same without the cache."""
+        rows = self.rows(path)
+        return {"inputs": rows.inputs, "targets": self.schema.numbers(rows.labels)}
+
+    def rows(self, path: Path, *, needs_labels: bool = True) -> site_files.SiteFile:
+        """Return what lies at ``path``, its inputs as the schema has them.
+
+        Without ``needs_labels`` there need be none: a table without the column, an ``.npz`` file without
+        targets, a folder of images without folders. The labels are then empty.
+
+        Raises
+        ------
+        DataError : for data that do not fit, in one line
+        """
         schema = self.schema
         if site_files.is_table(path) != (schema.columns is not None):
             what = "is a table" if site_files.is_table(path) else "is no table"
@@ -59,7 +72,7 @@ class SiteData:
                 f"{path} {what}, and the schema has {schema.columns or 'no columns'}",
                 f"data: {'a table' if site_files.is_table(path) else 'no table'}, unlike the schema",
             )
-        content = site_files.read(path, schema.label, schema.columns)
+        content = site_files.read(path, schema.label, schema.columns, needs_labels)
         inputs = _as_dtype(path, content, schema.dtype)
         if inputs.dtype != schema.dtype:
             line = f"the data at {path} are {inputs.dtype}, and the schema says {schema.dtype}"
@@ -72,7 +85,7 @@ class SiteData:
             )
         if len(inputs) == 0:
             raise DataError(f"there are no examples at {path}", "data: there are no examples")
-        return {"inputs": inputs, "targets": schema.numbers(content.labels)}
+        return content._replace(inputs=inputs)
 
 
 def _as_dtype(path: Path, content: site_files.SiteFile, dtype: str) -> np.ndarray:

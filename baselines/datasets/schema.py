@@ -5,7 +5,7 @@ and every site normalises with the schema's mean and deviation, not with its own
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from baselines.errors import DataError, UserError
 from .labels import class_name
 
 DTYPES = ("uint8", "float32", "float64")
-FIELDS = "classes, shape, mean, std and dtype, for tables also columns and label"
+FIELDS = "classes, shape, mean, std and dtype, for tables also columns, label and, if you like, units"
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Schema:
     dtype : of the raw inputs: uint8, float32 or float64
     columns : of tables, in the order in which a model takes them; None for images and arrays
     label : the column of tables that holds the labels
+    units : of each column, for people to compare; "" for a column without one. They change no number
     """
 
     classes: tuple[str, ...]
@@ -39,6 +40,7 @@ class Schema:
     dtype: str
     columns: tuple[str, ...] | None = None
     label: str | None = None
+    units: tuple[str, ...] | None = field(default=None, repr=False)  # prepared data do not depend on it
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
@@ -66,6 +68,12 @@ class Schema:
             raise UserError(
                 f"the schema has {len(self.columns)} columns, shape {list(self.shape)} and "
                 f"label={self.label}: expected a shape of one number, how many columns, and a label column"
+            )
+
+        if self.units is not None and len(self.units) != len(self.columns or ()):
+            raise UserError(
+                f"the schema has {len(self.units)} units and {len(self.columns or ())} columns: expected "
+                'one for each column, "" where there is none'
             )
 
     @property
@@ -106,7 +114,7 @@ def schema_of(told: Mapping[str, Any]) -> Schema:
     if unknown := sorted(set(map(str, told)) - known):
         raise UserError(f"the schema has an unknown field {unknown[0]!r}: expected {FIELDS}")
     try:
-        columns, label = told.get("columns"), told.get("label")
+        columns, label, units = told.get("columns"), told.get("label"), told.get("units")
         return Schema(
             tuple(map(str, told["classes"])),
             tuple(map(int, told["shape"])),
@@ -115,6 +123,7 @@ def schema_of(told: Mapping[str, Any]) -> Schema:
             str(told["dtype"]),
             None if columns is None else tuple(map(str, columns)),
             None if label is None else str(label),
+            None if units is None else tuple("" if unit is None else str(unit) for unit in units),
         )
     except KeyError as error:
         raise UserError(f"the schema has no {error.args[0]}: expected {FIELDS}") from error

@@ -29,11 +29,12 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PICTURES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 SYSTEM = ("__macosx", "thumbs.db", "desktop.ini", "@eadir", "$recycle.bin", "system volume information")
 UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")  # as pandas and pyarrow write row numbers
+LOOSE = "in no folder of a class"
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class SiteFile(NamedTuple):
-    """What a site has: raw inputs [n, ...], the class of each label, and for tables the columns.
+    """What a site has: raw inputs [n, ...], the class of each label, a table's columns, images' files.
 
     ``left_out`` counts the files of a folder that are no examples, by the reason; ``tidied`` the labels and
     column names that had blanks around them or decomposed signs.
@@ -44,9 +45,15 @@ class SiteFile(NamedTuple):
     columns: tuple[str, ...] | None = None
     left_out: Mapping[str, int] = NOTHING
     tidied: Mapping[str, int] = NOTHING
+    files: tuple[str, ...] | None = None
 
 
-def read(path: Path, label: str | None = None, columns: Sequence[str] | None = None) -> SiteFile:
+def read(
+    path: Path,
+    label: str | None = None,
+    columns: Sequence[str] | None = None,
+    needs_labels: bool = True,
+) -> SiteFile:
     """Return what lies at ``path``.
 
     Parameters
@@ -54,6 +61,7 @@ def read(path: Path, label: str | None = None, columns: Sequence[str] | None = N
     path : a folder of images by class, or a file
     label : of a table, the column with the labels
     columns : of a table, those to read, in this order; None for all others
+    needs_labels : refuse data without any; otherwise their list is empty
 
     Raises
     ------
@@ -63,11 +71,11 @@ def read(path: Path, label: str | None = None, columns: Sequence[str] | None = N
         if not path.exists():
             raise DataError(f"there is no data at {path}: expected {KINDS}", "data: there is none")
         if path.is_dir():
-            return _images(path)
+            return _images(path, needs_labels)
         if _kind(path) == ".npz":
-            return _arrays(path)
+            return _arrays(path, needs_labels)
         if is_table(path):
-            return _table(path, label, columns)
+            return _table(path, label, columns, needs_labels)
     except (UserError, MemoryError):
         raise
     except Exception as error:  # of a damaged file: zipfile's, pandas', pyarrow's, numpy's, the system's
@@ -90,8 +98,8 @@ def _kind(path: Path) -> str:
 # A folder of images
 
 
-def _images(path: Path) -> SiteFile:
-    names, left_out = _pictures_in(path)
+def _images(path: Path, needs_labels: bool) -> SiteFile:
+    names, left_out = _pictures_in(path, needs_labels)
     pictures, torn = [], []
     for name in names:
         try:
@@ -113,15 +121,20 @@ def _images(path: Path) -> SiteFile:
             if shapes
             else "data: there are no pictures",
         )
+    files = tuple(name.as_posix() for name in names)
+    if names[0].parent == Path():  # images alone
+        return SiteFile(np.stack(pictures), [], None, left_out, files=files)
     folders = [name.parts[0] for name in names]
     labels = class_names(folders, f"the name of a class in {path}", "the name of a class")
     untidy = sum(clean(folder) != folder for folder in set(folders))
     tidied = {"names of classes": untidy} if untidy else {}
-    return SiteFile(np.stack(pictures), labels, None, left_out, tidied)
+    return SiteFile(np.stack(pictures), labels, None, left_out, tidied, files)
 
 
-def _pictures_in(folder: Path) -> tuple[list[Path], dict[str, int]]:
+def _pictures_in(folder: Path, needs_labels: bool) -> tuple[list[Path], dict[str, int]]:
     """Return the pictures CLASS/NAME in order, and how many other files there are, by the reason.
+
+    Without ``needs_labels`` pictures may also lie in the folder itself, and then in none below it.
 
     Raises
     ------
@@ -137,7 +150,8 @@ def _pictures_in(folder: Path) -> tuple[list[Path], dict[str, int]]:
     for root, _, files in os.walk(folder, onerror=fail, followlinks=True):
         for name in files:
             place = Path(root, name).relative_to(folder)
-            if reason := _reason(place.parts):
+            reason = _reason(place.parts)
+            if reason and (needs_labels or reason != LOOSE):
                 left_out[reason] += 1
             else:
                 (deeper if len(place.parts) > 2 else pictures).append(place)
@@ -148,6 +162,9 @@ def _pictures_in(folder: Path) -> tuple[list[Path], dict[str, int]]:
             "path=.../train test_path=.../test",
             f"data: {len(deeper)} pictures lie deeper than the folder of a class",
         )
+    if len({len(place.parts) for place in pictures}) > 1:
+        line = f"{folder} has images beside folders: expected a folder for each class, or images alone"
+        raise DataError(line, "data: there are pictures beside the folders of classes")
     return sorted(pictures), dict(sorted(left_out.items()))
 
 
@@ -159,7 +176,7 @@ def _reason(parts: Sequence[str]) -> str:
         return "of an operating system"
     if not parts[-1].lower().endswith(PICTURES):
         return "no picture"
-    return "" if len(parts) > 1 else "in no folder of a class"
+    return "" if len(parts) > 1 else LOOSE
 
 
 def _counted(left_out: Mapping[str, int]) -> str:
@@ -184,14 +201,16 @@ def _pixels(path: Path) -> np.ndarray:
 # Arrays
 
 
-def _arrays(path: Path) -> SiteFile:
+def _arrays(path: Path, needs_labels: bool) -> SiteFile:
     with np.load(path, allow_pickle=False) as arrays:
-        if missing := sorted({"inputs", "targets"} - set(arrays.files)):
+        has_labels = needs_labels or "targets" in arrays.files
+        if missing := sorted({"inputs", *(["targets"] if has_labels else [])} - set(arrays.files)):
             raise DataError(
                 f"{path} has no array {missing[0]!r}: expected inputs [n, ...] and targets [n]",
                 f"data: the array {missing[0]} is missing",
             )
-        inputs, targets = (_array(path, arrays, name) for name in ("inputs", "targets"))
+        inputs = _array(path, arrays, "inputs")
+        targets = _array(path, arrays, "targets") if has_labels else np.empty(inputs.shape[:1])
     if targets.shape != inputs.shape[:1] or inputs.ndim < 2:
         raise DataError(
             f"{path} has inputs of shape {inputs.shape} and targets of shape {targets.shape}: expected "
@@ -209,7 +228,9 @@ def _arrays(path: Path) -> SiteFile:
             f"inputs[{rows[0]}]: fill or remove them",
             f"data: {len(rows)} rows have NaN or infinite values",
         )
-    values = targets.tolist()
+    if not has_labels:
+        return SiteFile(inputs, [])
+    values: list[object] = list(targets.tolist())
     labels = class_names(values, f"the array 'targets' of {path}", "the array targets")
     return SiteFile(inputs, labels, tidied=_untidy("labels", values))
 
@@ -249,7 +270,7 @@ def _check_channels(path: Path, inputs: np.ndarray) -> None:
 # A table
 
 
-def _table(path: Path, label: str | None, columns: Sequence[str] | None) -> SiteFile:
+def _table(path: Path, label: str | None, columns: Sequence[str] | None, needs_labels: bool) -> SiteFile:
     names, table = _parquet(path) if _kind(path) == ".parquet" else _text(path)
     there = [clean(name) for name in names]
     if label is None:
@@ -257,7 +278,8 @@ def _table(path: Path, label: str | None, columns: Sequence[str] | None) -> Site
         raise DataError(line, "data: it is a table, and no column of labels is named")
     label = clean(label)
     wanted = [name for name in there if name != label] if columns is None else list(map(clean, columns))
-    _check_columns(path, there, label, wanted)
+    has_labels = needs_labels or label in there
+    _check_columns(path, there, [label] if has_labels else [], wanted)
     if not len(table):
         raise DataError(
             f"{path} has a heading and no rows: expected one for each example",
@@ -266,6 +288,8 @@ def _table(path: Path, label: str | None, columns: Sequence[str] | None) -> Site
     inputs = np.empty((len(table), len(wanted)), np.float64)
     for k, name in enumerate(wanted):
         inputs[:, k] = _numbers(path, name, table[there.index(name)])
+    if not has_labels:
+        return SiteFile(inputs, [], tuple(wanted), tidied=_untidy("column names", names))
     written = table[there.index(label)].tolist() if _kind(path) == ".parquet" else None
     values = _as_written(path, there.index(label)) if written is None else written
     labels = class_names(values, f"column {label!r} of {path}", f"column {label!r} of the schema")
@@ -339,15 +363,15 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _check_columns(path: Path, there: list[str], label: str, wanted: list[str]) -> None:
+def _check_columns(path: Path, there: list[str], labels: list[str], wanted: list[str]) -> None:
     """Refuse a table without a column that is wanted, or with one that is not to be trusted."""
-    if missing := [name for name in (label, *wanted) if name not in there]:
+    if missing := [name for name in (*labels, *wanted) if name not in there]:
         hint = "; is its heading missing?" if any(map(_is_number, there)) else ""
         raise DataError(
             f"{path} has no column {missing[0]!r}: expected one of {there}{hint}",
             f"data: {len(missing)} columns of the schema are missing",
         )
-    if twice := [name for name in (label, *wanted) if there.count(name) > 1]:
+    if twice := [name for name in (*labels, *wanted) if there.count(name) > 1]:
         raise DataError(
             f"{path} has {there.count(twice[0])} columns {twice[0]!r}: expected one; rename or remove the "
             "others",
@@ -360,7 +384,7 @@ def _check_columns(path: Path, there: list[str], label: str, wanted: list[str]) 
             f"data: {len(unnamed)} columns have no name",
         )
     if not wanted:
-        line = f"{path} has no column beside the label {label!r}: expected one or more, with numbers"
+        line = f"{path} has no column beside the label {labels}: expected one or more, with numbers"
         raise DataError(line, "data: the table has no column beside the label")
 
 

@@ -1,4 +1,10 @@
-"""The trained model of a run: written as model.safetensors with ``save``, and read again."""
+"""The trained model of a run: written as model.safetensors with ``save``, and read again.
+
+A file's metadata hold, as JSON under one key, what is needed to use the weights: ``round``, ``value`` and
+``model``, and what :func:`describe` returns. Loading a model runs no code of its file: the weights are
+safetensors, and the class is the one that the run's config.yaml names. That may be any class of this
+installation, so load no run of somebody whom you would not let choose one.
+"""
 
 import contextlib
 import json
@@ -6,19 +12,24 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml  # type: ignore[import-untyped]
 from flwr.app import ArrayRecord
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
+from baselines.datasets import Dataset
+from baselines.datasets.local import SiteData
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
+from clients import Classification, Normalize
 from clients.turn import load
 
 from . import checkpoint, environment
@@ -31,6 +42,53 @@ UNFINISHED = f"{SEVERAL}.tmp"  # the same while it is written
 logger = logging.getLogger("flwr")
 
 
+@dataclass(frozen=True)
+class SavedModel:
+    """A trained model, and what it is used with.
+
+    Parameters
+    ----------
+    network : takes normalised inputs and returns logits, on the CPU, in evaluation mode
+    experiment : that trained it, as its config.yaml has it
+    description : what :func:`describe` returns, and ``model``, its name; of a model file also ``round``
+    """
+
+    network: nn.Module
+    experiment: Experiment
+    description: dict[str, Any]
+
+
+def describe(experiment: Experiment) -> dict[str, Any]:
+    """Return what there is to know of an experiment's model besides its weights, as plain values.
+
+    ``identity`` is the run's; ``network`` has the model's configuration, ``input_shape`` and
+    ``num_classes``; ``task`` is the name of the task's class; ``inputs`` has the ``dtype`` of raw inputs,
+    and ``normalize``: raw inputs become (x / scale - mean) / std, and stay as they are where it is null.
+    Where the data set has another transform, ``normalize`` is missing. ``schema`` is the one of the sites.
+    """
+    dataset = experiment.dataset
+    inputs: dict[str, Any] = {"dtype": str(dataset.test_inputs.dtype).removeprefix("torch.")}
+    if dataset.transform is None:
+        inputs["normalize"] = None
+    elif isinstance(dataset.transform, Normalize):
+        normalize = dataset.transform
+        mean, std = list(map(float, normalize.mean)), list(map(float, normalize.std))
+        inputs["normalize"] = {"mean": mean, "std": std, "scale": float(normalize.scale)}
+    description = {
+        "identity": experiment.identity(),
+        "network": {
+            "config": experiment.model_settings,
+            "input_shape": experiment.input_shape,
+            "num_classes": None if experiment.num_classes is None else int(experiment.num_classes),
+        },
+        "task": type(dataset.task).__name__,
+        "inputs": inputs,
+    }
+    if isinstance(dataset.site, SiteData):
+        description["schema"] = dataset.site.schema.as_dict()
+    return description
+
+
 class Keeper:
     """Keeps a run's model: the last, or the best at the mean test accuracy (or else loss) over the nodes.
 
@@ -38,10 +96,11 @@ class Keeper:
     ----------
     folder : the run's
     how : ``last``, ``best``, or None for neither
+    description : of the model, for the files' metadata
     """
 
-    def __init__(self, folder: Path, how: str | None) -> None:
-        self.folder, self.how = folder, how
+    def __init__(self, folder: Path, how: str | None, description: Mapping[str, Any] | None = None) -> None:
+        self.folder, self.how, self.description = folder, how, description or {}
 
     def offer(self, server_round: int, models: dict[str, ArrayRecord], metrics: dict[str, float]) -> None:
         """Write a round's models if they are the best; a resumed run goes by those that it has written."""
@@ -76,7 +135,7 @@ class Keeper:
         return -math.inf
 
     def _write(self, models: dict[str, ArrayRecord], server_round: int, metrics: dict[str, float]) -> None:
-        told = {"round": str(server_round), "value": repr(_value(metrics))}
+        told = {**self.description, "round": str(server_round), "value": repr(_value(metrics))}
         if len(models) == 1:
             ((name, arrays),) = models.items()
             _write(self.folder / ONE, arrays, told | {"model": name})
@@ -108,8 +167,8 @@ def kept(run: Path) -> bool:
     return bool(_files(run)) or checkpoint.load(run) is not None
 
 
-def saved_model(run: Path, name: str | None = None) -> nn.Module:
-    """Return a run's model, built from its config.yaml, on the CPU and in evaluation mode.
+def load_model(run: Path, name: str | None = None) -> SavedModel:
+    """Return a run's model, built from its config.yaml.
 
     Raises
     ------
@@ -117,45 +176,61 @@ def saved_model(run: Path, name: str | None = None) -> nn.Module:
     """
     if not (run / "config.yaml").is_file():
         raise UserError(f"{run} is no run folder: it has no config.yaml")
-    this = _experiment(run)
-    models = _written(run) or _in_checkpoint(run, this)
+    written = _written(run)
+    models = {one: arrays for one, (arrays, _) in written.items()}
+    description = next((about for _, about in written.values() if "network" in about), None)
+    experiment = _experiment(run, description)
+    models = models or _in_checkpoint(run, experiment)
     if not models:
         raise UserError(f"{run} has kept no model: run it with save=last or save=best")
     if name is None and len(models) > 1:
         raise UserError(f"{run} has {len(models)} models: name one of {', '.join(models)}")
     if name is not None and name not in models:
         raise UserError(f"{run} has no model {name}: expected one of {', '.join(models)}")
-    model = this.model()
-    load(model, models[name] if name is not None else next(iter(models.values())))
-    return model.eval()
+    chosen = next(iter(models)) if name is None else name
+    network = experiment.model()
+    try:
+        load(network, models[chosen])
+    except ValueError as error:
+        raise UserError(f"{run}: the model is not the one of config.yaml ({error})") from error
+    about = written[chosen][1] if description else _describe_older(run, experiment)
+    return SavedModel(network.eval(), experiment, {**about, "model": chosen})
 
 
-def _write(target: Path, arrays: ArrayRecord, told: dict[str, str]) -> None:
+def _describe_older(run: Path, experiment: Experiment) -> dict[str, Any]:
+    """Describe the model of a checkpoint, or of an older file, by the run's configuration and data set."""
+    return describe(experiment) | {"identity": environment.environment(run).get("identity")}
+
+
+def _write(target: Path, arrays: ArrayRecord, told: dict[str, Any]) -> None:
     fresh = target.with_suffix(".tmp")
     tensors = {key: tensor.contiguous() for key, tensor in arrays.to_torch_state_dict().items()}
     try:
         with environment.naming(target):
-            save_file(tensors, fresh, metadata={TOLD: json.dumps(told, sort_keys=True)})
+            save_file(tensors, fresh, metadata={TOLD: json.dumps(told, sort_keys=True, default=str)})
         os.replace(fresh, target)
     except (OSError, SafetensorError) as error:
         fresh.unlink(missing_ok=True)
         raise error if isinstance(error, OSError) else OSError(f"{error}: '{target}'") from error
 
 
-def _written(run: Path) -> dict[str, ArrayRecord]:
-    """Return the models in safetensors files, by name."""
+def _written(run: Path) -> dict[str, tuple[ArrayRecord, dict[str, Any]]]:
+    """Return the models in safetensors files, and what the files say of them, by name."""
     found = {}
     for path in _files(run):
         with _opened(path) as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
-            found[_told(file).get("model", "global")] = ArrayRecord(tensors)
+            told = _told(file)
+            found[str(told.get("model", "global"))] = ArrayRecord(tensors), told
     return found
 
 
-def _told(file: Any) -> dict[str, str]:
+def _told(file: Any) -> dict[str, Any]:
     """Return what a file says of its model; an older one has a key for each."""
     metadata = file.metadata() or {}
-    told: dict[str, str] = json.loads(metadata[TOLD]) if TOLD in metadata else metadata
+    told = json.loads(metadata[TOLD]) if TOLD in metadata else metadata
+    if not isinstance(told, dict):
+        raise ValueError(f"{TOLD} is no JSON object")
     return told
 
 
@@ -169,20 +244,20 @@ def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, "pt") as file:
             yield file
-    except SafetensorError as error:
+    except (SafetensorError, ValueError) as error:  # the latter: metadata that are no JSON
         raise UserError(f"{path} is damaged ({error}): run it again with resume=false") from error
 
 
-def _in_checkpoint(run: Path, this: Experiment) -> dict[str, ArrayRecord]:
+def _in_checkpoint(run: Path, experiment: Experiment) -> dict[str, ArrayRecord]:
     """Return the models that the strategy of a run's last checkpoint has."""
     if (saved := checkpoint.load(run)) is None:
         return {}
-    strategy = this.strategy()
+    strategy = experiment.strategy()
     strategy.load_state_dict(saved.strategy)
     return strategy.models(saved.arrays)
 
 
-def _experiment(run: Path) -> Experiment:
+def _experiment(run: Path, description: Mapping[str, Any] | None) -> Experiment:
     """Return a run's experiment by its written configuration, on the CPU."""
     path = run / "config.yaml"
     try:
@@ -191,4 +266,25 @@ def _experiment(run: Path) -> Experiment:
         raise UserError(f"{path} is damaged: run it again") from error
     key = f"the configuration of {path.resolve()}, {environment.checksum(path)}"
     config.take(key, yaml.safe_dump(settings))
-    return Experiment(key)
+    try:
+        return Experiment(key, None if description is None else _data_without_rows(description))
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"{run}: the model's file does not say what the model takes ({error!r})") from error
+
+
+def _data_without_rows(description: Mapping[str, Any]) -> Dataset | None:
+    """Return a data set as the model's file describes it: the run's own need not be here.
+
+    None where the file cannot: for another task than classification, or a transform of the user's own.
+    """
+    inputs, network = description["inputs"], description["network"]
+    if description["task"] != Classification.__name__ or "normalize" not in inputs:
+        return None
+    transform = None
+    if (numbers := inputs["normalize"]) is not None:
+        mean, std = (tuple(map(float, numbers[key])) for key in ("mean", "std"))
+        transform = Normalize(mean, std, float(numbers["scale"]))
+    rows = torch.zeros(0, *network["input_shape"], dtype=getattr(torch, inputs["dtype"]))
+    labels = torch.zeros(0, dtype=torch.int64)
+    classes = network["num_classes"]
+    return Dataset(rows, labels, rows, labels, Classification(), transform, num_classes=classes)

@@ -14,7 +14,7 @@ from .measures import write_classes
 from .metrics import OWN_GROUP
 from .progress import Progress
 from .run_folder import RunFolder
-from .saved_model import Keeper
+from .saved_model import Keeper, describe
 
 Models = dict[str, ArrayRecord]
 
@@ -52,7 +52,8 @@ class ServerEvaluation:
     def __init__(self, this: Experiment, grid: SuiteGrid, folder: RunFolder, progress: Progress) -> None:
         self.this, self.folder, self.progress = this, folder, progress
         self.evaluator = _evaluator_of(this, grid)
-        self._keeper = Keeper(folder.path, this.settings.save)
+        save = this.settings.save
+        self._keeper = Keeper(folder.path, save, describe(this) if save else None)
         self._pending: Pending | None = None
         self._mean: Metrics = {}  # of the last models; none where a resumed run had nothing left to do
 

@@ -93,6 +93,12 @@ class Described:
         return bool(self.cfg.strategy._target_ != plain.strategy._target_)
 
     @property
+    def model_settings(self) -> dict[str, Any]:
+        """The model's resolved configuration, as plain values: its class is ``_target_``."""
+        settings: Any = OmegaConf.to_container(self.cfg.model, resolve=True)
+        return dict(settings)
+
+    @property
     def choices(self) -> dict[str, str]:
         """The option that each group has."""
         return choices(self.overrides)

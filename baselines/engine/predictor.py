@@ -1,0 +1,264 @@
+"""Predictor: a run's trained model with its preprocessing, for raw rows as a site has them.
+
+The network, the schema and the normalisation are the run's own (:mod:`~baselines.engine.saved_model` says
+where they come from, and what is executed to load them).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from baselines.datasets.local import SiteData
+from baselines.datasets.schema import DTYPES, Schema, schema_of
+from baselines.datasets.site_files import SiteFile
+from baselines.errors import UserError
+from clients import Classification, Examples
+from clients.evaluation import averaged, num_batches, outputs_of
+from clients.examples import Transform
+from strategies.shared import protocol
+
+from .saved_model import SavedModel, load_model
+
+
+class Prediction(NamedTuple):
+    """What a model says of rows.
+
+    Parameters
+    ----------
+    classes : the name of each row's class; None where the model's outputs are not finite
+    probabilities : [rows, classes] in float32, each row adds up to 1; NaN where the outputs are not finite
+    """
+
+    classes: list[str | None]
+    probabilities: np.ndarray
+
+    @property
+    def num_diverged(self) -> int:
+        """How many rows have no prediction, because the model's outputs are not finite."""
+        return self.classes.count(None)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """How well predictions agree with labels, by the definitions that runs are evaluated with.
+
+    Parameters
+    ----------
+    accuracy : share of rows whose class is predicted; one without a prediction is not
+    loss : mean cross-entropy; not finite where an output is not
+    recall : of each class with rows, how many are found, and how many there are
+    """
+
+    accuracy: float
+    loss: float
+    recall: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained model that takes raw rows: as a site's file has them, neither scaled nor normalised.
+
+    Calling it returns a :class:`Prediction`.
+
+    Parameters
+    ----------
+    model : the network, and what is known of it
+    """
+
+    model: SavedModel
+
+    @property
+    def transform(self) -> Transform | None:
+        """Turns a batch of raw rows into what the network takes; None leaves them as they are."""
+        return self.model.experiment.dataset.transform
+
+    @cached_property
+    def schema(self) -> Schema | None:
+        """What the sites have agreed on; None for a run whose data were no sites' own."""
+        fields = self.model.description.get("schema")
+        return None if fields is None else schema_of(fields)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of raw rows."""
+        return self.model.experiment.dataset.test_inputs.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one raw row."""
+        return tuple(self.model.experiment.input_shape)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """The columns of a table, in the order of the network's inputs; None for other data."""
+        return None if self.schema is None else self.schema.columns
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """The name of each output: the schema's classes, or the labels' numbers."""
+        names = () if self.schema is None else self.schema.classes
+        zeros = torch.zeros(2, *self.shape, dtype=self.dtype)
+        try:
+            (outputs,) = self._outputs(zeros, None)[0]
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise UserError(f"the model does not take rows of shape {list(self.shape)}: {error}") from error
+        if outputs.ndim != 2 or outputs.shape[1] < max(2, len(names)):
+            raise UserError(
+                f"the model returns {list(outputs.shape)} of 2 rows: expected [2, classes], with "
+                f"{len(names) or 'two or more'} classes"
+            )
+        more = (f"unnamed {k}" if names else str(k) for k in range(len(names), outputs.shape[1]))
+        return (*names, *more)
+
+    def __call__(self, rows: np.ndarray | pd.DataFrame | Tensor) -> Prediction:
+        """Return the class of each row, and the probability of each class.
+
+        Parameters
+        ----------
+        rows : [n, ...] of the shape and dtype of a site's data; of a table a DataFrame with the schema's
+            columns, in any order and among others, or an array with one column each, in that order
+
+        Raises
+        ------
+        UserError : for rows of another shape or kind, a missing column, NaN or infinite values
+        """
+        return self.predict(self.raw(rows))[0]
+
+    def predict(
+        self, inputs: Tensor, labels: Sequence[str] | None = None
+    ) -> tuple[Prediction, Measures | None]:
+        """Return what the model says of raw ``inputs`` [n, ...], and with ``labels`` how well.
+
+        Raises
+        ------
+        UserError : for a label that is no class
+        """
+        targets = None if labels is None else self._numbers(labels)
+        batches, loss = self._outputs(inputs, targets)
+        outputs = torch.cat(batches)
+        finite, chosen = outputs.isfinite().all(1), outputs.argmax(1)
+        probabilities = outputs.softmax(1).to(torch.float32)
+        probabilities[~finite] = torch.nan
+        names = [
+            self.classes[k] if ok else None for k, ok in zip(chosen.tolist(), finite.tolist(), strict=True)
+        ]
+        prediction = Prediction(names, probabilities.numpy())
+        if targets is None:
+            return prediction, None
+        return prediction, self._measure(targets, chosen, finite, loss)
+
+    def _measure(self, targets: Tensor, chosen: Tensor, finite: Tensor, loss: float) -> Measures:
+        right = (chosen == targets) & finite
+        totals = torch.bincount(targets, minlength=len(self.classes)).tolist()
+        hits = torch.bincount(targets[right], minlength=len(self.classes)).tolist()
+        recall = {name: (k, n) for name, k, n in zip(self.classes, hits, totals, strict=True) if n}
+        return Measures(int(right.sum()) / len(targets), loss, recall)
+
+    def read(self, path: Path) -> SiteFile:
+        """Return what lies at ``path``, read and refused as a site does; labels may be missing.
+
+        Raises
+        ------
+        UserError : for data that do not fit, in one line
+        """
+        rows = SiteData(self.schema or self._rows_of_arrays(), Path()).rows(path, needs_labels=False)
+        if rows.labels:
+            self._numbers(rows.labels)
+        return rows
+
+    def raw(self, rows: np.ndarray | pd.DataFrame | Tensor) -> Tensor:
+        """Return rows as a tensor [n, ...] of raw inputs; :meth:`__call__` says what is refused."""
+        values = self._values(rows)
+        if not isinstance(values, Tensor):
+            values = np.asarray(values)
+            if values.dtype.kind not in "buif":
+                raise UserError(f"the rows hold {values.dtype}: expected numbers")
+            values = torch.from_numpy(np.ascontiguousarray(values))
+        if values.ndim == 0 or tuple(values.shape[1:]) != self.shape:
+            raise UserError(f"the rows have shape {list(values.shape)}: expected {['n', *self.shape]}")
+        if not len(values):
+            raise UserError("there are no rows: expected one for each example")
+        if not self.dtype.is_floating_point and values.dtype != self.dtype:
+            raise UserError(
+                f"the rows hold {_name_of(values.dtype)}: expected {_name_of(self.dtype)}, as the model "
+                "was trained on, neither scaled nor normalised"
+            )
+        values = values.detach().cpu().to(self.dtype)
+        if not values.isfinite().all():
+            raise UserError("the rows have NaN or infinite values: fill or remove them")
+        return values
+
+    def _values(self, rows: Any) -> Any:
+        """Return a table's columns in their order, and other rows as they are."""
+        if not isinstance(rows, pd.DataFrame):
+            return rows
+        if self.columns is None:
+            raise UserError(f"the model takes no table: expected an array {['n', *self.shape]}")
+        names = [str(name) for name in rows.columns]
+        for name in self.columns:
+            if names.count(name) != 1:
+                what = f"has {names.count(name)} columns" if name in names else "has no column"
+                raise UserError(f"the table {what} {name!r}: expected {list(self.columns)}")
+        table = rows.set_axis(names, axis=1)[list(self.columns)]
+        for name in self.columns:
+            if not pd.api.types.is_numeric_dtype(table[name]):
+                raise UserError(f"column {name!r} holds {table[name].dtype}: expected numbers")
+        return table.to_numpy(dtype=np.float64, na_value=np.nan)
+
+    def _numbers(self, labels: Sequence[str]) -> Tensor:
+        return torch.from_numpy((self.schema or self._rows_of_arrays()).numbers(labels))
+
+    def _rows_of_arrays(self) -> Schema:
+        """Return what a file has to hold where no schema says so; its mean and deviation are not used."""
+        if (dtype := _name_of(self.dtype)) not in DTYPES or not self.shape:
+            raise UserError(
+                f"the model takes {list(self.shape)} of {dtype}, which no file of a site's holds: use "
+                "results.predictor in Python"
+            )
+        channels = self.shape[0]
+        return Schema(self.classes, self.shape, (0.0,) * channels, (1.0,) * channels, dtype)
+
+    def _outputs(self, inputs: Tensor, targets: Tensor | None) -> tuple[list[Tensor], float]:
+        """Return the network's outputs, batch by batch, and their mean loss; 0 without targets."""
+        network, every = self.model.network, torch.arange(len(inputs))
+        labels = torch.zeros(len(inputs), dtype=torch.int64) if targets is None else targets
+        examples = Examples(inputs, labels, every, self.transform)
+        batches, sums = [], []
+        for outputs, batch in outputs_of(network, examples, range(num_batches(examples))):
+            batches.append(outputs)
+            if targets is not None:
+                sums.append(Classification()(outputs, batch)[1])
+        return batches, averaged(sums, len(inputs)).get(protocol.LOSS, 0.0)
+
+
+def predictor_of(run: Path, name: str | None = None) -> Predictor:
+    """Return the predictor of a run's model; ``name`` chooses among several.
+
+    Raises
+    ------
+    UserError : where there is no such model, it is damaged, or classifies nothing
+    """
+    model = load_model(run, name)
+    task = model.description.get("task")
+    if task != Classification.__name__:
+        raise UserError(
+            f"{run} was trained for {task}: only classification has a predictor; results.model(run) "
+            "returns the bare network"
+        )
+    predictor = Predictor(model)
+    try:
+        predictor.classes  # noqa: B018 - the network takes the rows that the file describes
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{run}: the model's file does not say what the model takes ({error!r})") from error
+    return predictor
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,127 @@
+"""python -m baselines.predict: classify the rows of a new file with the model of a run.
+
+    python -m baselines.predict outputs/first new.csv --output predictions.csv
+    python -m baselines.predict outputs/first images/ --output predictions.csv --model node3
+    python -m baselines.predict outputs/first --export model.onnx
+
+The file is read as a site of the run reads its own: a table with the schema's columns, an .npz file, or a
+folder of images; raw, neither scaled nor normalised. The output has a line for each row (its number, from
+1, or the image's file name), the predicted class and the probability of each class. Where the model's
+outputs are not finite, a row has no prediction. Labels may be missing; with them, accuracy, loss and the
+recall of each class are printed, by the definitions that the run was evaluated with.
+
+--export writes a model that takes raw rows and returns probabilities: .onnx (pip install -e '.[onnx]') or
+TorchScript (.pt). Exit status: 0, or 2 after a user's mistake.
+
+The model's class is the one that config.yaml in RUN names, and loading it imports that class from this
+installation; nothing else of RUN is executed. Use no run of somebody whom you would not let choose a class.
+"""
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from .datasets.site_files import SiteFile
+from .engine import exported, whole_file
+from .engine.predictor import Measures, Prediction, Predictor, predictor_of
+from .errors import UserError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Predict and export as the command line asks; return the exit status."""
+    options = _parser().parse_intermixed_args(arguments)
+    try:
+        _check(options)
+        predictor = predictor_of(options.run, options.model)
+        if options.data is not None:
+            _predict(predictor, options.data, options.output)
+        if options.export is not None:
+            exported.export(predictor, options.export)
+            print(f"written: {options.export}: raw rows {_shape(predictor)} in, probabilities out")
+    except (UserError, OSError) as error:  # OSError: where nothing can be read or written
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m baselines.predict",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="the folder of a run with save= or checkpoint_every=")
+    add("data", type=Path, nargs="?", metavar="DATA", help="a table, an .npz file, or a folder of images")
+    add("--output", type=Path, metavar="CSV", help="where the predictions are written")
+    add("--model", metavar="NAME", help="which model, of a run with several")
+    add("--export", type=Path, metavar="FILE", help="write the model as .onnx or .pt")
+    return parser
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse a command line that asks for nothing, or would write over the data."""
+    data, output = options.data, options.output
+    if data is None and options.export is None:
+        raise UserError("nothing to do: give a file or folder to classify, or --export model.onnx")
+    if (data is None) != (output is None):
+        missing = "--output: where to write" if output is None else "the file or folder to classify"
+        raise UserError(f"--output and the data go together: give {missing}, too")
+    if output is not None and output.resolve() == data.resolve():
+        raise UserError(f"--output {output} is the data: choose another file")
+    if output is not None and not output.parent.is_dir():
+        raise UserError(f"--output {output}: there is no folder {output.parent}")
+    if options.export is not None:
+        exported.check_target(options.export)
+
+
+def _predict(predictor: Predictor, data: Path, output: Path) -> None:
+    """Write the predictions, and print how well they agree with the labels."""
+    rows = predictor.read(data)
+    torch.set_num_threads(predictor.model.experiment.settings.threads)  # as the run: for equal bits
+    prediction, measures = predictor.predict(predictor.raw(rows.inputs), rows.labels or None)
+    total, diverged = len(prediction.classes), prediction.num_diverged
+    if diverged == total:
+        raise UserError(
+            f"the model's outputs are not finite for any of the {total} rows of {data}: the run has "
+            "diverged; choose another run, or save=best"
+        )
+    whole_file.write(output, _table(predictor.classes, rows, prediction))
+    print(f"written: {output}, {total} rows")
+    if diverged:
+        print(f"without a prediction: {diverged} of {total} rows, where the model's outputs are not finite")
+    if measures is not None:
+        _print_measures(measures)
+
+
+def _table(classes: Sequence[str], rows: SiteFile, prediction: Prediction) -> str:
+    """Return the CSV file of predictions."""
+    names: Sequence[object] = rows.files or range(1, len(prediction.classes) + 1)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    heading = "row" if rows.files is None else "file"
+    writer.writerow([heading, "predicted", *(f"probability of {name}" for name in classes)])
+    for name, chosen, shares in zip(names, *prediction, strict=True):
+        numbers = [""] * len(classes) if chosen is None else [f"{share:.9g}" for share in shares]
+        writer.writerow([name, "" if chosen is None else chosen, *numbers])
+    return text.getvalue()
+
+
+def _print_measures(measures: Measures) -> None:
+    print(f"accuracy: {measures.accuracy:.6g}")
+    print(f"loss: {measures.loss:.6g}")
+    for name, (hits, total) in measures.recall.items():
+        print(f"recall of {name}: {hits / total:.6g} ({hits} of {total})")
+
+
+def _shape(predictor: Predictor) -> str:
+    return f"[n, {', '.join(map(str, predictor.shape))}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
