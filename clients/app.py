@@ -108,10 +108,12 @@ def check_training(training: LocalTraining, config: Mapping[str, object]) -> Non
             "compression.error_feedback=true with aggregation=normalized and client.stragglers above 0: "
             "what a round left out would count by another round's steps; leave one of the three out"
         )
-    _check_way(training, any(kind.reads_way(config) for kind in asked), restricted)
+    _check_way(training, asked, any(kind.reads_way(config) for kind in asked), restricted)
 
 
-def _check_way(training: LocalTraining, reads: bool, restricted: bool) -> None:
+def _check_way(
+    training: LocalTraining, asked: Sequence[type[Correction]], reads: bool, restricted: bool
+) -> None:
     """Refuse what moves a node besides the gradients of a round, where the method counts on these alone."""
     if training.keep_optimizer and optimizer_state.has_any(training.optimizer) and (reads or restricted):
         who = "strategy=scaffold's option 2 or aggregation=normalized" if reads else "a compression"
@@ -120,22 +122,24 @@ def _check_way(training: LocalTraining, reads: bool, restricted: bool) -> None:
             f"client.keep_optimizer=true: {who} {counts} the round alone, and what the optimiser keeps "
             "would move it, too; set client.keep_optimizer=false"
         )
-    for name, begin in training.corrections.items():
+    corrections = {f"client.corrections.{name}": begin for name, begin in training.corrections.items()}
+    corrections |= {f"{kind.__name__}, which the strategy asks for": kind for kind in asked}
+    for name, begin in corrections.items():
         if not chosen.starts_elsewhere(begin):
             continue
         if training.personal is not None and training.personal.held_to_start:
             personal = type(training.personal).__name__
             raise ValueError(
-                f"client.corrections.{name}: client.personal={personal} holds a node's own model to "
+                f"{name}: client.personal={personal} holds a node's own model to "
                 "the one that it was sent, whose place this would take; leave one of the two out"
             )
         if reads:
             raise ValueError(
-                f"client.corrections.{name}: strategy=scaffold's option 2 and aggregation=normalized take "
+                f"{name}: strategy=scaffold's option 2 and aggregation=normalized take "
                 "the way from the server's model for gradients; leave it out (or set SCAFFOLD's option 1)"
             )
         if restricted:
             raise ValueError(
-                f"client.corrections.{name}: compression=random_mask or low_rank would send no more than a "
+                f"{name}: compression=random_mask or low_rank would send no more than a "
                 "share of the way from the server's model; leave it out, or choose another compression"
             )

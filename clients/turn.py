@@ -77,7 +77,10 @@ class Turn:
         self.started = time.perf_counter()
 
     def _corrections(self, config: ConfigRecord) -> list[Correction]:
-        """Return what the message asks for, then what ``client.corrections`` names, and a mask's last."""
+        """Return what the message asks for, then what ``client.corrections`` names, and a mask's last.
+
+        What changes the model begins after all others: they look at the model that was sent.
+        """
         node = self.node
         start = RoundStart(
             node.model,
@@ -91,9 +94,11 @@ class Turn:
             self.partition_id,
             node.own_model,
         )
-        asked = [kind.begin(start) for kind in Correction.asked(config)]
+        asked = list(Correction.asked(config))
+        first = [kind.begin(start) for kind in asked if not kind.starts_elsewhere]
         own = [begin(start) for begin in chosen.in_order(self.training.corrections)]
-        return asked + own + (self.coding.corrections(node.model) if self.coding else [])
+        last = [kind.begin(start) for kind in asked if kind.starts_elsewhere]
+        return first + own + last + (self.coding.corrections(node.model) if self.coding else [])
 
     def _draws(self) -> np.random.Generator:
         return generator(self.node.seed, Purpose.COMPRESSION, **self.place)

@@ -55,6 +55,7 @@ class Grouped(Around):
         if self.groups is not None:  # they name nodes, which are asked who they are
             _require_groups(self.groups)
             self.inner._roster.mean_certain()
+            self._build(self.groups)
 
     def initial_groups(self, partition_ids: list[int]) -> Groups:
         """Return the groups to start with, given the nodes that are connected."""
@@ -75,8 +76,29 @@ class Grouped(Around):
 
     def regroup(self, groups: Groups, models: dict[str, ArrayRecord]) -> None:
         """Start anew with these groups and the model of each."""
-        self._strategies = {name: self.strategy_of(name, ids) for name, ids in groups.items()}
+        try:
+            self._strategies = self._build(groups)
+        except ValueError as error:
+            raise TooManyFailedRounds(f"no round of a group could take a step: {error}") from error
         self._models = models
+
+    def _build(self, groups: Groups) -> dict[str, PseudoGradientStrategy]:
+        """Return each group's strategy; raise ``ValueError`` for a part that its nodes are too few for."""
+        built: dict[str, PseudoGradientStrategy] = {}
+        for name, members in groups.items():
+            try:
+                built[name] = self.strategy_of(name, members)
+                built[name].weighting.require_members(members)
+            except ValueError as error:
+                count = f"{len(members)} node{'s' * (len(members) != 1)}"
+                raise ValueError(f"{self.name}: group {name} has {count}, and {error}") from error
+        return built
+
+    def check(self, arrays: ArrayRecord) -> object:
+        """Refuse also parts that a group has too few nodes for, of the groups of ``inner.num_nodes``."""
+        if self.inner.num_nodes is not None:
+            self._build(self.initial_groups(list(range(self.inner.num_nodes))))
+        return super().check(arrays)
 
     # ---- Flower's hooks: each of them once per group -------------------------------------------
 

@@ -83,7 +83,7 @@ class PseudoGradientStrategy(Compressing):
         require_parts(self)
         super().__post_init__()
         require_count("average_last", self.average_last)
-        self.aggregation.require(self.weighting, self.step_size, self.nodes_per_round or self.num_nodes)
+        self.aggregation.require(self.weighting, self.step_size, self.most_in_round)
         self.privacy.require(self.weighting, self.aggregation, self.mask, self.step_size)
         self.federated_evaluation = self.federated_evaluation and not self.privacy.at_nodes
         self._roster.telling, self._budget = self.privacy.asks(), Budget(self.privacy, self._roster.ledger)

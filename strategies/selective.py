@@ -16,7 +16,7 @@ the rounds after ``local_rounds`` are the inner strategy's.
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -41,6 +41,7 @@ class SelectiveFedAvg(LocalOnly):
     seed : for groupings that draw
     """
 
+    stays_alone: ClassVar[bool] = False
     grouping: Grouping = Overlap()
     local_rounds: int = 5
     right_on: Selections | None = None
@@ -83,6 +84,7 @@ class SelectiveFedAvg(LocalOnly):
                 "or give SelectiveFedAvg a function right_on"
             )
         assert self._initial is not None
+        self._name_untrained()
         selections = self.right_on(list(self._models.values()))
         nodes = [strategy.members for strategy in self._strategies.values()]
         groups = {
@@ -92,6 +94,14 @@ class SelectiveFedAvg(LocalOnly):
         logger.info("groups: %s", groups)
         self.regroup(groups, dict.fromkeys(groups, self._initial))
         self._grouped = True
+
+    def _name_untrained(self) -> None:
+        """Warn of nodes that are grouped by a model that they have never trained."""
+        kept = self.inner._roster.ledger.kept
+        nodes = (k for strategy in self._strategies.values() for k in strategy.members or ())
+        if idle := [k for k in nodes if not kept.get(k, {}).get("updates")]:
+            said = "partitions %s have not trained in rounds 1 to %d: they are grouped by the initial model"
+            logger.warning(said, idle, self.local_rounds)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -16,6 +16,7 @@ from baselines.datasets import Dataset
 from baselines.errors import UserError
 from baselines.partitioners import Partitioner
 from clients import Examples, LocalTraining, Node
+from clients.correction import Correction
 from strategies.round.evaluation import SuiteStrategy
 from strategies.shared import protocol
 
@@ -112,7 +113,12 @@ class Experiment(Described):
     @property
     def nodes_remember(self) -> bool:
         """Whether the nodes keep anything from round to round."""
-        return self.prototype.nodes_remember or self.training.remembers
+        asked = Correction.asked(self.prototype.asks())
+        return (
+            self.prototype.nodes_remember
+            or self.training.remembers
+            or any(kind.remembers for kind in asked)
+        )
 
     def train_config(self) -> ConfigRecord:
         """Return what the nodes are told besides the round: which code the server runs."""

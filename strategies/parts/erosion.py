@@ -70,6 +70,10 @@ class Erosion(Weighting):
         valid = self.requester < num_nodes
         require(valid, "weighting.requester", self.requester, f"below num_nodes={num_nodes}")
 
+    def require_members(self, partition_ids: Sequence[int]) -> None:
+        here = self.requester in partition_ids
+        require(here, "weighting.requester", self.requester, "a node of the group, or another weighting")
+
     def lacks(self, updates: Updates) -> str | None:
         if self.requester not in updates.partition_ids:
             return f"the requester, partition {self.requester}, sent no sound reply"

@@ -52,7 +52,7 @@ class Krum(Robust, Mean):
             raise ValueError(
                 f"aggregation=Krum with num_hostile={self.num_hostile} and num_selected="
                 f"{self.num_selected} needs {self.least} nodes in a round, but there are {nodes}: ask "
-                "more, or expect fewer hostile"
+                "more, expect fewer hostile, or set aggregation=mean"
             )
 
     def lacks(self, updates: Updates) -> str | None:

@@ -55,7 +55,8 @@ class Mask(ABC):
         if count < self.min_nodes:
             raise ValueError(
                 f"mask={type(self).__name__} needs at least {self.min_nodes} nodes in a "
-                f"round, but nodes_per_round={count}: a single node agrees with itself everywhere"
+                f"round, but nodes_per_round={count}: a single node agrees with itself everywhere; set "
+                "mask=none"
             )
 
     @property

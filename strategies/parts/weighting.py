@@ -5,6 +5,7 @@ they differ from layer to layer. What it remembers between rounds goes in and ou
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,6 +32,10 @@ class Weighting(ABC):
 
     def require_nodes(self, num_nodes: int) -> None:
         """Raise ``ValueError`` where ``num_nodes`` in all cannot be weighted."""
+        return None
+
+    def require_members(self, partition_ids: Sequence[int]) -> None:
+        """Raise ``ValueError`` where a group of these nodes cannot be weighted."""
         return None
 
     def lacks(self, updates: Updates) -> str | None:

@@ -121,6 +121,14 @@ class Participation(SuiteStrategy):
         """Whether certain partitions are meant, so that nodes are asked which they hold in any case."""
         return self.members is not None or self.judges is not None
 
+    @property
+    def most_in_round(self) -> int | None:
+        """How many nodes a round can have, a group's members at most; None where that is not known."""
+        asked = self.nodes_per_round or self.num_nodes
+        if self.members is None:
+            return asked
+        return min(asked or len(self.members), len(self.members))
+
     def available(self, grid: Grid) -> dict[int, int]:
         """Return the node ids of the partitions that are connected and take part, by partition id."""
         first = not self._roster.partition_of

@@ -1,23 +1,29 @@
 """Methods that take a node's way for the gradients of a round: what else would move it is refused."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from runs import launch
 from torch import nn
 
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.experiment.preflight import check
-from clients import Classification, Examples, LeastSquares, RoundStart
+from clients import Classification, Examples, LeastSquares, Proximal, RoundStart
+from clients.app import check_training
 from clients.compression import Coding
+from clients.correction import Correction
 from clients.evaluation import evaluate
 from clients.full_gradient import full_gradient, full_loss
 from clients.start_loss import StartLoss
 from clients.tasks import Task
-from strategies import RandomMask
+from clients.turn import Turn
+from strategies import LowRank, RandomMask
+from strategies.shared import flower_private
 from strategies.shared.seeding import generator
 
 KEPT = "client.keep_optimizer=true client.optimizer.momentum=0.9"
@@ -126,3 +132,65 @@ def test_private_layers_are_trained_as_a_whole_under_a_restriction() -> None:
     restricted(list(model.parameters()))
     left = [int(p.grad.count_nonzero()) for p in model.parameters() if p.grad is not None]
     assert left == [16, 2, 64, 8]
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[type[Correction]]:
+    """A correction that a message asks for, and that begins from zeros in place of the server's model."""
+
+    class Elsewhere(Correction):
+        asked_by = "start-at-zero"
+        starts_elsewhere = True
+
+        def __init__(self, start: RoundStart) -> None:
+            with torch.no_grad():
+                for parameter in start.named.values():
+                    parameter.zero_()
+
+    yield Elsewhere
+    Correction.asked_for.remove(Elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "asked", "setting"),
+    [
+        ("compression=random_mask", RandomMask().asks(), "compression=random_mask"),
+        ("compression=low_rank", LowRank().asks(), "low_rank"),
+        ("strategy=scaffold", {"control-option": 2}, "strategy=scaffold"),
+        ("personal=ditto node_test_fraction=0.2", {}, "client.personal=Ditto"),
+    ],
+)
+def test_a_start_elsewhere_that_a_message_asks_for_is_refused_as_a_chosen_one_is(
+    elsewhere: type[Correction], overrides: str, asked: dict[str, object], setting: str
+) -> None:
+    training = experiment.load(f"model=softmax num_nodes=3 {overrides}").training
+    check_training(training, asked)
+    with pytest.raises(ValueError, match=f"Elsewhere, which the strategy asks for: .*{setting}"):
+        check_training(training, {**asked, elsewhere.asked_by: True})
+
+
+def test_what_the_others_look_at_is_the_model_that_was_sent(elsewhere: type[Correction]) -> None:
+    """FedProx' term holds a node to the server's model, wherever the node begins."""
+    this = experiment.load("model=softmax num_nodes=3 corrections=proximal strategy=fedavg")
+    sent = this.initial_arrays()
+    config = ConfigRecord({"server-round": 1, elsewhere.asked_by: True})
+    content = RecordDict({"arrays": sent, "config": config})
+    flower_private.become_server()
+    message = Message(content, 1, "train")
+    turn = Turn(this.node(0), message, Context(0, 1, {"partition-id": 0}, RecordDict(), {}))
+    proximal, moved = turn.corrections
+    assert isinstance(proximal, Proximal)
+    assert isinstance(moved, elsewhere)
+    assert proximal.edit is not None
+    for anchor, name in zip(proximal.edit.fixed[0], sent, strict=True):
+        assert np.array_equal(anchor.numpy(), sent[name].numpy())
+
+
+def test_one_that_a_message_asks_for_and_that_remembers_makes_nodes_remember(
+    elsewhere: type[Correction], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    this = experiment.Experiment("model=softmax num_nodes=3")
+    assert not this.nodes_remember
+    elsewhere.remembers = True
+    monkeypatch.setattr(type(this.prototype), "asks", lambda _: {elsewhere.asked_by: True})
+    assert this.nodes_remember

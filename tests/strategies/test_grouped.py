@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,19 @@ from torch import Tensor
 
 from strategies import (
     Adam,
+    AgreementMask,
     Constant,
+    Erosion,
     FedAdam,
     FedAvg,
     Grouped,
     KMeans,
+    Krum,
     LocalOnly,
     Overlap,
     SelectiveFedAvg,
     TooManyFailedRounds,
+    Uniform,
 )
 
 GROUPS = json.loads((Path(__file__).parents[1] / "golden" / "grouping.json").read_text())
@@ -318,3 +323,66 @@ def test_what_is_no_strategy_or_no_groups_is_refused(told: dict[str, Any], said:
 
 def test_groups_may_come_from_numpy() -> None:
     assert Grouped(inner=FedAvg(), groups={"a": tuple(np.arange(2))}).groups == {"a": (0, 1)}
+
+
+KRUM = {"aggregation": Krum(), "weighting": Uniform()}
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (
+            lambda: LocalOnly(inner=FedAvg(num_nodes=6, **KRUM)),
+            "group node0 has 1 node, .*=Krum",
+        ),
+        (
+            lambda: selective(inner=FedAvg(num_nodes=6, **KRUM)),
+            "group node0 has 1 node, .*=Krum",
+        ),
+        (
+            lambda: Grouped(inner=FedAvg(**KRUM), groups={"a": (0, 1, 2, 3, 4), "b": (5, 6)}),
+            "group b has 2 nodes, .*aggregation=Krum",
+        ),
+        (lambda: FedAvg(members=(0, 1), **KRUM), "aggregation=Krum .* there are 2"),
+        (lambda: LocalOnly(inner=FedAvg(mask=AgreementMask())), "mask=AgreementMask"),
+        (
+            lambda: Grouped(inner=FedAvg(weighting=Erosion(requester=2)), groups={"a": (0, 1), "b": (2,)}),
+            "group a .*weighting.requester=2",
+        ),
+    ],
+)
+def test_parts_are_checked_against_the_nodes_of_a_group(build: Callable[[], object], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        build()
+
+
+@dataclass(kw_only=True, eq=False)
+class ByParity(Grouped):
+    """Groups that are known once nodes are."""
+
+    def initial_groups(self, partition_ids: list[int]) -> dict[str, tuple[int, ...]]:
+        return {str(p): tuple(k for k in partition_ids if k % 2 == p) for p in (0, 1)}
+
+
+def test_groups_that_follow_from_the_nodes_are_checked_before_round_1_where_these_are_known() -> None:
+    with pytest.raises(ValueError, match=r"group 0 has 3 nodes, .*=Krum"):
+        ByParity(inner=FedAvg(num_nodes=6, **KRUM)).check(zeros())
+    ByParity(inner=FedAvg(num_nodes=10, **KRUM)).check(zeros())
+
+
+def test_a_group_that_turns_out_too_small_ends_the_run_in_one_line() -> None:
+    with pytest.raises(TooManyFailedRounds, match=r"group 0 has 2 nodes, .*=Krum"):
+        play(ByParity(inner=FedAvg(**KRUM)), Federation(towards_target, 4), zeros())
+
+
+def test_nodes_that_are_grouped_without_having_trained_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    strategy = selective(grouping=Overlap(0.1), local_rounds=2)
+    play(strategy, losing(1), zeros(), (1, 2))
+    caplog.clear()
+    play(strategy, Federation(towards_target, 4), zeros(), (3,))
+    (line,) = [message for message in caplog.messages if "have not trained" in message]
+    assert "[1]" in line
+
+
+def test_a_mask_may_wait_for_the_groups() -> None:
+    selective(inner=FedAvg(mask=AgreementMask(), num_nodes=4)).check(zeros())
