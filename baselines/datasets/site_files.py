@@ -230,7 +230,7 @@ def _arrays(path: Path, needs_labels: bool) -> SiteFile:
         )
     if not has_labels:
         return SiteFile(inputs, [])
-    values: list[object] = list(targets.tolist())
+    values: Any = targets.tolist()
     labels = class_names(values, f"the array 'targets' of {path}", "the array targets")
     return SiteFile(inputs, labels, tidied=_untidy("labels", values))
 
