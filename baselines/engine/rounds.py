@@ -146,7 +146,13 @@ class Rounds:
         told = self.this.settings.early_stopping
         if told.patience is not None:
             self.evaluation.finish()
-        return early_stopping.is_over(self.folder.path, told, server_round)
+        is_over = early_stopping.is_over(self.folder.path, told, server_round)
+        if is_over and server_round < self.this.settings.rounds:
+            logger.info(
+                "early stopping ended the run at round %d: %s was best in round %d",
+                *(server_round, told.metric, early_stopping.best_round(self.folder.path, told.metric) or 0),
+            )
+        return is_over
 
     def end(self, server_round: int) -> None:
         """Write down what is left to say of the last models, and why they are the last."""

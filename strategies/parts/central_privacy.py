@@ -54,9 +54,15 @@ class CentralPrivacy(Gaussian):
         return state
 
     def noise_(self, mean: Tensor, nodes: int, state: State, server_round: int) -> None:
-        """Add N(0, (z C / K)^2) to each coordinate."""
-        if self.noise_multiplier:  # 0 times an infinite clip is no number
-            self._add(mean, self.noise_multiplier * self.clip / nodes, server_round)
+        """Add N(0, deviation^2) to each coordinate."""
+        if deviation := self.deviation(nodes, state):
+            self._add(mean, deviation, server_round)
+
+    def deviation(self, nodes: int, state: State) -> float:
+        """Return z C / K."""
+        if not self.noise_multiplier:
+            return 0.0  # 0 times an infinite clip is no number
+        return self.noise_multiplier * self.clip / nodes
 
     def _cut(self, updates: Updates, clip: float) -> list[float]:
         """Cut the updates in place; return the norms that they had."""
@@ -127,8 +133,9 @@ class AdaptivePrivacy(CentralPrivacy):
         after = clip * math.exp(min(change, LONGEST))
         return {"used": clip, CLIP: min(max(after, SHORTEST), 1 / SHORTEST)}
 
-    def noise_(self, mean: Tensor, nodes: int, state: State, server_round: int) -> None:
-        """Add N(0, (z_Delta C / K)^2) to each coordinate."""
-        if z := self.noise_multiplier:
-            z = (z**-2 - (2 * self.count_noise) ** -2) ** -0.5
-            self._add(mean, z * state["used"] / nodes, server_round)
+    def deviation(self, nodes: int, state: State) -> float:
+        """Return z_Delta C / K."""
+        if not (z := self.noise_multiplier):
+            return 0.0
+        z = (z**-2 - (2 * self.count_noise) ** -2) ** -0.5
+        return float(z * state["used"] / nodes)

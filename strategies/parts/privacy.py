@@ -68,6 +68,10 @@ class Privacy(ABC):
     def noise_(self, mean: Tensor, nodes: int, state: State, server_round: int) -> None:
         """Add noise to the mean pseudo-gradient [P] of so many nodes, in place; ``state`` is clip_'s."""
 
+    def deviation(self, nodes: int, state: State) -> float:
+        """Return the standard deviation of what :meth:`noise_` adds to each coordinate; 0 for nothing."""
+        return 0.0
+
     def epsilon(self, rounds: int) -> float | None:
         """Return what so many rounds cost a node; None where nothing is promised."""
         return None

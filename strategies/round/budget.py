@@ -1,15 +1,21 @@
 """Budget: what privacy a run has spent, and where a clip that moves stands."""
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
+from strategies.parts.norms import squared_norms
 from strategies.parts.privacy import Privacy, State
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
 
 from .ledger import Ledger
+
+logger = logging.getLogger("flwr.strategies")
+NOISE = "round %d: privacy adds noise of an expected norm of %.3g to a mean update of norm %.3g%s"
+DROWNED = ": the step is mostly noise; more nodes in a round, or fewer parameters, make it less"
 
 
 @dataclass
@@ -28,6 +34,7 @@ class Budget:
     ledger: Ledger
     state: State = field(default_factory=dict)
     again: int = 0
+    has_compared: bool = False  # whether the noise has been set beside the update, once a process
 
     @property
     def rounds(self) -> int:
@@ -59,6 +66,12 @@ class Budget:
 
     def noise_(self, mean: Tensor, nodes: int, server_round: int) -> None:
         """Add the round's noise to the mean of so many updates, in place."""
+        deviation = 0.0 if self.has_compared else self.privacy.deviation(nodes, self.state)
+        if deviation:
+            self.has_compared = True
+            signal, noise = float(squared_norms(mean).sqrt()), deviation * len(mean) ** 0.5
+            level, remark = (logging.WARNING, DROWNED) if noise > signal else (logging.INFO, "")
+            logger.log(level, NOISE, server_round, noise, signal, remark)
         self.privacy.noise_(mean, nodes, self.state, server_round)
 
     def state_dict(self) -> dict[str, Any]:
