@@ -167,6 +167,24 @@ def kept(run: Path) -> bool:
     return bool(_files(run)) or checkpoint.load(run) is not None
 
 
+def descriptions(run: Path) -> dict[str, dict[str, Any]]:
+    """Return the metadata of a run's model files by the model's name, and ``size``, its number of values.
+
+    No class is built, and nothing is imported for it. Empty where there is no such file.
+
+    Raises
+    ------
+    UserError : for a file that is damaged
+    """
+    described = {}
+    for path in _files(run):
+        with _opened(path) as file:
+            shapes = [file.get_slice(key).get_shape() for key in file.keys()]  # noqa: SIM118 - no mapping
+            about = _told(file)
+            described[str(about.get("model", "global"))] = {**about, "size": sum(map(math.prod, shapes))}
+    return described
+
+
 def load_model(run: Path, name: str | None = None) -> SavedModel:
     """Return a run's model, built from its config.yaml.
 

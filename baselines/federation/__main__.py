@@ -6,6 +6,7 @@
     python -m baselines.federation provision federation.yaml       # certificates, keys, start commands
     python -m baselines.federation register federation.yaml        # let sites in, shut revoked ones out
     python -m baselines.federation submit LINK dataset=local dataset.schema=schema.yaml num_nodes=3 ...
+    python -m baselines.federation card outputs/first --out CARD.md   # a model card of a run
 
 Exit status: 0, 1 when a run failed, 2 after a user's mistake, 130 after Ctrl-C.
 """
@@ -21,7 +22,7 @@ from baselines.site.policy import Policy
 from baselines.site.policy import read as read_site_file
 from strategies.shared import protocol
 
-from . import audit, check, provision, register, schema, submit
+from . import audit, card, check, provision, register, schema, submit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +74,14 @@ def _parser() -> argparse.ArgumentParser:
     _provision(commands.add_parser("provision", help="make certificates, keys and start commands"))
     _register(commands.add_parser("register", help="let sites in, and shut revoked ones out"))
     _submit(commands.add_parser("submit", help="run an experiment on a SuperLink, and end as it ends"))
+    _card(commands.add_parser("card", help="write a model card of a run, from its files"))
     return parser
+
+
+def _card(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, help="the run's folder")
+    parser.add_argument("--out", type=Path, help="where to write; without it the card is printed")
+    parser.set_defaults(do=lambda options: card.write(options.run, options.out))
 
 
 def _provision(parser: argparse.ArgumentParser) -> None:
