@@ -1,5 +1,6 @@
 """Every command and every piece of Python in the documentation is one that works."""
 
+import json
 import re
 import shlex
 from argparse import Namespace
@@ -103,6 +104,8 @@ def test_the_federation_of_the_documentation_is_one(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```yaml\n(.*?)^```$", page, flags=re.M | re.S)
     (tmp_path / "federation.yaml").write_text(block)
+    schema = {"classes": ["no", "yes"], "shape": [1], "mean": [0.0], "std": [1.0], "dtype": "float32"}
+    (tmp_path / "schema.yaml").write_text(json.dumps(schema))
     assert [site.name for site in agreed.read(tmp_path / "federation.yaml").sites] == ["north", "south"]
 
 
