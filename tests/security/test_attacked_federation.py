@@ -4,13 +4,16 @@ import json
 import shlex
 import stat
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from deployed import Deployed, deployed
+from runs import lines_in
 
 from baselines.experiment.places import ROOT
 from baselines.experiment.schema_file import inlined
@@ -79,24 +82,26 @@ def everything_seen(this: Deployed, log: str) -> str:
     return log + database.decode("latin-1") + (this.programs.logs / "superlink.log").read_text()
 
 
-def test_an_honest_run_trains_is_written_down_and_is_private(federation: Deployed) -> None:
-    first = federation.submission(
-        "first", "model=softmax", "rounds=3", "client.optimizer.lr=0.5", "save=last"
-    )
-    assert main(first) == 0
-    folder = federation.folder / "first"
-    rows = pd.read_csv(folder / "metrics.csv")
+def test_two_honest_runs_at_once_train_are_written_down_and_are_private(federation: Deployed) -> None:
+    asked = "model=softmax rounds=2 evaluate_every=2 client.optimizer.lr=0.5 save=last"
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(federation.submit, name, *asked.split()) for name in ("first", "second")]
+        assert [run.result() for run in runs] == [0, 0]
+    folders = [federation.folder / name for name in ("first", "second")]
+    assert lines_in(folders[0]) == lines_in(folders[1])
+    rows = pd.read_csv(folders[0] / "metrics.csv")
     own = rows[(rows.split == "site-test") & (rows.metric == "num_examples") & (rows["round"] == 2)]
     assert sorted(own.model) == sorted(SITES)
-    kept = [folder, *folder.rglob("*"), federation.made / "superlink" / "superlink.db"]
+    kept = [*folders, *folders[0].rglob("*"), federation.made / "superlink" / "superlink.db"]
     kept += [path for site in SITES for path in (federation.made / site / "state").rglob("*")]
     assert {path.name for path in kept if stat.S_IMODE(path.stat().st_mode) & 0o077} == set()
     for site in SITES:
         lines = (federation.made / site / "state" / "audit.jsonl").read_text().splitlines()
         entries = [json.loads(line) for line in lines]
-        assert [e["asked"] for e in entries].count("train") == 2
+        rounds = Counter(e["run"] for e in entries if e["asked"] == "train")
+        assert list(rounds.values()) == [2, 2]
         assert all(e["rows"] == 90 and e["norm"] > 0 for e in entries if e["asked"] == "train")
-        assert not list((federation.made / site / "state" / "prepared").iterdir())  # gone with the run
+        assert not list((federation.made / site / "state" / "prepared").iterdir())  # gone with the runs
 
 
 def test_a_payload_in_the_configuration_runs_nowhere(federation: Deployed) -> None:
