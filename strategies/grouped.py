@@ -166,6 +166,11 @@ class Grouped(Around):
     def weight(self, name: str) -> int:
         return len(self._strategies[name].members or ()) if name in self._strategies else 1
 
+    def owner_of(self, name: str) -> int | None:
+        strategy = self._strategies.get(name)
+        nodes = (strategy.judges or strategy.members or ()) if strategy else ()
+        return nodes[0] if len(nodes) == 1 else None
+
     def most_models(self, num_nodes: int) -> int:
         return num_nodes
 

@@ -7,10 +7,14 @@ node whose weight has reached 0 is not asked again. Reduction: ``distance_penalt
 weights, where all nodes train in each round.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from statistics import fmean
+
+from flwr.app import ArrayRecord, Message, MetricRecord
 
 from .grouped import Grouped
-from .parts.erosion import Erosion, alphas
+from .parts.erosion import EACH, Erosion, alphas
 from .parts.weighting import Weighting
 from .pseudo_gradient import PseudoGradientStrategy
 from .round.roster import sample
@@ -50,7 +54,7 @@ class WeightErosion(PseudoGradientStrategy):
     @property
     def _requester(self) -> int:
         assert isinstance(self.weighting, Erosion)
-        assert self.weighting.requester is not None
+        assert isinstance(self.weighting.requester, int)
         return self.weighting.requester
 
 
@@ -61,6 +65,8 @@ class WeightErosionForAll(Grouped):
     Parameters
     ----------
     inner : the strategy of one requester; its ``weighting.requester`` is replaced by each node in turn
+
+    A round's ``mean-weight-<k>`` is node k's alpha, averaged over the requesters.
     """
 
     inner: PseudoGradientStrategy
@@ -73,6 +79,8 @@ class WeightErosionForAll(Grouped):
                 f"strategy=weight_erosion_all needs inner=weight_erosion, not {type(self.inner).__name__} "
                 f"with weighting={type(self.inner.weighting).__name__}"
             )
+        if self.inner.weighting.requester == EACH:
+            self.inner = replace(self.inner, weighting=replace(self.inner.weighting, requester=0))
 
     def initial_groups(self, partition_ids: list[int]) -> dict[str, tuple[int, ...]]:
         """Return one group per requester, with every node in it."""
@@ -87,3 +95,16 @@ class WeightErosionForAll(Grouped):
         strategy.weighting = replace(weighting, requester=requester)
         strategy.judges = (requester,)  # the model is its own
         return strategy
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord]:
+        """Take every model's step; name the weights' means over the requesters as means."""
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        known = [strategy._weighting_state for strategy in self._strategies.values()]
+        count = max((len(state["alpha"]) for state in known if state), default=0)
+        for k in range(count):
+            metrics.pop(f"weight-{k}", None)
+            means = [float(alphas(state, count)[k].mean()) for state in known if state]
+            metrics[f"mean-weight-{k}"] = fmean(means)
+        return arrays, metrics

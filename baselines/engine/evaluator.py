@@ -16,6 +16,7 @@ from clients.turn import load
 from strategies.shared import held
 
 Metrics = dict[str, float]
+Owners = Sequence[int | None]  # for each model: whose own it is, None for that of several nodes
 
 
 class Evaluator:
@@ -35,17 +36,20 @@ class Evaluator:
     def _model(self) -> nn.Module:
         return self.this.model()
 
-    def evaluated(self, models: Sequence[ArrayRecord], split: str) -> Callable[[], list[Metrics]]:
+    def evaluated(
+        self, models: Sequence[ArrayRecord], split: str, owners: Owners
+    ) -> Callable[[], list[Metrics]]:
         """Begin to evaluate models on ``test`` or ``validation``; return what waits for their metrics."""
-        found = [self._evaluated(arrays, split) for arrays in models]
+        pairs = zip(models, owners, strict=True)
+        found = [self._evaluated(arrays, split, owner) for arrays, owner in pairs]
         return lambda: found
 
-    def predictions(self, models: Sequence[ArrayRecord]) -> list[tuple[Tensor, Tensor]]:
+    def predictions(self, models: Sequence[ArrayRecord], owners: Owners) -> list[tuple[Tensor, Tensor]]:
         """Return the test examples' labels and what each model takes them for, in this process."""
         found = []
-        for arrays in models:
+        for arrays, owner in zip(models, owners, strict=True):
             load(self._model, arrays)
-            found.append(predictions(self._model, self.this.test_examples))
+            found.append(predictions(self._model, kept(self.this, "test", owner)))
         return found
 
     def right_on(self, models: Sequence[ArrayRecord]) -> Tensor:
@@ -61,9 +65,9 @@ class Evaluator:
         values = self._model.state_dict().items()
         return held.record({name: found.get(name, torch.zeros_like(value)) for name, value in values})
 
-    def _evaluated(self, arrays: ArrayRecord, split: str) -> Metrics:
+    def _evaluated(self, arrays: ArrayRecord, split: str, owner: int | None) -> Metrics:
         load(self._model, arrays)
-        return evaluate(self._model, kept(self.this, split), self.this.dataset.task)
+        return evaluate(self._model, kept(self.this, split, owner), self.this.dataset.task)
 
     def _right_on(self, arrays: ArrayRecord) -> Tensor:
         load(self._model, arrays)
@@ -71,6 +75,8 @@ class Evaluator:
         return correct(self._model, examples, range(num_batches(examples)))
 
 
-def kept(this: Experiment, split: str) -> Examples:
-    """Return the examples that the server keeps, of ``test`` or ``validation``."""
-    return this.test_examples if split == "test" else this.validation_examples
+def kept(this: Experiment, split: str, owner: int | None) -> Examples:
+    """Return the server's examples of ``test`` or ``validation`` for a model, of one node or of several."""
+    if split == "validation":
+        return this.validation_examples
+    return this.test_examples if owner is None else this.holdings.own_test_examples(owner)

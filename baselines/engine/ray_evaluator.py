@@ -16,7 +16,7 @@ from baselines.grids.stored import Stored
 from baselines.grids.tasks import Group, Task
 from clients.evaluation import averaged, num_batches
 
-from .evaluator import Evaluator, Metrics, kept
+from .evaluator import Evaluator, Metrics, Owners, kept
 
 TASKS_PER_WORKER = 4  # about: small enough that all end at about the same time
 
@@ -36,15 +36,20 @@ class RayEvaluator(Evaluator):
         super().__init__(this)
         self.dispatch = dispatch
 
-    def evaluated(self, models: Sequence[ArrayRecord], split: str) -> Callable[[], list[Metrics]]:
+    def evaluated(
+        self, models: Sequence[ArrayRecord], split: str, owners: Owners
+    ) -> Callable[[], list[Metrics]]:
         """Begin to evaluate models on ``test`` or ``validation``; return what waits for their metrics."""
-        examples = kept(self.this, split)
-        batches = num_batches(examples)
-        dealt = [self._tasks(arrays, batches, len(models), "sums", split) for arrays in models]
+        examples = [kept(self.this, split, owner) for owner in owners]
+        dealt = [
+            self._tasks(arrays, num_batches(held_out), len(models), "sums", split, owner)
+            for arrays, held_out, owner in zip(models, examples, owners, strict=True)
+        ]
         group = self.dispatch.add(chain(*dealt), aside=True)
 
         def wait() -> list[Metrics]:
-            return [averaged(sums, len(examples)) for sums in self._outcomes(dealt, group)]
+            outcomes = zip(self._outcomes(dealt, group), examples, strict=True)
+            return [averaged(sums, len(held_out)) for sums, held_out in outcomes]
 
         return wait
 
@@ -56,7 +61,7 @@ class RayEvaluator(Evaluator):
         return torch.stack([torch.cat(parts) for parts in self._outcomes(dealt, group)])
 
     def _tasks(
-        self, arrays: ArrayRecord, batches: int, models: int, method: str, *told: str
+        self, arrays: ArrayRecord, batches: int, models: int, method: str, *told: object
     ) -> list["Evaluating"]:
         """Return the tasks that evaluate one of so many models by a worker's method."""
         wanted = max(1, TASKS_PER_WORKER * len(self.dispatch.workers) // models)
@@ -84,7 +89,7 @@ class Evaluating(Task):
     told : what else the method takes
     """
 
-    def __init__(self, arrays: Stored, batches: range, method: str, *told: str) -> None:
+    def __init__(self, arrays: Stored, batches: range, method: str, *told: object) -> None:
         super().__init__()
         self.method, self.told = method, (arrays, batches, *told)
         self._outcome: list[Any] = []

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -139,7 +140,10 @@ class Rounds:
         """Begin to evaluate the models on the server's examples; without tests, the nodes' own count."""
         models = self.strategy.models(self.arrays)
         weights = [self.strategy.weight(name) for name in models]
-        self.evaluation.begin(server_round, models, weights, self._on_nodes)
+        self.evaluation.begin(server_round, models, weights, self._owners(models), self._on_nodes)
+
+    def _owners(self, models: Iterable[str]) -> list[int | None]:
+        return [self.strategy.owner_of(name) for name in models]
 
     def is_over(self, server_round: int) -> bool:
         """Say whether early stopping ends the run after this round, which has been evaluated."""
@@ -158,7 +162,8 @@ class Rounds:
         """Write down what is left to say of the last models, and why they are the last."""
         if self.strategy.over:
             logger.warning("the run ends after round %d: %s", server_round, self.strategy.over)
-        self.evaluation.end(server_round, self.strategy.models(self.arrays))
+        models = self.strategy.models(self.arrays)
+        self.evaluation.end(server_round, models, self._owners(models))
         self._used = joined(self.grid.used())
 
     def checkpoint(self, server_round: int) -> Checkpoint:

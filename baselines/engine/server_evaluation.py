@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord
 from baselines.experiment.experiment import Experiment
 from baselines.grids.suite_grid import SuiteGrid
 
-from .evaluator import Evaluator, Metrics
+from .evaluator import Evaluator, Metrics, Owners
 from .measures import write_classes
 from .metrics import OWN_GROUP
 from .progress import Progress
@@ -57,11 +57,14 @@ class ServerEvaluation:
         self._pending: Pending | None = None
         self._mean: Metrics = {}  # of the last models; none where a resumed run had nothing left to do
 
-    def begin(self, server_round: int, models: Models, weights: list[int], on_nodes: Metrics) -> None:
+    def begin(
+        self, server_round: int, models: Models, weights: list[int], owners: Owners, on_nodes: Metrics
+    ) -> None:
         """Begin to evaluate the models; where it costs no time, wait."""
         arrays, wanted = list(models.values()), {"test": len(self.this.test_examples) > 0}
         wanted["validation"] = self.this.settings.validates
-        waits = {split: self.evaluator.evaluated(arrays, split) for split, asked in wanted.items() if asked}
+        splits = [split for split, asked in wanted.items() if asked]
+        waits = {split: self.evaluator.evaluated(arrays, split, owners) for split in splits}
         self._pending = Pending(server_round, models, weights, on_nodes, waits)
         if not self.evaluator.aside or not waits:
             self.finish()
@@ -82,12 +85,12 @@ class ServerEvaluation:
             server_round, models, "test" if len(self.this.test_examples) else "node-test"
         )
 
-    def end(self, server_round: int, models: Models) -> None:
+    def end(self, server_round: int, models: Models, owners: Owners) -> None:
         """Keep the last models, and write down how they do on each class, where that is asked for."""
         self.finish()
         self._keeper.end(server_round, models, self._mean)
         if self.this.settings.evaluation.per_class:
-            predicted = self.evaluator.predictions(list(models.values()))
+            predicted = self.evaluator.predictions(list(models.values()), owners)
             write_classes(self.folder.path, list(models), predicted)
 
     def _written(self, pending: Pending, split: str, results: list[Metrics]) -> Metrics:

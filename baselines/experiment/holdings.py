@@ -1,6 +1,6 @@
 """Holdings: who holds which rows of the data, for one seed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -114,6 +114,20 @@ class Holdings:
             augment,
             self.settings.device_memory_share,
         )
+
+    def own_test_examples(self, partition_id: int) -> Examples:
+        """Return what the server evaluates a node's own model on."""
+        differ = type(self.partitioner).own_test_rows is not Partitioner.own_test_rows
+        if len(self.test_examples) == 0 or not differ:
+            return self.test_examples
+        if partition_id not in self._own:
+            rows = self.partitioner.own_test_rows(self._labels("test"), partition_id)
+            self._own[partition_id] = replace(self.test_examples, index=torch.from_numpy(rows))
+        return self._own[partition_id]
+
+    @cached_property
+    def _own(self) -> dict[int, Examples]:
+        return {}
 
     @cached_property
     def test_examples(self) -> Examples:

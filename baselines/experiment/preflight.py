@@ -6,6 +6,8 @@ from torch import nn
 from baselines.errors import UserError
 from clients import private
 from clients.app import check_training
+from strategies import WeightErosionForAll
+from strategies.parts.erosion import EACH, Erosion
 from strategies.parts.privacy import Gaussian
 
 from . import model_checks, precision, promised
@@ -36,6 +38,7 @@ def _check(this: Experiment) -> None:
     except ValueError as error:
         raise UserError(str(error)) from error
     promised.check(this, layout)
+    _check_requester(this)
     _check_own_models(this)
     _check_private(this)
     if this.dataset.site is None:
@@ -49,6 +52,26 @@ def _check(this: Experiment) -> None:
     if this.deterministic:
         _check_deterministic(this)
     model_checks.check(this)
+
+
+def _check_requester(this: Experiment) -> None:
+    """Refuse a requester that would be replaced, and models that would be judged for another node."""
+    strategy, for_all = this.prototype, isinstance(this.prototype, WeightErosionForAll)
+    weighting = getattr(getattr(strategy, "inner", strategy), "weighting", None)
+    if not isinstance(weighting, Erosion):
+        return
+    requester = this.cfg.strategy.inner.weighting.requester if for_all else weighting.requester
+    if for_all and requester != EACH:
+        raise UserError(
+            f"weighting.requester={requester}: strategy=weight_erosion_all trains a model for each node; "
+            f"leave it out, set it to {EACH}, or choose strategy=weight_erosion"
+        )
+    judged = getattr(this.partitioner, "requester", None)
+    if judged not in (None, requester):
+        raise UserError(
+            f"partitioner.requester={judged}: the model for weighting.requester={requester} would be "
+            "judged on another node's test examples; set both alike, or partitioner.requester=null"
+        )
 
 
 def _check_node_tests(this: Experiment) -> None:

@@ -41,6 +41,10 @@ class Partitioner(ABC):
         """
         return np.arange(len(labels))
 
+    def own_test_rows(self, labels: np.ndarray, partition_id: int) -> np.ndarray:
+        """Return those that a node's own model is evaluated on: by default the same."""
+        return self.test_rows(labels)
+
 
 def checked(parts: object, num_nodes: int, num_rows: int, name: str) -> list[np.ndarray]:
     """Return what the partitioner called ``name`` gave, where it is as it must be.

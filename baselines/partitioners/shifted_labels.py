@@ -6,10 +6,12 @@ p_k[d] = p[(d + k) mod 10]. (The example in their text shifts the other way, the
 """
 
 from math import ceil
+from typing import Literal
 
 import numpy as np
 
 from baselines.errors import UserError
+from strategies.parts.erosion import EACH
 from strategies.shared.seeding import Purpose, generator
 
 from .counts import equal_sizes, fill, fit
@@ -37,14 +39,15 @@ class ShiftedLabels(Partitioner):
     ----------
     distribution : a letter of the report's figure 1, A to G
     requester : judge models on the test examples that follow this node's distribution: of each digit the
-        first floor(p_k[d] * n_d); None judges them on the whole test set
+        first floor(p_k[d] * n_d); None judges them on the whole test set; ``each`` judges a node's own
+        model on those that follow the node's distribution, and a model of several nodes on all
     chunked : deal as the authors' code does: in the order of the data, in chunks of floor(n_d / 99) rows.
         Where a node wants no whole number of chunks it gets the next higher one, and the next node begins
         after the next lower one: rows are dealt more than once, and others never (C with 20 and 100 nodes,
         G with 20, 50 and 100)
     """
 
-    def __init__(self, distribution: str, requester: int | None, chunked: bool) -> None:
+    def __init__(self, distribution: str, requester: int | Literal["each"] | None, chunked: bool) -> None:
         if distribution not in DISTRIBUTIONS:
             raise UserError(
                 f"partitioner.distribution={distribution} is unknown: expected a letter from A to G "
@@ -64,8 +67,9 @@ class ShiftedLabels(Partitioner):
                 f"partitioner=shifted_labels with num_nodes={num_nodes}: expected a multiple of {digits}, "
                 "so that every digit is needed equally often"
             )
-        if self.requester is not None and not 0 <= self.requester < num_nodes:
-            expected = f"a node, 0 to {num_nodes - 1}, or null"
+        valid = self.requester in (None, EACH, *range(num_nodes))
+        if not valid:
+            expected = f"a node, 0 to {num_nodes - 1}, {EACH}, or null"
             raise UserError(f"partitioner.requester={self.requester} is out of range: expected {expected}")
         totals = np.bincount(labels, minlength=digits)
         if len(totals) > digits or totals.min() < num_nodes:
@@ -82,9 +86,18 @@ class ShiftedLabels(Partitioner):
 
     def test_rows(self, labels: np.ndarray) -> np.ndarray:
         """Return the requester's part of the test set, in the order of the data."""
-        if self.requester is None:
+        if not isinstance(self.requester, int):
             return super().test_rows(labels)
-        fractions = np.roll(self.fractions, -self.requester)
+        return self._rows_like(labels, self.requester)
+
+    def own_test_rows(self, labels: np.ndarray, partition_id: int) -> np.ndarray:
+        if self.requester != EACH:
+            return self.test_rows(labels)
+        return self._rows_like(labels, partition_id)
+
+    def _rows_like(self, labels: np.ndarray, node: int) -> np.ndarray:
+        """Return the rows of the test set that follow a node's distribution."""
+        fractions = np.roll(self.fractions, -node)
         parts = []
         for digit, fraction in enumerate(fractions):
             rows = np.flatnonzero(labels == digit)

@@ -92,11 +92,14 @@ class Worker:
         mean = folding.mean()
         return _travelling(replies, contexts), folded, None if mean is None else Buffered(mean)
 
-    def sums(self, arrays: ArrayRecord, batches: range, split: str) -> list[Sums]:
-        """Return the sums of each metric over each of these batches of ``test`` or ``validation``."""
+    def sums(self, arrays: ArrayRecord, batches: range, split: str, owner: int | None) -> list[Sums]:
+        """Return the sums of each metric over each of these batches of ``test`` or ``validation``.
+
+        ``owner`` is the node whose own the model is; None where several share it.
+        """
         this = self._this
         load(this.node_model, arrays)
-        found = batch_sums(this.node_model, kept(this, split), this.dataset.task, batches)
+        found = batch_sums(this.node_model, kept(this, split, owner), this.dataset.task, batches)
         return [{name: value.cpu() for name, value in sums.items()} for sums in found]
 
     def right_on(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:

@@ -17,15 +17,19 @@ examples, the authors' code counts batches, which erodes far more; see ``batch_s
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from strategies.shared.checks import require
 
+from .layout import Layout
 from .norms import squared_distances, squared_norms
 from .updates import Updates
 from .weighting import State, Weighting
+
+EACH = "each"  # every node in turn is the requester
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class Erosion(Weighting):
 
     Parameters
     ----------
-    requester : partition id of the requesting node
+    requester : partition id of the requesting node; ``each``: every node in turn, for
+        :class:`~strategies.WeightErosionForAll` alone
     distance_penalty : p_d >= 0; 0 keeps all weights equal: FedAvg with :class:`~strategies.Uniform`
     size_penalty : p_s >= 0
     samples_per_round : b, samples drawn in a round
@@ -43,7 +48,7 @@ class Erosion(Weighting):
         A model of one layer erodes alike either way
     """
 
-    requester: int | None = None
+    requester: int | Literal["each"] | None = None
     distance_penalty: float = 0.01
     size_penalty: float = 2.0
     samples_per_round: int = 32
@@ -57,7 +62,8 @@ class Erosion(Weighting):
                 "weighting=erosion needs a requester: set weighting.requester to the partition id of the "
                 "node that the model is for"
             )
-        require(self.requester >= 0, "weighting.requester", self.requester, "a partition id")
+        valid = self.requester == EACH or (isinstance(self.requester, int) and self.requester >= 0)
+        require(valid, "weighting.requester", self.requester, f"a partition id, or {EACH}")
         for name in ("distance_penalty", "size_penalty"):
             value = getattr(self, name)
             require(0 <= value < float("inf"), f"weighting.{name}", value, "0 or above")
@@ -65,9 +71,13 @@ class Erosion(Weighting):
         valid = self.batch_size is None or self.batch_size >= 1
         require(valid, "weighting.batch_size", self.batch_size, "1 or more, or null")
 
+    def check(self, layout: Layout) -> None:
+        one = self.requester != EACH
+        expected = "a partition id, unless strategy=weight_erosion_all trains a model for each node"
+        require(one, "weighting.requester", self.requester, expected)
+
     def require_nodes(self, num_nodes: int) -> None:
-        assert self.requester is not None
-        valid = self.requester < num_nodes
+        valid = not isinstance(self.requester, int) or self.requester < num_nodes
         require(valid, "weighting.requester", self.requester, f"below num_nodes={num_nodes}")
 
     def require_members(self, partition_ids: Sequence[int]) -> None:
@@ -99,7 +109,7 @@ class Erosion(Weighting):
 
     def _distances(self, updates: Updates) -> Tensor:
         """Return d_i of eq. 1, [K], or [K, L] by layer, in float64."""
-        assert self.requester is not None
+        assert isinstance(self.requester, int)
         own = updates.partition_ids.index(self.requester)
         if not self.by_layer:
             return _relative(updates.deltas, own)

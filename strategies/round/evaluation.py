@@ -66,6 +66,10 @@ class SuiteStrategy(Strategy):
         """Return how many nodes a model is for, relative to the others: what it counts in their mean."""
         return 1
 
+    def owner_of(self, name: str) -> int | None:
+        """Return the partition of the node whose own a model is; None where several share it."""
+        return None
+
     def most_models(self, num_nodes: int) -> int:
         """Return how many models there can be to evaluate, with so many nodes."""
         return 1

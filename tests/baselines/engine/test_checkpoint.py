@@ -25,7 +25,7 @@ METHODS = {
     "average of iterates": f"{SMALL} strategy=fedadam strategy.average_last=3 mask=agreement",
     "momentum": f"{SMALL} strategy=fedavgm node_test_fraction=0.2",
     "erosion": f"{SMALL} strategy=weight_erosion weighting.requester=0 weighting.distance_penalty=0.02",
-    "erosion for all": f"{SMALL} strategy=weight_erosion_all weighting.requester=0",
+    "erosion for all": f"{SMALL} strategy=weight_erosion_all",
     "selective, while local": f"{SMALL} strategy=selective validation_size=50 strategy.local_rounds=5",
     "selective, in groups": f"{SMALL} strategy=selective validation_size=50 strategy.local_rounds=3",
     "grouped scaffold": f"{SMALL} strategy=local strategy.inner._target_=strategies.Scaffold",

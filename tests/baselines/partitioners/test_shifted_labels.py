@@ -126,3 +126,15 @@ def test_labels_that_allow_no_equal_sizes_are_refused() -> None:
     labels = np.repeat(np.arange(10), [5_000, *[100] * 9])
     with pytest.raises(UserError, match="too unevenly distributed"):
         ShiftedLabels("B", None, False)(labels, None, 10, 0)
+
+
+def test_each_judges_a_node_s_own_model_on_its_own_distribution_and_others_on_everything() -> None:
+    labels = np.repeat(np.arange(10), 100)
+    each = ShiftedLabels("C", "each", False)
+    np.testing.assert_array_equal(each.test_rows(labels), np.arange(1000))
+    for node in (0, 2, 13):
+        own = each.own_test_rows(labels, node)
+        np.testing.assert_array_equal(own, ShiftedLabels("C", node, False).test_rows(labels))
+    for fixed in (0, None):
+        one = ShiftedLabels("C", fixed, False)
+        np.testing.assert_array_equal(one.own_test_rows(labels, 2), one.test_rows(labels))

@@ -8,7 +8,7 @@ import torch
 from federation import Federation, answer, play, record, round_of, sent_model
 from flwr.app import ConfigRecord, RecordDict
 
-from strategies import Erosion, FedAvg, Uniform, WeightErosion, WeightErosionForAll
+from strategies import Erosion, FedAvg, Grouped, LocalOnly, Uniform, WeightErosion, WeightErosionForAll
 
 VECTORS = np.load(Path(__file__).parents[2] / "golden" / "weight_erosion.npz")
 PENALTIES = {
@@ -190,3 +190,45 @@ def test_every_node_needs_a_strategy_of_one_requester() -> None:
         ValueError, match="needs inner=weight_erosion, not FedAvg with weighting=ByExamples"
     ):
         WeightErosionForAll(inner=FedAvg())  # type: ignore[arg-type]
+
+
+def test_each_requester_is_one_for_all_models_and_for_nothing_else() -> None:
+    each = WeightErosionForAll(inner=WeightErosion(weighting=Erosion(requester="each", **PENALTIES)))
+    named = WeightErosionForAll(inner=WeightErosion(weighting=Erosion(requester=0, **PENALTIES)))
+    start = record({"w": VECTORS["w0"]})
+    for strategy in (each, named):
+        strategy.check(start)
+        play(strategy, Federation(displaced, 5), start, rounds=range(1, 4))
+    for name, model in each.models(start).items():
+        assert model["w"].data == named.models(start)[name]["w"].data
+    for alone in (FedAvg, WeightErosion):
+        with pytest.raises(ValueError, match=r"weighting.requester=each"):
+            alone(weighting=Erosion(requester="each")).check(start)
+    with pytest.raises(ValueError, match=r"weighting.requester=every"):
+        Erosion(requester="every")  # type: ignore[arg-type]
+
+
+def test_of_all_models_the_weights_are_shown_as_means_over_the_requesters() -> None:
+    """Each alpha of the single requesters' runs, averaged; whatever their numbers of examples."""
+    start, alphas = record({"w": VECTORS["w0"]}), []
+    for requester in range(5):
+        alone = WeightErosion(weighting=Erosion(requester=requester, **PENALTIES))
+        metrics = play(alone, Federation(displaced, 5), start, rounds=range(1, 4))[-1][1]
+        alphas.append([metrics[f"weight-{k}"] for k in range(5)])
+    strategy = WeightErosionForAll(inner=WeightErosion(weighting=Erosion(requester="each", **PENALTIES)))
+    metrics = play(strategy, Federation(displaced, 5), start, rounds=range(1, 4))[-1][1]
+    assert not [key for key in metrics if key.startswith("weight-")]
+    shown = [metrics[f"mean-weight-{k}"] for k in range(5)]
+    assert shown == pytest.approx(np.mean(alphas, axis=0), rel=1e-12)
+
+
+def test_a_model_of_one_node_has_an_owner() -> None:
+    start = record({"w": VECTORS["w0"]})
+    for strategy, expected in (
+        (WeightErosionForAll(inner=WeightErosion()), [0, 1, 2, 3, 4]),
+        (LocalOnly(inner=FedAvg()), [0, 1, 2, 3, 4]),
+        (Grouped(inner=FedAvg(), groups={"a": (0, 1), "b": (2,)}), [None, 2]),
+        (FedAvg(), [None]),
+    ):
+        play(strategy, Federation(displaced, 5), start)
+        assert [strategy.owner_of(name) for name in strategy.models(start)] == expected
