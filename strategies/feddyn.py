@@ -76,6 +76,9 @@ class FedDyn(Remembering):
         self._count(server_round, updates.partition_ids)
         return shown, weights
 
+    def _clear_sum(self) -> None:
+        self._sum = None
+
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"sums": self._sum}
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from .parts.aggregation import Aggregation, Mean
 from .parts.layout import BUFFER_NAMES, Layout
 from .parts.mask import Mask, NoMask
-from .parts.privacy import NoPrivacy, Privacy
+from .parts.privacy import NoPrivacy, Privacy, refuse
 from .parts.server_optimizer import Identity, ServerOptimizer, beside, copied
 from .parts.step_size import Constant, StepSize
 from .parts.updates import Updates
@@ -42,6 +42,7 @@ from .shared.checks import require_count, require_parts
 
 logger = logging.getLogger("flwr.strategies")
 RUINED = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
+STAYS = {"contributions", "monitor", "privacy", "recovery", "sites"}  # what has been spent stays spent
 EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in again"
 
 
@@ -85,6 +86,9 @@ class PseudoGradientStrategy(Compressing):
         require_count("average_last", self.average_last)
         self.aggregation.require(self.weighting, self.step_size, self.most_in_round)
         self.privacy.require(self.weighting, self.aggregation, self.mask, self.step_size)
+        if self.max_norm is not None and type(self.privacy) is not NoPrivacy and not self.privacy.at_nodes:
+            looks = f"max_norm={self.max_norm} looks at the updates before they have their noise"
+            refuse(looks, "set participation.max_norm=null (each update is clipped)")
         self.federated_evaluation = self.federated_evaluation and not self.privacy.at_nodes
         self._roster.telling, self._budget = self.privacy.asks(), Budget(self.privacy, self._roster.ledger)
         if self.num_nodes is not None:
@@ -101,7 +105,7 @@ class PseudoGradientStrategy(Compressing):
         self._asked = {} if self.over else self.ask(grid, server_round)
         if self.is_guarded:
             state = self.state_dict()
-            self._recovery.send(arrays, {key: state[key] for key in state.keys() - {"recovery", "monitor"}})
+            self._recovery.send(arrays, {key: state[key] for key in state.keys() - STAYS})
         return self._messages(self._content(server_round, arrays, config), MessageType.TRAIN)
 
     def aggregate_train(
@@ -163,8 +167,7 @@ class PseudoGradientStrategy(Compressing):
         logger.warning(RUINED, server_round, named)
         if culprit is not None:
             logger.warning(EXCLUDED, self._roster.called(culprit), self._short_name(culprit))
-        recovery, monitor = self._recovery.state_dict(), self._monitor.state_dict()
-        self.load_state_dict({**state, "recovery": recovery, "monitor": monitor})
+        self.load_state_dict({**state, "failed_rounds": self._failed_rounds})
         self._start_from(arrays)
         return arrays
 

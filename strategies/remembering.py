@@ -33,6 +33,18 @@ class Remembering(PseudoGradientStrategy):
         self._awaited |= self._asked.keys()
         return super()._content(server_round, arrays, extra)
 
+    def _go_back(self, server_round: int) -> ArrayRecord | None:
+        """Begin the sums anew, at the server and at the nodes, which have no older ones to go back to."""
+        arrays = super()._go_back(server_round)
+        if arrays is not None:
+            self._counted, self._awaited = {}, set()
+            self._clear_sum()
+        return arrays
+
+    def _clear_sum(self) -> None:
+        """Take 0 for the sum of what the nodes keep; each is told that none of its changes counts."""
+        raise NotImplementedError
+
     def _count(self, server_round: int, partition_ids: Iterable[int]) -> None:
         """Note that the changes of these partitions are in the sum."""
         self._counted |= dict.fromkeys(partition_ids, server_round)

@@ -64,6 +64,9 @@ class Scaffold(Remembering):
         content[protocol.CONTROL] = self._layout.record(self._control / self._population(), None)
         return content
 
+    def _clear_sum(self) -> None:
+        self._control = None
+
     def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Renew the server variate: N c <- N c + sum_k (c_k+ - c_k); N may grow as nodes connect."""
         assert self._control is not None

@@ -8,8 +8,8 @@ A checkpoint is written as a new file that then takes the old one's name, so one
 
 import contextlib
 import os
+import shutil
 from dataclasses import dataclass
-from logging import getLogger
 from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile, ZipFile
@@ -18,13 +18,13 @@ import torch
 from flwr.app import ArrayRecord, RecordDict
 
 from baselines.errors import UserError
+from baselines.experiment.once import warn_once
 
 from . import environment
 from .records import packed, unpacked
 
 LATEST = Path("checkpoint") / "latest.pt"
 EARLIER = "checkpoint/round-{:06}.pt"  # by the rounds that are done, where several are kept
-logger = getLogger("flwr")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +73,24 @@ class Checkpoint:
             with environment.naming(target), open(fresh, "wb") as file:
                 _write(fields, file)
             if keep > 1:
-                named = folder / EARLIER.format(self.server_round)
-                named.unlink(missing_ok=True)
-                os.link(fresh, named)
+                self._name(fresh, folder)
             os.replace(fresh, target)
-            for old in _earlier(folder)[keep:]:
+            for old in _earlier(folder)[keep if keep > 1 else 0 :]:
                 old.unlink()
         except OSError:
             fresh.unlink(missing_ok=True)
             raise
+
+    def _name(self, fresh: Path, folder: Path) -> None:
+        """Give a checkpoint its second name, and take away those of later rounds, which are to be anew."""
+        named = folder / EARLIER.format(self.server_round)
+        for path in _earlier(folder):
+            if path.name >= named.name:
+                path.unlink()
+        try:
+            os.link(fresh, named)
+        except OSError:  # of a file system without links
+            shutil.copyfile(fresh, named)
 
 
 def load(folder: Path) -> Checkpoint | None:
@@ -95,7 +104,7 @@ def load(folder: Path) -> Checkpoint | None:
     for path in paths[:-1]:
         with contextlib.suppress(UserError):
             return _read(path)
-        logger.warning("%s is damaged: the one before it is taken", path)
+        warn_once(f"{path} is damaged: the checkpoint before it is taken")
     return _read(paths[-1]) if paths else None
 
 

@@ -1,6 +1,7 @@
 """The names in metrics.csv, and what is written of several sites."""
 
 from collections.abc import Mapping
+from math import isfinite, nan
 from statistics import median
 
 COLUMNS = ("round", "split", "model", "metric", "value")
@@ -15,10 +16,15 @@ BY_NODE = "site-train"  # the "split" of what is each node's of a round of train
 
 
 def spread(at_sites: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return the lowest, the highest and the median of each metric over the sites that sent it."""
+    """Return the lowest, the highest and the median of each metric over the sites that sent it.
+
+    NaN where one of them is no number: it has no place among the others, and would hide.
+    """
     found: dict[str, float] = {}
     for name in dict.fromkeys(name for metrics in at_sites.values() for name in metrics):
         values = [metrics[name] for metrics in at_sites.values() if name in metrics]
+        if not all(map(isfinite, values)):
+            values = [nan]
         parts = {"lowest": min(values), "median": median(values), "highest": max(values)}
         found |= {f"{name}_{part}": float(value) for part, value in parts.items()}
     return found

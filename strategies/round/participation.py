@@ -20,6 +20,7 @@ from strategies.shared.checks import require, require_count
 from .evaluation import SuiteStrategy
 from .failures import NoStep, TooManyFailedRounds, end_if_alike
 from .replies import (
+    Diverged,
     Fault,
     answers,
     capped,
@@ -60,8 +61,8 @@ class Participation(SuiteStrategy):
         (:mod:`.update_monitor`); ``auto`` is 10, None leaves out none
     max_share : the largest share of one node in the mean over nodes that evaluate; 0 weighs all equally.
         None: 0.5 where nodes are sites, and else by test examples alone
-    readmit : sites or nodes by name (``north``, ``node 3``) that take part again after their update has
-        ruined a model
+    readmit : sites or nodes by name (``north``, ``node 3``) that take part again in a run that is resumed,
+        after their update has ruined a model
     measures_norms : whether :meth:`update_norms` has those of each round, also where nothing else asks
     members : the partitions that take part; None for all
     judges : those of them that evaluate; None for all
@@ -135,8 +136,7 @@ class Participation(SuiteStrategy):
         wanted = (self.num_nodes or self.nodes_per_round or self.min_replies) if first else 1
         nodes = self._roster.available(grid, wanted)
         if self._recovery.excluded:
-            readmitted = {k for k in nodes if self._short_name(k) in self.readmit}
-            nodes = {k: nodes[k] for k in nodes if k not in self._recovery.excluded - readmitted}
+            nodes = {k: nodes[k] for k in nodes if k not in self._recovery.excluded}
         if self.members is None:
             return nodes
         return {k: nodes[k] for k in self.members if k in nodes}
@@ -189,16 +189,14 @@ class Participation(SuiteStrategy):
         """Average the nodes' metrics, weighted by their numbers of test examples."""
         answered = answers(self._sent, replies)
         sound, faults = dict[int, Message](), dict[int, str]()
-        diverged = dict[
-            int, Message
-        ]()  # whose metrics are no numbers: where they are half or more, so is the mean
+        diverged = dict[int, Message]()  # where they are half or more, the mean is no number either
         for partition_id in self._sent:
             try:
                 expected = partition_id if self._roster.told else None
                 sound[partition_id] = checked(answered.get(partition_id), expected)
             except Fault as fault:
                 faults[partition_id] = str(fault)
-                if names_without_number(answered.get(partition_id)):
+                if isinstance(fault, Diverged) and num_examples_of(answered[partition_id]) > 0:
                     diverged[partition_id] = answered[partition_id]
         judged = {k: reply for k, reply in sound.items() if num_examples_of(reply) > 0}
         faults |= lacking(judged)
@@ -249,6 +247,8 @@ class Participation(SuiteStrategy):
         if "monitor" in state:
             self._monitor.load_state_dict(state["monitor"])
             self._recovery.load_state_dict(state["recovery"])
+            excluded = self._recovery.excluded
+            excluded -= {k for k in excluded if self._short_name(k) in self.readmit}
 
     def _note(
         self, server_round: int, updates: Updates, faults: dict[int, str], answered: dict[int, Message]

@@ -28,6 +28,10 @@ class Fault(Exception):
     """Why a node's reply is left out."""
 
 
+class Diverged(Fault):
+    """Metrics that are no numbers, in a reply that is sound but for them."""
+
+
 def arrays_of(message: Message, extra: str | None = None) -> ArrayRecord | None:
     """Return the model in a message: the record named ``arrays``, else the first that is not ``extra``."""
     record = message.content.get(protocol.ARRAYS)
@@ -103,10 +107,8 @@ def capped(weights: Tensor, share: float) -> Tensor:
     return torch.ones_like(weights)
 
 
-def names_without_number(reply: Message | None) -> list[str]:
+def names_without_number(reply: Message) -> list[str]:
     """Return the metrics of a reply that are NaN or infinite."""
-    if reply is None or reply.has_error():
-        return []
     pairs = metrics_of(reply).items()
     return [name for name, value in pairs if isinstance(value, float) and not math.isfinite(value)]
 
@@ -146,6 +148,7 @@ def checked(reply: Message | None, partition_id: int | None = None) -> Message:
 
     Raises
     ------
+    Diverged : where all is well but that some metrics are NaN or infinite
     Fault : otherwise
     """
     if reply is None:
@@ -161,7 +164,7 @@ def checked(reply: Message | None, partition_id: int | None = None) -> Message:
     require_number(reply, protocol.NUM_EXAMPLES, MOST_EXAMPLES)
     for name, value in metrics_of(reply).items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise Fault(f"sent {name!r}={value}, expected a number")
+            raise Diverged(f"sent {name!r}={value}, expected a number")
     return reply
 
 

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
 
+import torch
 from flwr.app import ArrayRecord, Message
+from torch import Tensor
 
-from strategies.parts.norms import squared_norms
+from strategies.parts.norms import PIECE, squared_norms
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
 from strategies.shared.checks import require
+from strategies.shared.float64 import in_float64
 
 from .replies import metrics_of
 
@@ -43,7 +46,7 @@ class UpdateMonitor:
     max_norm : an update whose norm is more than so many times the median is left out; None leaves out none
 
     The median is that of the last hundred accepted norms and of the round's own together; with fewer than
-    three norms in all nothing is left out.
+    three norms in all, or a median of 0, nothing is left out.
     """
 
     max_norm: float | None = None
@@ -54,7 +57,7 @@ class UpdateMonitor:
     def measure(self, updates: Updates) -> None:
         """Take the norms of a round's updates; none where rows are means of several."""
         alone = updates.rows is None
-        norms = [float(squared_norms(row.double()).sqrt()) for row in updates.deltas] if alone else []
+        norms = map(_norm, updates.deltas) if alone else []
         self.norms = dict(zip(updates.partition_ids, norms, strict=False))
 
     def outliers(self) -> dict[int, str]:
@@ -62,9 +65,11 @@ class UpdateMonitor:
         if self.max_norm is None or len(self._accepted) + len(self.norms) < FEWEST:
             return {}
         middle = median_low([*self._accepted, *self.norms.values()])
+        if middle == 0:  # most have not moved the model: there is no length to compare with
+            return {}
         line = "the norm of its update is {:.3g}, {:.3g} times the median: participation.max_norm={:g}"
         return {
-            k: line.format(norm, norm / middle if middle else math.inf, self.max_norm)
+            k: line.format(norm, norm / middle, self.max_norm)
             for k, norm in self.norms.items()
             if norm > self.max_norm * middle
         }
@@ -147,6 +152,12 @@ class Recovery:
         self.excluded, self._since = set(state["excluded"]), dict(state["since"])
         self._good = None if good is None else (good[0], good[1])
         self._is_at_a_loss = state["at_a_loss"]
+
+
+def _norm(row: Tensor) -> float:
+    """Return ||row||, in float64: the square of 1e30 is no float32."""
+    pieces = torch.split(row, PIECE)
+    return math.sqrt(math.fsum(float(squared_norms(in_float64(piece))) for piece in pieces))
 
 
 def has_lost_the_nodes(answered: Mapping[int, Message]) -> bool:

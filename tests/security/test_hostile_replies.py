@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from runs import launch, metrics_in, played
 
+from baselines.engine import checkpoint
+from baselines.engine.metrics import spread
 from baselines.grids.inline import InlineGrid
-from strategies import FedAdam, FedAvg, FedExP, FedGMA
+from strategies import CentralPrivacy, FedAdam, FedAvg, FedExP, FedGMA, Scaffold, Uniform
 from strategies.round.replies import capped
 from strategies.shared import protocol
 
@@ -99,10 +102,89 @@ def test_the_server_goes_back_to_the_last_good_model_and_leaves_the_site_out(
     assert strategy.update_norms().keys() == {"north", "south"}
 
 
-def test_one_that_is_readmitted_takes_part_again() -> None:
-    strategy = FedAvg(num_nodes=3, query_partitions=True, readmit=("west",))
-    trained(strategy, Sites(west=1e30), 3)
-    assert strategy.update_norms().keys() == {"north", "south", "west"}
+@pytest.mark.parametrize("readmit", [(), ("west",)])
+def test_one_that_is_readmitted_takes_part_again_in_a_resumed_run(readmit: tuple[str, ...]) -> None:
+    first = FedAvg(num_nodes=3, query_partitions=True, readmit=readmit)
+    model = trained(first, Sites(west=1e30), 3)
+    assert first.update_norms().keys() == {"north", "south"}
+    resumed = FedAvg(num_nodes=3, query_partitions=True, readmit=readmit)
+    resumed.load_state_dict(first.state_dict())
+    trained(resumed, Sites(), 1, 4, model)
+    assert resumed.update_norms().keys() == {"north", "south", *readmit}
+
+
+class Losing(Sites):
+    """Sites of which all but one lose their loss in round 3, whatever the model."""
+
+    def __call__(self, message: Message, context: object) -> Message:
+        reply = super().__call__(message, context)
+        config = message.content[protocol.CONFIG]
+        if message.metadata.message_type == "train":
+            name = str(context.node_config["site"])  # type: ignore[attr-defined]
+            if config[protocol.SERVER_ROUND] == 3 and name != "west":
+                reply.content[protocol.METRICS][protocol.LOSS] = math.nan  # type: ignore[index]
+            if protocol.CONTROL in message.content:
+                reply.content[protocol.CONTROL] = ArrayRecord({"w": Array(np.ones(4, dtype=np.float32))})
+        return reply
+
+
+def test_what_was_spent_stays_spent_when_the_server_goes_back() -> None:
+    privacy = CentralPrivacy(clip=1.0, noise_multiplier=1.0, noise_seed=0)
+    strategy = FedAvg(num_nodes=3, query_partitions=True, privacy=privacy, weighting=Uniform())
+    trained(strategy, Losing(), 3)
+    assert [entry["updates"] for entry in strategy.contributions().values()] == [2, 2, 3]
+    assert strategy.contributions()["site north"]["left_out"] == 1
+    assert strategy._budget.rounds == 3
+
+
+def test_variates_begin_anew_when_the_server_goes_back() -> None:
+    strategy = Scaffold(num_nodes=3, query_partitions=True)
+    sites = Losing()
+    model = trained(strategy, sites, 3)
+    np.testing.assert_array_equal(
+    last_good = trained(Scaffold(num_nodes=3, query_partitions=True), Losing(), 1)
+    np.testing.assert_array_equal(values(model), values(last_good))
+    )  # type: ignore[arg-type]
+    messages = list(strategy.configure_train(4, model, ConfigRecord(), grid_of(sites)))
+    content = messages[0].content
+    assert list(content[protocol.CONFIG][protocol.CONTROL_LOST]) == [0, 1, 2]  # type: ignore[arg-type,call-overload]
+    assert list(content[protocol.CONFIG][protocol.CONTROL_COUNTED]) == [0, 0, 0]  # type: ignore[arg-type,call-overload]
+    assert not content[protocol.CONTROL]["w"].numpy().any()  # type: ignore[union-attr,call-overload]
+
+
+def test_a_median_of_nothing_leaves_out_nobody() -> None:
+    strategy = FedAvg(num_nodes=3, query_partitions=True, max_norm="auto")
+    model = trained(strategy, Sites(north=0.0, south=0.0, west=1.0), 1)
+    assert values(model).any()
+
+
+def test_norms_are_not_looked_at_before_they_have_their_noise() -> None:
+    privacy = CentralPrivacy(clip=1.0, noise_multiplier=1.0, noise_seed=0)
+    with pytest.raises(ValueError, match="max_norm"):
+        FedAvg(num_nodes=3, privacy=privacy, weighting=Uniform(), max_norm="auto")
+
+
+class Uncounted(Sites):
+    """Sites of which two have no number of test examples."""
+
+    def __call__(self, message: Message, context: object) -> Message:
+        reply = super().__call__(message, context)
+        name = str(context.node_config["site"])  # type: ignore[attr-defined]
+        if message.metadata.message_type == "evaluate" and name != "north":
+            reply.content[protocol.METRICS][protocol.NUM_EXAMPLES] = math.nan  # type: ignore[index]
+        return reply
+
+
+def test_a_site_without_a_count_is_none_that_diverged() -> None:
+    strategy = FedAvg(num_nodes=3, query_partitions=True)
+    assert evaluated(strategy, Uncounted()) == {"accuracy": 0.5, "loss": 0.5}
+    assert strategy.at_sites().keys() == {"north"}
+
+
+def test_the_spread_over_sites_hides_no_nan() -> None:
+    for rows in ([0.5, math.nan], [math.nan, 0.5]):
+        found = spread({str(place): {"loss": value} for place, value in enumerate(rows)})
+        assert all(map(math.isnan, found.values()))
 
 
 def test_where_norms_do_not_tell_nobody_is_left_out_and_the_run_fails_as_before() -> None:
@@ -208,3 +290,31 @@ def test_several_checkpoints_are_kept_and_the_latest_whole_one_is_resumed_from(t
     (kept / "round-000003.pt").write_bytes(b"torn")
     assert launch(*asked, "rounds=4", f"hydra.run.dir={folder}", "resume=true") == 0
     pd.testing.assert_frame_equal(metrics_in(folder), metrics_in(whole))
+
+
+def test_a_run_that_goes_on_from_an_earlier_checkpoint_keeps_none_of_later_rounds(tmp_path: Path) -> None:
+    asked = ["dataset=digits", "model=softmax", "num_nodes=2", "checkpoint_every=1", "checkpoint_keep=2"]
+    folder = tmp_path / "run"
+    assert launch(*asked, "rounds=4", f"hydra.run.dir={folder}") == 0
+    kept = folder / "checkpoint"
+    for name in ("latest.pt", "round-000004.pt"):
+        (kept / name).write_bytes(b"torn")
+    saved = checkpoint.load(folder)
+    assert saved is not None
+    assert saved.server_round == 3
+    replace(saved, server_round=2).save(folder, keep=2)
+    assert sorted(path.name for path in kept.iterdir()) == ["latest.pt", "round-000002.pt"]
+    replace(saved, server_round=3).save(folder, keep=1)
+    assert [path.name for path in kept.iterdir()] == ["latest.pt"]
+
+
+def test_checkpoints_are_kept_where_files_have_one_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", link)
+    asked = ["dataset=digits", "model=softmax", "num_nodes=2", "checkpoint_every=1", "checkpoint_keep=2"]
+    assert launch(*asked, "rounds=2", f"hydra.run.dir={tmp_path}") == 0
+    assert len(list((tmp_path / "checkpoint").iterdir())) == 3
