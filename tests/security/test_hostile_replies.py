@@ -141,15 +141,13 @@ def test_variates_begin_anew_when_the_server_goes_back() -> None:
     strategy = Scaffold(num_nodes=3, query_partitions=True)
     sites = Losing()
     model = trained(strategy, sites, 3)
-    np.testing.assert_array_equal(
     last_good = trained(Scaffold(num_nodes=3, query_partitions=True), Losing(), 1)
     np.testing.assert_array_equal(values(model), values(last_good))
-    )  # type: ignore[arg-type]
     messages = list(strategy.configure_train(4, model, ConfigRecord(), grid_of(sites)))
     content = messages[0].content
-    assert list(content[protocol.CONFIG][protocol.CONTROL_LOST]) == [0, 1, 2]  # type: ignore[arg-type,call-overload]
-    assert list(content[protocol.CONFIG][protocol.CONTROL_COUNTED]) == [0, 0, 0]  # type: ignore[arg-type,call-overload]
-    assert not content[protocol.CONTROL]["w"].numpy().any()  # type: ignore[union-attr,call-overload]
+    assert list(content[protocol.CONFIG][protocol.CONTROL_LOST]) == [0, 1, 2]
+    assert list(content[protocol.CONFIG][protocol.CONTROL_COUNTED]) == [0, 0, 0]
+    assert not content[protocol.CONTROL]["w"].numpy().any()
 
 
 def test_a_median_of_nothing_leaves_out_nobody() -> None:
