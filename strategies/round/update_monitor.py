@@ -127,10 +127,9 @@ class Recovery:
         if self._good is None or self._is_at_a_loss:
             return None
         (arrays, state), since = self._good, self._since
-        longest = sorted(since, key=since.__getitem__)[-2:]
-        culprit = longest[-1] if longest else None
-        if len(longest) == 2 and since[longest[1]] < AUTO * since[longest[0]]:
-            culprit = None
+        *_, second, longest = [None, None, *sorted(since, key=since.__getitem__)]
+        stands_out = second is not None and longest is not None and since[longest] >= AUTO * since[second]
+        culprit = longest if stands_out else None
         if culprit is not None:
             self.excluded.add(culprit)
         self._is_at_a_loss = culprit is None

@@ -18,6 +18,7 @@ from baselines.engine.metrics import spread
 from baselines.grids.inline import InlineGrid
 from strategies import CentralPrivacy, FedAdam, FedAvg, FedExP, FedGMA, Scaffold, Uniform
 from strategies.round.replies import capped
+from strategies.round.update_monitor import Recovery
 from strategies.shared import protocol
 
 START = ArrayRecord({"w": Array(np.zeros(4, dtype=np.float32))})
@@ -103,6 +104,16 @@ def test_the_server_goes_back_to_the_last_good_model_and_leaves_the_site_out(
 
 
 @pytest.mark.parametrize("readmit", [(), ("west",)])
+def test_a_lone_update_is_nobodys_fault() -> None:
+    recovery = Recovery()
+    recovery.send(START, {})
+    recovery.accept({0: 1e30})
+    found = recovery.retreat()
+    assert found is not None
+    assert found[-1] is None
+    assert not recovery.excluded
+
+
 def test_one_that_is_readmitted_takes_part_again_in_a_resumed_run(readmit: tuple[str, ...]) -> None:
     first = FedAvg(num_nodes=3, query_partitions=True, readmit=readmit)
     model = trained(first, Sites(west=1e30), 3)
