@@ -116,7 +116,7 @@ def test_a_payload_in_the_configuration_runs_nowhere(federation: Deployed) -> No
 def test_no_value_of_a_patient_leaves_a_site(federation: Deployed) -> None:
     overrides = [one.replace("label:'ill'", "label:'age'") for one in experiment(federation)]
     assert overrides != experiment(federation)
-    log = attacked(federation, "label", *overrides, "node_timeout=15")
+    log = attacked(federation, "label", *overrides, "node_timeout=60")
     assert "refused by the site's file: label" in log
     seen = everything_seen(federation, log)
     for site in SITES:
