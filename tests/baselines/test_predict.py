@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml  # type: ignore[import-untyped]
 from flwr.app import ArrayRecord
 from PIL import Image
 from runs import curve, launch, played
@@ -326,6 +327,21 @@ def test_a_file_of_before_and_a_checkpoint_ask_the_configuration(digits: Path, t
     np.testing.assert_array_equal(results.predictor(tmp_path / "checkpoint")(inputs).probabilities, wanted)
 
 
+def test_a_configuration_of_before_lacks_what_was_no_choice_then(digits: Path, tmp_path: Path) -> None:
+    inputs = np.load(digits / "test.npz")["inputs"]
+    run = rewritten(digits / "run", tmp_path / "run")
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    later = ("autocast", "channels_last", "deterministic", "checkpoint_keep", "evaluation", "privacy")
+    older = {key: value for key, value in settings.items() if key not in later}
+    (run / "config.yaml").write_text(yaml.safe_dump(older))
+    wanted = results.predictor(digits / "run")(inputs).probabilities
+    np.testing.assert_array_equal(results.predictor(run)(inputs).probabilities, wanted)
+    for lost in ("dataset", "model", "seed", "threads"):
+        (run / "config.yaml").write_text(yaml.safe_dump({k: v for k, v in older.items() if k != lost}))
+        with pytest.raises(UserError, match=lost):
+            results.predictor(run)
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -359,5 +375,5 @@ def test_a_models_file_names_no_code_to_run(digits: Path, tmp_path: Path) -> Non
     assert isinstance(results.predictor(run), Predictor)
     keeper = saved_model.Keeper(run, "last")  # weights of another model than config.yaml's
     keeper.end(1, {"global": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
-    with pytest.raises(UserError, match=r"not the one of config.yaml"):
+    with pytest.raises(UserError, match=r"config.yaml and the model do not belong"):
         results.predictor(run)
