@@ -83,7 +83,7 @@ def _check(options: argparse.Namespace) -> None:
 def _predict(predictor: Predictor, data: Path, output: Path) -> None:
     """Write the predictions, and print how well they agree with the labels."""
     rows = predictor.read(data)
-    torch.set_num_threads(predictor.model.experiment.settings.threads)  # as the run: for equal bits
+    torch.set_num_threads(predictor.model.experiment.threads)  # as the run: for equal bits
     prediction, measures = predictor.predict(predictor.raw(rows.inputs), rows.labels or None)
     total, diverged = len(prediction.classes), prediction.num_diverged
     if diverged == total:

@@ -255,6 +255,7 @@ def predictor_of(run: Path, name: str | None = None) -> Predictor:
     predictor = Predictor(model)
     try:
         predictor.classes  # noqa: B018 - the network takes the rows that the file describes
+        model.experiment.threads  # noqa: B018 - what else config.yaml has to say
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{run}: the model's file does not say what the model takes ({error!r})") from error
     return predictor

@@ -29,6 +29,7 @@ from baselines.datasets.local import SiteData
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.identity import LATER
 from clients import Classification, Normalize
 from clients.turn import load
 
@@ -38,6 +39,7 @@ from .objective import by_round
 ONE = "model.safetensors"
 SEVERAL = "models"  # the folder of one file for each, where a strategy trains several
 TOLD = "florilegium"  # the one key of a file's metadata, with JSON: of several the order is random
+YOUNGER = {name: LATER[name] for name in ("autocast", "channels_last")}  # than some runs' models
 UNFINISHED = f"{SEVERAL}.tmp"  # the same while it is written
 logger = logging.getLogger("flwr")
 
@@ -198,7 +200,8 @@ def load_model(run: Path, name: str | None = None) -> SavedModel:
     models = {one: arrays for one, (arrays, _) in written.items()}
     description = next((about for _, about in written.values() if "network" in about), None)
     experiment = _experiment(run, description)
-    models = models or _in_checkpoint(run, experiment)
+    with _naming_config(run):
+        models = models or _in_checkpoint(run, experiment)
     if not models:
         raise UserError(f"{run} has kept no model: run it with save=last or save=best")
     if name is None and len(models) > 1:
@@ -206,13 +209,21 @@ def load_model(run: Path, name: str | None = None) -> SavedModel:
     if name is not None and name not in models:
         raise UserError(f"{run} has no model {name}: expected one of {', '.join(models)}")
     chosen = next(iter(models)) if name is None else name
-    network = experiment.model()
-    try:
+    with _naming_config(run):
+        network = experiment.model()
         load(network, models[chosen])
-    except ValueError as error:
-        raise UserError(f"{run}: the model is not the one of config.yaml ({error})") from error
-    about = written[chosen][1] if description else _describe_older(run, experiment)
+        about = written[chosen][1] if description else _describe_older(run, experiment)
     return SavedModel(network.eval(), experiment, {**about, "model": chosen})
+
+
+@contextlib.contextmanager
+def _naming_config(run: Path) -> Iterator[None]:
+    """Refuse in one line what config.yaml names wrongly, or lacks: it is damaged, or of another version."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        what = " ".join(str(error).split())
+        raise UserError(f"{run}: config.yaml and the model do not belong together ({what})") from error
 
 
 def _describe_older(run: Path, experiment: Experiment) -> dict[str, Any]:
@@ -279,7 +290,7 @@ def _experiment(run: Path, description: Mapping[str, Any] | None) -> Experiment:
     """Return a run's experiment by its written configuration, on the CPU."""
     path = run / "config.yaml"
     try:
-        settings = yaml.safe_load(path.read_text()) | {"device": "cpu"}
+        settings = YOUNGER | yaml.safe_load(path.read_text()) | {"device": "cpu"}
     except (ValueError, TypeError, yaml.YAMLError) as error:
         raise UserError(f"{path} is damaged: run it again") from error
     key = f"the configuration of {path.resolve()}, {environment.checksum(path)}"

@@ -93,6 +93,11 @@ class Described:
         return bool(self.cfg.strategy._target_ != plain.strategy._target_)
 
     @property
+    def threads(self) -> int:
+        """How many threads torch computes with; results are equal to the bit for equal threads."""
+        return int(self.cfg.threads)
+
+    @property
     def model_settings(self) -> dict[str, Any]:
         """The model's resolved configuration, as plain values: its class is ``_target_``."""
         settings: Any = OmegaConf.to_container(self.cfg.model, resolve=True)

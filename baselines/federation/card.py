@@ -24,6 +24,7 @@ METHOD = [  # the groups of conf/ that decide how the model is trained
     *("strategy", "weighting", "server_optimizer", "mask", "step_size", "aggregation", "compression"),
     *("corrections", "personal", "private", "client"),
 ]
+EVALUATED = (SITES, "node-test", "test")  # the splits of evaluations
 SETTINGS = {  # dotted key in config.yaml: what it is called in the card
     "num_nodes": "nodes",
     "nodes_per_round": "nodes asked in a round",
@@ -133,7 +134,7 @@ def _factors(models: dict[str, dict[str, Any]]) -> Iterable[str]:
 
 def _metrics(measured: pd.DataFrame) -> Iterable[str]:
     yield "## Metrics\n"
-    metrics = measured[measured.split.isin(["test", "node-test", SITES])].metric
+    metrics = measured[measured.split.isin(EVALUATED)].metric
     names = {re.sub(r"_(lowest|median|highest)$", "", name) for name in metrics} - {"num_examples"}
     yield f"Measured: {', '.join(sorted(names)) or 'nothing'}.\n"
     yield f"* Why these, and decision thresholds: {FILL_IN}\n"
@@ -194,8 +195,8 @@ def _ethics(
     if len(for_model):
         epsilon, total = (_number(part.value.iloc[-1]) for part in (for_model, spent))
         yield (
-            f"* Privacy: {privacy}, of a node's whole data: epsilon {epsilon} for this model, {total} for "
-            f"the whole run, at delta {config.get('privacy.delta')}."
+            f"* Privacy: {privacy}, of a node's whole data: epsilon {epsilon} for this model and {total} "
+            f"for the whole run, at delta {config.get('privacy.delta')}."
         )
     else:
         yield f"* Privacy: {privacy}; no epsilon was recorded."
@@ -208,9 +209,8 @@ def _caveats(about: dict[str, Any], models: dict[str, dict[str, Any]], rows: pd.
         yield f"* The run has not finished: {_cell(about['status'])}."
     if about.get("over"):
         yield f"* The run ended before its last round: {_cell(about['over'])}."
-    losses = rows[rows.metric.str.contains("loss")].value
-    if not losses.map(math.isfinite).all():
-        yield "* Some losses of the run are not finite: it has diverged, for a time or in the end."
+    if not rows[rows.split.isin(EVALUATED)].value.map(math.isfinite).all():
+        yield "* Some evaluations are not finite: the run has diverged, for a time or in the end."
     if models:
         yield "* The network takes normalised inputs: `python -m baselines.predict` takes raw ones."
     yield f"* Known limits, and how to use the model with care: {FILL_IN}\n"

@@ -1,18 +1,22 @@
 """Data of the sites' own: what is read, what is refused, and that labels keep their numbers."""
 
 import os
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from omegaconf import OmegaConf
 from PIL import Image
 
 from baselines.datasets import site_files
-from baselines.datasets.local import local, measured
+from baselines.datasets.local import SiteData, local, measured
 from baselines.datasets.schema import schema_of
 from baselines.errors import UserError
+from baselines.experiment import config
+from baselines.experiment.schema_file import inlined
 
 ARRAYS = {"classes": ["a", "b", "c"], "shape": [2], "mean": [1, 0], "std": [2, 1], "dtype": "float32"}
 TABLE = ARRAYS | {"columns": ["age", "dose"], "label": "kind"}
@@ -131,6 +135,44 @@ def test_an_image_of_a_folder_that_changes_is_noticed(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), (7, 0, 0)).save(folder / "b" / "0.png")
     os.utime(folder / "b" / "0.png", (1, 1))
     assert read(folder, schema, tmp_path / "cache")["inputs"][0, 0, 0, 0] == 7
+
+
+def test_units_belong_to_columns_and_change_nothing_else() -> None:
+    plain, schema = schema_of(TABLE), schema_of(TABLE | {"units": ["years", None]})
+    assert "units" not in plain.as_dict()
+    assert schema.as_dict() == plain.as_dict() | {"units": ["years", ""]}
+    assert repr(schema) == repr(plain)  # prepared data are found by it
+    assert schema_of(schema.as_dict()) == schema
+    for wrong in (TABLE | {"units": ["years"]}, ARRAYS | {"units": ["years", "mg"]}):
+        with pytest.raises(UserError, match="units"):
+            schema_of(wrong)
+
+
+def test_units_travel_with_the_experiment(tmp_path: Path) -> None:
+    file = tmp_path / "schema.yaml"
+    told = TABLE | {"units": ["years", "mg/dl, 'fasting'"]}
+    file.write_text(OmegaConf.to_yaml(OmegaConf.create(told)))
+    sent = config.load(shlex.join(["dataset=local", inlined(f"dataset.schema={file}")]))
+    assert schema_of(OmegaConf.to_container(sent.dataset.schema)).units == ("years", "mg/dl, 'fasting'")  # type: ignore[arg-type]
+
+
+def test_labels_are_optional_only_where_they_may_be(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", inputs=np.ones((3, 2), "float32"))
+    pd.DataFrame({"age": [1, 2], "dose": [3, 4]}).to_csv(tmp_path / "own.csv", index=False)
+    (tmp_path / "flat").mkdir()
+    for name in ("b", "a"):
+        Image.new("RGB", (4, 4), (7, 0, 0)).save(tmp_path / "flat" / f"{name}.png")
+    pictures = {"classes": "abc", "shape": [3, 4, 4], "mean": [0] * 3, "std": [1] * 3, "dtype": "uint8"}
+    for name, schema, count in (("own.npz", ARRAYS, 3), ("own.csv", TABLE, 2), ("flat", pictures, 2)):
+        site = SiteData(schema_of(schema), tmp_path)
+        rows = site.rows(tmp_path / name, needs_labels=False)
+        assert (len(rows.inputs), rows.labels) == (count, [])
+        with pytest.raises(UserError):
+            site.rows(tmp_path / name)
+    assert rows.files == ("a.png", "b.png")
+    images(tmp_path / "flat", {"c": 0})
+    with pytest.raises(UserError, match="images beside folders"):
+        site.rows(tmp_path / "flat", needs_labels=False)
 
 
 def test_a_schema_is_measured_and_fits_its_own_data(tmp_path: Path) -> None:

@@ -42,6 +42,38 @@ def test_the_kept_model_does_as_well_as_metrics_csv_says(how: str, tmp_path: Pat
         assert told(file)["round"] == str(best if how == "best" else 3)
 
 
+def test_a_file_says_what_its_model_takes_and_of_which_run_it_is(tmp_path: Path) -> None:
+    setting = f"{SETTING} save=last rounds=1"
+    played(setting, tmp_path)
+    this = experiment.load(setting)
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        about: dict[str, Any] = told(file)
+    assert about["identity"] == this.identity()
+    assert about["task"] == "Classification"
+    assert about["network"]["config"]["_target_"] == "baselines.models.Mlp"
+    assert about["network"]["input_shape"] == [1, 8, 8]
+    assert about["network"]["num_classes"] == 10
+    normalize = {"mean": [0.3053], "std": [0.376], "scale": 16.0}
+    assert about["inputs"] == {"dtype": "uint8", "normalize": normalize}
+    assert "schema" not in about
+
+
+def test_equal_runs_are_equal_files(tmp_path: Path) -> None:
+    hashes = set()
+    for name in ("one", "two"):
+        played(f"{SETTING} save=best rounds=1", tmp_path / name)
+        hashes.add(sha256((tmp_path / name / "model.safetensors").read_bytes()).hexdigest())
+    assert len(hashes) == 1
+
+
+def test_each_of_several_files_says_it(tmp_path: Path) -> None:
+    played("strategy=local num_nodes=3 rounds=1 model=softmax save=last", tmp_path)
+    described = saved_model.descriptions(tmp_path)
+    assert list(described) == ["node0", "node1", "node2"]
+    assert all(about["network"]["num_classes"] == 10 for about in described.values())
+    assert {about["size"] for about in described.values()} == {650}
+
+
 def test_a_resumed_run_keeps_the_best_of_all_its_rounds(tmp_path: Path) -> None:
     def interrupted_in_round_3(app: App) -> App:
         def interrupted(message: Message, context: Context) -> Message:

@@ -1,0 +1,379 @@
+"""Predictions with a run's model: on raw rows, equal to the run's evaluation, and refused as at a site."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml  # type: ignore[import-untyped]
+from flwr.app import ArrayRecord
+from PIL import Image
+from runs import curve, launch, played
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from baselines import predict, results
+from baselines.engine import saved_model
+from baselines.engine.predictor import Predictor
+from baselines.errors import UserError
+from baselines.experiment import experiment
+from baselines.federation.__main__ import main as federation
+
+COLUMNS = ["age", "glucose", "dose"]
+KINDS = np.array(["mild", "none", "severe"])
+SITES = ("north", "south", "west")
+
+
+def frame(rows: int, seed: int) -> pd.DataFrame:
+    """Return patients of three kinds, whose columns have means and deviations far apart."""
+    draws = np.random.default_rng(seed)
+    kind = draws.integers(3, size=rows)
+    values = draws.normal(size=(rows, 3)) + 2 * np.eye(3)[kind]
+    table = pd.DataFrame(values * [12, 2000, 0.01] + [50, 9000, 0.3], columns=COLUMNS)
+    return table.assign(kind=KINDS[kind])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a run of three sites, and a new file, with and without labels."""
+    folder = tmp_path_factory.mktemp("tables")
+    for seed, name in enumerate(SITES):
+        frame(90, seed).to_csv(folder / f"{name}.csv", index=False)
+    new = frame(60, 9)
+    new.to_csv(folder / "new.csv", index=False)
+    new[["dose", "age", "glucose"]].to_csv(folder / "unlabelled.csv", index=False)
+    schema = str(folder / "schema.yaml")
+    assert federation(["schema", str(folder / "north.csv"), "--label", "kind", "--out", schema]) == 0
+    sites = ",".join(f"{name}:'{folder / name}.csv'" for name in SITES)
+    told = ["dataset=local", f"dataset.schema={schema}", "num_nodes=3", f"runtime.sites={{{sites}}}"]
+    told += ["node_test_fraction=0.3", "node_timeout=0.2", "rounds=10", "client.optimizer.lr=0.2"]
+    assert launch(*told, "save=last", f"data_root={folder}", f"hydra.run.dir={folder / 'run'}") == 0
+    return folder
+
+
+def held_out(folder: Path, site: str) -> pd.DataFrame:
+    """Return the raw rows that a site of the run has held out, in its order."""
+    this = saved_model.load_model(folder / "run").experiment
+    trained = experiment.load(json.loads((folder / "run" / "environment.json").read_text())["overrides"])
+    assert this.settings.node_test_fraction == trained.settings.node_test_fraction
+    rows = trained.site(site, str(folder / f"{site}.csv")).test.index
+    return pd.read_csv(folder / f"{site}.csv").iloc[rows.tolist()]
+
+
+def printed(out: str) -> dict[str, str]:
+    return dict(line.split(": ", 1) for line in out.splitlines() if ": " in line)
+
+
+def test_raw_rows_give_what_the_site_has_measured(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The bare network is no use on raw rows: it takes normalised ones."""
+    rows = pd.read_csv(folder / "run" / "metrics.csv")
+    last = rows[(rows["round"] == 10) & (rows.split == "site-test")].set_index(["model", "metric"]).value
+    network = results.model(folder / "run")
+    for site in SITES:
+        raw = held_out(folder, site)
+        raw.to_csv(tmp_path / "raw.csv", index=False)
+        command = [str(folder / "run"), str(tmp_path / "raw.csv"), "--output", str(tmp_path / "out.csv")]
+        assert predict.main(command) == 0
+        shown = printed(capsys.readouterr().out)
+        assert shown["accuracy"] == f"{last[site, 'accuracy']:.6g}"
+        assert shown["loss"] == f"{last[site, 'loss']:.6g}"
+        written = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
+        right = written.predicted.to_numpy() == raw.kind.to_numpy()
+        assert right.mean() == last[site, "accuracy"]
+        mild = raw.kind.to_numpy() == "mild"
+        assert shown["recall of mild"] == f"{right[mild].mean():.6g} ({right[mild].sum()} of {mild.sum()})"
+        bare = network(torch.tensor(raw[COLUMNS].to_numpy(), dtype=torch.float32)).argmax(1)
+        assert (KINDS[bare] == raw.kind).mean() < right.mean() - 0.2
+
+
+def test_labels_may_be_missing_and_columns_in_any_order(folder: Path, tmp_path: Path) -> None:
+    for name in ("new", "unlabelled"):
+        output = ["--output", str(tmp_path / f"{name}.csv")]
+        assert predict.main([str(folder / "run"), str(folder / f"{name}.csv"), *output]) == 0
+    assert (tmp_path / "new.csv").read_bytes() == (tmp_path / "unlabelled.csv").read_bytes()
+    table = pd.read_csv(tmp_path / "new.csv", keep_default_na=False)
+    shares = [f"probability of {kind}" for kind in KINDS]
+    assert list(table) == ["row", "predicted", *shares]
+    assert table.row.tolist() == list(range(1, 61))
+    np.testing.assert_allclose(table[shares].sum(axis=1), 1, rtol=1e-6)
+    assert (KINDS[table[shares].to_numpy().argmax(1)] == table.predicted).all()
+
+
+def test_the_predictor_takes_a_table_an_array_and_a_tensor(folder: Path) -> None:
+    classify = results.predictor(folder / "run")
+    table = pd.read_csv(folder / "new.csv")
+    wanted = classify(table)
+    array = table[COLUMNS].to_numpy()
+    for rows in (table[["kind", "dose", "age", "glucose"]], array, torch.from_numpy(array)):
+        assert classify(rows).classes == wanted.classes
+        np.testing.assert_array_equal(classify(rows).probabilities, wanted.probabilities)
+    assert classify.classes == tuple(KINDS)
+    assert (np.array(wanted.classes) == table.kind).mean() > 0.6
+    tensor = torch.from_numpy(array).float()
+    classify(tensor)
+    assert torch.equal(tensor, torch.from_numpy(array).float())  # the caller's rows are left as they are
+
+
+def test_the_predictor_refuses_rows_that_do_not_fit(folder: Path) -> None:
+    classify, table = results.predictor(folder / "run"), pd.read_csv(folder / "new.csv")
+    refused = [
+        (table.drop(columns="dose"), "has no column 'dose'"),
+        (table.assign(dose="high"), "column 'dose' holds"),
+        (table.assign(dose=np.nan), "NaN or infinite"),
+        (table[COLUMNS].to_numpy()[0], "shape [3]"),
+        (table[COLUMNS].to_numpy()[:, :2], "shape [60, 2]"),
+        (table[COLUMNS].to_numpy()[:0], "no rows"),
+        (np.array([["a", "b", "c"]]), "expected numbers"),
+    ]
+    for rows, said in refused:
+        with pytest.raises(UserError) as error:
+            classify(rows)
+        assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing to do"),
+        (["new.csv"], "--output"),
+        (["--output", "out.csv", "--export", "model.pt"], "go together"),
+        (["new.csv", "--output", "new.csv"], "is the data"),
+        (["new.csv", "--output", "nowhere/out.csv"], "no folder"),
+        (["new.csv", "--output", "out.csv", "--model", "x"], "no model x"),
+        (["--export", "model.h5"], ".onnx or .pt"),
+        (["--export", "nowhere/model.pt"], "no folder"),
+        (["nowhere.csv", "--output", "out.csv"], "no data"),
+        (["schema.yaml", "--output", "out.csv"], "no table"),
+        (["strange.csv", "--output", "out.csv"], "not in the schema"),
+        (["missing.csv", "--output", "out.csv"], "no column"),
+    ],
+)
+def test_a_mistake_has_one_line(
+    arguments: list[str],
+    said: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    frame(3, 0).assign(kind="unheard of").to_csv("strange.csv", index=False)
+    frame(3, 0).drop(columns="dose").to_csv("missing.csv", index=False)
+    before = Path("new.csv").read_bytes()
+    assert predict.main(["run", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert Path("new.csv").read_bytes() == before
+    assert not Path("out.csv").exists()
+
+
+def test_a_folder_that_holds_no_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert predict.main([str(tmp_path), "new.csv", "--output", str(tmp_path / "out.csv")]) == 2
+    assert "no config.yaml" in capsys.readouterr().err
+
+
+SETTING = "num_nodes=3 rounds=2 model=mlp save=last evaluation.per_class=true"
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run on the digits, and their raw test set beside it."""
+    folder = tmp_path_factory.mktemp("digits")
+    played(SETTING, folder / "run")
+    data = experiment.load(SETTING).dataset
+    np.savez(folder / "test.npz", inputs=data.test_inputs.numpy(), targets=data.test_targets.numpy())  # type: ignore[union-attr]
+    return folder
+
+
+def test_a_built_in_data_set_needs_nothing_but_the_run(
+    digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object) -> None:
+        raise AssertionError("the data set is not here")
+
+    monkeypatch.setattr("baselines.experiment.experiment.dataset_of", unreachable)
+    command = [str(digits / "run"), str(digits / "test.npz"), "--output", str(tmp_path / "out.csv")]
+    assert predict.main(command) == 0
+    shown = printed(capsys.readouterr().out)
+    rows = pd.read_csv(digits / "run" / "metrics.csv")
+    assert shown["accuracy"] == f"{curve(rows, 'test', 'accuracy')[-1]:.6g}"
+    assert shown["loss"] == f"{curve(rows, 'test', 'loss')[-1]:.6g}"
+    recall = pd.read_csv(digits / "run" / "per_class.csv").set_index("class").accuracy
+    assert all(shown[f"recall of {k}"].startswith(f"{recall[k]:.6g} (") for k in range(10))
+
+
+def test_scaled_images_are_refused(digits: Path) -> None:
+    """A model of bytes 0 to 16 would take zeros and ones for darkness, and say something all the same."""
+    inputs = np.load(digits / "test.npz")["inputs"]
+    classify = results.predictor(digits / "run")
+    assert classify(inputs).num_diverged == 0
+    with pytest.raises(UserError, match="expected uint8"):
+        classify(inputs / 16)
+    with pytest.raises(UserError, match="takes no table"):
+        classify(pd.DataFrame({"a": [1]}))
+
+
+def test_images_are_classified_by_file_with_and_without_folders_of_classes(
+    digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with np.load(digits / "test.npz") as arrays:
+        inputs, targets = arrays["inputs"][:12], arrays["targets"][:12]
+    for k, (picture, label) in enumerate(zip(inputs, targets, strict=True)):
+        for place in (tmp_path / "flat", tmp_path / "classes" / str(label)):
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture[0]).save(place / f"{k:02}.png")
+    with pytest.raises(UserError, match="not in the schema's classes"):
+        results.predictor(digits / "run").read(_renamed(tmp_path / "classes", str(targets[0])))
+    wanted = results.predictor(digits / "run")(inputs)
+    for name in ("flat", "classes"):
+        command = [str(digits / "run"), str(tmp_path / name), "--output", str(tmp_path / "out.csv")]
+        assert predict.main(command) == 0
+        written = pd.read_csv(tmp_path / "out.csv", dtype=str).set_index("file").predicted
+        places = [k if name == "flat" else f"{targets[int(k)]}/{k}" for k in (f"{k:02}" for k in range(12))]
+        assert [written[f"{place}.png"] for place in places] == wanted.classes
+        assert ("accuracy" in printed(capsys.readouterr().out)) == (name == "classes")
+
+
+def _renamed(folder: Path, label: str) -> Path:
+    """Return a folder of images of which one class is called by a name that there is none of."""
+    copy = folder.with_name("renamed")
+    (copy / "eleven").mkdir(parents=True)
+    for file in (folder / label).iterdir():
+        (copy / "eleven" / file.name).write_bytes(file.read_bytes())
+    return copy
+
+
+def rewritten(run: Path, target: Path, **changed: torch.Tensor) -> Path:
+    """Return a copy of a run whose model has other weights."""
+    target.mkdir()
+    (target / "config.yaml").write_bytes((run / "config.yaml").read_bytes())
+    with safe_open(run / "model.safetensors", "pt") as file:
+        metadata = file.metadata()
+    weights = load_file(run / "model.safetensors") | changed
+    save_file(weights, target / "model.safetensors", metadata=metadata)
+    return target
+
+
+def test_a_diverged_model_is_refused_and_never_class_0(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nan = torch.full_like(load_file(folder / "run" / "model.safetensors")["out.bias"], torch.nan)
+    run = rewritten(folder / "run", tmp_path / "run", **{"out.bias": nan})
+    output = tmp_path / "out.csv"
+    assert predict.main([str(run), str(folder / "new.csv"), "--output", str(output)]) == 2
+    assert "not finite" in capsys.readouterr().err
+    assert not output.exists()
+    assert predict.main([str(run), "--export", str(tmp_path / "model.pt")]) == 2
+    assert not (tmp_path / "model.pt").exists()
+    assert results.predictor(run)(pd.read_csv(folder / "new.csv")).classes == [None] * 60
+
+
+def test_rows_without_a_finite_output_are_marked_and_counted(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = frame(4, 3)
+    raw.loc[1, "glucose"] = 3e38  # finite, and beyond float32 in the network
+    raw.to_csv(tmp_path / "raw.csv", index=False)
+    output = tmp_path / "out.csv"
+    large = load_file(folder / "run" / "model.safetensors")["hidden.weight"] * 1e6
+    run = rewritten(folder / "run", tmp_path / "run", **{"hidden.weight": large})
+    assert predict.main([str(run), str(tmp_path / "raw.csv"), "--output", str(output)]) == 0
+    shown = printed(capsys.readouterr().out)
+    assert shown["without a prediction"].startswith("1 of 4 rows")
+    assert float(shown["accuracy"]) <= 0.75
+    assert not np.isfinite(float(shown["loss"]))
+    written = pd.read_csv(output, keep_default_na=False, dtype=str)
+    assert written.iloc[1].tolist() == ["2", "", "", "", ""]
+    assert (written.predicted != "").sum() == 3
+
+
+def test_one_of_several_models_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    played("strategy=local num_nodes=3 rounds=1 model=softmax save=last", tmp_path / "run")
+    data = experiment.load("num_nodes=3").dataset
+    np.savez(tmp_path / "some.npz", inputs=data.test_inputs[:20].numpy())  # type: ignore[index]
+    command = [str(tmp_path / "run"), str(tmp_path / "some.npz"), "--output", str(tmp_path / "out.csv")]
+    assert predict.main(command) == 2
+    assert "node0, node1, node2" in capsys.readouterr().err
+    chosen = []
+    for name in ("node0", "node1"):
+        assert predict.main([*command, "--model", name]) == 0
+        chosen.append((tmp_path / "out.csv").read_bytes())
+        network = results.model(tmp_path / "run", name)
+        assert results.predictor(tmp_path / "run", name).model.network.state_dict().keys() == (
+            network.state_dict().keys()
+        )
+    assert chosen[0] != chosen[1]
+
+
+def test_what_is_no_classification_has_no_predictor(tmp_path: Path) -> None:
+    played("dataset=synthetic model=linear num_nodes=20 rounds=1 save=last partitioner=by_writer", tmp_path)
+    assert results.model(tmp_path) is not None
+    with pytest.raises(UserError, match="only classification has a predictor"):
+        results.predictor(tmp_path)
+
+
+def test_a_file_of_before_and_a_checkpoint_ask_the_configuration(digits: Path, tmp_path: Path) -> None:
+    inputs = np.load(digits / "test.npz")["inputs"]
+    wanted = results.predictor(digits / "run")(inputs).probabilities
+    run = rewritten(digits / "run", tmp_path / "older")
+    weights = load_file(run / "model.safetensors")
+    older = {"florilegium": json.dumps({"round": "2", "value": "0.5", "model": "global"})}
+    save_file(weights, run / "model.safetensors", metadata=older)
+    np.testing.assert_array_equal(results.predictor(run)(inputs).probabilities, wanted)
+    played(SETTING.replace("save=last", "checkpoint_every=2"), tmp_path / "checkpoint")
+    np.testing.assert_array_equal(results.predictor(tmp_path / "checkpoint")(inputs).probabilities, wanted)
+
+
+def test_a_configuration_of_before_lacks_what_was_no_choice_then(digits: Path, tmp_path: Path) -> None:
+    inputs = np.load(digits / "test.npz")["inputs"]
+    run = rewritten(digits / "run", tmp_path / "run")
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    later = ("autocast", "channels_last", "deterministic", "checkpoint_keep", "evaluation", "privacy")
+    older = {key: value for key, value in settings.items() if key not in later}
+    (run / "config.yaml").write_text(yaml.safe_dump(older))
+    wanted = results.predictor(digits / "run")(inputs).probabilities
+    np.testing.assert_array_equal(results.predictor(run)(inputs).probabilities, wanted)
+    for lost in ("dataset", "model", "seed", "threads"):
+        (run / "config.yaml").write_text(yaml.safe_dump({k: v for k, v in older.items() if k != lost}))
+        with pytest.raises(UserError, match=lost):
+            results.predictor(run)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"inputs": {"dtype": "load", "normalize": None}},
+        {"inputs": None},
+        {"network": {"input_shape": "x", "num_classes": 10, "config": {}}},
+        {"schema": {"classes": ["a", "b"]}},
+    ],
+)
+def test_damaged_metadata_are_refused_in_one_line(
+    changed: dict[str, object], digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = rewritten(digits / "run", tmp_path / "run")
+    path = run / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        about = json.loads(file.metadata()["florilegium"]) | changed
+    save_file(load_file(path), path, metadata={"florilegium": json.dumps(about)})
+    command = [str(run), str(digits / "test.npz"), "--output", str(tmp_path / "out.csv")]
+    assert predict.main(command) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_models_file_names_no_code_to_run(digits: Path, tmp_path: Path) -> None:
+    """The class is the one of config.yaml; the same key in the metadata is for other readers."""
+    run = rewritten(digits / "run", tmp_path / "run")
+    path = run / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        about = json.loads(file.metadata()["florilegium"])
+    about["network"]["config"]["_target_"] = "os.system"
+    save_file(load_file(path), path, metadata={"florilegium": json.dumps(about)})
+    assert isinstance(results.predictor(run), Predictor)
+    keeper = saved_model.Keeper(run, "last")  # weights of another model than config.yaml's
+    keeper.end(1, {"global": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
+    with pytest.raises(UserError, match=r"config.yaml and the model do not belong"):
+        results.predictor(run)
