@@ -96,7 +96,7 @@ def _described(record: ArrayRecord | MetricRecord | ConfigRecord) -> str:
 
 
 def _described_data(schema: Schema, data: Path, examples: Examples) -> Iterator[str]:
-    """Say what was left out, which rows are there twice, and how columns lie beside the schema's."""
+    """Say what was left out, what is there twice, and how each column lies beside the schema's."""
     yield from reading_notes(site_files.read(data, schema.label, schema.columns))
     inputs, targets = examples.inputs, examples.targets  # of the whole site
     assert isinstance(inputs, Tensor)

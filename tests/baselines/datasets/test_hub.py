@@ -1,5 +1,6 @@
 """The generic entry for hub sets, on local folders in the hub's own formats."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,25 @@ def test_a_part_that_is_held_out_has_every_label_and_does_not_go_by_the_order(tm
     _, test = hold_out(table)
     assert len(set(np.diff(test.inputs))) > 2
     assert test.inputs.tolist() == hold_out(table)[1].inputs.tolist()
+
+
+def test_pictures_in_bytes_and_labels_with_gaps_are_read(tmp_path: Path) -> None:
+    """As pandas or polars write them, without the hub's own description."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    (tmp_path / "plain").mkdir()
+    cells = []
+    for image in pictures(30, 5, 5):
+        stream = BytesIO()
+        pil(image).save(stream, "PNG")
+        cells.append({"bytes": stream.getvalue(), "path": None})
+    rows = pa.table({"picture": cells, "kind": [(1, 2, 5)[i % 3] for i in range(30)]})
+    parquet.write_table(rows, tmp_path / "plain" / "train.parquet")
+    data = load(tmp_path / "plain", tmp_path, "dataset.test_split=null").dataset
+    assert data.num_classes == 3
+    assert sorted(data.train_targets.unique().tolist()) == [0, 1, 2]
+    assert data.train_inputs.shape == (27, 1, 5, 5)
 
 
 def test_images_to_train_and_to_test_on_have_one_shape(tmp_path: Path) -> None:

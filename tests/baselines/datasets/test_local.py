@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from PIL import Image
 from baselines.datasets import site_files
 from baselines.datasets.local import SiteData, local, measured
 from baselines.datasets.schema import schema_of
-from baselines.errors import UserError
+from baselines.errors import DataError, UserError
 from baselines.experiment import config
 from baselines.experiment.schema_file import inlined
+from baselines.federation.schema import reading_notes
 
 ARRAYS = {"classes": ["a", "b", "c"], "shape": [2], "mean": [1, 0], "std": [2, 1], "dtype": "float32"}
 TABLE = ARRAYS | {"columns": ["age", "dose"], "label": "kind"}
@@ -239,3 +241,156 @@ def test_a_schema_measures_small_columns_and_large_ones(tmp_path: Path) -> None:
     torch.testing.assert_close(seen.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(seen.std(0, correction=0), torch.tensor([1.0, 1.0, 0.0]), atol=1e-4, rtol=0)
     assert measured(table(tmp_path / "plain.csv"), "kind").dtype == "float32"
+
+
+@pytest.mark.parametrize("rule", ["baselines.datasets.site_files.READING", "baselines.datasets.local.RULE"])
+def test_data_are_prepared_again_when_the_rule_of_reading_changes(
+    rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, reads, read_file = arrays(tmp_path / "own.npz", ["a", "b"]), [], site_files.read
+    monkeypatch.setattr(site_files, "read", lambda *told: reads.append(told) or read_file(*told))
+    read(path, ARRAYS, tmp_path)
+    module, _, name = rule.rpartition(".")
+    monkeypatch.setattr(sys.modules[module], name, 1_000_000)
+    read(path, ARRAYS, tmp_path)
+    assert len(reads) == 2
+
+
+def test_a_schema_that_spells_its_classes_as_floats_fits_whole_numbers(tmp_path: Path) -> None:
+    schema = ARRAYS | {"classes": ["1.0", "2.0"]}
+    assert read(arrays(tmp_path / "a.npz", [2, 1]), schema, tmp_path)["targets"].tolist() == [1, 0]
+    with pytest.raises(UserError, match=r"1 and 1\.0 are one"):
+        schema_of(ARRAYS | {"classes": ["1.0", "1"]})
+
+
+def test_files_of_a_folder_that_are_no_examples_are_counted(tmp_path: Path) -> None:
+    folder = images(tmp_path / "own", {"b": 255, "a": 0})
+    for name in (
+        ".ipynb_checkpoints/0.png",
+        "a/.0.png",
+        "__MACOSX/a/0.png",
+        "a/Thumbs.db",
+        "n.txt",
+        "0.png",
+    ):
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_bytes((folder / "a" / "0.png").read_bytes())
+    (folder / "a").rename(folder / "e\u0301")
+    content = site_files.read(folder)
+    assert content.labels == ["b", "é"]
+    assert content.left_out == {
+        "hidden": 2,
+        "in no folder of a class": 1,
+        "no picture": 1,
+        "of an operating system": 2,
+    }
+    assert content.tidied == {"names of classes": 1}
+    assert [line.partition(":")[0] for line in reading_notes(content)] == ["left out", "tidied"]
+    assert reading_notes(content)[0].startswith("left out: 6 of 8 files (75.0%): 2 hidden, 1 in no")
+
+
+def test_what_a_table_of_people_has_is_refused_by_name(tmp_path: Path) -> None:
+    refused = {
+        ",a,y\n0,0.6,x\n1,0.2,z\n": "a column without a name, 'Unnamed: 0'",
+        "Unnamed: 0,a,y\n0,0.6,x\n1,0.2,z\n": "a column without a name, 'Unnamed: 0'",
+        "a,y,\n0,x,\n1,z,\n": "a column without a name, 'Unnamed: 2'",
+        "a, a,y\n1,2,x\n3,4,z\n": "2 columns 'a'",
+        "y\nx\nz\n": "no column beside the label",
+        "a,y\n1,x\n2,z\nabout 3,x\n": "column 'a' of .* holds 'about 3' in row 3, no number in 1 rows",
+        "27.3,1,2\n30.7,2,1\n": "no heading",
+        "27.3,1,x\n30.7,2,z\n": "no column 'y'.*is its heading missing",
+        "a;y\n1;x\n2;z\n": "its fields seem to be separated by ';'",
+        "a,y\n1,3.1\n" + "".join(f"{k},{k / 7}\n" for k in range(60)): "or numbers to predict",
+    }
+    for number, (text, line) in enumerate(refused.items()):
+        (tmp_path / f"{number}.csv").write_text(text)
+        with pytest.raises(DataError, match=line) as error:
+            measured(tmp_path / f"{number}.csv", "y")
+        assert not {"27.3", "30.7", "about", "/"} & set(error.value.public.split())
+
+
+def test_what_the_schema_does_not_name_is_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(",age,dose,note,note,kind\n0,1,2,x,,a\n1,3,4,,y,b \n")
+    content = site_files.read(tmp_path / "t.csv", "kind", ["dose", "age"])
+    assert content.inputs.tolist() == [[2, 1], [4, 3]]
+    assert content.labels == ["a", "b"]
+    assert content.tidied == {"labels": 1}
+    (tmp_path / "0.csv").write_text("0,1,2\n7,8,x\n5,6,y\n")  # numbers from 0 on are a heading
+    assert site_files.read(tmp_path / "0.csv", "2").columns == ("0", "1")
+
+
+def test_tables_are_known_by_their_end_in_any_case(tmp_path: Path) -> None:
+    frame = pd.DataFrame(ROWS)
+    for name in ("t.csv", "t.CSV", "t.csv.gz", "T.TSV", "t.tsv.gz", "t.Parquet"):
+        if "arquet" in name:
+            frame.to_parquet(tmp_path / name)
+        else:
+            separator = "\t" if "tsv" in name.lower() else ","
+            packed = "gzip" if name.endswith("gz") else None
+            frame.to_csv(tmp_path / name, index=False, sep=separator, compression=packed)
+        assert read(tmp_path / name, TABLE, tmp_path)["inputs"].tolist() == [[40, 0.5], [50, 1.5]], name
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("int64", "float32"),
+        ("uint16", "float32"),
+        ("float16", "float32"),
+        ("bool", "float32"),
+        (">f8", "float32"),
+    ],
+)
+def test_numbers_of_any_kind_are_measured_and_read_as_a_tables(
+    kind: str, dtype: str, tmp_path: Path
+) -> None:
+    inputs = np.array([[0, 1], [1, 0], [1, 1]]).astype(kind)
+    np.savez(tmp_path / "a.npz", inputs=inputs, targets=np.array(["a", "b", "a"]))
+    schema = measured(tmp_path / "a.npz", None)
+    assert schema.dtype == dtype
+    rows = read(tmp_path / "a.npz", schema.as_dict(), tmp_path)["inputs"]
+    assert rows.dtype == torch.float32
+    assert rows.tolist() == [[0, 1], [1, 0], [1, 1]]
+    of_bytes = schema.as_dict() | {"dtype": "uint8"}
+    assert read(tmp_path / "a.npz", of_bytes, tmp_path)["inputs"].dtype == torch.uint8
+    np.savez(tmp_path / "a.npz", inputs=inputs.astype("int64") * 300, targets=np.array(["a", "b", "a"]))
+    with pytest.raises(DataError, match="cannot hold in 3 rows"):
+        read(tmp_path / "a.npz", of_bytes, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "is_read"),
+    [
+        ((32, 32, 3), "uint8", False),
+        ((28, 28, 1), "float32", False),
+        ((48, 64, 3), "float32", False),
+        ((28, 28), "uint8", False),
+        ((28, 28), "float32", False),  # where a schema is measured; one by hand may say so
+        ((3, 32, 32), "uint8", True),
+        ((1, 28, 28), "float32", True),
+        ((9, 128, 1), "float32", True),  # nine sensors
+        ((9, 128), "float32", True),
+        ((3, 5, 3), "float32", True),
+    ],
+)
+def test_rows_are_never_taken_for_channels(
+    shape: tuple[int, ...], kind: str, is_read: bool, tmp_path: Path
+) -> None:
+    path = arrays(tmp_path / "a.npz", ["a", "b"], shape, kind)
+    if is_read:
+        assert measured(path, None).shape == shape
+    else:
+        with pytest.raises(DataError, match=r"expected \[n, channels, height, width\]"):
+            measured(path, None)
+
+
+def test_numbers_too_large_to_measure_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", inputs=np.array([[1e200], [-1e200]]), targets=np.array([0, 1]))
+    with pytest.raises(DataError, match="too large"):
+        measured(tmp_path / "a.npz", None)
+
+
+def test_a_schema_does_not_hold_the_label_among_its_columns() -> None:
+    for columns in (["age", "kind"], ["age", "age"]):
+        with pytest.raises(UserError, match="hold the label 'kind', or one twice"):
+            schema_of(TABLE | {"columns": columns})

@@ -158,6 +158,26 @@ def test_check_shows_a_site_what_would_happen(sites: Path, capsys: pytest.Captur
     assert "zwo" not in public
 
 
+def test_check_shows_units_and_duplicates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draws = np.random.default_rng(0)
+    rows = {"age": draws.normal(60, 9, 40), "glucose": draws.normal(5.5, 1, 40), "kind": ["a", "b"] * 20}
+    north = pd.DataFrame(rows)
+    north.to_csv(tmp_path / "north.csv", index=False)
+    south = pd.concat([north.assign(glucose=18 * north.glucose), north[:3].assign(kind=" a")])
+    south.to_csv(tmp_path / "south.csv.gz", index=False)
+    schema = str(tmp_path / "schema.yaml")
+    assert main(["schema", str(tmp_path / "north.csv"), "--label", "kind", "--out", schema]) == 0
+    told = ["dataset=local", f"dataset.schema={schema}", f"data_root={tmp_path}", "node_test_fraction=0.2"]
+    assert main(["check", "--data", str(tmp_path / "south.csv.gz"), *told, "model=softmax"]) == 0
+    out = capsys.readouterr().out
+    assert "tidied: 3 labels" in out
+    assert "duplicates: 0 of 43 rows" in out
+    (age,) = (line for line in out.splitlines() if line.startswith("    age: mean "))
+    (glucose,) = (line for line in out.splitlines() if line.startswith("    glucose: mean "))
+    assert "units" not in age
+    assert glucose.endswith("deviations of the schema away: in other units?")
+
+
 def test_check_takes_the_experiment_as_it_is_sent_to_all(
     sites: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
