@@ -5,6 +5,7 @@ asks for local privacy with a noise multiplier of 1 or more; ``privacy="central"
 that says it will see to it. See :mod:`strategies.parts.privacy` for what is promised.
 """
 
+import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from strategies.shared.seeding import Purpose, torch_seed
 
 ENOUGH = {protocol.LOCAL: (protocol.LOCAL,), protocol.CENTRAL: (protocol.LOCAL, protocol.CENTRAL)}
 
+LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
 ASKED = (protocol.PRIVACY_CLIP, protocol.PRIVACY_NOISE, protocol.PRIVACY_SEED)
 
 
@@ -45,7 +47,7 @@ def demand(own: Mapping[str, object], told: Mapping[str, object]) -> None:
     if isinstance(least, bool) or not (isinstance(least, int | float) and least >= 0):
         raise Refused(f"this node's configuration has min-noise={least!r}: expected a number, 0 or above")
     kind, noise = told.get(protocol.PRIVACY, "none"), told.get(protocol.PRIVACY_NOISE, 0.0)
-    enough = isinstance(noise, int | float) and noise >= least and noise > 0
+    enough = is_noise(noise) and noise >= least
     if kind not in ENOUGH[str(wanted)] or not enough:
         raise Refused(
             f"this node demands privacy={wanted} with noise_multiplier {least:g} or more, above 0; the "
@@ -53,6 +55,12 @@ def demand(own: Mapping[str, object], told: Mapping[str, object]) -> None:
         )
     if kind == protocol.LOCAL and protocol.PRIVACY_SEED in told:
         raise Refused("this node demands privacy, and the server knows its noise: privacy.noise_seed=null")
+
+
+def is_noise(value: object) -> bool:
+    """Say whether a noise multiplier can be counted: a number between a thousandth and a million."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and LEAST_NOISE <= value <= MOST_NOISE  # type: ignore[operator]
 
 
 def demand_silence(own: Mapping[str, object]) -> None:
@@ -84,9 +92,10 @@ class LocalNoise:
         if told.get(protocol.PRIVACY) != protocol.LOCAL:
             return None
         clip, z, seed = (told.get(key) for key in ASKED)
-        assert isinstance(clip, float)
-        assert isinstance(z, float)
-        assert isinstance(seed, int | None)
+        if not (isinstance(clip, float) and isinstance(z, float) and clip > 0 and 0 <= z < float("inf")):
+            raise Refused(f"local privacy with clip={clip!r} and noise_multiplier={z!r}: expected numbers")
+        if not isinstance(seed, int | None):
+            raise Refused(f"local privacy with a seed that is no whole number: {seed!r}")
         drawn = secrets.randbits(63)
         if seed is not None:
             place = {"server_round": server_round, "partition_id": partition_id}
@@ -107,6 +116,8 @@ class LocalNoise:
         before = {name: values_of(start[name]).to(p) for name, p in trained.items()}
         updates = {name: p - before[name] for name, p in trained.items()}
         norm = float(sum(in_float64(update).square().sum() for update in updates.values())) ** 0.5
+        if not math.isfinite(norm):  # then it cannot be cut, and the comparison below would not say so
+            raise Refused("the update has no finite norm, and cannot be cut to the clip")
         scale = min(1.0, self.clip / norm) if norm else 1.0
         if scale == 1 and self.deviation == 0:
             return  # as it is, to the bit

@@ -169,11 +169,14 @@ def _check_tree(wanted: Any, plain: Any, targets: Collection[str]) -> None:
         name = _name(".".join(place))
         if isinstance(value, str) and "${" in value:
             raise ClosedError(f"{name} names another value (${{...}}): write the value itself")
-        if key == "_args_" or path[-1:] == ("_args_",):
+        if "_args_" in place:
             raise ClosedError(f"{name}: arguments are given by name")
+        is_as_in_conf = place[0] in AS_IN_CONF and place[:2] != SCHEMA
         if "_target_" in place:
             _check_target(place, str(value), targets)
-        elif isinstance(value, str) and place[0] in AS_IN_CONF and place[:2] != SCHEMA:
+            if is_as_in_conf and str(value) in known_targets() and place in as_chosen:
+                raise ClosedError(f"{name} is not that of the option that is named")
+        elif is_as_in_conf and (isinstance(value, str) or isinstance(as_chosen.get(place), str)):
             raise ClosedError(f"{name} is a text: {place[0]} takes numbers, and what its option says")
 
 

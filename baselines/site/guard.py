@@ -6,10 +6,12 @@ the site's file allows (:mod:`.policy`), then its budgets (:mod:`.record`).
 """
 
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from .policy import Policy
 from .record import SiteRecord
 
 OUT_OF_MEMORY = "out of memory"
+MOST_SIGNS = 4000  # of a text in the audit log
 logger = getLogger("flwr")
 
 
@@ -78,6 +81,7 @@ class Guard:
     def __init__(self) -> None:
         self._error: BaseException | None = None
         self._experiment: Experiment | None = None  # that was let in
+        self._hides_counts = False  # whether the site counts epsilon, or demands privacy
 
     def admit(self, message: Message, context: Context) -> "Admitted":
         """Return the experiment that a message is of, where this node's owner lets it take place.
@@ -88,6 +92,7 @@ class Guard:
         """
         overrides = str(context.run_config["overrides"])
         policy = Policy.of_node(context.node_config)
+        self._hides_counts = policy.privacy is not None or policy.max_epsilon is not None
         closed.check(overrides, policy.targets)
         experiment = load(overrides)
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
@@ -105,6 +110,8 @@ class Guard:
         if closed.is_open():
             return str(error) or type(error).__name__
         line = public_line(error)
+        if self._hides_counts:  # a count of rows has no noise
+            line = re.sub(r"\d+", "some", line)
         logger.error("refused here: %s; the server is told: %s", error or type(error).__name__, line)
         return line
 
@@ -113,6 +120,7 @@ class Guard:
         if closed.is_open():
             return call_next(message, context)
         self._error = self._experiment = None
+        self._hides_counts = False
         mask = os.umask(0o077)  # what is written is the node's user's alone
         try:
             return self._answer(message, context, call_next)
@@ -147,15 +155,30 @@ class Guard:
             "round": _round_of(message),
             "code": source_hash(),
             "experiment": experiment.identity() if experiment else None,
-            "overrides": str(context.run_config.get("overrides", "")),
+            "overrides": _shortened(str(context.run_config.get("overrides", ""))),
             **_reply_described(message, reply),
-            "epsilon": record.epsilon(),
+            "epsilon": _epsilon_of(record),
         }
         if self._error is not None:
-            entry["refused"] = str(self._error) or type(self._error).__name__
+            entry["refused"] = _shortened(str(self._error) or type(self._error).__name__)
         record.write(entry)
         if experiment and (_round_of(message) or 0) >= experiment.settings.rounds:
             record.forget(context.run_id)
+
+
+def _shortened(text: str) -> str:
+    """Return a text whole, or its first signs and a hash: nobody fills the log with one message."""
+    if len(text) <= MOST_SIGNS:
+        return text
+    return f"{text[:MOST_SIGNS]}... ({len(text)} signs, sha256 {sha256(text.encode()).hexdigest()})"
+
+
+def _epsilon_of(record: SiteRecord) -> float | None:
+    """Return what has been spent; None where the budgets cannot be read, which a refusal says."""
+    try:
+        return record.epsilon()
+    except UserError:
+        return None
 
 
 def _round_of(message: Message) -> int | None:

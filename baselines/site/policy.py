@@ -20,6 +20,7 @@ from baselines.datasets.local import SiteData
 from baselines.errors import UserError
 from baselines.experiment.annotations import fits, words
 from baselines.experiment.experiment import Experiment
+from clients.correction import Correction
 from clients.privacy import demand
 from strategies.shared import protocol
 
@@ -57,7 +58,8 @@ class Policy:
     max_epsilon, delta : the most privacy loss of all runs together, as (epsilon, delta); None counts none
     max_rounds : of one run, its evaluations counted apart
     max_runs_per_day : how many runs may begin within 24 hours
-    evaluate : whether the site tests models on the rows that it holds out
+    evaluate : whether the site tests models on the rows that it holds out; never where privacy is local or
+        epsilon is counted
     state : the folder of the audit log, the budgets and the prepared data, relative to the file
     targets : further classes, by full name, that a configuration may name besides those of ``conf``
     """
@@ -124,10 +126,19 @@ class Policy:
         if self.data:
             self._admit_data(experiment)
         if message_type == MessageType.EVALUATE:
-            if not self.evaluate or self.privacy == protocol.LOCAL:
+            is_counted = self.privacy == protocol.LOCAL or self.max_epsilon is not None
+            if not self.evaluate or is_counted:  # what a test tells has no noise
                 raise SiteRefusal("evaluate", "the site tests no models")
         else:
             self.demand_privacy(config)
+            self._admit_requests(experiment, config)
+
+    def _admit_requests(self, experiment: Experiment, config: Mapping[str, Any]) -> None:
+        """Refuse what the strategy that is named does not ask of nodes, whatever the message says."""
+        asked = experiment.prototype.asks()
+        keys = [str(kind.asked_by) for kind in Correction.asked(config)]
+        if other := [key for key in keys if not asked.get(key)]:
+            raise SiteRefusal("strategies", f"the message asks for {', '.join(other)} besides")
 
     def require_rows(self, count: int) -> None:
         """Refuse to work with fewer rows than the file says."""

@@ -23,6 +23,7 @@ from typing import Any
 from filelock import FileLock
 from flwr.app import MessageType
 
+from clients.privacy import is_noise
 from strategies.parts.accounting import epsilon
 from strategies.shared import protocol
 
@@ -88,9 +89,7 @@ class SiteRecord:
         path = self.folder / AUDIT
         with FileLock(self.folder / ".audit.lock", mode=0o600):
             path.touch(mode=0o600)
-            handler = RotatingFileHandler(
-                path, maxBytes=MOST_BYTES, backupCount=MOST_FILES, encoding="utf-8"
-            )
+            handler = _Log(path, maxBytes=MOST_BYTES, backupCount=MOST_FILES, encoding="utf-8")
             line = json.dumps(entry, allow_nan=True)
             handler.emit(LogRecord("audit", 0, "", 0, line.replace("%", "%%"), (), None))
             handler.close()
@@ -116,10 +115,13 @@ class SiteRecord:
 
     def _spend(self, spent: dict[str, int], config: Mapping[str, Any]) -> None:
         """Count a round with the noise that the message promises."""
-        noise = config.get(protocol.PRIVACY_NOISE, 0.0) if protocol.PRIVACY in config else 0.0
+        noise = config.get(protocol.PRIVACY_NOISE) if protocol.PRIVACY in config else None
         most = self.policy.max_epsilon
-        if isinstance(noise, float) and noise > 0:
-            spent[repr(noise)] = spent.get(repr(noise), 0) + 1
+        if is_noise(noise):
+            key = repr(float(noise))  # type: ignore[arg-type]
+            spent[key] = spent.get(key, 0) + 1
+        elif most is not None:
+            raise SiteRefusal("max_epsilon", f"the message's noise is {noise!r}, which cannot be counted")
         if most is not None and (after := self._epsilon(spent)) > most:
             raise SiteRefusal("max_epsilon", f"one more round makes epsilon {after:.3g}, at most {most:g}")
 
@@ -147,6 +149,13 @@ class SiteRecord:
                 fresh.touch(mode=0o600)
                 fresh.write_text(json.dumps(budget))
                 os.replace(fresh, path)
+
+
+class _Log(RotatingFileHandler):
+    """A rotated file in which every line stands, or an error says so."""
+
+    def handleError(self, record: LogRecord) -> None:  # noqa: N802 (logging's name)
+        raise
 
 
 def make_private(folder: Path) -> None:

@@ -73,6 +73,7 @@ class Site:
         kind: str = "query",
         told: Mapping[str, object] | None = None,
         node_config: Mapping[str, str] | None = None,
+        arrays: ArrayRecord | None = None,
     ) -> Message:
         """Send the deployed ClientApp a message; return its reply."""
         become_server()
@@ -82,7 +83,7 @@ class Site:
         config: dict[str, Any] = {**place, **(told or {})}
         content = RecordDict({protocol.CONFIG: ConfigRecord(config)})
         if kind != "query":
-            content[protocol.ARRAYS] = initial_arrays()
+            content[protocol.ARRAYS] = arrays or initial_arrays()
         message = Message(content, 7, kind)
         stamp(message)
         return client_app(message, context)

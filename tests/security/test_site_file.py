@@ -6,8 +6,10 @@ import stat
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
-from attacked_site import HONEST, SECRETS, Site, with_schema
+from attacked_site import HONEST, SECRETS, Site, initial_arrays, with_schema
+from flwr.app import Array
 
 from baselines.datasets.local import SiteData
 from baselines.experiment import experiment
@@ -227,3 +229,60 @@ def test_check_says_what_the_server_would_be_told(site: Site, capsys: pytest.Cap
     assert public == "the server is told: refused by the site's file: label"
     assert main(["check", "--site-file", str(site.file), *HONEST.replace("'", "").split(" ")]) == 0
     assert "this leaves the site after each training" in capsys.readouterr().out
+
+
+def test_a_model_without_a_norm_does_not_switch_off_the_clip(site: Site) -> None:
+    """-inf - -inf is NaN, and min(1, C / NaN) is 1: the update would leave as it is."""
+    site.allow(privacy="local", min_noise=1.0)
+    arrays = initial_arrays()
+    name = next(iter(arrays))
+    values = arrays[name].numpy().copy()
+    values.flat[0] = -np.inf
+    arrays[name] = Array(values)
+    reply = site.ask(HONEST, "train", PROMISED | {protocol.PRIVACY_CLIP: 1e-9}, arrays=arrays)
+    assert reply.has_error()
+    assert site.refusal(HONEST, "train", PROMISED | {protocol.PRIVACY_CLIP: 1e-9}) == ""
+
+
+@pytest.mark.parametrize("noise", [1, True, 1e-200, 1e200, "1.0", 0.0])
+def test_no_noise_passes_uncounted(noise: object, site: Site) -> None:
+    site.allow(max_epsilon=0.001)
+    told = {protocol.PRIVACY: "central", protocol.PRIVACY_NOISE: noise}
+    assert site.refusal(HONEST, "train", told) in (
+        "refused by the site: privacy",
+        "refused by the site's file: max_epsilon",
+    )
+    site.allow()
+    site.ask(HONEST, "train", told)
+    assert site.refusal(HONEST, "train") == ""  # nothing that was stored disables the site
+    assert audited(site)
+
+
+def test_evaluations_are_refused_where_epsilon_is_counted(site: Site) -> None:
+    site.allow(max_epsilon=10)
+    assert site.refusal(HONEST, "evaluate") == "refused by the site's file: evaluate"
+
+
+def test_a_message_asks_for_no_more_than_its_strategy(site: Site) -> None:
+    for key in (protocol.GRADIENT_VARIANCE, protocol.START_LOSS, protocol.PROXIMAL_MU):
+        assert site.refusal(HONEST, "train", {key: 1.0}) == "refused by the site's file: strategies"
+    assert site.refusal(f"{HONEST} strategy=fedprox", "train", {protocol.PROXIMAL_MU: 1.0}) == ""
+
+
+def test_a_full_disk_of_the_log_lets_nothing_leave(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("baselines.site.record._Log.flush", full)
+    assert site.ask(HONEST, "train").has_error()
+
+
+def test_a_message_cannot_fill_the_log(site: Site) -> None:
+    site.ask("x" * 3_000_000)
+    assert (site.folder / "state" / "audit.jsonl").stat().st_size < 20_000
+
+
+def test_a_private_site_tells_no_count(site: Site) -> None:
+    site.allow(privacy="local")
+    told = site.refusal(with_schema(classes="[a,b]"), told=PROMISED)
+    assert told == "schema: some labels are not in the schema"
