@@ -59,8 +59,9 @@ def demand(own: Mapping[str, object], told: Mapping[str, object]) -> None:
 
 def is_noise(value: object) -> bool:
     """Say whether a noise multiplier can be counted: a number between a thousandth and a million."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and LEAST_NOISE <= value <= MOST_NOISE  # type: ignore[operator]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return LEAST_NOISE <= value <= MOST_NOISE
 
 
 def demand_silence(own: Mapping[str, object]) -> None:
