@@ -47,7 +47,7 @@ def demand(own: Mapping[str, object], told: Mapping[str, object]) -> None:
     if isinstance(least, bool) or not (isinstance(least, int | float) and least >= 0):
         raise Refused(f"this node's configuration has min-noise={least!r}: expected a number, 0 or above")
     kind, noise = told.get(protocol.PRIVACY, "none"), told.get(protocol.PRIVACY_NOISE, 0.0)
-    enough = is_noise(noise) and noise >= least
+    enough = is_noise(noise) and noise >= least  # type: ignore[operator]
     if kind not in ENOUGH[str(wanted)] or not enough:
         raise Refused(
             f"this node demands privacy={wanted} with noise_multiplier {least:g} or more, above 0; the "
