@@ -55,12 +55,12 @@ def check(cfg: DictConfig) -> None:
     ------
     UserError : in one line that names the setting
     """
-    _check_complete(cfg)
-    _check_groups(cfg)
     for key, kind in settings.GROUPS.items():
         names, group = [field.name for field in fields(kind)], cfg[key]
         whole = isinstance(group, DictConfig) and sorted(map(str, group)) == sorted(names)
         _require(whole, cfg, key, " and ".join(f"{key}.{name}" for name in names))
+    _check_complete(cfg)
+    _check_groups(cfg)
     for key in ("rounds", "num_nodes", "threads", "evaluate_every", "checkpoint_keep"):
         _require(_is_whole(cfg[key]) and cfg[key] >= 1, cfg, key, ABOVE_0)
     _require(cfg.threads <= MOST_THREADS, cfg, "threads", f"at most {MOST_THREADS}")

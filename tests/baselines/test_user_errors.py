@@ -42,7 +42,7 @@ ONE_LINE = {
     "partitioner=iid num_nodes=1438": "num_nodes=1438 is more than the 1437 training examples",
     "partitioner=iid num_nodes=1138 validation_size=300": "num_nodes=1138 is more than the 1137 training",
     "model=char_lstm": "the model does not take the data set's inputs of shape (1, 8, 8)",
-    "evaluation=null": "expected evaluation.node_spread and evaluation.per_class",
+    "evaluation=null": "expected evaluation.max_share and evaluation.node_spread",
     "early_stopping=${rounds}": "expected early_stopping.patience and early_stopping.metric",
     "num_nodes=0": "num_nodes=0 is out of range: expected a whole number above 0",
     "nodes_per_round=11": "nodes_per_round=11 is out of range: expected at most num_nodes=10",

@@ -103,7 +103,6 @@ def test_the_server_goes_back_to_the_last_good_model_and_leaves_the_site_out(
     assert strategy.update_norms().keys() == {"north", "south"}
 
 
-@pytest.mark.parametrize("readmit", [(), ("west",)])
 def test_a_lone_update_is_nobodys_fault() -> None:
     recovery = Recovery()
     recovery.send(START, {})
@@ -114,6 +113,7 @@ def test_a_lone_update_is_nobodys_fault() -> None:
     assert not recovery.excluded
 
 
+@pytest.mark.parametrize("readmit", [(), ("west",)])
 def test_one_that_is_readmitted_takes_part_again_in_a_resumed_run(readmit: tuple[str, ...]) -> None:
     first = FedAvg(num_nodes=3, query_partitions=True, readmit=readmit)
     model = trained(first, Sites(west=1e30), 3)
