@@ -418,7 +418,8 @@ def try_one(random: Random, folder: Path, repeat: str) -> Result:
                 content[random.randrange(len(content))] = random.randrange(256)
         path.write_bytes(content[: random.choice((len(content), random.randrange(len(content) + 1)))])
         fault = _again(name, folder)
-    outcome = f"{name}: {'refused in one line' if damage.word else 'read'}"
+    ends = {"": "read", None: "read, or refused in one line"}
+    outcome = f"{name}: {ends.get(damage.word, 'refused in one line')}"
     return Result(outcome, f"{name}, {kind}: {fault}" if fault else "", repeat)
 
 
