@@ -23,6 +23,7 @@ from baselines.errors import UserError
 from baselines.experiment import closed
 from baselines.experiment.experiment import Experiment, load
 from baselines.experiment.source import source_hash
+from clients.privacy import Refused
 from clients.turn import record_of
 from strategies.shared import protocol
 from strategies.shared.flower_private import failed
@@ -112,7 +113,11 @@ class Guard:
         line = public_line(error)
         if self._hides_counts:  # a count of rows has no noise
             line = re.sub(r"\d+", "some", line)
-        logger.error("refused here: %s; the server is told: %s", error or type(error).__name__, line)
+        is_foreseen = isinstance(
+            error, UserError | Refused
+        )  # else its owner needs to see where it came from
+        trace = None if is_foreseen else error
+        logger.error("refused here: %s; the server is told: %s", error, line, exc_info=trace)
         return line
 
     def __call__(self, message: Message, context: Context, call_next: Callable[..., Message]) -> Message:
@@ -131,7 +136,6 @@ class Guard:
         try:
             reply = call_next(message, context)
         except Exception as error:  # whatever a node's code or data raise
-            logger.error("this node failed", exc_info=error)
             reply = failed(message, self.describe(error))
         try:
             self._write_down(message, context, reply)
