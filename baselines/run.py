@@ -11,6 +11,7 @@ SIGTERM or SIGHUP.
 
 import math
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -39,6 +40,7 @@ from .experiment import mistakes, mode, places
 from .experiment.hydra_errors import without_hydras_lines
 from .experiment.overrides import carried, keyed, quoted
 
+YAML_WORDS = {"=None": "=null", "=True": "=true", "=False": "=false"}
 NO_SITES = (
     "dataset=local has no partitions: play its sites with runtime=inline or superlink and "
     "runtime.sites={name: path, ...}, or deploy them"
@@ -128,9 +130,10 @@ def _run(overrides: str, folder: Path) -> None:
 
 
 def _say_error(error: Exception) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(
-        f"{mode.named()}error: {error}"
-    )
+    """Print a line in the words of the command line, where Python's None is null."""
+    line = re.sub(r"=(None|True|False)(?=[\s:;]|$)", lambda value: YAML_WORDS[value[0]], str(error))
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    console.print(f"{mode.named()}error: {line}")
 
 
 def _searchpath(settings: HydraConf) -> list[str]:

@@ -104,6 +104,7 @@ class Correction:
     """What is added in one round; its constructor takes a :class:`RoundStart`."""
 
     asked_by: ClassVar[str] = ""  # the key of the message's configuration that asks for it; empty for none
+    reads: ClassVar[tuple[str, ...]] = ()  # further keys of the message's configuration that it looks at
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
     starts_elsewhere: ClassVar[bool] = False  # whether the node begins from another model than w_t

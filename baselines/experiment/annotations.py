@@ -44,7 +44,7 @@ def _fits_one(value: object, annotations: Collection[Any]) -> bool:
 
 def _is_known(annotation: Any) -> bool:
     """Say whether :func:`fits` can tell."""
-    plain = annotation in (None, NoneType) or annotation in SCALARS
+    plain = annotation in (None, NoneType, Any, object) or annotation in SCALARS
     return plain or get_origin(annotation) is not None or _is_ours(annotation)
 
 

@@ -10,7 +10,7 @@ from strategies import WeightErosionForAll
 from strategies.parts.erosion import EACH, Erosion
 from strategies.parts.privacy import Gaussian
 
-from . import model_checks, precision, promised
+from . import measured, model_checks, precision, promised
 from .data import check_rows
 from .experiment import Experiment
 from .settings import Settings
@@ -126,11 +126,11 @@ def _check_private(this: Experiment) -> None:
 
 def _check_without_test_set(this: Experiment) -> None:
     """Refuse models that nobody judges, and what needs a test set on the server."""
-    told, none = this.settings, "the server has no test set (dataset=local or central_test=none)"
+    told, none = this.settings, measured.without_test_set(this.settings)
     if not told.node_test_fraction and not _is_unheard(this):
         raise UserError(
-            "the server has no data to judge the model with (dataset=local or central_test=none), and "
-            "node_test_fraction=0: let the nodes do it on a share of theirs, e.g. node_test_fraction=0.2"
+            f"nobody would evaluate the model: {none}, and node_test_fraction=0; let the nodes evaluate it "
+            "on a share of their data, e.g. node_test_fraction=0.2"
         )
     if told.evaluation.per_class:
         raise UserError(f"evaluation.per_class=true: {none}; set it to false")

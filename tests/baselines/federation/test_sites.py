@@ -225,7 +225,7 @@ def test_without_a_central_test_set_each_node_has_a_row(tmp_path: Path) -> None:
         (["quorum=1", "round_deadline=9999"], "expected seconds, above 0 and below timeout=3600"),
         (["quorum=1", "round_deadline=5"], "quorum=1 is for deployments: choose runtime=superlink"),
         (["num_nodes=3"], "runtime.sites has 2 sites, and num_nodes=3"),
-        (["node_test_fraction=0"], "the server has no data to judge the model with"),
+        (["node_test_fraction=0"], "nobody would evaluate the model: the server has no test set"),
         (["evaluation.per_node=true"], "per_node=true: each site tells the server how it trained, and"),
         (["validation_size=20"], "validation_size=20: with dataset=local the server has no training"),
         (["model=char_lstm"], "the model does not take the data set's inputs of shape (1, 8, 8) and"),
