@@ -47,7 +47,7 @@ def test_the_nearest_name_of_the_chosen_configuration(overrides: str, hint: str)
     ],
 )
 def test_the_nearest_option(override: str, hint: str) -> None:
+    experiment = Experiment(override)
     with pytest.raises(UserError) as error:
-        experiment = Experiment(override)
-        _ = experiment.strategy(), experiment.training
+        _ = experiment.prototype, experiment.training
     assert hint in str(error.value)

@@ -220,7 +220,7 @@ def test_without_a_central_test_set_each_node_has_a_row(tmp_path: Path) -> None:
     [
         (["runtime.sites=null"], "dataset=local has no partitions"),
         (["central_test=3"], "central_test=3 is out of range: expected all or none"),
-        (["quorum=1"], "quorum=1 and round_deadline=None: set both, or none"),
+        (["quorum=1"], "quorum=1 and round_deadline=null: set both, or none"),
         (["quorum=3", "round_deadline=5"], "quorum=3 is out of range: expected a whole number from 1 to 2"),
         (["quorum=1", "round_deadline=9999"], "expected seconds, above 0 and below timeout=3600"),
         (["quorum=1", "round_deadline=5"], "quorum=1 is for deployments: choose runtime=superlink"),
