@@ -8,9 +8,14 @@ each label each node holds, as a table and as a figure; a model shows its layers
 either, both are shown. Exit status: 0, or 2 after a user's mistake.
 """
 
+import sys
+
+if __name__ == "inspect":  # called as python baselines/run.py: this file in the place of Python's own
+    print("error: call the commands as modules, e.g. python -m baselines.run", file=sys.stderr)
+    raise SystemExit(2)
+
 import argparse
 import shlex
-import sys
 from pathlib import Path
 
 import numpy as np
