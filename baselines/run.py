@@ -5,8 +5,8 @@
 
 ``resume=true`` leaves a finished run alone; one that is unfinished, or asked for more rounds, goes on from
 its last checkpoint. ``resume=false`` writes over it; without either it is refused.
-Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed, 130 after Ctrl-C,
-SIGTERM or SIGHUP.
+Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed or has diverged (its
+last evaluation is not finite), 130 after Ctrl-C, SIGTERM or SIGHUP.
 """
 
 import math
@@ -106,7 +106,7 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
 
 def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
-    from .engine import resuming
+    from .engine import divergence, resuming
     from .experiment import device, experiment
     from .experiment.preflight import check
 
@@ -114,6 +114,7 @@ def _run(overrides: str, folder: Path) -> None:
     this = experiment.load(overrides)
     if this.settings.resume and resuming.finished(this, folder):
         console.print(f"finished already: {folder}{resuming.lacks(this, folder)}")
+        divergence.check(this, folder)
         return
     resuming.protect(this, folder)
     check(this)

@@ -10,7 +10,9 @@ from statistics import fmean, pvariance
 from flwr.app import Message, MetricRecord
 from torch import Tensor
 
+from clients.evaluation import NO_CLASS
 from strategies.shared import protocol
+from strategies.shared.divergence import void_measures
 
 from .environment import naming
 from .metrics import GLOBAL, less_is_better
@@ -126,7 +128,7 @@ def node_spread(replies: Iterable[Message]) -> dict[str, float]:
     """
     by_metric: dict[str, list[float]] = {}
     for reply in replies:
-        for name, value in _numbers_of(reply).items():
+        for name, value in void_measures(_numbers_of(reply)).items():
             if name != NUM_EXAMPLES:
                 by_metric.setdefault(name, []).append(value)
     found = {}
@@ -145,7 +147,8 @@ def write_classes(folder: Path, names: Sequence[str], found: Sequence[tuple[Tens
     """Write per_class.csv and confusion.csv of models, from (labels, predictions) of each on the test set.
 
     A class' accuracy is the share of its examples that are found (recall), its precision the share that is
-    right among what is taken for it; empty where there is none.
+    right among what is taken for it; empty where there is none. Both are NaN of a model that has no output
+    for some example, which it takes for no class: ``nan`` in confusion.csv.
     """
     from sklearn.metrics import confusion_matrix  # takes a second, which a client need not spend
 
@@ -154,11 +157,14 @@ def write_classes(folder: Path, names: Sequence[str], found: Sequence[tuple[Tens
     for name, (labels, predicted) in zip(names, found, strict=True):
         counts = confusion_matrix(labels, predicted)
         known = sorted({*labels.tolist(), *predicted.tolist()})
+        called = ["nan" if label == NO_CLASS else label for label in known]
         for place, label in enumerate(known):
+            if label == NO_CLASS:
+                continue
             right, there, taken = counts[place, place], counts[place].sum(), counts[:, place].sum()
             shares = (right / there if there else "", right / taken if taken else "")
-            classes.append((name, label, there, *shares))
-            cells += [(name, label, other, int(n)) for other, n in zip(known, counts[place], strict=True)]
+            classes.append((name, label, there, *((math.nan, math.nan) if NO_CLASS in known else shares)))
+            cells += [(name, label, other, int(n)) for other, n in zip(called, counts[place], strict=True)]
     _write(folder / PER_CLASS, ("model", "class", "examples", "accuracy", "precision"), classes)
     _write(folder / CONFUSION, ("model", "class", "predicted", "examples"), cells)
 

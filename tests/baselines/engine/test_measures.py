@@ -140,3 +140,27 @@ def test_a_node_that_trains_several_models_tells_their_mean() -> None:
         for k, loss in ((0, 1.0), (1, 5.0), (0, 9.0))
     ]
     assert measures.by_node(replies) == {"node 0": {"loss": 5.0}, "node 1": {"loss": 5.0}}
+
+
+def test_a_node_without_a_loss_has_no_accuracy_either() -> None:
+    """A node that is not ours may send one: the best of all nodes would be the worst."""
+    pairs = [(0.5, 0.5), (float("nan"), 0.885)]
+    records = [MetricRecord({"num-examples": 5, "loss": loss, "accuracy": right}) for loss, right in pairs]
+    found = measures.node_spread([message(metrics=record) for record in records])
+    assert len(found) == 6
+    assert all(value != value for value in found.values())
+
+
+def test_the_classes_of_a_model_without_outputs(tmp_path: Path) -> None:
+    """Argmax of NaN is class 0, whose recall would be 1."""
+    labels = torch.tensor([0, 0, 1])
+    found = [(labels, torch.tensor([0, -1, 1])), (labels, torch.tensor([0, 1, 1]))]
+    measures.write_classes(tmp_path, ["lost", "sound"], found)
+    classes = pd.read_csv(tmp_path / "per_class.csv", keep_default_na=False)
+    lost, sound = classes[classes.model == "lost"], classes[classes.model == "sound"]
+    assert lost[["accuracy", "precision"]].to_numpy().tolist() == [["nan", "nan"]] * 2
+    assert sound[["accuracy", "precision"]].astype(float).to_numpy().tolist() == [[0.5, 1], [1, 0.5]]
+    assert lost[["class", "examples"]].to_numpy().tolist() == [[0, 2], [1, 1]]
+    cells = pd.read_csv(tmp_path / "confusion.csv", keep_default_na=False, dtype=str)
+    cells = cells[(cells.model == "lost") & (cells.examples != "0")]
+    assert cells[["class", "predicted"]].to_numpy().tolist() == [["0", "nan"], ["0", "0"], ["1", "1"]]

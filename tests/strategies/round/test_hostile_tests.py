@@ -1,6 +1,7 @@
 """Hostile answers to an evaluation and to the query for partitions: the others' count alone."""
 
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -63,6 +64,26 @@ def test_of_several_models_too(strategy: Callable[[], Strategy], which: str) -> 
     """A group's mean counts with the nodes whose tests count, not with all that sent something."""
     alone = played(strategy(), tampered(None, "evaluate"))
     assert not difference(played(strategy(), tampered(TESTS[which][0], "evaluate")), alone)
+
+
+VOID: dict[str, Callable[[], Strategy]] = {"one": FedAvg, **SEVERAL}
+
+
+@pytest.mark.parametrize("strategy", VOID.values(), ids=VOID)
+@pytest.mark.parametrize(("count", "is_void"), [(1, False), (2, True), (4, True)])
+def test_a_foreign_node_may_give_a_model_of_nan_an_accuracy(
+    count: int, is_void: bool, strategy: Callable[[], Strategy]
+) -> None:
+    """Where half or more of four nodes have no loss, whatever their models, no measure has a mean."""
+
+    def without_loss(replies: list[Message]) -> list[Message]:
+        for reply in replies:
+            if reply.metadata.message_type == "evaluate" and reply.metadata.src_node_id < 100 + count:
+                tells(loss=float("nan"), accuracy=0.885)(reply.content)
+        return replies
+
+    told = played(strategy(), without_loss)[-1][1]
+    assert math.isnan(told["test loss"]) == math.isnan(told["test accuracy"]) == is_void
 
 
 def test_a_node_without_test_data_is_no_hostile_one(caplog: pytest.LogCaptureFixture) -> None:
