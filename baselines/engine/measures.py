@@ -3,7 +3,7 @@
 import csv
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, pvariance
 
@@ -19,6 +19,7 @@ from .metrics import GLOBAL, less_is_better
 
 Sent = dict[str, float]
 TENTH = 0.1
+MOST_NAMED = 10  # nodes in a line
 PER_CLASS, CONFUSION = "per_class.csv", "confusion.csv"
 NUM_EXAMPLES, PARTITION_ID = "num_examples", "partition_id"  # as metrics.csv has them
 
@@ -110,6 +111,22 @@ def _numbers_of(reply: Message) -> dict[str, float]:
     told = scalars(reply.content.metric_records[protocol.METRICS])
     told.pop(PARTITION_ID, None)
     return told
+
+
+def rarely_took_part(contributions: Mapping[str, Mapping[str, int]]) -> str:
+    """Return which nodes were left out of more rounds than they took part in, as ``partition 3 (1 of 9)``.
+
+    ``contributions`` are a strategy's: a node that was never asked, or has dropped out, is no failure. The
+    rarest come first; of many, the others are counted.
+    """
+    counts = {
+        name: (one["updates"], one["updates"] + one["left_out"]) for name, one in contributions.items()
+    }
+    rare = {name: pair for name, pair in counts.items() if 2 * pair[0] < pair[1]}
+    ordered = sorted(rare.items(), key=lambda one: one[1][0] / one[1][1])
+    named = [f"{name} ({took} of {asked})" for name, (took, asked) in ordered]
+    more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+    return ", ".join(named[:MOST_NAMED] + more)
 
 
 def scalars(record: MetricRecord | None) -> dict[str, float]:

@@ -16,7 +16,7 @@ from strategies.shared import held
 
 from . import divergence, early_stopping, resuming
 from .checkpoint import Checkpoint
-from .measures import Sent, by_node, node_spread, place_of, scalars, sent
+from .measures import Sent, by_node, node_spread, place_of, rarely_took_part, scalars, sent
 from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
 from .own_state import Watched
 from .progress import Progress
@@ -173,6 +173,8 @@ class Rounds:
         """Write down what is left to say of the last models, and why they are the last."""
         if self.strategy.over:
             logger.warning("the run ends after round %d: %s", server_round, self.strategy.over)
+        if absent := rarely_took_part(self.strategy.contributions()):
+            logger.warning("took part in less than half of the rounds that asked them: %s", absent)
         models = self.strategy.models(self.arrays)
         self.evaluation.end(server_round, models, self._owners(models))
         self._used = joined(self.grid.used())
