@@ -90,6 +90,8 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
         if found is not None and math.isnan(found) and mode.searches(settings):  # it would end the search
             raise RunFailed(f"objective={cfg.objective} is nan: the run has diverged, and counts as failed")
         return found
+    except KeyboardInterrupt as signal:
+        raise KeyboardInterrupt(f"interrupted{_named(signal)}; {_remedy(cfg, settings)}") from None
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
         if _debugs(cfg):
             traceback.print_exc()
@@ -102,6 +104,19 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
     if settings.mode == RunMode.RUN:
         sys.exit(status)
     raise JobFailed(status)
+
+
+def _named(signal: KeyboardInterrupt) -> str:
+    """Return which signal it was, in brackets; nothing where Python does not say."""
+    return f" ({signal})" if str(signal) else ""
+
+
+def _remedy(cfg: DictConfig, settings: HydraConf) -> str:
+    """Return how a run that is interrupted goes on."""
+    command = "the same command" if cfg.resume else "the same command with resume=true"
+    if settings.mode == RunMode.RUN and not cfg.checkpoint_every:
+        return f"{command} starts from round 1 (checkpoint_every=10 would let it go on)"
+    return f"{command} goes on"
 
 
 def _run(overrides: str, folder: Path) -> None:
@@ -182,7 +197,8 @@ def main() -> int:
         _say_error(mistakes.mistake(error, sys.argv[1:]))  # Hydra's for dataset=3; a run's stay in _job
         return 2
     except KeyboardInterrupt as signal:
-        print(f"interrupted {signal}".strip(), file=sys.stderr)
+        text = str(signal)
+        print(text if text.startswith("interrupted") else f"interrupted{_named(signal)}", file=sys.stderr)
         return 130
     return 0
 

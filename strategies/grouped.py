@@ -23,7 +23,7 @@ from .round.around import Around
 from .round.evaluation import merged
 from .round.failures import TooManyFailedRounds
 from .round.movement import Movement, among
-from .round.replies import of_group, void_mean
+from .round.replies import of_group, void_mean, within
 from .shared.checks import require, require_parts
 
 logger = logging.getLogger("flwr.strategies")
@@ -158,7 +158,10 @@ class Grouped(Around):
         strategies = self._strategies.values()
         diverged = [reply for strategy in strategies for reply in strategy.diverged]
         void: dict[str, Any] = void_mean(diverged, sum(strategy.num_judged for strategy in strategies))
-        mean = merged(found, tested) if found else MetricRecord()
+        mean: dict[str, Any] = {
+            name: within(value, [one[name] for one in found if name in one])  # type: ignore[arg-type, misc]
+            for name, value in (merged(found, tested) if found else {}).items()
+        }
         return MetricRecord({**mean, **void}) if mean or void else None
 
     # ---- what is judged, saved and shown -------------------------------------------------------

@@ -29,6 +29,7 @@ from .replies import (
     num_examples_of,
     scalar_metrics,
     void_mean,
+    within,
 )
 from .roster import Roster, sample
 from .sites import addressed, by_site
@@ -215,7 +216,9 @@ class Participation(SuiteStrategy):
         self.tested = float(examples.sum())
         share = self.max_share if self.max_share is not None or not self._roster.sites else SITE_SHARE
         weights = examples if share is None else capped(examples, share)
-        return MetricRecord({**mean_metrics(metrics, weights), **lost})
+        means = mean_metrics(metrics, weights)
+        means = {name: within(mean, metrics[name].tolist()) for name, mean in means.items()}
+        return MetricRecord({**means, **lost})
 
     def summary(self) -> None:
         """Log the strategy and its parts."""

@@ -8,7 +8,7 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
@@ -90,6 +90,14 @@ def mean_metrics(metrics: dict[str, Tensor], num_examples: Tensor) -> dict[str, 
     """Average each metric [K] over the nodes, weighted by their numbers of examples [K]."""
     weights = num_examples / num_examples.sum()
     return {name: float(weights @ values) for name, values in metrics.items()}
+
+
+def within(mean: float, values: Sequence[float]) -> float:
+    """Return a mean that rounding has not taken beyond its values: of equal ones, their value.
+
+    Where all nodes have accuracy 1, shares of examples may add up to 0.9999999999999999.
+    """
+    return min(max(mean, min(values)), max(values))
 
 
 def capped(weights: Tensor, share: float) -> Tensor:

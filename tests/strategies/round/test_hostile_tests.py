@@ -144,3 +144,18 @@ def test_an_answer_to_the_query_in_anothers_name_is_nobodys() -> None:
     this = FedAvg(query_partitions=True)
     list(this.configure_train(1, record(start()), ConfigRecord(), Forging(trained, 4)))
     assert this._asked == {0: 100, 2: 102, 3: 103}
+
+
+@pytest.mark.parametrize("strategy", VOID.values(), ids=VOID)
+def test_the_mean_of_ones_is_one(strategy: Callable[[], Strategy]) -> None:
+    """Whatever the shares of the nodes, which may add up to a little less."""
+    for examples in range(1, 30):
+
+        def right(replies: list[Message], examples: int = examples) -> list[Message]:
+            for reply in replies:
+                if reply.metadata.message_type == "evaluate":
+                    node = reply.metadata.src_node_id - 99
+                    tells(accuracy=1.0, num_examples=examples * node + node % 3)(reply.content)
+            return replies
+
+        assert {told["test accuracy"] for _, told in played(strategy(), right)} == {1.0}
