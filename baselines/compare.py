@@ -21,7 +21,7 @@ from .reports import curves, pairing, printed, summary, written
 from .reports.figure_style import WIDTHS
 from .reports.markdown import markdown_table
 from .reports.measurements import mean_of_all
-from .reports.remarks import remarks
+from .reports.remarks import diverged, divergences, remarks
 from .reports.shown import choose
 from .reports.tidy import tidy
 
@@ -87,7 +87,7 @@ def _compare(options: argparse.Namespace) -> None:
     drawing = curves.Drawing(metrics, options.x, options.width)
     drawn = curves.draw(frame, target, drawing)
     _write(tables, target, options, summary.numbers(frame, found), found)
-    for line in remarks(map(Path, frame.run.unique()), left_out):
+    for line in (*divergences(everything), *remarks(map(Path, frame.run.unique()), left_out)):
         console.print(line, soft_wrap=True)
     if drawn:
         console.print(drawn)
@@ -105,15 +105,20 @@ def best(
 ) -> pd.DataFrame:
     """Return the rows of the settings that are best at the first metric in the end, the best one first.
 
+    A setting with a run that has diverged is none of them.
+
     Raises
     ------
-    UserError : when no run has it, or none is asked for
+    UserError : when no run has it, none is asked for, or all settings have diverged
     """
     if count < 1:
         raise UserError(f"--best {count} is out of range: expected a whole number above 0")
     if not (there := choose(frame, metrics)):
         raise UserError("--best: no run has a test metric to be ordered by")
     shown = there[0]
+    lost = frame.setting[frame.run.isin(diverged(frame))]
+    if (frame := frame[~frame.setting.isin(lost)]).empty:
+        raise UserError("--best: each setting has a run that has diverged, and none is the best")
     ends = results.last(frame, shown.metric, shown.split)
     means = mean_of_all(ends, "setting").reindex(ends.setting.unique())
     ordered = means.sort_values(ascending=summary.less(shown, lower), kind="stable")
@@ -159,7 +164,8 @@ def _paired(frame: pd.DataFrame, wish: str, metrics: tuple[str, ...], console: C
     shown = there[0]
     with warnings.catch_warnings(record=True, action="always") as said:
         compared = results.paired(frame, setting or "strategy", baseline, shown.metric, shown.split)
-    table = pairing.texts(compared, shown.percent)
+    lost = set(frame.setting[frame.run.isin(diverged(frame))])
+    table = pairing.texts(compared, shown.percent, lost)
     printed.show(table, console, f"last {shown.title}, paired by seed; p of the paired t-test")
     for one in (one for one in said if one.category is UserWarning):  # not what a library says
         console.print(str(one.message), soft_wrap=True)

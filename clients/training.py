@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
+from strategies.shared.divergence import void_measures
 
 from . import chosen, optimizer_state, stragglers
 from .correction import Correction, OptimizerOf
@@ -157,7 +158,7 @@ class LocalTraining:
                 break
         if kept is not None:
             keep(optimizer, kept)
-        means = {name: float(total) / seen for name, total in totals.items()}
+        means = void_measures({name: float(total) / seen for name, total in totals.items()})
         return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
 
     def _steps_per_epoch(self, size: int) -> int:

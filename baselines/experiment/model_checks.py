@@ -28,11 +28,11 @@ def check(this: Experiment) -> None:
             "evaluation.per_class=true: the data set has no classes (its task is no Classification); set it"
             " to false"
         )
-    single_examples.check(this, inputs[:1])
     try:
         _, metrics = this.dataset.task(outputs, targets)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise UserError(f"the data set's task cannot use what the model returns: {error}") from error
+    single_examples.check(this, inputs[:1], targets[:1])
     measured.check(this.settings, metrics, has_test_set=len(this.test_examples) > 0)
 
 

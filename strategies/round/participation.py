@@ -5,7 +5,6 @@ ids that a runtime gives its nodes. What is done with the answers is the subclas
 """
 
 import logging
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,9 +26,10 @@ from .replies import (
     checked,
     lacking,
     mean_metrics,
-    names_without_number,
     num_examples_of,
     scalar_metrics,
+    void_mean,
+    within,
 )
 from .roster import Roster, sample
 from .sites import addressed, by_site
@@ -90,6 +90,8 @@ class Participation(SuiteStrategy):
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
     trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
     tested: float = field(default=0.0, init=False, repr=False)  # test examples behind the last evaluation
+    diverged: list[Message] = field(default_factory=list, init=False, repr=False)  # in that evaluation
+    num_judged: int = field(default=0, init=False, repr=False)  # sound replies there
     _at_sites: dict[str, dict[str, float]] = field(default_factory=dict, init=False, repr=False)
     _monitor: UpdateMonitor = field(default_factory=UpdateMonitor, init=False, repr=False)
     _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
@@ -189,7 +191,7 @@ class Participation(SuiteStrategy):
         """Average the nodes' metrics, weighted by their numbers of test examples."""
         answered = answers(self._sent, replies)
         sound, faults = dict[int, Message](), dict[int, str]()
-        diverged = dict[int, Message]()  # where they are half or more, the mean is no number either
+        diverged = dict[int, Message]()
         for partition_id in self._sent:
             try:
                 expected = partition_id if self._roster.told else None
@@ -205,10 +207,8 @@ class Participation(SuiteStrategy):
             logger.warning("round %d: %s did not evaluate: %s", server_round, who, reason)
         judged = {k: reply for k, reply in judged.items() if k not in faults}
         self._at_sites = by_site(self._roster.sites, dict(sorted((judged | diverged).items())))
-        names = {name for reply in diverged.values() for name in names_without_number(reply)}
-        are_most = 2 * len(diverged) >= len(judged) + len(diverged)  # fewer may not spoil it for all
-        are_most = are_most and not self.group  # nor may one group for the others
-        lost: dict[str, Any] = dict.fromkeys(sorted(names), math.nan) if are_most else {}
+        self.diverged, self.num_judged = list(diverged.values()), len(judged)
+        lost: dict[str, Any] = {} if self.group else void_mean(self.diverged, len(judged))
         if not judged:
             return MetricRecord(lost) if lost else None
         metrics = scalar_metrics(judged.values())
@@ -216,7 +216,9 @@ class Participation(SuiteStrategy):
         self.tested = float(examples.sum())
         share = self.max_share if self.max_share is not None or not self._roster.sites else SITE_SHARE
         weights = examples if share is None else capped(examples, share)
-        return MetricRecord({**mean_metrics(metrics, weights), **lost})
+        means = mean_metrics(metrics, weights)
+        means = {name: within(mean, metrics[name].tolist()) for name, mean in means.items()}
+        return MetricRecord({**means, **lost})
 
     def summary(self) -> None:
         """Log the strategy and its parts."""
