@@ -1,6 +1,6 @@
 """LocalTraining: the one local loop that every method shares."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
@@ -172,6 +172,11 @@ class LocalTraining:
         """Return how many steps a node with ``size`` examples takes in a round."""
         steps = self.local_steps or self._steps_per_epoch(size) * (self.local_epochs or 0)
         return steps if size else 0
+
+    def idle_corrections(self, sizes: Iterable[int]) -> list[str]:
+        """Return a line for each correction that does nothing at nodes with so many examples each."""
+        work = {(self.steps(size), self._steps_per_epoch(size)) for size in sizes if size}
+        return list(chosen.without_effect(self.corrections, work))
 
     def positions(self, size: int, draws: torch.Generator, device: torch.device = HOST) -> Iterator[Tensor]:
         """Yield which of its examples each step takes: reshuffled every epoch, the last batch shorter.

@@ -71,7 +71,7 @@ class Grouped(Around):
             max_failed_rounds=sys.maxsize,  # the run ends when all groups have failed too often
         )
         strategy._roster, strategy._scratch = self.inner._roster, self.inner._scratch  # one at a time
-        strategy._movement = Movement(alone=False)
+        strategy._movement, strategy._watch = Movement(alone=False), self.inner._watch
         return strategy
 
     def regroup(self, groups: Groups, models: dict[str, ArrayRecord]) -> None:
