@@ -6,11 +6,12 @@ new strategy that keeps these promises needs no change anywhere else. Flower's `
 are something else.
 """
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, MetricRecord
 from flwr.serverapp import Grid
@@ -19,19 +20,29 @@ from torch import Tensor
 
 from strategies.shared import flower_names, protocol
 
+logger = logging.getLogger("flwr.strategies")
 Selections = Callable[[Sequence[ArrayRecord]], Tensor]
 Gradient = Callable[[ArrayRecord], ArrayRecord]
 
 
-class SuiteStrategy(Strategy):
+class SuiteStrategy(Strategy, metaclass=flower_names.Advising):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
     resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
 
-    def __new__(cls, *_: object, **given: object) -> Self:
-        """Refuse Flower's names in one line; Python's own has no advice."""
-        flower_names.refuse(cls, given)
-        return super().__new__(cls)
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse a name of Flower's, or of a part, that nothing would read.
+
+        A strategy of a user's own may read it: there a name that is Flower's alone is logged.
+        """
+        kind = type(self)
+        if not (name.startswith("_") or hasattr(kind, name) or name in flower_names.settings_of(kind)):
+            instead = flower_names.advice(kind, name, getattr(self, "inner", None))
+            if instead and kind.__module__.startswith("strategies."):
+                raise AttributeError(instead)
+            if instead and name in flower_names.FLOWERS_ALONE:
+                logger.warning("%s", instead)
+        super().__setattr__(name, value)
 
     @property
     def name(self) -> str:

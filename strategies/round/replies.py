@@ -54,9 +54,9 @@ def said(message: Message, key: str) -> ConfigScalar | None:
     return config.get(key) if isinstance(config, ConfigRecord) else None  # type: ignore[return-value]
 
 
-def num_examples_of(message: Message) -> float:
+def num_examples_of(message: Message, key: str = protocol.NUM_EXAMPLES) -> float:
     """Return on how many examples the node worked."""
-    value = metrics_of(message)[protocol.NUM_EXAMPLES]
+    value = metrics_of(message)[key]
     return float(value)  # type: ignore[arg-type]
 
 
@@ -141,10 +141,13 @@ def of_group(name: str, replies: Iterable[Message]) -> list[Message]:
     return [reply for reply in replies if reply.metadata.group_id in (name, "")]
 
 
-def checked(reply: Message | None, partition_id: int | None = None) -> Message:
+def checked(
+    reply: Message | None, partition_id: int | None = None, key: str = protocol.NUM_EXAMPLES
+) -> Message:
     """Return the reply of a node when it is one, of numbers, and tells on how many examples it worked.
 
-    With a ``partition_id`` the reply is for this one, where it says for which.
+    With a ``partition_id`` the reply is for this one, where it says for which. ``key`` names the metric
+    that is the number of examples.
 
     Raises
     ------
@@ -161,7 +164,7 @@ def checked(reply: Message | None, partition_id: int | None = None) -> Message:
     told = metrics_of(reply).get(protocol.PARTITION_ID, partition_id)
     if partition_id is not None and told != partition_id:
         raise Fault(f"answered for partition {str(told)[:20]}")
-    require_number(reply, protocol.NUM_EXAMPLES, MOST_EXAMPLES)
+    require_number(reply, key, MOST_EXAMPLES)
     for name, value in metrics_of(reply).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise Diverged(f"sent {name!r}={value}, expected a number")
