@@ -33,6 +33,7 @@ from .round.compressing import Compressing
 from .round.failures import NoStep
 from .round.iterates import Iterates
 from .round.movement import Movement
+from .round.node_metrics import mean_lists, name_unread, with_own
 from .round.replies import answers, mean_metrics
 from .round.stacking import Collected, Stack, rows
 from .round.update_monitor import has_lost_the_nodes
@@ -116,7 +117,8 @@ class PseudoGradientStrategy(Compressing):
         if self.over:
             return None, MetricRecord()
         collected = self._collect(server_round, replies, self._layout)
-        updates, metrics = collected.updates, collected.counts() | self.dropped()
+        updates = collected.updates
+        metrics: dict[str, Any] = collected.counts() | self.dropped()
         if self._is_lost and (arrays := self._go_back(server_round)):
             return arrays, MetricRecord(dict(metrics))
         try:
@@ -129,8 +131,9 @@ class PseudoGradientStrategy(Compressing):
             self._monitor.accept(updates.partition_ids)
             self._recovery.accept({k: self._monitor.norms.get(k, 0.0) for k in updates.partition_ids})
         self._movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
-        metrics = self._mean_metrics(collected) | metrics | shown
-        metrics |= self._budget.metrics() | self.weighting.metrics(updates, weights, self._weighting_state)
+        metrics |= shown | self._budget.metrics()
+        metrics |= self.weighting.metrics(updates, weights, self._weighting_state)
+        metrics = with_own(self._mean_metrics(collected), metrics, self._tell_once)
         if collected.extra is not None:
             self._absorb(server_round, updates.partition_ids, collected.extra)
         self._iterates.add(self._parameters, self._buffers)
@@ -153,7 +156,10 @@ class PseudoGradientStrategy(Compressing):
         """Average the metrics of the nodes' replies, or hand them to the user's own function."""
         if self.train_metrics_aggr_fn is not None:
             return self._aggregate("train_metrics_aggr_fn", collected.replies)
-        return mean_metrics(collected.updates.metrics, collected.updates.num_examples)
+        replies, updates = collected.replies.values(), collected.updates
+        name_unread(replies, self.extra_record, self._tell_once)
+        lists = mean_lists(replies, updates.num_examples, self._tell_once)
+        return mean_metrics(updates.metrics, updates.num_examples) | lists
 
     def _without_outliers(self, collected: Collected) -> Collected:
         """Measure the updates; leave out those that are too long, or count too many examples."""

@@ -170,13 +170,29 @@ def merged(records: Sequence[MetricRecord], weights: Sequence[float]) -> MetricR
     """Sum what counts nodes, average everything else, so weighted, over the records that have it."""
     result = MetricRecord()
     for key in dict.fromkeys(key for record in records for key in record):
-        having = [(float(r[key]), w) for r, w in zip(records, weights, strict=True) if key in r]  # type: ignore[arg-type]
+        pairs = [(r[key], w) for r, w in zip(records, weights, strict=True) if key in r]
+        lists = [value for value, _ in pairs if isinstance(value, list)]
+        if lists:
+            if len(lists) == len(pairs) and len(set(map(len, lists))) == 1:
+                result[key] = _mean_list(lists, [w for _, w in pairs])
+            else:
+                logger.warning("%r is a list of other lengths in other groups: not averaged", key)
+            continue
+        having = [(float(value), w) for value, w in pairs]  # type: ignore[arg-type]
         if key in (protocol.REPLIES, protocol.FAILED, protocol.DROPPED):
             result[key] = int(sum(value for value, _ in having))
         else:
             total = _added(w for _, w in having)
             result[key] = _added(value * (w / total) for value, w in having)  # of one record: as it was
     return result
+
+
+def _mean_list(lists: Sequence[Sequence[float]], weights: Sequence[float]) -> list[float]:
+    total = _added(weights)
+    return [
+        _added(v * (w / total) for v, w in zip(row, weights, strict=True))
+        for row in zip(*lists, strict=True)
+    ]
 
 
 def _added(values: Iterable[float]) -> float:

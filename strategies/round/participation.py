@@ -20,6 +20,7 @@ from strategies.shared.seeding import Purpose
 
 from .evaluation import SuiteStrategy
 from .failures import NoStep, TooManyFailedRounds, end_if_alike
+from .node_metrics import mean_lists
 from .replies import (
     Diverged,
     Fault,
@@ -105,6 +106,7 @@ class Participation(SuiteStrategy):
     _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
+    _told_lines: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse counts out of range, in one line each."""
@@ -260,7 +262,8 @@ class Participation(SuiteStrategy):
         weights = examples if share is None else capped(examples, share)
         if self.evaluate_metrics_aggr_fn is not None:
             return MetricRecord({**self._aggregate("evaluate_metrics_aggr_fn", judged), **lost})
-        return MetricRecord({**mean_metrics(metrics, weights), **lost})
+        lists = mean_lists(judged.values(), weights, self._tell_once)
+        return MetricRecord({**mean_metrics(metrics, weights), **lists, **lost})
 
     def summary(self) -> None:
         """Log the strategy and its parts."""
@@ -275,6 +278,12 @@ class Participation(SuiteStrategy):
             for k, node in self._asked.items()
         }
         return list(self._sent.values())
+
+    def _tell_once(self, line: str) -> None:
+        """Log a line, the first time; of those that nodes decide, a hundred at most."""
+        if line not in self._told_lines and len(self._told_lines) < 100:
+            self._told_lines.add(line)
+            logger.warning("%s", line)
 
     def _aggregate(self, name: str, replies: dict[int, Message]) -> dict[str, Any]:
         """Return what the user's function of this name makes of sound replies."""

@@ -8,7 +8,7 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
@@ -158,9 +158,11 @@ def checked(
         raise Fault("did not answer in time")
     if reply.has_error():
         raise Fault(reason_of(reply))
+    require_one(reply.content.metric_records, protocol.METRICS)
     for name, value in metrics_of(reply).items():
-        if isinstance(value, int) and abs(value) > sys.float_info.max:
-            raise Fault(f"sent a {name!r} of {value.bit_length()} bits, expected a number")
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int) and abs(number) > sys.float_info.max:
+                raise Fault(f"sent a {name!r} of {number.bit_length()} bits, expected a number")
     told = metrics_of(reply).get(protocol.PARTITION_ID, partition_id)
     if partition_id is not None and told != partition_id:
         raise Fault(f"answered for partition {str(told)[:20]}")
@@ -169,6 +171,15 @@ def checked(
         if isinstance(value, float) and not math.isfinite(value):
             raise Diverged(f"sent {name!r}={value}, expected a number")
     return reply
+
+
+def require_one(records: Mapping[str, object], name: str, others: Container[str | None] = ()) -> None:
+    """Raise ``Fault`` for several records of a kind of which none has the ``name`` that we read."""
+    found = [key for key in records if key not in others]
+    if len(found) > 1 and name not in found:
+        kind = type(records[found[0]]).__name__
+        listed = ", ".join(map(repr, found[:3]))
+        raise Fault(f"sent {len(found)} records of the kind {kind}, {listed}, and none is named {name!r}")
 
 
 def require_number(reply: Message, name: str, most: float = sys.float_info.max) -> None:

@@ -24,11 +24,13 @@ from .replies import (
     fitting,
     num_examples_of,
     require_number,
+    require_one,
     said,
     scalar_metrics,
 )
 
 PLAIN = NoCompression()
+BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class Stack:
         for key, fault in self.evidence.items():
             if said(reply, key) is None:
                 raise Fault(fault)
+        require_one(reply.content.array_records, protocol.ARRAYS, (self.extra, *BESIDE_ARRAYS))
         record = arrays_of(reply, self.extra)
         row = self._shared.get(id(record), self._kept)
         if row == self._kept:
