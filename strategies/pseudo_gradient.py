@@ -34,6 +34,7 @@ from .round.compressing import Compressing
 from .round.failures import NoStep
 from .round.iterates import Iterates
 from .round.movement import Movement
+from .round.node_metrics import mean_lists, name_unread, with_own
 from .round.replies import answers, mean_metrics
 from .round.stacking import Collected, Stack, rows
 from .round.update_monitor import has_lost_the_nodes
@@ -96,7 +97,7 @@ class PseudoGradientStrategy(Compressing):
         self.federated_evaluation = self.federated_evaluation and not self.privacy.at_nodes
         self._roster.telling, self._budget = self.privacy.asks(), Budget(self.privacy, self._roster.ledger)
         if self.num_nodes is not None:
-            self.mask.require_nodes(self.nodes_per_round or self.num_nodes)
+            self.mask.require_nodes(self.count_in_round(self.num_nodes))
             self.weighting.require_nodes(self.num_nodes)
         self._iterates = Iterates(self.average_last)
         self._scratch = Buffers(keeps_parameters=self.average_last > 1)
@@ -120,7 +121,8 @@ class PseudoGradientStrategy(Compressing):
         if self.over:
             return None, MetricRecord()
         collected = self._collect(server_round, replies, self._layout)
-        updates, metrics = collected.updates, collected.counts() | self.dropped()
+        updates = collected.updates
+        metrics: dict[str, Any] = collected.counts() | self.dropped()
         if self._is_lost and (arrays := self._go_back(server_round)):
             return arrays, MetricRecord(dict(metrics))
         try:
@@ -134,8 +136,9 @@ class PseudoGradientStrategy(Compressing):
             self._monitor.accept(updates.partition_ids)
             self._recovery.accept({k: self._monitor.norms.get(k, 0.0) for k in updates.partition_ids})
         self._movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
-        metrics = mean_metrics(updates.metrics, updates.num_examples) | metrics | shown
-        metrics |= self._budget.metrics() | self.weighting.metrics(updates, weights, self._weighting_state)
+        metrics |= shown | self._budget.metrics()
+        metrics |= self.weighting.metrics(updates, weights, self._weighting_state)
+        metrics = with_own(self._mean_metrics(collected), metrics, self._tell_once)
         if collected.extra is not None:
             self._absorb(server_round, updates.partition_ids, collected.extra)
         self._iterates.add(self._parameters, self._buffers)
@@ -145,13 +148,23 @@ class PseudoGradientStrategy(Compressing):
         """Check and stack what the nodes that were asked have sent."""
         needed, answered = needed_metrics(self.weighting, self.aggregation), answers(self._sent, replies)
         expected = self.extra_record, needed, self.compression, self.evidence()
-        stack = Stack(layout, self._parameters, self._scratch, rows(self._sent, answered), *expected)
+        key, count = self.examples_key, rows(self._sent, answered)
+        stack = Stack(layout, self._parameters, self._scratch, count, *expected, examples_key=key)
         collected = stack.all(self._sent, answered, self._roster.told)
         if self.is_guarded or self.measures_norms:
             collected = self._without_outliers(collected)
         self._is_lost = self.is_guarded and has_lost_the_nodes(answered)
         self._note(server_round, collected.updates, collected.faults, answered)
         return collected
+
+    def _mean_metrics(self, collected: Collected) -> dict[str, Any]:
+        """Average the metrics of the nodes' replies, or hand them to the user's own function."""
+        if self.train_metrics_aggr_fn is not None:
+            return self._aggregate("train_metrics_aggr_fn", collected.replies)
+        replies, updates = collected.replies.values(), collected.updates
+        name_unread(replies, self.extra_record, self._tell_once)
+        lists = mean_lists(replies, updates.num_examples, self._tell_once)
+        return mean_metrics(updates.metrics, updates.num_examples) | lists
 
     def _without_outliers(self, collected: Collected) -> Collected:
         """Measure the updates; leave out those that are too long, or count too many examples."""
@@ -199,6 +212,10 @@ class PseudoGradientStrategy(Compressing):
     @property
     def over(self) -> str:
         return self._budget.over
+
+    @property
+    def examples_key(self) -> str:
+        return self.weighting.examples_key
 
     def check(self, arrays: ArrayRecord) -> Layout:
         layout = Layout.of(arrays, self.buffer_names)

@@ -35,7 +35,7 @@ class WeightErosion(PseudoGradientStrategy):
         requester = self._requester
         alpha = alphas(self._weighting_state, max(partition_ids) + 1)
         others = [k for k in partition_ids if k != requester and alpha[k].max() > 0]
-        count = (self.nodes_per_round or len(partition_ids)) - 1
+        count = self.count_in_round(len(partition_ids)) - 1
         here = [requester] if requester in partition_ids else []  # else the round fails, see Erosion.lacks
         return sorted([*sample(others, count, self.seed, server_round), *here])
 

@@ -8,7 +8,7 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
@@ -55,9 +55,9 @@ def said(message: Message, key: str) -> ConfigScalar | None:
     return config.get(key) if isinstance(config, ConfigRecord) else None  # type: ignore[return-value]
 
 
-def num_examples_of(message: Message) -> float:
+def num_examples_of(message: Message, key: str = protocol.NUM_EXAMPLES) -> float:
     """Return on how many examples the node worked."""
-    value = metrics_of(message)[protocol.NUM_EXAMPLES]
+    value = metrics_of(message)[key]
     return float(value)  # type: ignore[arg-type]
 
 
@@ -160,10 +160,13 @@ def of_group(name: str, replies: Iterable[Message]) -> list[Message]:
     return [reply for reply in replies if reply.metadata.group_id in (name, "")]
 
 
-def checked(reply: Message | None, partition_id: int | None = None) -> Message:
+def checked(
+    reply: Message | None, partition_id: int | None = None, key: str = protocol.NUM_EXAMPLES
+) -> Message:
     """Return the reply of a node when it is one, of numbers, and tells on how many examples it worked.
 
-    With a ``partition_id`` the reply is for this one, where it says for which.
+    With a ``partition_id`` the reply is for this one, where it says for which. ``key`` names the metric
+    that is the number of examples.
 
     Raises
     ------
@@ -174,17 +177,28 @@ def checked(reply: Message | None, partition_id: int | None = None) -> Message:
         raise Fault("did not answer in time")
     if reply.has_error():
         raise Fault(reason_of(reply))
+    require_one(reply.content.metric_records, protocol.METRICS)
     for name, value in metrics_of(reply).items():
-        if isinstance(value, int) and abs(value) > sys.float_info.max:
-            raise Fault(f"sent a {name!r} of {value.bit_length()} bits, expected a number")
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int) and abs(number) > sys.float_info.max:
+                raise Fault(f"sent a {name!r} of {number.bit_length()} bits, expected a number")
     told = metrics_of(reply).get(protocol.PARTITION_ID, partition_id)
     if partition_id is not None and told != partition_id:
         raise Fault(f"answered for partition {str(told)[:20]}")
-    require_number(reply, protocol.NUM_EXAMPLES, MOST_EXAMPLES)
+    require_number(reply, key, MOST_EXAMPLES)
     for name, value in metrics_of(reply).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise Diverged(f"sent {name!r}={value}, expected a number")
     return reply
+
+
+def require_one(records: Mapping[str, object], name: str, others: Container[str | None] = ()) -> None:
+    """Raise ``Fault`` for several records of a kind of which none has the ``name`` that we read."""
+    found = [key for key in records if key not in others]
+    if len(found) > 1 and name not in found:
+        kind = type(records[found[0]]).__name__
+        listed = ", ".join(map(repr, found[:3]))
+        raise Fault(f"sent {len(found)} records of the kind {kind}, {listed}, and none is named {name!r}")
 
 
 def require_number(reply: Message, name: str, most: float = sys.float_info.max) -> None:

@@ -5,6 +5,7 @@ and their replies sorted, by partition id: the same seed asks the same partition
 """
 
 import logging
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -192,9 +193,20 @@ class Roster:
         self.partition_of.update(zip(new, range(first, first + len(new)), strict=True))
 
 
-def sample(partition_ids: list[int], count: int, seed: int, server_round: int) -> list[int]:
+def sample(
+    partition_ids: list[int],
+    count: int,
+    seed: int,
+    server_round: int,
+    purpose: Purpose = Purpose.SAMPLE_NODES,
+) -> list[int]:
     """Draw ``count`` partitions without replacement; all of them when there are no more."""
     if count >= len(partition_ids):
         return sorted(partition_ids)
-    rng = generator(seed, Purpose.SAMPLE_NODES, server_round=server_round)
+    rng = generator(seed, purpose, server_round=server_round)
     return sorted(int(p) for p in rng.choice(sorted(partition_ids), count, replace=False))
+
+
+def share_of(count: int, share: float) -> int:
+    """Return a share of so many nodes, rounded down; one at least."""
+    return max(1, math.floor(share * count + 1e-9))
