@@ -133,7 +133,7 @@ def test_a_part_of_which_a_setting_is_read_is_not_named(caplog: pytest.LogCaptur
         FedAvg(aggregation=Unmasked(), mask=AgreementMask(0.0)),
         PlainMean(privacy=LocalPrivacy()),
     ],
-    ids=repr,
+    ids=lambda strategy: type(strategy).__name__,
 )
 def test_nothing_is_said_of_parts_that_act_or_that_nobody_chose(
     strategy: PseudoGradientStrategy, caplog: pytest.LogCaptureFixture
