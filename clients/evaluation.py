@@ -60,8 +60,12 @@ def has_output(outputs: Tensor) -> Tensor:
     classes.
     """
     rows = outputs.flatten(1) if outputs.ndim > 1 else outputs.reshape(-1, 1)
-    ruled_out = rows.isneginf() & rows.isfinite().any(1, keepdim=True)
-    return (rows.isfinite() | ruled_out).all(1)
+    if bool(outputs.sum().isfinite()):  # then all of them are, which costs less to find out
+        return rows.new_ones(len(rows), dtype=torch.bool)
+    fit = rows.isfinite()
+    if not fit.all():
+        fit |= rows.isneginf() & fit.any(1, keepdim=True)
+    return fit.all(1)
 
 
 def _tensors(outputs: object) -> Iterator[Tensor]:

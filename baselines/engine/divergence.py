@@ -15,6 +15,7 @@ from strategies.shared.divergence import has_diverged
 from .metrics import COLUMNS, EVALUATIONS, OWN_GROUP
 
 Row = tuple[int, str, str, str, float]  # as COLUMNS
+HAS_DIVERGED = "the run has diverged:"  # begins the line, also in the log of a deployment
 RATES = ("client.optimizer.lr", "step_size.eta")
 NEUTRAL = "1.0"  # of a step size that leaves the step as it is
 
@@ -41,7 +42,7 @@ def check(experiment: Experiment, folder: Path) -> None:
     rates = [f"{name}={settings[name]}" for name in RATES if settings.get(name, NEUTRAL) != NEUTRAL]
     remedy = f"lower {' or '.join(rates) or 'it'}"
     raise RunDiverged(
-        f"the run has diverged: its {divergence.split} evaluation is not finite from round "
+        f"{HAS_DIVERGED} its {divergence.split} evaluation is not finite from round "
         f"{divergence.server_round} on; the likely cause is a learning rate: {remedy}"
     )
 

@@ -196,6 +196,18 @@ def test_loggers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert noted.status == "diverged"
 
 
+def test_tensorboard_shows_it(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with pytest.raises(RunDiverged):
+        played(f"{DIVERGING} rounds=1 logger=tensorboard", tmp_path)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    (text,) = events.Tensors("status/text_summary")
+    assert list(text.tensor_proto.string_val) == [b"diverged"]
+
+
 def test_mlflow_shows_it(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path}/store.db"
