@@ -41,6 +41,7 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
     UserError : for an experiment that cannot run, as is found here or there
     RunFailed : for one that did not finish
     """
+    commands.require_app(ROOT, "federation submit")
     _check_link(link)
     if ".." in PurePosixPath(output).parts:
         raise UserError(
