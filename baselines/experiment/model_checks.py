@@ -100,7 +100,7 @@ def _with_setting(this: Experiment, name: str, advice: str, otherwise: str = "")
 def _check_labels(this: Experiment, classes: int) -> None:
     """Refuse labels that a model's ``classes`` outputs do not stand for."""
     if this.dataset.site is not None:
-        known = this.num_classes
+        known = this.dataset.num_classes
         if known is not None and classes < known:
             raise UserError(
                 f"the model has {classes} classes, and the schema {known}: "

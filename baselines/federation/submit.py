@@ -43,6 +43,7 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
     RunFailed : for one that did not finish
     RunDiverged : for one whose last evaluation is not finite
     """
+    commands.require_app(ROOT, "federation submit")
     _check_link(link)
     if ".." in PurePosixPath(output).parts:
         raise UserError(

@@ -66,9 +66,7 @@ class SuperLink:
         RunFailed : when a program did not start or the run did not finish, with the end of its log
         RunDiverged : when its last evaluation is not finite
         """
-        if not (ROOT / "pyproject.toml").exists():
-            what = "runtime=superlink submits the project's folder, but this is a wheel, which has none"
-            raise UserError(f"{what}: install a clone with pip install -e ., or try runtime=ray")
+        commands.require_app(ROOT, "runtime=superlink", "or try runtime=ray")
         own_data = experiment.load(overrides).dataset.site is not None
         node_configs = sites.node_configs(sites.checked(self.sites or {}, num_nodes, own_data), num_nodes)
         folder = folder.resolve()
