@@ -106,6 +106,7 @@ class Participation(SuiteStrategy):
     _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
+    hopeless: str = field(default="", init=False, repr=False)  # why no round can ever take a step
     _told_lines: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:

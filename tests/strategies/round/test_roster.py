@@ -314,7 +314,7 @@ def test_works_with_a_client_as_in_flowers_quickstart() -> None:
     ((new, metrics),) = play(FedAvg(), grid, MODEL)
     np.testing.assert_array_equal(model_in(new)["w"], np.full(3, 15, np.float32))
     assert (metrics["train_loss"], metrics["replies"]) == (0.5, 2)
-    assert "losses" not in metrics
+    assert metrics["losses"] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(("told", "known"), [(2**20 - 1, True), (2**20, False), (0, True), (-1, False)])
