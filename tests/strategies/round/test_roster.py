@@ -210,7 +210,7 @@ def test_a_holder_that_fails_keeps_its_partition_from_a_newcomer() -> None:
             raise ValueError("out of memory")
         return moving(partition_id, content)
 
-    grid, strategy = Federation(told, {100: 0}), FedAvg()
+    grid, strategy = Federation(told, {100: 0}), FedAvg(num_nodes=1)
     sampled(grid, strategy, (1,))
     grid.partition_of[7] = 0
     grid.online.append(7)
