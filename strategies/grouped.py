@@ -215,6 +215,8 @@ class Grouped(Around):
 
     def _end_if_lost(self) -> None:
         strategies = self._strategies.values()
+        if all(strategy.hopeless for strategy in strategies):
+            raise TooManyFailedRounds(f"for every model, {next(iter(strategies)).hopeless}")
         count = min(strategy._failed_rounds for strategy in strategies)
         if count >= self.inner.max_failed_rounds:
             raise TooManyFailedRounds(

@@ -31,7 +31,7 @@ from .round.budget import Budget
 from .round.buffers import Buffers
 from .round.called import StepWatch
 from .round.compressing import Compressing
-from .round.failures import NoStep
+from .round.failures import NoStep, TooManyFailedRounds
 from .round.iterates import Iterates
 from .round.movement import Movement
 from .round.node_metrics import mean_lists, name_unread, with_own
@@ -155,7 +155,33 @@ class PseudoGradientStrategy(Compressing):
             collected = self._without_outliers(collected)
         self._is_lost = self.is_guarded and has_lost_the_nodes(answered)
         self._note(server_round, collected.updates, collected.faults, answered)
+        if server_round == 1 and answered.keys() == collected.lacking.keys():
+            self._end_for_lack(collected.lacking)
         return collected
+
+    def _end_for_lack(self, lacking: dict[int, str]) -> None:
+        """End a run in which every node that answered lacks the same: so they would in each round.
+
+        One model of several is marked: the run ends when none can take a step.
+
+        Raises
+        ------
+        TooManyFailedRounds : with what they lack, and what asks for it
+        """
+        lacks = set(lacking.values())
+        if len(lacks) != 1:
+            return
+        parts = {"weighting": self.weighting.asks_for, "aggregation": self.aggregation.asks_for}
+        asking = [slot for slot, asks in parts.items() if asks] + ["privacy"] * bool(self.privacy.evidence)
+        named = ", ".join(f"{slot}={type(getattr(self, slot)).__name__}" for slot in asking)
+        who = f"{self.name} with {named}" if named else self.name
+        who_lacks = "the one node" if len(lacking) == 1 else f"each of the {len(lacking)} nodes"
+        self.hopeless = (
+            f"{who_lacks} that answered in round 1 {lacks.pop()}: {who} needs this project's ClientApp "
+            "(clients.client_app), or one that does the same"
+        )
+        if not self.group:
+            raise TooManyFailedRounds(self.hopeless)
 
     def _mean_metrics(self, collected: Collected) -> dict[str, Any]:
         """Average the metrics of the nodes' replies, or hand them to the user's own function."""

@@ -40,6 +40,7 @@ from .update_monitor import AUTO, Recovery, UpdateMonitor, require_max_norm
 
 logger = logging.getLogger("flwr.strategies")
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
+LEAST_NODES = 2  # to begin with, where nobody says how many there are
 SITE_SHARE = (
     0.5  # the most that one site counts for in the mean over sites, unless evaluation.max_share says
 )
@@ -52,7 +53,8 @@ class Participation(SuiteStrategy):
     Parameters
     ----------
     nodes_per_round : K, how many nodes train in a round; None asks all. Groups share them
-    num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round
+    num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round, and
+        for two at least, as Flower's strategies do
     min_replies : with fewer sound replies the model stays as it was in that round
     max_failed_rounds : so many such rounds in a row end the run with :class:`TooManyFailedRounds`
     fraction_train : K as a share of N, or of the nodes that are connected, rounded down (Flower's name)
@@ -108,6 +110,7 @@ class Participation(SuiteStrategy):
     _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
+    hopeless: str = field(default="", init=False, repr=False)  # why no round can ever take a step
     _told_lines: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -175,13 +178,19 @@ class Participation(SuiteStrategy):
     def available(self, grid: Grid) -> dict[int, int]:
         """Return the node ids of the partitions that are connected and take part, by partition id."""
         first = not self._roster.partition_of
-        wanted = (self.num_nodes or self.nodes_per_round or self.min_replies) if first else 1
-        nodes = self._roster.available(grid, wanted)
+        nodes = self._roster.available(grid, *(self._wanted_at_first() if first else (1,)))
         if self._recovery.excluded:
             nodes = {k: nodes[k] for k in nodes if k not in self._recovery.excluded}
         if self.members is None:
             return nodes
         return {k: nodes[k] for k in self.members if k in nodes}
+
+    def _wanted_at_first(self) -> tuple[int, int]:
+        """Return how many nodes to wait for before the first round, and with how many to begin at least."""
+        if self.num_nodes:
+            return self.num_nodes, 1
+        least = LEAST_NODES if self.members is None else min(LEAST_NODES, len(self.members))
+        return max(self.nodes_per_round or self.min_replies, least), least
 
     @property
     def is_guarded(self) -> bool:

@@ -29,6 +29,10 @@ class Fault(Exception):
     """Why a node's reply is left out."""
 
 
+class LacksOurs(Fault):
+    """It lacks what this project's ClientApp sends when it is asked to, and another may not know of."""
+
+
 class Diverged(Fault):
     """Metrics that are no numbers, in a reply that is sound but for them."""
 

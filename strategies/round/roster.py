@@ -23,6 +23,10 @@ from .told import MOST_PARTITIONS, Told
 logger = logging.getLogger("flwr.strategies")
 POLL_SECONDS = 0.1
 SILENT = "%d nodes do not say which partition they hold: they are ordered by node id"
+ALONE = (
+    "{known} node has said who it is within {seconds:.0f} s, and a federation has {least} at least: set "
+    "num_nodes=1 to begin with one, or node_timeout to wait longer"
+)
 NAMELESS = "node {node} does not say which partition it holds, and is asked again: {why}"
 
 
@@ -58,14 +62,14 @@ class Roster:
     _online: set[int] = field(default_factory=set, init=False, repr=False)  # who all were known
     _nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # and what was returned
 
-    def available(self, grid: Grid, wanted: int) -> dict[int, int]:
+    def available(self, grid: Grid, wanted: int, least: int = 1) -> dict[int, int]:
         """Return the connected nodes as {partition id: node id}, ascending.
 
         Waits until ``wanted`` are known or the time limit is over, then goes on with those there are. One
-        that was away is asked again. Raises ``TimeoutError`` when there is none.
+        that was away is asked again. Raises ``TimeoutError`` when there are fewer than ``least``.
         """
         deadline = time.monotonic() + self.timeout
-        asked: set[int] = set()
+        asked, is_waiting = set[int](), False
         while True:
             online = set(grid.get_node_ids())
             if online == self._online and len(self._nodes) >= wanted:
@@ -76,13 +80,18 @@ class Roster:
                 asked |= new
                 continue  # more may have connected meanwhile
             known, late = online & self._present, time.monotonic() > deadline
-            if len(known) >= wanted or (known and late):
+            if len(known) >= wanted or (len(known) >= least and late):
                 break
+            if late and known:
+                raise TimeoutError(ALONE.format(known=len(known), least=least, seconds=self.timeout))
             if late:
                 here = f"said who it is, of {len(online)} that are here and may be busy,"
                 refusals = "".join(f"; {why}" for why in [*self._named.values()][:3])
                 did = here if online and not self._named else "connected"
                 raise TimeoutError(f"no node has {did} within {self.timeout:.0f} s{refusals}")
+            if not is_waiting:
+                logger.info("waiting for %d nodes, of which %d are known so far", wanted, len(known))
+                is_waiting = True
             time.sleep(POLL_SECONDS)
             asked.clear()
         if len(known) < wanted:

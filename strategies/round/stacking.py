@@ -19,9 +19,11 @@ from .buffers import Buffers
 from .decoding import decoded
 from .replies import (
     Fault,
+    LacksOurs,
     arrays_of,
     checked,
     fitting,
+    metrics_of,
     num_examples_of,
     require_number,
     require_one,
@@ -44,6 +46,7 @@ class Collected:
     faults : {partition id: reason} for every node that was asked and is left out
     moved : whether any of the sound ones holds another parameter than was sent
     replies : the sound ones, as they came, by partition id
+    lacking : those of the faults that nodes have who run another ClientApp than this project's
     """
 
     updates: Updates
@@ -51,6 +54,7 @@ class Collected:
     faults: dict[int, str]
     moved: bool
     replies: dict[int, Message]
+    lacking: dict[int, str]
 
     def without(self, faults: Mapping[int, str]) -> "Collected":
         """Return a copy that leaves some nodes out, each for a reason."""
@@ -58,7 +62,7 @@ class Collected:
         extra = None if self.extra is None else self.extra[kept]
         updates = self.updates.without(faults)
         replies = {k: reply for k, reply in self.replies.items() if k not in faults}
-        return Collected(updates, extra, {**self.faults, **faults}, self.moved, replies)
+        return Collected(updates, extra, {**self.faults, **faults}, self.moved, replies, self.lacking)
 
     def counts(self) -> dict[str, float]:
         """Return what a round's metrics show of it."""
@@ -101,6 +105,7 @@ class Stack:
         self.extras = scratch.rows("extras", most, start) if extra else None
         self._sound: dict[int, Message] = {}
         self._faults: dict[int, str] = {}
+        self._lacking: dict[int, str] = {}
         self._moved = False
         self._shared: dict[int, int] = {}  # the row of each mean that several replies carry
         self._rows: list[int] = []  # of each sound reply
@@ -122,6 +127,8 @@ class Stack:
             row = self._row_of(sound)
         except Fault as fault:
             self._faults[partition_id] = str(fault)
+            if isinstance(fault, LacksOurs):
+                self._lacking[partition_id] = str(fault)
         except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
             self._faults[partition_id] = f"sent unreadable arrays ({' '.join(str(error).split())})"
         else:
@@ -134,10 +141,12 @@ class Stack:
         if num_examples_of(reply, self.examples_key) == 0:
             raise Fault("trained on no examples")
         for name in self.needed:
+            if name not in metrics_of(reply):
+                raise LacksOurs(f"sent no {name!r}")
             require_number(reply, name)
         for key, fault in self.evidence.items():
             if said(reply, key) is None:
-                raise Fault(fault)
+                raise LacksOurs(fault)
         require_one(reply.content.array_records, protocol.ARRAYS, (self.extra, *BESIDE_ARRAYS))
         record = arrays_of(reply, self.extra)
         row = self._shared.get(id(record), self._kept)
@@ -156,6 +165,8 @@ class Stack:
             parts.append(self.layout.flatten_buffers(record, out=self.buffers[row]))
         if self.extra and self.extras is not None:
             found = reply.content.array_records.get(self.extra)
+            if found is None:
+                raise LacksOurs(f"sent no {self.extra!r} record")
             record = fitting(found, f"{self.extra!r} record", self.layout, parameters_only=True)
             parts.append(self.layout.flatten_parameters(record, out=self.extras[row]))
         total = float(delta.sum())
@@ -182,7 +193,7 @@ class Stack:
         )
         moved = self._moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
         extra = None if self.extras is None else self.extras[:kept]
-        return Collected(updates, extra, self._faults, moved, self._sound)
+        return Collected(updates, extra, self._faults, moved, self._sound, self._lacking)
 
 
 def rows(asked: Iterable[int], answered: Mapping[int, Message]) -> int:
