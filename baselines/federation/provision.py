@@ -62,6 +62,9 @@ def provision(file: Path) -> None:
     made += _written(this.operator / "config.toml", section)
     for path in made:
         print(f"made: {path}")
+    for site in this.sites:
+        if site.public_key is None and not (this.folder / site.name / "key").exists():
+            print(f"kept: {this.public_key(site)}: its private half has been handed over")
     print(
         f"the SuperLink's machine gets {this.folder}/superlink, a site the one of its name; ca stays here"
     )

@@ -89,6 +89,35 @@ def test_provisioning_again_changes_nothing(file: Path, capsys: pytest.CaptureFi
     assert (file.parent / "lakes/east/key").exists()
 
 
+def test_a_key_that_was_handed_over_stays_the_sites(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new one would be registered in its place, and the old one revoked for ever."""
+    assert main(["provision", str(file)]) == 0
+    asked: list[list[str]] = []
+
+    def answered(command: list[str], **_: object) -> CompletedProcess[str]:
+        asked.append(command)
+        answer = {"success": True, "nodes": [{"node-id": "7", "status": "online"}], "node-id": "7"}
+        return CompletedProcess(command, 0, json.dumps(answer), "")
+
+    monkeypatch.setattr(register.subprocess, "run", answered)
+    assert main(["register", str(file)]) == 0
+    key = file.parent / "lakes" / "north" / "key"
+    key.unlink()
+    before = everything(file.parent)
+    capsys.readouterr()
+    assert main(["provision", str(file)]) == 0
+    assert f"kept: {key}.pub: its private half has been handed over\n" in capsys.readouterr().out
+    assert everything(file.parent) == before
+    asked.clear()
+    assert main(["register", str(file)]) == 0
+    assert [command[2] for command in asked] == ["list"]
+    key.with_name("key.pub").unlink()  # how a site gets another one
+    assert main(["provision", str(file)]) == 0
+    assert key.exists()
+
+
 @pytest.mark.parametrize("grpc", [True, False])
 def test_the_commands_of_both_flower_generations(
     file: Path, grpc: bool, monkeypatch: pytest.MonkeyPatch
