@@ -5,12 +5,14 @@ import logging
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from attacked_site import HONEST, SECRETS, Site, initial_arrays, with_schema
 from flwr.app import Array
 
+from baselines.datasets import cache
 from baselines.datasets.local import SiteData
 from baselines.experiment import experiment
 from baselines.federation.__main__ import main
@@ -198,6 +200,45 @@ def test_what_a_site_keeps_is_its_users_alone_and_is_gone_with_the_run(site: Sit
     assert stat.S_IMODE(kept.stat().st_mode) == 0o700
     assert not site.ask(HONEST, "train", {protocol.SERVER_ROUND: 2}).has_error()  # the last round
     assert not (kept / "prepared" / "1").exists()
+
+
+@pytest.fixture
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a home in which nothing is."""
+    home = tmp_path_factory.mktemp("home")
+    for variable in ("XDG_CACHE_HOME", "FLORILEGIUM_DATA"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(home))
+    experiment.load.cache_clear()
+    return home
+
+
+@pytest.mark.parametrize("place", ["--data", "--site-file"])
+def test_check_leaves_nothing_of_a_sites_rows(place: str, site: Site, home: Path) -> None:
+    path = site.folder / "patients.csv" if place == "--data" else site.file
+    before = set(site.folder.rglob("*"))
+    assert main(["check", place, str(path), *HONEST.replace("'", "").split(" ")]) == 0
+    assert not list(home.rglob("*.npz"))
+    assert set(site.folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_sites_rows_lie_in_its_state_or_nowhere(
+    is_full: bool, site: Site, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = cache._write
+
+    def full(file: Path, *more: Any) -> None:
+        if file.is_relative_to(site.folder):
+            raise OSError(28, "No space left on device")
+        write(file, *more)
+
+    if is_full:
+        monkeypatch.setattr(cache, "_write", full)
+    assert not site.ask(HONEST, "train").has_error()
+    assert not list(home.rglob("*.npz"))
+    assert len(list((site.folder / "state" / "prepared").rglob("*.npz"))) == (not is_full)
 
 
 def test_damaged_budgets_are_no_new_budgets(site: Site) -> None:
