@@ -89,6 +89,14 @@ def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
     console.print("before round 1: the site's name; where it refuses, a code and a count")
 
 
+def show_file(policy: Policy) -> None:
+    """Say that a site's file can be used, and whether its data are there."""
+    data = policy.place(policy.data) if policy.data else None
+    there = "names no data" if data is None else f"reads {data}"
+    gap = ", where nothing is yet" if data and not data.exists() else ""
+    print(f"{policy.file}: in order, {there}{gap}")
+
+
 def _described(record: ArrayRecord | MetricRecord | ConfigRecord) -> str:
     """Return what a record of a reply holds, in words."""
     if not isinstance(record, ArrayRecord):

@@ -262,6 +262,41 @@ def test_audit_shows_what_was_asked_and_refused(site: Site, capsys: pytest.Captu
     assert "label: the schema has label=age" in said
 
 
+@pytest.mark.parametrize("experiments", ["[null]", "['null']", "[~, gma/*]", "\n- null"])
+def test_null_is_an_experiment_that_no_file_states(experiments: str, site: Site) -> None:
+    site.allow(experiments=experiments)
+    assert site.refusal(HONEST) == ""
+    other = site.refusal(f"{HONEST} experiment=gma/figure3_1")
+    assert (other == "refused by the site's file: experiments") == ("gma" not in experiments)
+
+
+DAMAGED = [{"experiments": "[1]"}, {"min_rows": "many"}, {"unheard_of": 1}, {"data": "[1"}]
+
+
+@pytest.mark.parametrize("allowed", DAMAGED)
+def test_a_damaged_file_is_said_before_a_message_comes_and_in_the_log(
+    allowed: dict[str, object], site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    look = ["check", "--site-file", str(site.file)]
+    site.allow(state="kept")
+    assert main(look) == 0
+    assert f"in order, reads {site.folder / 'patients.csv'}\n" in capsys.readouterr().out
+    site.allow(**{"state": "kept", **allowed})
+    assert main(look) == 2
+    (damage,) = capsys.readouterr().err.splitlines()
+    told = site.refusal(HONEST)
+    assert told.startswith("refused by the site's file: ")
+    assert main(["audit", str(site.file)]) == 2
+    out, err = capsys.readouterr()
+    assert "1 messages of 1 runs" in out
+    assert err == f"{damage}\n"
+    folder = "state" if "data" in allowed else "kept"  # that is no YAML at all
+    (line,) = (site.folder / folder / "audit.jsonl").read_text().splitlines()
+    entry = json.loads(line)
+    assert f"error: {entry['refused']}" == damage
+    assert entry["epsilon"] is None
+
+
 def test_check_says_what_the_server_would_be_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = with_schema(label="age").replace("'", "").split(" ")
     assert main(["check", "--site-file", str(site.file), *overrides]) == 2
