@@ -120,6 +120,15 @@ def client_app_of(overrides: str) -> ClientApp:
     return make_client_app(partial(node_of, overrides))
 
 
+def client_app_in(experiment: Experiment) -> ClientApp:
+    """Return the ClientApp of an experiment that this process has built."""
+
+    def node(_: Message, context: Context) -> Node:
+        return _node_in(experiment, context, str(context.node_config.get(protocol.DATA, "")))
+
+    return make_client_app(node)
+
+
 def together_of(overrides: str) -> Together:
     """Return what trains the nodes of one experiment batched."""
     return Together(partial(node_of, overrides))

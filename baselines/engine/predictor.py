@@ -174,7 +174,7 @@ class Predictor:
         ------
         UserError : for data that do not fit, in one line
         """
-        rows = SiteData(self.schema or self._rows_of_arrays(), Path()).rows(path, needs_labels=False)
+        rows = SiteData(self.schema or self._rows_of_arrays(), None).rows(path, needs_labels=False)
         if rows.labels:
             self._numbers(rows.labels)
         return rows

@@ -116,6 +116,7 @@ def words(annotation: Any, key: str) -> str:
 
 
 def _of(annotation: Any) -> str:
-    plural = {int: " of whole numbers", float: " of numbers", str: " of texts"}
+    texts = " of texts"
+    plural = {int: " of whole numbers", float: " of numbers", str: texts, str | None: f"{texts} or null"}
     kinds = [kind for kind in get_args(annotation) if kind is not Ellipsis]
     return plural.get(kinds[0], "") if len(set(kinds)) == 1 else f" of {len(kinds)}" * (len(kinds) > 1)

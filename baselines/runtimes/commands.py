@@ -133,14 +133,20 @@ def run_config(overrides: str, output: str) -> str:
     return "".join(f"{key} = {toml(value)}\n" for key, value in told.items())
 
 
-def script(command: list[str], settings: Mapping[str, str] | None = None) -> str:
+def script(
+    command: list[str],
+    settings: Mapping[str, str] | None = None,
+    first: list[str] | None = None,
+) -> str:
     """Return a shell script that starts a program in the script's own folder.
 
-    What it writes is its user's alone. ``settings`` are further variables of its environment.
+    What it writes is its user's alone. ``settings`` are further variables of its environment; where the
+    command ``first`` fails, nothing is started.
     """
     variables = SETTINGS | dict(settings or {})
     exports = " ".join(f"{key}={shlex.quote(value)}" for key, value in variables.items())
     lines = ["#!/bin/sh", 'cd "$(dirname "$0")" || exit 1', "umask 077", f"export {exports}"]
+    lines += [f"{shlex.join(first)} || exit"] if first else []
     return "\n".join([*lines, f"exec {shlex.join(command)}", ""])
 
 

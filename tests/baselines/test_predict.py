@@ -195,8 +195,11 @@ def test_a_built_in_data_set_needs_nothing_but_the_run(
         raise AssertionError("the data set is not here")
 
     monkeypatch.setattr("baselines.experiment.experiment.dataset_of", unreachable)
+    for variable in ("HOME", "XDG_CACHE_HOME", "FLORILEGIUM_DATA"):
+        monkeypatch.setenv(variable, str(tmp_path / "home"))
     command = [str(digits / "run"), str(digits / "test.npz"), "--output", str(tmp_path / "out.csv")]
     assert predict.main(command) == 0
+    assert not list((tmp_path / "home").rglob("*.npz"))
     shown = printed(capsys.readouterr().out)
     rows = pd.read_csv(digits / "run" / "metrics.csv")
     assert shown["accuracy"] == f"{curve(rows, 'test', 'accuracy')[-1]:.6g}"
