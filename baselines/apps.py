@@ -23,6 +23,7 @@ from clients.turn import record_of
 from strategies import TooManyFailedRounds
 from strategies.shared import protocol
 
+from .engine.progress import set_log_colors
 from .engine.rounds import run_rounds
 from .engine.run_folder import RunFolder, resolve_output
 from .errors import RunDiverged, UserError
@@ -48,6 +49,7 @@ server_app = ServerApp()
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run all rounds of the experiment that the run configuration names."""
+    set_log_colors()
     try:
         overrides = str(context.run_config["overrides"])
         output = str(context.run_config.get("output") or "")

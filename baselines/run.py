@@ -124,9 +124,11 @@ def _remedy(cfg: DictConfig, settings: HydraConf) -> str:
 def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
     from .engine import divergence, resuming
+    from .engine.progress import set_log_colors
     from .experiment import device, experiment
     from .experiment.preflight import check
 
+    set_log_colors()
     console = Console(soft_wrap=True, highlight=False, markup=False)
     this = experiment.load(overrides)
     if this.settings.resume and resuming.finished(this, folder):

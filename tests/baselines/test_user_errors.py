@@ -280,6 +280,7 @@ def test_a_run_that_fails_says_so_names_the_nodes_and_leaves_what_it_has(tmp_pat
     done = command("client.optimizer.lr=1e30", "max_failed_rounds=2", "num_nodes=3", folder=tmp_path)
     assert done.returncode == 1
     assert "Traceback" not in done.stdout + done.stderr
+    assert "\x1b" not in done.stdout + done.stderr  # no colours in a pipe
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert line.startswith("error: 2 rounds in a row failed: 0 sound replies, min_replies=1 (left out")
     assert "partition 0 sent 'loss'=nan, expected a number" in line
