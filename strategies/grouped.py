@@ -157,11 +157,13 @@ class Grouped(Around):
                 tested.append(strategy.tested)
         strategies = self._strategies.values()
         diverged = [reply for strategy in strategies for reply in strategy.diverged]
-        void: dict[str, Any] = void_mean(diverged, sum(strategy.num_judged for strategy in strategies))
-        mean: dict[str, Any] = {
-            name: within(value, [one[name] for one in found if name in one])  # type: ignore[arg-type, misc]
-            for name, value in (merged(found, tested) if found else {}).items()
-        }
+        void: dict[str, Any] = void_mean(
+            diverged, sum(strategy.num_judged for strategy in strategies), self.inner.examples_key
+        )
+        mean: dict[str, Any] = dict(merged(found, tested)) if found else {}
+        for name, value in mean.items():
+            if isinstance(value, float):  # and no list, whose elements are averaged
+                mean[name] = within(value, [one[name] for one in found if name in one])  # type: ignore[misc]
         return MetricRecord({**mean, **void}) if mean or void else None
 
     # ---- what is judged, saved and shown -------------------------------------------------------

@@ -261,7 +261,7 @@ class Participation(SuiteStrategy):
         judged = {k: reply for k, reply in judged.items() if k not in faults}
         self._at_sites = by_site(self._roster.sites, dict(sorted((judged | diverged).items())))
         self.diverged, self.num_judged = list(diverged.values()), len(judged)
-        lost: dict[str, Any] = {} if self.group else void_mean(self.diverged, len(judged))
+        lost: dict[str, Any] = {} if self.group else void_mean(self.diverged, len(judged), key)
         if not judged:
             return MetricRecord(lost) if lost else None
         metrics = scalar_metrics(judged.values())

@@ -126,13 +126,13 @@ def measures_of(reply: Message) -> dict[str, float]:
     return void_measures({name: float(value) for name, value in numbers.items()})
 
 
-def void_mean(diverged: Iterable[Message], num_sound: int) -> dict[str, float]:
+def void_mean(diverged: Iterable[Message], num_sound: int, key: str) -> dict[str, float]:
     """Return the measures that are NaN in the mean over nodes: where half or more have none. Fewer may not
-    spoil it for all.
+    spoil it for all. ``key`` names the number of examples, which is no measure.
     """
     replies = list(diverged)
     measures = [pair for reply in replies for pair in measures_of(reply).items()]
-    names = sorted({name for name, value in measures if not math.isfinite(value)})
+    names = sorted({name for name, value in measures if not math.isfinite(value) and name != key})
     return dict.fromkeys(names, math.nan) if len(replies) >= num_sound else {}
 
 
