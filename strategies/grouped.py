@@ -24,6 +24,7 @@ from .round.evaluation import merged
 from .round.failures import TooManyFailedRounds
 from .round.movement import Movement, among
 from .round.replies import of_group
+from .round.wrapping import require_covered
 from .shared.checks import require, require_parts
 
 logger = logging.getLogger("flwr.strategies")
@@ -106,6 +107,7 @@ class Grouped(Around):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send each group its own model; ``arrays`` is the model that all of them start from."""
+        require_covered(self, "the models")
         if not self._strategies:
             self._initial = arrays
             groups = self.initial_groups(list(self.inner.available(grid)))

@@ -26,24 +26,30 @@ from .parts.privacy import NoPrivacy, Privacy, refuse
 from .parts.server_optimizer import Identity, ServerOptimizer, beside, copied
 from .parts.step_size import Constant, StepSize
 from .parts.updates import Updates
-from .parts.weighting import ByExamples, Weighting
+from .parts.weighting import ByExamples, Uniform, Weighting
 from .round.budget import Budget
 from .round.buffers import Buffers
 from .round.compressing import Compressing
 from .round.failures import NoStep, TooManyFailedRounds
 from .round.iterates import Iterates
 from .round.movement import Movement
-from .round.node_metrics import mean_lists, name_unread, with_own
+from .round.node_metrics import is_of_other_app, mean_lists, name_unread, with_own
 from .round.replies import answers, mean_metrics
 from .round.stacking import Collected, Stack, rows
 from .round.update_monitor import has_lost_the_nodes
 from .round.weighing import directed, length, needed_metrics, weigh
+from .round.wrapping import require_covered
 from .shared import protocol
 from .shared.checks import require_count, require_parts
 
 logger = logging.getLogger("flwr.strategies")
 RUINED = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
+PLAIN = (ByExamples, Uniform, Mean, Identity, NoMask, Constant)  # of them the step is a mean
 STAYS = {"contributions", "monitor", "privacy", "recovery", "sites"}  # what has been spent stays spent
+UNPROVED = (
+    "nodes run another ClientApp than this project's: {name} relies on it for {unproved}, and does not see "
+    "whether it does"
+)
 EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in again"
 
 
@@ -102,6 +108,7 @@ class PseudoGradientStrategy(Compressing):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the round's nodes and send each of them the model w[t]."""
+        require_covered(self, self._beyond_mean())
         self._start_from(arrays)
         self._asked = {} if self.over else self.ask(grid, server_round)
         if self.is_guarded:
@@ -138,6 +145,17 @@ class PseudoGradientStrategy(Compressing):
             self._absorb(server_round, updates.partition_ids, collected.extra)
         self._iterates.add(self._parameters, self._buffers)
         return self._layout.record(self._parameters, self._buffers), MetricRecord(dict(metrics))
+
+    def _beyond_mean(self) -> str:
+        """Name what makes the step more than a mean of the updates, which sum to one; empty for nothing."""
+        slots = ("weighting", "aggregation", "server_optimizer", "mask", "step_size")
+        kinds = {name: type(getattr(self, name)) for name in slots}
+        beyond = [f"{name}={kind.__name__}" for name, kind in kinds.items() if kind not in PLAIN]
+        if isinstance(self.step_size, Constant) and self.step_size.eta > 1:
+            beyond.append(f"step_size={self.step_size!r}")
+        if type(self)._step is not PseudoGradientStrategy._step or self.extra_record:
+            beyond.append("the rule")
+        return " and ".join(beyond)
 
     def _collect(self, server_round: int, replies: Iterable[Message], layout: Layout) -> Collected:
         """Check and stack what the nodes that were asked have sent."""
@@ -184,6 +202,8 @@ class PseudoGradientStrategy(Compressing):
             return self._aggregate("train_metrics_aggr_fn", collected.replies)
         replies, updates = collected.replies.values(), collected.updates
         name_unread(replies, self.extra_record, self._tell_once)
+        if unproved := self.unproved() if any(map(is_of_other_app, replies)) else "":
+            self._tell_once(UNPROVED.format(name=self.name, unproved=unproved))
         lists = mean_lists(replies, updates.num_examples, self._tell_once)
         return mean_metrics(updates.metrics, updates.num_examples) | lists
 

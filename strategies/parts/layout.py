@@ -61,16 +61,17 @@ class Layout:
     def of(cls, record: ArrayRecord, buffer_names: Sequence[str] = BUFFER_NAMES) -> Layout:
         """Read the layout of ``record``.
 
-        An array is a buffer when its dtype is not floating point or when its name ends in one of
-        ``buffer_names``.
+        An array is a buffer when its dtype is not floating point, or its name is one of ``buffer_names`` or
+        ends in one that is no array's whole name.
         """
         if isinstance(buffer_names, str):  # whose letters would be names
             raise ValueError(f"buffer_names={buffer_names!r}: expected a tuple, ({buffer_names!r},)")
+        ends_of_names = tuple(name for name in buffer_names if name not in record)
         layers: list[Layer] = []
         ends = {False: 0, True: 0}
         for name, array in record.items():
             is_float = np.issubdtype(np.dtype(array.dtype), np.floating)
-            buffer = not is_float or name.endswith(tuple(buffer_names))
+            buffer = not is_float or name in buffer_names or name.endswith(ends_of_names)
             start = ends[buffer]
             ends[buffer] = start + int(np.prod(array.shape, dtype=np.int64))
             columns = slice(start, ends[buffer])

@@ -46,6 +46,19 @@ def test_half_precision_is_stepped_in_float32_and_sent_as_it_came() -> None:
     assert trained(np.float16) == pytest.approx(trained(np.float32), rel=1e-3)
 
 
+def test_a_whole_name_comes_before_the_ends_of_names() -> None:
+    """Numbered arrays, as ArrayRecord makes them of a list."""
+    numbered = record({str(k): np.zeros(2) for k in range(14)})
+    layout = Layout.of(numbered, ("3", "running_mean"))
+    assert [layer.name for layer in layout.buffers] == ["3"]
+    named = record({"a.scale": np.zeros(2), "b.scale": np.zeros(2), "w": np.zeros(2)})
+    assert [layer.name for layer in Layout.of(named, ("scale",)).buffers] == ["a.scale", "b.scale"]
+    assert [layer.name for layer in Layout.of(named, ("scale", "a.scale")).buffers] == [
+        "a.scale",
+        "b.scale",
+    ]
+
+
 def test_a_model_without_buffers_has_none() -> None:
     layout = Layout.of(record({"w": np.zeros(3, np.float32)}))
     assert layout.num_buffers == 0
