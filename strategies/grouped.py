@@ -128,6 +128,10 @@ class Grouped(Around):
         ------
         TooManyFailedRounds : when every group has failed ``inner.max_failed_rounds`` times in a row
         """
+        if not self._strategies:
+            raise ValueError(
+                f"{self.name}.aggregate_train needs its groups: call configure_train before it"
+            )
         replies, rounds = list(replies), list[MetricRecord]()
         for name, strategy in self._strategies.items():
             model, metrics = strategy.aggregate_train(server_round, of_group(name, replies))

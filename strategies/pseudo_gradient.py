@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
@@ -34,13 +35,14 @@ from .round.failures import NoStep, TooManyFailedRounds
 from .round.iterates import Iterates
 from .round.movement import Movement
 from .round.node_metrics import is_of_other_app, mean_lists, name_unread, with_own
-from .round.replies import answers, mean_metrics
+from .round.replies import arrays_of, mean_metrics
 from .round.stacking import Collected, Stack, rows
 from .round.update_monitor import has_lost_the_nodes
 from .round.weighing import directed, length, needed_metrics, weigh
 from .round.wrapping import require_covered
 from .shared import protocol
 from .shared.checks import require_count, require_parts
+from .shared.compression import NoCompression
 
 logger = logging.getLogger("flwr.strategies")
 RUINED = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
@@ -120,8 +122,12 @@ class PseudoGradientStrategy(Compressing):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord]:
         """Take the step to w[t+1]; None, then ``TooManyFailedRounds``, when too few replies are sound."""
-        assert self._layout is not None, "configure_train comes before aggregate_train"
         if self.over:
+            return None, MetricRecord()
+        if MessageType.TRAIN not in self._has_asked_to:
+            replies = list(replies)
+            self._start_from_zeros(replies)
+        if self._layout is None:
             return None, MetricRecord()
         collected = self._collect(server_round, replies, self._layout)
         updates = collected.updates
@@ -159,7 +165,8 @@ class PseudoGradientStrategy(Compressing):
 
     def _collect(self, server_round: int, replies: Iterable[Message], layout: Layout) -> Collected:
         """Check and stack what the nodes that were asked have sent."""
-        needed, answered = needed_metrics(self.weighting, self.aggregation), answers(self._sent, replies)
+        needed = needed_metrics(self.weighting, self.aggregation)
+        answered = self._answers(MessageType.TRAIN, replies)
         expected = self.extra_record, needed, self.compression, self.evidence()
         key, count = self.examples_key, rows(self._sent, answered)
         stack = Stack(layout, self._parameters, self._scratch, count, *expected, examples_key=key)
@@ -297,6 +304,28 @@ class PseudoGradientStrategy(Compressing):
 
     def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Use the rows [K, P] of the ``extra_record``, one for each partition; the step has been taken."""
+
+    def _start_from_zeros(self, replies: Sequence[Message]) -> None:
+        """Take zeros for the model that nodes were sent, where the mean of what they return says it all.
+
+        Raises
+        ------
+        ValueError : where the step depends on what they were sent, which only ``configure_train`` knows
+        """
+        beyond = self._beyond_mean()
+        own = {"step_size": Constant(), "average_last": 1, "max_norm": None}
+        own |= {"privacy": NoPrivacy(), "compression": NoCompression()}
+        changed = [f"{name}={getattr(self, name)!r}" for name in own if getattr(self, name) != own[name]]
+        if beyond := beyond or ", ".join(changed):
+            raise ValueError(
+                f"{self.name}.aggregate_train needs the model that the nodes were sent, for {beyond}: call "
+                "configure_train before it"
+            )
+        sent = [arrays for reply in replies if reply.has_content() and (arrays := arrays_of(reply))]
+        if sent:
+            self._layout = layout = self.check(sent[0])
+            zeros = torch.zeros(layout.num_parameters, dtype=layout.dtype)
+            self._start_from(layout.record(zeros, torch.zeros(layout.num_buffers, dtype=torch.float64)))
 
     def _start_from(self, arrays: ArrayRecord) -> None:
         """Take ``arrays`` as w[t]."""
