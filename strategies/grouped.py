@@ -24,6 +24,7 @@ from .round.evaluation import merged
 from .round.failures import TooManyFailedRounds
 from .round.movement import Movement, among
 from .round.replies import of_group, void_mean, within
+from .round.wrapping import require_covered
 from .shared.checks import require, require_parts
 
 logger = logging.getLogger("flwr.strategies")
@@ -106,6 +107,7 @@ class Grouped(Around):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send each group its own model; ``arrays`` is the model that all of them start from."""
+        require_covered(self, "the models")
         if not self._strategies:
             self._initial = arrays
             groups = self.initial_groups(list(self.inner.available(grid)))
@@ -126,6 +128,10 @@ class Grouped(Around):
         ------
         TooManyFailedRounds : when every group has failed ``inner.max_failed_rounds`` times in a row
         """
+        if not self._strategies:
+            raise ValueError(
+                f"{self.name}.aggregate_train needs its groups: call configure_train before it"
+            )
         replies, rounds = list(replies), list[MetricRecord]()
         for name, strategy in self._strategies.items():
             model, metrics = strategy.aggregate_train(server_round, of_group(name, replies))

@@ -101,6 +101,7 @@ class Participation(SuiteStrategy):
 
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
+    _has_asked_to: set[str] = field(default_factory=set, init=False, repr=False)  # train, evaluate
     trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
     tested: float = field(default=0.0, init=False, repr=False)  # test examples behind the last evaluation
     diverged: list[Message] = field(default_factory=list, init=False, repr=False)  # in that evaluation
@@ -242,7 +243,7 @@ class Participation(SuiteStrategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
-        answered, key = answers(self._sent, replies), self.examples_key
+        answered, key = self._answers(MessageType.EVALUATE, replies), self.examples_key
         sound, faults = dict[int, Message](), dict[int, str]()
         diverged = dict[int, Message]()
         for partition_id in self._sent:
@@ -284,11 +285,19 @@ class Participation(SuiteStrategy):
 
     def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
         """Return a message to each of the nodes that are asked; a site is told its number."""
+        self._has_asked_to.add(message_type)
         self._sent = {
             k: Message(addressed(content, k, self._roster.sites), node, message_type, group_id=self.group)
             for k, node in self._asked.items()
         }
         return list(self._sent.values())
+
+    def _answers(self, message_type: str, replies: Iterable[Message]) -> dict[int, Message]:
+        """Return the replies to what was sent; where nothing ever was, as in a unit test, all, in order."""
+        if message_type in self._has_asked_to:
+            return answers(self._sent, replies)
+        self._sent = dict(enumerate(replies))
+        return dict(self._sent)
 
     def _tell_once(self, line: str) -> None:
         """Log a line, the first time; of those that nodes decide, a hundred at most."""
