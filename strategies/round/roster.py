@@ -22,6 +22,10 @@ from .told import MOST_PARTITIONS, Told
 logger = logging.getLogger("flwr.strategies")
 POLL_SECONDS = 0.1
 SILENT = "%d nodes do not say which partition they hold: they are ordered by node id"
+NOTICE_SECONDS = 5.0  # of waiting, after which the log says so
+WAITING = (
+    "%d of %d nodes take part: waiting for the others, which are asked again, for %.0f s more (node_timeout)"
+)
 NAMELESS = "node {node} does not say which partition it holds, and is asked again: {why}"
 
 
@@ -63,7 +67,8 @@ class Roster:
         Waits until ``wanted`` are known or the time limit is over, then goes on with those there are. One
         that was away is asked again. Raises ``TimeoutError`` when there is none.
         """
-        deadline = time.monotonic() + self.timeout
+        started = time.monotonic()
+        deadline, notice = started + self.timeout, started + NOTICE_SECONDS
         asked: set[int] = set()
         while True:
             online = set(grid.get_node_ids())
@@ -78,10 +83,10 @@ class Roster:
             if len(known) >= wanted or (known and late):
                 break
             if late:
-                here = f"said who it is, of {len(online)} that are here and may be busy,"
-                refusals = "".join(f"; {why}" for why in [*self._named.values()][:3])
-                did = here if online and not self._named else "connected"
-                raise TimeoutError(f"no node has {did} within {self.timeout:.0f} s{refusals}")
+                raise TimeoutError(self._nobody(online))
+            if time.monotonic() > notice:
+                logger.warning(WAITING, len(known), wanted, deadline - time.monotonic())
+                notice = deadline  # once
             time.sleep(POLL_SECONDS)
             asked.clear()
         if len(known) < wanted:
@@ -93,6 +98,17 @@ class Roster:
             logger.warning("%s is no longer connected: continuing without it", self.called(k))
         self._online, self._nodes = known, nodes  # one that is not known yet is asked again
         return dict(nodes)
+
+    def _nobody(self, online: set[int]) -> str:
+        """Say why no node takes part, of those that are connected."""
+        refusals = [why for node, why in self._named.items() if node in online]
+        within = f"within {self.timeout:.0f} s"
+        if not online:
+            return f"no node has connected {within}"
+        if not refusals:
+            return f"no node has said who it is, of {len(online)} that are here and may be busy, {within}"
+        none = f"no node takes part {within}, of {len(online)} that are connected"
+        return "; ".join([none, *refusals[:3]])
 
     def mean_certain(self) -> None:
         """Ask nodes who they are in any case, and warn where none says it."""

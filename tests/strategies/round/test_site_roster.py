@@ -9,6 +9,7 @@ from federation import Federation, answer, play, record, sent_model
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 import strategies
+from strategies.round import roster
 from strategies.shared import protocol
 
 pytestmark = pytest.mark.runtime
@@ -93,6 +94,25 @@ def test_a_site_that_refuses_takes_part_once_it_is_corrected(caplog: pytest.LogC
     ]
     grid.refused.pop(7)
     assert numbers(strategy, grid) == {"north": 0, "south": 1}
+
+
+def test_where_all_that_are_connected_refuse_the_run_waits_and_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster, "NOTICE_SECONDS", 0.1)
+    grid = Sites({7: "south", 8: "north"})
+    grid.refused = dict.fromkeys(grid.names, "refused by the site's file: label")
+    with pytest.raises(TimeoutError) as error:
+        play(FedAvg(num_nodes=2, node_timeout=0.6), grid, MODEL)
+    assert str(error.value) == (
+        "no node takes part within 1 s, of 2 that are connected; "
+        "site south takes no part: refused by the site's file: label; "
+        "site north takes no part: refused by the site's file: label"
+    )
+    waiting = "0 of 2 nodes take part: waiting for the others, which are asked again, for "
+    assert [line for line in lines(caplog) if "waiting" in line] == [
+        f"{waiting}0 s more (node_timeout)"  # once
+    ]
 
 
 def test_a_site_whose_data_go_bad_is_told_so_and_not_asked_to_train(
