@@ -23,9 +23,7 @@ logger = logging.getLogger("flwr.strategies")
 POLL_SECONDS = 0.1
 SILENT = "%d nodes do not say which partition they hold: they are ordered by node id"
 NOTICE_SECONDS = 5.0  # of waiting, after which the log says so
-WAITING = (
-    "%d of %d nodes take part: waiting for the others, which are asked again, for %.0f s more (node_timeout)"
-)
+WAITING = "%d of %d nodes take part: waiting for others, and asking again, for %.0f s more (node_timeout)"
 NAMELESS = "node {node} does not say which partition it holds, and is asked again: {why}"
 
 

@@ -103,6 +103,28 @@ def test_labels_may_be_missing_and_columns_in_any_order(folder: Path, tmp_path: 
     assert (KINDS[table[shares].to_numpy().argmax(1)] == table.predicted).all()
 
 
+def test_rows_with_a_label_are_measured_and_without_output_nothing_is_written(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, rows = pd.read_csv(folder / "new.csv"), tmp_path / "rows.csv"
+    shown = []
+    for part in (table[:40], table.assign(kind=table.kind.where(table.index < 40, " "))):
+        part.to_csv(rows, index=False)
+        assert predict.main([str(folder / "run"), str(rows)]) == 0
+        shown.append(printed(capsys.readouterr().out))
+    assert list(tmp_path.iterdir()) == [rows]
+    assert shown[1].pop("measured") == "40 of 60 rows, those with a label"
+    assert shown[0] == shown[1]
+    assert "accuracy" in shown[0]
+    written = {name: ["--output", str(tmp_path / f"{name}.out")] for name in ("rows", "new")}
+    assert predict.main([str(folder / "run"), str(rows), *written["rows"]]) == 0
+    assert predict.main([str(folder / "run"), str(folder / "new.csv"), *written["new"]]) == 0
+    assert (tmp_path / "rows.out").read_bytes() == (tmp_path / "new.out").read_bytes()
+    table.assign(kind="").to_csv(rows, index=False)  # as a form that nobody has filled in
+    assert predict.main([str(folder / "run"), str(rows)]) == 2
+    assert "no labels to measure with" in capsys.readouterr().err
+
+
 def test_the_predictor_takes_a_table_an_array_and_a_tensor(folder: Path) -> None:
     classify = results.predictor(folder / "run")
     table = pd.read_csv(folder / "new.csv")
@@ -139,7 +161,8 @@ def test_the_predictor_refuses_rows_that_do_not_fit(folder: Path) -> None:
     ("arguments", "said"),
     [
         ([], "nothing to do"),
-        (["new.csv"], "--output"),
+        (["unlabelled.csv"], "no labels to measure with: give --output"),
+        (["missing.csv"], "has no column 'dose': it has ['age', 'glucose', 'kind']"),
         (["--output", "out.csv", "--export", "model.pt"], "go together"),
         (["new.csv", "--output", "new.csv"], "is the data"),
         (["new.csv", "--output", "nowhere/out.csv"], "no folder"),

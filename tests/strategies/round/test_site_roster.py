@@ -109,7 +109,7 @@ def test_where_all_that_are_connected_refuse_the_run_waits_and_says_so(
         "site south takes no part: refused by the site's file: label; "
         "site north takes no part: refused by the site's file: label"
     )
-    waiting = "0 of 2 nodes take part: waiting for the others, which are asked again, for "
+    waiting = "0 of 2 nodes take part: waiting for others, and asking again, for "
     assert [line for line in lines(caplog) if "waiting" in line] == [
         f"{waiting}0 s more (node_timeout)"  # once
     ]
