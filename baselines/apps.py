@@ -25,7 +25,7 @@ from strategies.shared import protocol
 
 from .engine.rounds import run_rounds
 from .engine.run_folder import RunFolder, in_outputs, outputs_folder, resolve_output
-from .errors import UserError
+from .errors import RunDiverged, UserError
 from .experiment import closed, experiment, precision
 from .experiment.experiment import Experiment
 from .experiment.preflight import check
@@ -38,6 +38,7 @@ REFUSED = "the experiment is refused:"  # and why, in the log of a deployment
 EXPLAINED = (
     UserError,
     TooManyFailedRounds,
+    RunDiverged,
     OSError,
 )  # in one line; the last: a full disk, no node
 

@@ -143,6 +143,11 @@ class Correction:
     def check_settings(*args: Any, **settings: Any) -> None:
         """Raise ``ValueError`` for settings out of range; asked before the first round, too."""
 
+    @staticmethod
+    def no_effect(steps: int, per_epoch: int, *args: Any, **settings: Any) -> str:
+        """Say why these settings do nothing at a node that takes so many steps; empty where they may."""
+        return ""
+
     def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return what is added to a batch's loss, a number that can be differentiated.
 

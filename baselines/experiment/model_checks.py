@@ -28,11 +28,11 @@ def check(this: Experiment) -> None:
             "evaluation.per_class=true: the data set has no classes (its task is no Classification); set it"
             " to false"
         )
-    single_examples.check(this, inputs[:1])
     try:
         _, metrics = this.dataset.task(outputs, targets)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise UserError(f"the data set's task cannot use what the model returns: {error}") from error
+    single_examples.check(this, inputs[:1], targets[:1])
     measured.check(this.settings, metrics, has_test_set=len(this.test_examples) > 0)
 
 
@@ -100,7 +100,7 @@ def _with_setting(this: Experiment, name: str, advice: str, otherwise: str = "")
 def _check_labels(this: Experiment, classes: int) -> None:
     """Refuse labels that a model's ``classes`` outputs do not stand for."""
     if this.dataset.site is not None:
-        known = this.num_classes
+        known = this.dataset.num_classes
         if known is not None and classes < known:
             raise UserError(
                 f"the model has {classes} classes, and the schema {known}: "

@@ -13,6 +13,7 @@ from strategies.parts.privacy import Gaussian
 from . import measured, model_checks, precision, promised
 from .data import check_rows
 from .experiment import Experiment
+from .once import warn_once
 from .settings import Settings
 
 
@@ -39,6 +40,7 @@ def _check(this: Experiment) -> None:
         raise UserError(str(error)) from error
     promised.check(this, layout)
     _check_requester(this)
+    _warn_of_corrections(this)
     _check_own_models(this)
     _check_private(this)
     if this.dataset.site is None:
@@ -72,6 +74,14 @@ def _check_requester(this: Experiment) -> None:
             f"partitioner.requester={judged}: the model for weighting.requester={requester} would be "
             "judged on another node's test examples; set both alike, or partitioner.requester=null"
         )
+
+
+def _warn_of_corrections(this: Experiment) -> None:
+    """Name corrections that cannot do anything; a site may have few examples, or many."""
+    few_or_many = [1, 10**9]
+    sizes = [len(train) for train, _ in this.partitions] if this.dataset.site is None else few_or_many
+    for line in this.training.idle_corrections(sizes):
+        warn_once(line)
 
 
 def _check_node_tests(this: Experiment) -> None:

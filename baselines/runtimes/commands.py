@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from baselines.engine.provenance import git_commit
+from baselines.errors import UserError
 
 SETTINGS = {  # of every program; what Flower would do without them is phone home, and install torch per run
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -102,6 +103,15 @@ def listed(link: str) -> list[str]:
 def unregister(node_id: str, link: str) -> list[str]:
     """Return the command that shuts a site out."""
     return ["flwr", "supernode", "unregister", node_id, link, "--format", "json"]
+
+
+def require_app(root: Path, who: str, otherwise: str = "and submit from there") -> None:
+    """Raise ``UserError`` where the code lies in no folder that can be submitted."""
+    if not (root / "pyproject.toml").exists():
+        raise UserError(
+            f"{who} submits the project's folder, but this is a wheel, which has none: install a clone "
+            f"with pip install -e ., {otherwise}"
+        )
 
 
 def submit(app: Path, link: str, run_config: Path) -> list[str]:

@@ -223,7 +223,7 @@ def read(path: Path) -> Policy:
 
 
 def read_leniently(path: Path) -> tuple[Policy, SiteRefusal | None]:
-    """Return what a site's file says, and its damage; of a damaged one ``state`` alone, if that."""
+    """Return what a site's file says, and what is wrong with it; of a damaged one its ``state`` alone."""
     try:
         return read(path), None
     except SiteRefusal as error:

@@ -110,7 +110,7 @@ ONE_LINE = {
     "partitioner.min_size=500": "partitioner.min_size=500 for each of num_nodes=10 nodes is more than the",
     "dataset=synthetic num_nodes=7": "num_nodes=7: set num_nodes=20",
     "weighting=erosion": "weighting=erosion needs a requester",
-    "strategy=weight_erosion weighting=uniform": "strategy=weight_erosion needs weighting=erosion",
+    "strategy=weight_erosion weighting=uniform": "strategy=WeightErosion needs weighting=Erosion",
     "strategy=weight_erosion weighting.requester=10": "weighting.requester=10 is out of range",
 }
 

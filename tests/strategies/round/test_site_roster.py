@@ -9,7 +9,6 @@ from federation import Federation, answer, play, record, sent_model
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 import strategies
-from strategies.round import roster
 from strategies.shared import protocol
 
 pytestmark = pytest.mark.runtime
@@ -66,14 +65,14 @@ def test_sites_are_numbered_by_name_and_keep_their_numbers(caplog: pytest.LogCap
     assert lines(caplog)[1:] == [
         "site north is node 4 now, and was node 9: with authenticated nodes that is another key"
     ]
-    resumed = FedAvg()
+    resumed = FedAvg(num_nodes=3, node_timeout=0.1)
     play(resumed, Sites({1: "north"}), MODEL)
     resumed.load_state_dict(strategy.state_dict())
     assert numbers(resumed, Sites({1: "north", 2: "east"})) == {"north": 0, "east": 2}
 
 
 def test_the_newcomer_of_two_with_one_name_is_not_asked(caplog: pytest.LogCaptureFixture) -> None:
-    strategy, grid = FedAvg(), Sites({7: "north"})
+    strategy, grid = FedAvg(num_nodes=1), Sites({7: "north"})
     numbers(strategy, grid)
     grid.names[8] = "north"
     numbers(strategy, grid)
@@ -84,34 +83,33 @@ def test_the_newcomer_of_two_with_one_name_is_not_asked(caplog: pytest.LogCaptur
 
 
 def test_a_site_that_refuses_takes_part_once_it_is_corrected(caplog: pytest.LogCaptureFixture) -> None:
-    strategy, grid = FedAvg(node_timeout=0.3), Sites({7: "south", 8: "north", 9: ""})
+    strategy, grid = FedAvg(node_timeout=0.3), Sites({7: "south", 8: "north", 9: "", 5: "west"})
     grid.refused = {7: "the labels\n['x'] are unknown", 9: "the site has no name"}
-    assert numbers(strategy, grid) == {"north": 0}
-    assert numbers(strategy, grid) == {"north": 0}
+    assert numbers(strategy, grid) == {"north": 0, "west": 1}
+    assert numbers(strategy, grid) == {"north": 0, "west": 1}
     assert lines(caplog) == [  # once each
         "site south takes no part: the labels ['x'] are unknown",
         "site without a name takes no part: the site has no name",
     ]
     grid.refused.pop(7)
-    assert numbers(strategy, grid) == {"north": 0, "south": 1}
+    assert numbers(strategy, grid) == {"north": 0, "south": 2, "west": 1}
 
 
 def test_where_all_that_are_connected_refuse_the_run_waits_and_says_so(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(roster, "NOTICE_SECONDS", 0.1)
     grid = Sites({7: "south", 8: "north"})
     grid.refused = dict.fromkeys(grid.names, "refused by the site's file: label")
-    with pytest.raises(TimeoutError) as error:
+    with caplog.at_level(logging.INFO, "flwr.strategies"), pytest.raises(TimeoutError) as error:
         play(FedAvg(num_nodes=2, node_timeout=0.6), grid, MODEL)
     assert str(error.value) == (
         "no node takes part within 1 s, of 2 that are connected; "
         "site south takes no part: refused by the site's file: label; "
         "site north takes no part: refused by the site's file: label"
     )
-    waiting = "0 of 2 nodes take part: waiting for others, and asking again, for "
-    assert [line for line in lines(caplog) if "waiting" in line] == [
-        f"{waiting}0 s more (node_timeout)"  # once
+    assert [line for record in caplog.records if "waiting" in (line := record.getMessage())] == [  # once
+        "waiting for 2 nodes, of which 0 are known so far, for 1 s at most (node_timeout); those "
+        "that refuse are asked again"
     ]
 
 
