@@ -229,7 +229,7 @@ class Grouped(Around):
         if count >= self.inner.max_failed_rounds:
             raise TooManyFailedRounds(
                 f"{count} rounds in a row failed for every model, the first by "
-                f"{next(iter(strategies))._last_failure}; look at the nodes, or lower min_replies"
+                f"{next(iter(strategies))._last_failure}"
             )
 
     def _mean_model(self) -> ArrayRecord:

@@ -36,11 +36,13 @@ from .replies import (
 from .roster import Roster, sample, share_of
 from .sites import addressed, by_site
 from .told import MOST_PARTITIONS
-from .update_monitor import AUTO, Recovery, UpdateMonitor, require_max_norm
+from .update_monitor import AUTO, Recovery, UpdateMonitor, has_lost_the_nodes, require_max_norm
 
 logger = logging.getLogger("flwr.strategies")
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 LEAST_NODES = 2  # to begin with, where nobody says how many there are
+LOOK_AT_NODES = "look at the nodes, or lower min_replies"
+LOWER_RATE = "the losses are no numbers: lower the learning rate of the clients"
 SITE_SHARE = (
     0.5  # the most that one site counts for in the mean over sites, unless evaluation.max_share says
 )
@@ -111,6 +113,7 @@ class Participation(SuiteStrategy):
     _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
+    _advice: str = field(default=LOOK_AT_NODES, init=False, repr=False)
     hopeless: str = field(default="", init=False, repr=False)  # why no round can ever take a step
     _told_lines: set[str] = field(default_factory=set, init=False, repr=False)
 
@@ -339,6 +342,7 @@ class Participation(SuiteStrategy):
         self.trained = float(updates.num_examples.sum())
         examples = map(int, updates.num_examples.tolist())
         self._roster.ledger.note(dict(zip(updates.partition_ids, examples, strict=True)), faults)
+        self._advice = LOWER_RATE if has_lost_the_nodes(answered) else LOOK_AT_NODES
         self._roster.doubt({answered[k].metadata.src_node_id for k in faults if k in answered})
         for k, reason in faults.items():
             logger.warning("round %d: %s left out: %s", server_round, self._roster.called(k), reason)
@@ -348,9 +352,6 @@ class Participation(SuiteStrategy):
         self._failed_rounds += 1
         logger.warning("round %d: %s: the model stays as it was", server_round, lack)
         reasons = "; ".join(f"{self._roster.called(p)} {r}" for p, r in list(faults.items())[:3])
-        self._last_failure = f"{lack} (left out in the last round: {reasons or 'none'})"
+        self._last_failure = f"{lack} (left out in the last round: {reasons or 'none'}); {self._advice}"
         if self._failed_rounds >= self.max_failed_rounds:
-            raise TooManyFailedRounds(
-                f"{self._failed_rounds} rounds in a row failed: {self._last_failure}; "
-                "look at the nodes, or lower min_replies"
-            )
+            raise TooManyFailedRounds(f"{self._failed_rounds} rounds in a row failed: {self._last_failure}")

@@ -284,6 +284,7 @@ def test_a_run_that_fails_says_so_names_the_nodes_and_leaves_what_it_has(tmp_pat
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert line.startswith("error: 2 rounds in a row failed: 0 sound replies, min_replies=1 (left out")
     assert "partition 0 sent 'loss'=nan, expected a number" in line
+    assert line.endswith("; the losses are no numbers: lower the learning rate of the clients")
     for partition_id in range(3):
         said = f"partition {partition_id} left out: sent 'loss'=nan, expected a number"
         assert said in done.stderr.replace(line, "") + done.stdout
