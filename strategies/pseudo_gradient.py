@@ -173,8 +173,8 @@ class PseudoGradientStrategy(Compressing):
         needed = needed_metrics(self.weighting, self.aggregation)
         answered = self._answers(MessageType.TRAIN, replies)
         expected = self.extra_record, needed, self.compression, self.evidence()
-        key, count = self.examples_key, rows(self._sent, answered)
-        stack = Stack(layout, self._parameters, self._scratch, count, *expected, examples_key=key)
+        place = layout, self._parameters, self._scratch, rows(self._sent, answered)
+        stack = Stack(*place, *expected, self.examples_key, self._tell_once)
         collected = stack.all(self._sent, answered, self._roster.told)
         if self.is_guarded or self.measures_norms:
             collected = self._without_outliers(collected)

@@ -268,7 +268,7 @@ class Participation(SuiteStrategy):
         lost: dict[str, Any] = {} if self.group else void_mean(self.diverged, len(judged), key)
         if not judged:
             return MetricRecord(lost) if lost else None
-        metrics = scalar_metrics(judged.values())
+        metrics = scalar_metrics(judged.values(), self._tell_once)
         examples = metrics.pop(key)
         self.tested = float(examples.sum())
         share = self.max_share if self.max_share is not None or not self._roster.sites else SITE_SHARE
