@@ -30,6 +30,7 @@ from .parts.updates import Updates
 from .parts.weighting import ByExamples, Uniform, Weighting
 from .round.budget import Budget
 from .round.buffers import Buffers
+from .round.called import StepWatch
 from .round.compressing import Compressing
 from .round.failures import NoStep, TooManyFailedRounds
 from .round.iterates import Iterates
@@ -41,7 +42,7 @@ from .round.update_monitor import has_lost_the_nodes
 from .round.weighing import directed, length, needed_metrics, weigh
 from .round.wrapping import require_covered
 from .shared import protocol
-from .shared.checks import require_count, require_parts
+from .shared.checks import require_count, require_named_part, require_parts
 from .shared.compression import NoCompression
 
 logger = logging.getLogger("flwr.strategies")
@@ -68,6 +69,7 @@ class PseudoGradientStrategy(Compressing):
     """
 
     of_mean: ClassVar[bool] = True  # whether _step does without each node's update; who has another says so
+    named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
     weighting: Weighting = ByExamples()
     aggregation: Aggregation = Mean()
     server_optimizer: ServerOptimizer = Identity()
@@ -86,11 +88,13 @@ class PseudoGradientStrategy(Compressing):
     _budget: Budget = field(init=False, repr=False)
     _movement: Movement = field(default_factory=Movement, init=False, repr=False)
     _scratch: Buffers = field(init=False, repr=False)
+    _watch: StepWatch = field(default_factory=StepWatch, init=False, repr=False)
     _is_lost: bool = field(default=False, init=False, repr=False)  # whether w[t] is no model for most nodes
 
     def __post_init__(self) -> None:
         """Refuse what is no part, and counts out of range, in one line each."""
         require_parts(self)
+        require_named_part(self, self.name, self.named_part)
         super().__post_init__()
         require_count("average_last", self.average_last)
         self.aggregation.require(self.weighting, self.step_size, self.most_in_round)
@@ -135,7 +139,8 @@ class PseudoGradientStrategy(Compressing):
         if self._is_lost and (arrays := self._go_back(server_round)):
             return arrays, MetricRecord(dict(metrics))
         try:
-            shown, weights = self._step(server_round, updates)
+            with self._watch.watch(self):
+                shown, weights = self._step(server_round, updates)
         except NoStep as reason:
             self._fail(server_round, reason, collected.faults)
             return None, MetricRecord(dict(metrics))
@@ -244,6 +249,8 @@ class PseudoGradientStrategy(Compressing):
         self._budget.clip_(updates, server_round)
         mean, factors = self.aggregation.with_factors(updates, weights, self.mask, self._scratch.pair)
         self._budget.noise_(mean, len(weights), server_round)
+        if factors is None and not self.mask.idle:  # an aggregation of the user's own
+            self._watch.unused.add("mask")
         eta = length(self.step_size, server_round, updates, weights, mean)
         direction, self._optimizer_state = directed(self.server_optimizer, mean, self._optimizer_state)
         self._weighting_state = state

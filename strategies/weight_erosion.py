@@ -10,6 +10,7 @@ weights, where all nodes train in each round.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import ClassVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 
@@ -24,16 +25,8 @@ from .round.roster import sample
 class WeightErosion(PseudoGradientStrategy):
     """FedAvg for one node, with eroding weights; see :class:`~strategies.Erosion`."""
 
+    named_part: ClassVar[str] = "weighting"
     weighting: Weighting = Erosion(requester=0)
-
-    def __post_init__(self) -> None:
-        """Refuse another weighting: the erosion is the method."""
-        super().__post_init__()
-        if not isinstance(self.weighting, Erosion):
-            raise ValueError(
-                f"strategy=weight_erosion needs weighting=erosion, not {type(self.weighting).__name__}: "
-                "leave the weighting out, or choose another strategy"
-            )
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the requester, and others whose weight, in any layer, is above 0."""

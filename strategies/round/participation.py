@@ -5,7 +5,6 @@ ids that a runtime gives its nodes. What is done with the answers is the subclas
 """
 
 import logging
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,9 +28,10 @@ from .replies import (
     checked,
     lacking,
     mean_metrics,
-    names_without_number,
     num_examples_of,
     scalar_metrics,
+    void_mean,
+    within,
 )
 from .roster import Roster, sample, share_of
 from .sites import addressed, by_site
@@ -104,6 +104,8 @@ class Participation(SuiteStrategy):
     _has_asked_to: set[str] = field(default_factory=set, init=False, repr=False)  # train, evaluate
     trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
     tested: float = field(default=0.0, init=False, repr=False)  # test examples behind the last evaluation
+    diverged: list[Message] = field(default_factory=list, init=False, repr=False)  # in that evaluation
+    num_judged: int = field(default=0, init=False, repr=False)  # sound replies there
     _at_sites: dict[str, dict[str, float]] = field(default_factory=dict, init=False, repr=False)
     _monitor: UpdateMonitor = field(default_factory=UpdateMonitor, init=False, repr=False)
     _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
@@ -243,7 +245,7 @@ class Participation(SuiteStrategy):
         """Average the nodes' metrics, weighted by their numbers of test examples."""
         answered, key = self._answers(MessageType.EVALUATE, replies), self.examples_key
         sound, faults = dict[int, Message](), dict[int, str]()
-        diverged = dict[int, Message]()  # where they are half or more, the mean is no number either
+        diverged = dict[int, Message]()
         for partition_id in self._sent:
             try:
                 expected = partition_id if self._roster.told else None
@@ -259,10 +261,8 @@ class Participation(SuiteStrategy):
             logger.warning("round %d: %s did not evaluate: %s", server_round, who, reason)
         judged = {k: reply for k, reply in judged.items() if k not in faults}
         self._at_sites = by_site(self._roster.sites, dict(sorted((judged | diverged).items())))
-        names = {name for reply in diverged.values() for name in names_without_number(reply)}
-        are_most = 2 * len(diverged) >= len(judged) + len(diverged)  # fewer may not spoil it for all
-        are_most = are_most and not self.group  # nor may one group for the others
-        lost: dict[str, Any] = dict.fromkeys(sorted(names), math.nan) if are_most else {}
+        self.diverged, self.num_judged = list(diverged.values()), len(judged)
+        lost: dict[str, Any] = {} if self.group else void_mean(self.diverged, len(judged))
         if not judged:
             return MetricRecord(lost) if lost else None
         metrics = scalar_metrics(judged.values())
@@ -273,7 +273,9 @@ class Participation(SuiteStrategy):
         if self.evaluate_metrics_aggr_fn is not None:
             return MetricRecord({**self._aggregate("evaluate_metrics_aggr_fn", judged), **lost})
         lists = mean_lists(judged.values(), weights, self._tell_once)
-        return MetricRecord({**mean_metrics(metrics, weights), **lists, **lost})
+        means = mean_metrics(metrics, weights)
+        means = {name: within(mean, metrics[name].tolist()) for name, mean in means.items()}
+        return MetricRecord({**means, **lists, **lost})
 
     def summary(self) -> None:
         """Log the strategy and its parts."""

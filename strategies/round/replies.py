@@ -8,7 +8,7 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from strategies.parts.layout import Layout
 from strategies.shared import protocol
+from strategies.shared.divergence import void_measures
 from strategies.shared.flower_private import SUPERLINK_NODE_ID
 
 from .failures import reason_of
@@ -95,6 +96,14 @@ def mean_metrics(metrics: dict[str, Tensor], num_examples: Tensor) -> dict[str, 
     return {name: float(weights @ values) for name, values in metrics.items()}
 
 
+def within(mean: float, values: Sequence[float]) -> float:
+    """Return a mean that rounding has not taken beyond its values: of equal ones, their value.
+
+    Where all nodes have accuracy 1, shares of examples may add up to 0.9999999999999999.
+    """
+    return min(max(mean, min(values)), max(values))
+
+
 def capped(weights: Tensor, share: float) -> Tensor:
     """Return weights [K] of which none is more than a share of their sum; all equal where that cannot be.
 
@@ -111,10 +120,20 @@ def capped(weights: Tensor, share: float) -> Tensor:
     return torch.ones_like(weights)
 
 
-def names_without_number(reply: Message) -> list[str]:
-    """Return the metrics of a reply that are NaN or infinite."""
-    pairs = metrics_of(reply).items()
-    return [name for name, value in pairs if isinstance(value, float) and not math.isfinite(value)]
+def measures_of(reply: Message) -> dict[str, float]:
+    """Return the numbers of an evaluation, each measure NaN where the loss is, also of a foreign node."""
+    numbers = {name: value for name, value in metrics_of(reply).items() if isinstance(value, int | float)}
+    return void_measures({name: float(value) for name, value in numbers.items()})
+
+
+def void_mean(diverged: Iterable[Message], num_sound: int) -> dict[str, float]:
+    """Return the measures that are NaN in the mean over nodes: where half or more have none. Fewer may not
+    spoil it for all.
+    """
+    replies = list(diverged)
+    measures = [pair for reply in replies for pair in measures_of(reply).items()]
+    names = sorted({name for name, value in measures if not math.isfinite(value)})
+    return dict.fromkeys(names, math.nan) if len(replies) >= num_sound else {}
 
 
 def answers(asked: Mapping[int, Message], replies: Iterable[Message]) -> dict[int, Message]:

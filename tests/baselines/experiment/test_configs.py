@@ -97,7 +97,7 @@ def test_the_defaults_are_what_config_yaml_says() -> None:
             "strategy=fedexp",
             "Uniform() Identity() NoMask() Extrapolated(epsilon=0.001, epsilon_decay=1.0, clamp=True)",
         ),
-        ("strategy=fedexp step_size=constant", "Uniform() Identity() NoMask() Constant(eta=1.0)"),
+        ("strategy=scaffold step_size.eta=2", "Uniform() Identity() NoMask() Constant(eta=2)"),
         ("strategy=fedavgm weighting=uniform", "Uniform() Momentum(beta=0.9) NoMask() Constant(eta=1.0)"),
         (
             "strategy=fedgma mask.tau=0.2",
