@@ -168,8 +168,9 @@ class Grouped(Around):
         )
         mean: dict[str, Any] = dict(merged(found, tested)) if found else {}
         for name, value in mean.items():
+            numbers = [float(one[name]) for one in found if isinstance(one.get(name), int | float)]  # type: ignore[arg-type]
             if isinstance(value, float):  # and no list, whose elements are averaged
-                mean[name] = within(value, [one[name] for one in found if name in one])  # type: ignore[misc]
+                mean[name] = within(value, numbers)
         return MetricRecord({**mean, **void}) if mean or void else None
 
     # ---- what is judged, saved and shown -------------------------------------------------------
