@@ -180,6 +180,11 @@ def main() -> int:
     except (ValueError, TypeError, AttributeError, AssertionError) as error:
         _say_error(mistakes.mistake(error, sys.argv[1:]))  # Hydra's for dataset=3; a run's stay in _job
         return 2
+    except ImportError as error:
+        if not str(error).startswith("Flower "):
+            raise
+        _say_error(error)  # another version than those that are tested
+        return 2
     except KeyboardInterrupt as signal:
         print(f"interrupted {signal}".strip(), file=sys.stderr)
         return 130
