@@ -201,6 +201,11 @@ def main() -> int:
     except (ValueError, TypeError, AttributeError, AssertionError) as error:
         _say_error(mistakes.mistake(error, sys.argv[1:]))  # Hydra's for dataset=3; a run's stay in _job
         return 2
+    except ImportError as error:
+        if not str(error).startswith("Flower "):
+            raise
+        _say_error(error)  # another version than those that are tested
+        return 2
     except KeyboardInterrupt as signal:
         text = str(signal)
         print(text if text.startswith("interrupted") else f"interrupted{_named(signal)}", file=sys.stderr)

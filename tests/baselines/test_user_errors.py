@@ -317,3 +317,19 @@ def test_a_fault_of_the_program_ends_in_a_line_that_names_it(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1] == "error: ZeroDivisionError: integer division or modulo by zero (see above)"
+
+
+def test_another_flower_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def job() -> None:
+        raise ImportError(lacking)
+
+    monkeypatch.setattr(run, "_job", job)
+    monkeypatch.setattr("sys.argv", ["run"])
+    lacking = "Flower 2.0.0 lacks what this project takes from it"
+    assert run.main() == 2
+    assert capsys.readouterr().err == f"error: {lacking}\n"
+    lacking = "No module named 'mine'"
+    with pytest.raises(ImportError, match="No module named 'mine'"):
+        run.main()
