@@ -23,6 +23,7 @@ ELSEWHERE = {  # what another test runs, by the page and the command
     r".*: pip install -e \. && flwr run examples/quickstart": "tests/baselines/runtimes/test_quickstart.py",
     r".*: sbatch ": "tests/baselines/runtimes/test_slurm.py",
     r".*: ray job submit ": "tests/baselines/runtimes/test_cluster.py",
+    r"docs/deployment.md: (export FLWR|flower-super|flwr run)": "tests/baselines/runtimes/test_by_hand.py",
     r"docs/deployment.md: ": "tests/baselines/federation/test_deployed.py",
     r".*: (flower-supernode|.*baselines.federation )": "tests/baselines/federation/test_sites.py",
     r".*runtime.sites=": "tests/baselines/federation/test_sites.py",

@@ -1,15 +1,11 @@
 """examples/quickstart: Flower's quickstart with a strategy of ours, its ClientApp as it is."""
 
-import contextlib
-import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +14,6 @@ from checkout import ROOT
 from flwr.app import Context, RecordDict
 
 from baselines.grids.inline import InlineGrid
-from baselines.runtimes.superlink import _free_ports
 
 pytestmark = pytest.mark.runtime
 APP = ROOT / "examples" / "quickstart"
@@ -62,22 +57,6 @@ def test_the_readme_names_the_command_that_the_next_test_runs() -> None:
 
 def test_flower_installs_nothing_that_no_registry_has() -> None:
     assert tomllib.loads((APP / "pyproject.toml").read_text())["project"]["dependencies"] == []
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Yield the environment of somebody who has never run Flower; end the SuperLink that it leaves."""
-    port, control = _free_ports(2)
-    env = {k: v for k, v in os.environ.items() if not k.startswith("FLWR_")}  # it installs dependencies
-    env |= {"FLWR_HOME": str(tmp_path / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
-    env |= {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port), "FLWR_LOCAL_CONTROL_API_PORT": str(control)}
-    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
-    env["PYTHONPATH"] = str(ROOT)  # as pip install -e . does
-    yield env
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if env["FLWR_HOME"].encode() in line.read_bytes():
-                os.kill(int(line.parent.name), signal.SIGTERM)
 
 
 @pytest.mark.slow
