@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -31,6 +32,7 @@ from .places import CONF
 
 SEVERAL = ("corrections", "experiment", "logger")  # groups of which several options go together
 
+_composing = RLock()  # Hydra's state is that of the process, which may submit several runs at once
 _taken: dict[str, DictConfig] = {}  # configurations that another process has composed
 
 
@@ -98,14 +100,15 @@ def composed_unchecked(overrides: str) -> Composed:
 @contextmanager
 def composing() -> Iterator[None]:
     """Let Hydra compose configurations from our folder, also inside ``@hydra.main``."""
-    hydra = GlobalHydra.instance()
-    outer = hydra.hydra
-    hydra.clear()
-    try:
-        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-            yield
-    finally:
-        hydra.hydra = outer
+    with _composing:
+        hydra = GlobalHydra.instance()
+        outer = hydra.hydra
+        hydra.clear()
+        try:
+            with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+                yield
+        finally:
+            hydra.hydra = outer
 
 
 def _kept(overrides: list[str]) -> list[str]:

@@ -2,10 +2,13 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from runs import launch
+
+from baselines.experiment import config
 
 SMALL = ["model=softmax", "num_nodes=2", "rounds=1"]
 LONG = [  # defaults, so that the runs are those of the few that differ
@@ -119,3 +122,9 @@ def test_what_a_sweeper_varies_names_folders(tmp_path: Path) -> None:
     assert names == {
         f"experiment=mine,model=softmax,num_nodes=2,rounds={rounds},seed={seed}" for rounds, seed in pairs
     }
+
+
+def test_threads_compose_at_once() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda seed: config.load(f"seed={seed}").seed, range(4100, 4112)))
+    assert found == list(range(4100, 4112))
