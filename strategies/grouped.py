@@ -154,6 +154,11 @@ class Grouped(Around):
                 tested.append(strategy.tested)
         return merged(found, tested) if found else None
 
+    def freeze(self, names: Iterable[str]) -> None:
+        """Freeze them in every group's model."""
+        for strategy in (self.inner, *self._strategies.values()):
+            strategy.freeze(names)
+
     # ---- what is judged, saved and shown -------------------------------------------------------
 
     def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:

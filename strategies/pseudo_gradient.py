@@ -7,7 +7,8 @@ Flower client returns. The letters are exchangeable parts: alpha is the ``weight
 ``aggregation``, P the ``server_optimizer``, m the ``mask`` and eta the ``step_size``. A method names its
 part and leaves the others open: FedExP is an extrapolated step size. A ``privacy`` noises the sum.
 
-Buffers (integer arrays, running statistics) are aggregated alike, never masked and never optimised.
+Buffers (integer arrays, running statistics) are aggregated alike, never masked and never optimised. Frozen
+parameters are neither sent nor aggregated.
 """
 
 import logging
@@ -29,8 +30,8 @@ from .parts.updates import Updates
 from .parts.weighting import ByExamples, Weighting
 from .round.budget import Budget
 from .round.buffers import Buffers
-from .round.compressing import Compressing
 from .round.failures import NoStep
+from .round.freezing import Freezing
 from .round.iterates import Iterates
 from .round.movement import Movement
 from .round.replies import answers, mean_metrics
@@ -47,8 +48,8 @@ EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in a
 
 
 @dataclass(kw_only=True, eq=False)
-class PseudoGradientStrategy(Compressing):
-    """A Flower strategy made of parts; who takes part: :class:`~strategies.round.compressing.Compressing`.
+class PseudoGradientStrategy(Freezing):
+    """A Flower strategy made of parts; who takes part: :class:`~strategies.round.freezing.Freezing`.
 
     Parameters
     ----------
@@ -68,7 +69,6 @@ class PseudoGradientStrategy(Compressing):
     average_last: int = 1
     buffer_names: tuple[str, ...] = BUFFER_NAMES
 
-    _layout: Layout | None = field(default=None, init=False, repr=False)
     _parameters: Tensor = field(init=False, repr=False)  # w[t], as sent to the nodes
     _buffers: Tensor = field(init=False, repr=False)
     _iterates: Iterates = field(init=False, repr=False)
@@ -140,6 +140,7 @@ class PseudoGradientStrategy(Compressing):
         """Check and stack what the nodes that were asked have sent."""
         needed, answered = needed_metrics(self.weighting, self.aggregation), answers(self._sent, replies)
         expected = self.extra_record, needed, self.compression, self.evidence()
+        self._listen(answered)
         stack = Stack(layout, self._parameters, self._scratch, rows(self._sent, answered), *expected)
         collected = stack.all(self._sent, answered, self._roster.told)
         if self.is_guarded or self.measures_norms:
@@ -194,7 +195,8 @@ class PseudoGradientStrategy(Compressing):
         return self._budget.over
 
     def check(self, arrays: ArrayRecord) -> Layout:
-        layout = Layout.of(arrays, self.buffer_names)
+        self.require_frozen(arrays)
+        layout = Layout.of(arrays, self.buffer_names, self.frozen_names)
         self.weighting.check(layout)
         self.privacy.check(layout, self.extra_record)
         return layout

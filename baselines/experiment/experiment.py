@@ -17,6 +17,7 @@ from baselines.errors import UserError
 from baselines.partitioners import Partitioner
 from clients import Examples, LocalTraining, Node
 from clients.correction import Correction
+from clients.frozen import Frozen
 from strategies.round.evaluation import SuiteStrategy
 from strategies.shared import protocol
 
@@ -100,6 +101,7 @@ class Experiment(Described):
         UserError, ValueError : when it needs validation examples, or more rounds, than there are
         """
         strategy = strategy_of(self.cfg)
+        strategy.freeze(self.frozen.arrays if self.frozen else ())
         strategy.fail_within(self.settings.rounds)  # a run without any step has failed, if short
         if strategy.needs_validation and not self.settings.validation_size:
             raise UserError(f"{strategy.name} {NO_VALIDATION}")
@@ -137,6 +139,11 @@ class Experiment(Described):
         return self.model()
 
     @cached_property
+    def frozen(self) -> Frozen | None:
+        """What nobody trains of the initial model; None where all is trained."""
+        return Frozen.of(self.node_model)
+
+    @cached_property
     def deterministic(self) -> bool:
         """Whether torch may use algorithms alone that give the same bytes every time."""
         return precision.yes_or_no("deterministic", self.cfg.deterministic)
@@ -171,7 +178,12 @@ class Experiment(Described):
         if (name, path) not in self._sites:
             found = site_examples(self.dataset, self.settings, name, path, prepared)
             self._sites[name, path] = Node(
-                self.node_model, self.training, self.dataset.task, *found, self.settings.seed
+                self.node_model,
+                self.training,
+                self.dataset.task,
+                *found,
+                self.settings.seed,
+                frozen=self.frozen,
             )
         return self._sites[name, path]
 
@@ -189,6 +201,7 @@ class Experiment(Described):
             self.holdings.examples(test, transform),
             self.settings.seed,
             partial(self.model, partition_id),
+            self.frozen,
         )
 
     @property

@@ -163,12 +163,7 @@ def _check_privacy(this: Experiment) -> None:
 
 
 def _check_noised(model: nn.Module) -> None:
-    """Refuse parameters that the server's noise would move, or move apart, where no node does."""
-    if frozen := [name for name, p in model.named_parameters() if not p.requires_grad]:
-        raise UserError(
-            f"the model's {frozen[0]} is not trained, and privacy's noise on the server would move it: set "
-            "privacy=local, which noises what a node trains, or leave it out of the model"
-        )
+    """Refuse parameters that the server's noise would move apart."""
     if tied := promised.tied(model):
         raise UserError(
             f"the model's {tied[0]} is a parameter under a second name, and each would get its own noise: "

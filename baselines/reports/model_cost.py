@@ -52,7 +52,7 @@ def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> lis
         loss, _ = task(model(inputs), targets)
     with _counted() as both:
         loss, _ = task(model(inputs), targets)
-        torch.autograd.grad(loss, list(model.parameters()))
+        torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])
     for handle in handles:
         handle.remove()
     root = type(model).__name__

@@ -228,3 +228,12 @@ def test_no_digit_is_cut_off_on_a_narrow_terminal(width: int, tmp_path: Path) ->
         inspect.show_model(this, "", console)
     assert "…" not in written.getvalue()
     assert "MACs backward" in written.getvalue()
+
+
+def test_a_frozen_layer_has_no_backward_pass() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Linear(6, 4))
+    model[0].requires_grad_(False)
+    inputs, targets = torch.randn(2, 8), torch.tensor([0, 1])
+    below, above = model_cost.layers(model, inputs, targets, Classification())
+    assert (below.forward, below.backward) == (48, 0)
+    assert (above.forward, above.backward) == (24, 24)
