@@ -25,7 +25,7 @@ from strategies.shared import protocol
 
 from .engine.rounds import run_rounds
 from .engine.run_folder import RunFolder, resolve_output
-from .errors import UserError
+from .errors import RunDiverged, UserError
 from .experiment import closed, experiment, precision
 from .experiment.experiment import Experiment
 from .experiment.preflight import check
@@ -38,6 +38,7 @@ REFUSED = "the experiment is refused:"  # and why, in the log of a deployment
 EXPLAINED = (
     UserError,
     TooManyFailedRounds,
+    RunDiverged,
     OSError,
 )  # in one line; the last: a full disk, no node
 
@@ -117,6 +118,15 @@ def _draw(folder: Path) -> None:
 def client_app_of(overrides: str) -> ClientApp:
     """Return the ClientApp of one experiment, for runtimes without a run configuration."""
     return make_client_app(partial(node_of, overrides))
+
+
+def client_app_in(experiment: Experiment) -> ClientApp:
+    """Return the ClientApp of an experiment that this process has built."""
+
+    def node(_: Message, context: Context) -> Node:
+        return _node_in(experiment, context, str(context.node_config.get(protocol.DATA, "")))
+
+    return make_client_app(node)
 
 
 def together_of(overrides: str) -> Together:

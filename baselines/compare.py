@@ -6,31 +6,20 @@ Markdown beside the figure, and with --latex and --csv as .tex and .csv.
 """
 
 import argparse
-import os
 import sys
-import warnings
-from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-from rich.console import Console
-
-from . import results
 from .errors import UserError
-from .reports import curves, pairing, printed, summary, written
-from .reports.figure_style import WIDTHS
-from .reports.markdown import markdown_table
-from .reports.measurements import mean_of_all
-from .reports.remarks import remarks
-from .reports.shown import choose
-from .reports.tidy import tidy
+from .reports import WIDTHS, X_AXES
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the tables, draw the figure; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        _compare(options)
+        from .reports.comparison import compare  # pandas and matplotlib take a second
+
+        compare(options)
     except (UserError, OSError) as error:  # OSError: where the figure cannot be written
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -55,145 +44,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     renames = "rename a setting, or a part of its name"
     add("--label", action="append", default=[], metavar="OLD=NEW", help=renames)
-    add("--x", choices=curves.X, default="round", help="what the curves go by")
+    add("--x", choices=X_AXES, default="round", help="what the curves go by")
     add("--figure", type=Path, help="where to draw (default: comparison.png beside)")
     add("--width", choices=list(WIDTHS), help="draw for a paper, as wide as its column or its page")
     add("--latex", action="store_true", help="write the tables beside the figure for LaTeX, too")
     add("--csv", action="store_true", help="write the numbers beside the figure, unrounded")
     add("--html", type=Path, metavar="PAGE", help="write one page for a browser with all of it")
     return parser
-
-
-def _compare(options: argparse.Namespace) -> None:
-    if options.figure:
-        curves.check_name(options.figure)
-    metrics = tuple(options.metric)
-    frame, left_out = tidy(options.folders)
-    everything = frame
-    for name in options.lower:
-        if name.rpartition("/")[2] not in set(frame.metric):
-            raise UserError(f"--lower {name}: no run has measured it")
-    if options.best is not None:
-        frame = best(frame, options.best, metrics, options.lower)
-    frame = renamed(frame, options.label)
-    target = options.figure or _common_parent(frame) / "comparison.png"
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
-    found = summary.columns(frame, metrics, options.rounds_to, options.lower)
-    table = summary.summarise(frame, found)
-    printed.show(table, console, summary.title(frame, metrics))
-    tables = {"comparison": table}
-    if options.paired:
-        tables["paired"] = _paired(renamed(everything, options.label), options.paired, metrics, console)
-    drawing = curves.Drawing(metrics, options.x, options.width)
-    drawn = curves.draw(frame, target, drawing)
-    _write(tables, target, options, summary.numbers(frame, found), found)
-    for line in remarks(map(Path, frame.run.unique()), left_out):
-        console.print(line, soft_wrap=True)
-    if drawn:
-        console.print(drawn)
-    if drawn is not None:
-        console.print(f"figure: {target}", soft_wrap=True)
-    if options.html:
-        from .reports.page.document import write_page  # what it imports takes a second
-
-        write_page(options.html, frame, tables, options.folders, drawing)
-        console.print(f"page: {options.html}", soft_wrap=True)
-
-
-def best(
-    frame: pd.DataFrame, count: int, metrics: tuple[str, ...] = (), lower: Sequence[str] = ()
-) -> pd.DataFrame:
-    """Return the rows of the settings that are best at the first metric in the end, the best one first.
-
-    Raises
-    ------
-    UserError : when no run has it, or none is asked for
-    """
-    if count < 1:
-        raise UserError(f"--best {count} is out of range: expected a whole number above 0")
-    if not (there := choose(frame, metrics)):
-        raise UserError("--best: no run has a test metric to be ordered by")
-    shown = there[0]
-    ends = results.last(frame, shown.metric, shown.split)
-    means = mean_of_all(ends, "setting").reindex(ends.setting.unique())
-    ordered = means.sort_values(ascending=summary.less(shown, lower), kind="stable")
-    return pd.concat(frame[frame.setting == label] for label in ordered.index[:count])
-
-
-def renamed(frame: pd.DataFrame, wishes: list[str]) -> pd.DataFrame:
-    """Return the frame with settings called as ``OLD=NEW`` says: a label, a part of it, or a key.
-
-    Raises
-    ------
-    UserError : for a name that no setting has, or one that two would have
-    """
-    labels = {label: label for label in frame.setting.unique()}
-    for wish in wishes:
-        old, equals, new = wish.rpartition("=")
-        if not (old and equals and new):
-            raise UserError(f"--label {wish}: expected OLD=NEW")
-        changed = {label: _called(now, old, new) for label, now in labels.items()}
-        if changed == labels:
-            raise UserError(f"--label {wish}: no setting is called {old}; there are {'; '.join(labels)}")
-        labels = changed
-    if len(set(labels.values())) < len(labels):
-        raise UserError("--label gives two settings the same name: choose others")
-    return frame.assign(setting=frame.setting.map(labels))
-
-
-def _called(label: str, old: str, new: str) -> str:
-    if label == old:
-        return new
-    parts = []
-    for part in label.split(", "):
-        key, equals, value = part.partition("=")
-        parts.append(new if part == old else f"{new}{equals}{value}" if key == old and equals else part)
-    return ", ".join(parts)
-
-
-def _paired(frame: pd.DataFrame, wish: str, metrics: tuple[str, ...], console: Console) -> pd.DataFrame:
-    """Print and return the paired differences from a baseline."""
-    setting, _, baseline = wish.rpartition("=")
-    if not (there := choose(frame, metrics)):
-        raise UserError(f"--paired {wish}: no run has a test metric to be compared by")
-    shown = there[0]
-    with warnings.catch_warnings(record=True, action="always") as said:
-        compared = results.paired(frame, setting or "strategy", baseline, shown.metric, shown.split)
-    table = pairing.texts(compared, shown.percent)
-    printed.show(table, console, f"last {shown.title}, paired by seed; p of the paired t-test")
-    for one in (one for one in said if one.category is UserWarning):  # not what a library says
-        console.print(str(one.message), soft_wrap=True)
-    return table
-
-
-def _write(
-    tables: dict[str, pd.DataFrame],
-    target: Path,
-    options: argparse.Namespace,
-    numbers: pd.DataFrame,
-    found: list[summary.Column],
-) -> None:
-    """Write the tables beside the figure."""
-    written.write(
-        target.with_suffix(".md"),
-        "\n".join(markdown_table(list(map(str, t)), t.to_numpy().tolist()) for t in tables.values()),
-    )
-    captions = {
-        "comparison": "Mean ± standard deviation over seeds.",
-        "paired": "Differences, paired by seed.",
-    }
-    if options.latex:
-        texts = [
-            written.latex(table, captions[name], name, found if name == "comparison" else None)
-            for name, table in tables.items()
-        ]
-        written.write(target.with_suffix(".tex"), "\n".join(texts))
-    if options.csv:
-        written.write(target.with_suffix(".csv"), numbers.to_csv(index=False))
-
-
-def _common_parent(frame: pd.DataFrame) -> Path:
-    return Path(os.path.commonpath([Path(run).resolve() for run in frame.run.unique()]))
 
 
 if __name__ == "__main__":

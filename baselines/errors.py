@@ -13,6 +13,10 @@ class RunFailed(RuntimeError):
     """A run that other programs carried out and did not finish: what happened, and the end of the log."""
 
 
+class RunDiverged(RunFailed):
+    """A run whose last evaluation is not finite: since which round, and the likely cause."""
+
+
 class JobFailed(Exception):
     """A job of a sweep that failed and has said why.
 

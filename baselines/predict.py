@@ -8,7 +8,8 @@ The file is read as a site of the run reads its own: a table with the schema's c
 folder of images; raw, neither scaled nor normalised. The output has a line for each row (its number, from
 1, or the image's file name), the predicted class and the probability of each class. Where the model's
 outputs are not finite, a row has no prediction. Labels may be missing; with them, accuracy, loss and the
-recall of each class are printed, by the definitions that the run was evaluated with.
+recall of each class are printed, by the definitions that the run was evaluated with: NaN where a row has no
+prediction.
 
 --export writes a model that takes raw rows and returns probabilities: .onnx (pip install -e '.[onnx]') or
 TorchScript (.pt). Exit status: 0, or 2 after a user's mistake.
@@ -116,7 +117,7 @@ def _print_measures(measures: Measures) -> None:
     print(f"accuracy: {measures.accuracy:.6g}")
     print(f"loss: {measures.loss:.6g}")
     for name, (hits, total) in measures.recall.items():
-        print(f"recall of {name}: {hits / total:.6g} ({hits} of {total})")
+        print(f"recall of {name}: {hits / total:.6g} ({hits:.0f} of {total})")
 
 
 def _shape(predictor: Predictor) -> str:

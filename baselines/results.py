@@ -10,7 +10,8 @@
 
 The frame has a row per measurement: a column for each setting under its own name (``strategy``,
 ``client.optimizer.lr``), then ``setting`` (what the setting is called in tables), ``seed``, ``run`` (the
-folder), and what metrics.csv has: ``round``, ``split``, ``model``, ``node``, ``metric``, ``value``.
+folder), ``status`` (how it ended: ``finished``, ``diverged`` or another), and what metrics.csv has:
+``round``, ``split``, ``model``, ``node``, ``metric``, ``value``.
 """
 
 import os
@@ -29,7 +30,7 @@ from .errors import UserError
 from .reports import pairing
 from .reports.labels import column
 from .reports.measurements import node_of, over_nodes
-from .reports.remarks import finished, remarks
+from .reports.remarks import divergences, finished, remarks
 from .reports.tidy import MEASURED, tidy
 
 RUN = ["setting", "seed"]
@@ -41,14 +42,15 @@ def load(*folders: str | os.PathLike[str]) -> pd.DataFrame:
     ``node`` is the partition whose model or measurement a row is of; empty where it is all nodes'. Runs
     that cannot be read are left out; one that did not finish counts up to its last round. Of several runs
     with the same setting and seed, the last started counts, of those that finished if any has. Each of
-    these is a ``UserWarning``, and so are versions of packages that differ within a setting.
+    these is a ``UserWarning``, and so are runs that have diverged, and versions of packages that differ
+    within a setting.
 
     Raises
     ------
     UserError : when there is no run to read
     """
     frame, left_out = tidy(map(Path, folders))
-    for line in remarks(map(Path, frame.run.unique()), left_out):
+    for line in (*divergences(frame), *remarks(map(Path, frame.run.unique()), left_out)):
         warnings.warn(line, stacklevel=2)
     return frame
 

@@ -5,12 +5,13 @@
 
 ``resume=true`` leaves a finished run alone; one that is unfinished, or asked for more rounds, goes on from
 its last checkpoint. ``resume=false`` writes over it; without either it is refused.
-Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed, 130 after Ctrl-C,
-SIGTERM or SIGHUP.
+Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run failed or has diverged (its
+last evaluation is not finite), 130 after Ctrl-C, SIGTERM or SIGHUP.
 """
 
 import math
 import os
+import re
 import shlex
 import sys
 import traceback
@@ -39,6 +40,7 @@ from .experiment import mistakes, mode, places
 from .experiment.hydra_errors import without_hydras_lines
 from .experiment.overrides import carried, keyed, quoted
 
+YAML_WORDS = {"=None": "=null", "=True": "=true", "=False": "=false"}
 NO_SITES = (
     "dataset=local has no partitions: play its sites with runtime=inline or superlink and "
     "runtime.sites={name: path, ...}, or deploy them"
@@ -90,6 +92,8 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
         if found is not None and math.isnan(found) and mode.searches(settings):  # it would end the search
             raise RunFailed(f"objective={cfg.objective} is nan: the run has diverged, and counts as failed")
         return found
+    except KeyboardInterrupt as signal:
+        raise KeyboardInterrupt(f"interrupted{_named(signal)}; {_remedy(cfg, settings)}") from None
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
         if _debugs(cfg):
             traceback.print_exc()
@@ -104,9 +108,22 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
     raise JobFailed(status)
 
 
+def _named(signal: KeyboardInterrupt) -> str:
+    """Return which signal it was, in brackets; nothing where Python does not say."""
+    return f" ({signal})" if str(signal) else ""
+
+
+def _remedy(cfg: DictConfig, settings: HydraConf) -> str:
+    """Return how a run that is interrupted goes on."""
+    command = "the same command" if cfg.resume else "the same command with resume=true"
+    if settings.mode == RunMode.RUN and not cfg.checkpoint_every:
+        return f"{command} starts from round 1 (checkpoint_every=10 would let it go on)"
+    return f"{command} goes on"
+
+
 def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
-    from .engine import resuming
+    from .engine import divergence, resuming
     from .experiment import device, experiment
     from .experiment.preflight import check
 
@@ -114,6 +131,7 @@ def _run(overrides: str, folder: Path) -> None:
     this = experiment.load(overrides)
     if this.settings.resume and resuming.finished(this, folder):
         console.print(f"finished already: {folder}{resuming.lacks(this, folder)}")
+        divergence.check(this, folder)
         return
     resuming.protect(this, folder)
     check(this)
@@ -128,9 +146,10 @@ def _run(overrides: str, folder: Path) -> None:
 
 
 def _say_error(error: Exception) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(
-        f"{mode.named()}error: {error}"
-    )
+    """Print a line in the words of the command line, where Python's None is null."""
+    line = re.sub(r"=(None|True|False)(?=[\s:;]|$)", lambda value: YAML_WORDS[value[0]], str(error))
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    console.print(f"{mode.named()}error: {line}")
 
 
 def _searchpath(settings: HydraConf) -> list[str]:
@@ -181,7 +200,8 @@ def main() -> int:
         _say_error(mistakes.mistake(error, sys.argv[1:]))  # Hydra's for dataset=3; a run's stay in _job
         return 2
     except KeyboardInterrupt as signal:
-        print(f"interrupted {signal}".strip(), file=sys.stderr)
+        text = str(signal)
+        print(text if text.startswith("interrupted") else f"interrupted{_named(signal)}", file=sys.stderr)
         return 130
     return 0
 

@@ -104,6 +104,7 @@ class Correction:
     """What is added in one round; its constructor takes a :class:`RoundStart`."""
 
     asked_by: ClassVar[str] = ""  # the key of the message's configuration that asks for it; empty for none
+    reads: ClassVar[tuple[str, ...]] = ()  # further keys of the message's configuration that it looks at
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
     starts_elsewhere: ClassVar[bool] = False  # whether the node begins from another model than w_t
@@ -141,6 +142,11 @@ class Correction:
     @staticmethod
     def check_settings(*args: Any, **settings: Any) -> None:
         """Raise ``ValueError`` for settings out of range; asked before the first round, too."""
+
+    @staticmethod
+    def no_effect(steps: int, per_epoch: int, *args: Any, **settings: Any) -> str:
+        """Say why these settings do nothing at a node that takes so many steps; empty where they may."""
+        return ""
 
     def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return what is added to a batch's loss, a number that can be differentiated.

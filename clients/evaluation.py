@@ -1,19 +1,23 @@
 """How well a model does on a set of examples, on a node or on the server.
 
 A batch is a thousand examples. Sums over batches are added in the batches' order, so that the result is
-the same to the bit wherever each of them was taken.
+the same to the bit wherever each of them was taken. A model that has no output for one of the examples
+(:func:`has_output`) has no measure: each is NaN, also those of a task of the user's own.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
+
+from strategies.shared.divergence import void_measures
 
 from .examples import Examples
 from .tasks import Task
 
 BATCH_SIZE = 1000
+NO_CLASS = -1  # what a model takes an example for that it has no output for
 Sums = dict[str, Tensor]
 
 
@@ -29,9 +33,15 @@ def num_batches(examples: Examples) -> int:
 
 @torch.no_grad()
 def batch_sums(model: nn.Module, examples: Examples, task: Task, batches: range) -> Iterator[Sums]:
-    """Return each metric's sum over the examples of each of these batches."""
+    """Return each metric's sum over the examples of each of these batches; NaN where an output lacks."""
     for outputs, targets in outputs_of(model, examples, batches):
-        yield task(outputs, targets)[1]
+        sums = task(outputs, targets)[1]
+        if all(bool(has_output(tensor).all()) for tensor in _tensors(outputs)):
+            yield sums
+        else:
+            yield {
+                name: torch.full_like(value, torch.nan, dtype=torch.float32) for name, value in sums.items()
+            }
 
 
 def averaged(sums: Iterable[Sums], total: int) -> dict[str, float]:
@@ -40,14 +50,41 @@ def averaged(sums: Iterable[Sums], total: int) -> dict[str, float]:
     for batch in sums:
         for name, value in batch.items():
             totals[name] = totals[name] + value if name in totals else value
-    return {name: float(value) / total for name, value in totals.items()}
+    return void_measures({name: float(value) / total for name, value in totals.items()})
+
+
+def has_output(outputs: Tensor) -> Tensor:
+    """Return for which examples a model has an output, [n] of bools.
+
+    It has none where a value is NaN or infinite. Minus infinity beside numbers is one: so models rule out
+    classes.
+    """
+    rows = outputs.flatten(1) if outputs.ndim > 1 else outputs.reshape(-1, 1)
+    if bool(outputs.sum().isfinite()):  # then all of them are, which costs less to find out
+        return rows.new_ones(len(rows), dtype=torch.bool)
+    fit = rows.isfinite()
+    if not fit.all():
+        fit |= rows.isneginf() & fit.any(1, keepdim=True)
+    return fit.all(1)
+
+
+def _tensors(outputs: object) -> Iterator[Tensor]:
+    """Yield the tensors in what a model returns, one for each example along the first dimension."""
+    if isinstance(outputs, Tensor):
+        yield outputs
+    elif isinstance(outputs, Mapping):
+        for value in outputs.values():
+            yield from _tensors(value)
+    elif isinstance(outputs, list | tuple):
+        for value in outputs:
+            yield from _tensors(value)
 
 
 @torch.no_grad()
 def predictions(model: nn.Module, examples: Examples) -> tuple[Tensor, Tensor]:
-    """Return the label of each example, and what the model takes it for, two of [n]."""
+    """Return the label of each example, and what the model takes it for or ``NO_CLASS``, two of [n]."""
     pairs = [
-        (targets.cpu(), out.argmax(1).cpu())
+        (targets.cpu(), out.argmax(1).where(has_output(out), NO_CLASS).cpu())
         for out, targets in outputs_of(model, examples, range(num_batches(examples)))
     ]
     labels, predicted = zip(*pairs, strict=True)
@@ -57,7 +94,10 @@ def predictions(model: nn.Module, examples: Examples) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def correct(model: nn.Module, examples: Examples, batches: range) -> Tensor:
     """Return for each example of these batches whether the model is right about it, [n] of bools."""
-    parts = [(out.argmax(1) == targets).cpu() for out, targets in outputs_of(model, examples, batches)]
+    parts = [
+        ((out.argmax(1) == targets) & has_output(out)).cpu()
+        for out, targets in outputs_of(model, examples, batches)
+    ]
     return torch.cat(parts)
 
 

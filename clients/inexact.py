@@ -55,6 +55,17 @@ class Inexact(Correction):
         require_count("client.corrections.inexact.check_steps", check_steps, optional=True)
         require(mu is None or mu >= 0, "client.corrections.inexact.mu", mu, "0 or above, or null")
 
+    @staticmethod
+    def no_effect(
+        steps: int, per_epoch: int, gamma: float, check_steps: int | None, mu: float | None
+    ) -> str:
+        if gamma == 0 or steps > (check_steps or per_epoch):
+            return ""
+        return (
+            "looks after a node's last step, and ends no round: set client.local_epochs above 1, "
+            "check_steps below the steps of a round, or gamma=0 to have the inexactness reported alone"
+        )
+
     def done(self, parameters: Sequence[Parameter]) -> bool:
         """Look where it is time to; say whether it is enough."""
         self.steps += 1

@@ -34,7 +34,7 @@ class WithTerms:
         outputs = self.model(inputs)
         loss, sums = self.task(outputs, targets)
         for correction in self.corrections:
-            loss = loss + correction.term(self.model, inputs, outputs, targets)
+            loss = loss + _number(correction, correction.term(self.model, inputs, outputs, targets))
         return loss, sums
 
     def __call__(
@@ -44,6 +44,14 @@ class WithTerms:
         note(EAGER)
         loss, sums = self.loss(inputs, targets)
         return torch.autograd.grad(loss, parameters, materialize_grads=True), sums
+
+
+def _number(correction: Correction, term: Tensor) -> Tensor:
+    """Return a correction's term, or raise ``ValueError`` where it is no single number."""
+    if isinstance(term, Tensor) and term.numel() != 1:
+        name, shape = type(correction).__name__, list(term.shape)
+        raise ValueError(f"{name}.term returns shape {shape}: expected one number, e.g. its mean")
+    return term
 
 
 def step_of(

@@ -1,6 +1,6 @@
 """LocalTraining: the one local loop that every method shares."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import repeat
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
+from strategies.shared.divergence import void_measures
 
 from . import chosen, optimizer_state, stragglers
 from .correction import Correction, OptimizerOf
@@ -157,7 +158,7 @@ class LocalTraining:
                 break
         if kept is not None:
             keep(optimizer, kept)
-        means = {name: float(total) / seen for name, total in totals.items()}
+        means = void_measures({name: float(total) / seen for name, total in totals.items()})
         return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
 
     def _steps_per_epoch(self, size: int) -> int:
@@ -171,6 +172,11 @@ class LocalTraining:
         """Return how many steps a node with ``size`` examples takes in a round."""
         steps = self.local_steps or self._steps_per_epoch(size) * (self.local_epochs or 0)
         return steps if size else 0
+
+    def idle_corrections(self, sizes: Iterable[int]) -> list[str]:
+        """Return a line for each correction that does nothing at nodes with so many examples each."""
+        work = {(self.steps(size), self._steps_per_epoch(size)) for size in sizes if size}
+        return list(chosen.without_effect(self.corrections, work))
 
     def positions(self, size: int, draws: torch.Generator, device: torch.device = HOST) -> Iterator[Tensor]:
         """Yield which of its examples each step takes: reshuffled every epoch, the last batch shorter.

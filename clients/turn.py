@@ -85,6 +85,7 @@ class Turn:
         restore(node.model, self.training.private, self.memory)
         self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
         self.coding = Coding.asked(config, node.model, self._draws, self.training.private)
+        self._stored = set(self.memory)  # the records' names, before any correction
         self.corrections = self._corrections(config)
         self.started = time.perf_counter()
 
@@ -140,6 +141,7 @@ class Turn:
         model = self.node.model
         parameters = [p for p in model.parameters() if p.requires_grad]
         records = [correction.finish(parameters, metrics) for correction in self.corrections]
+        self._require_remembers()
         withhold(model, self.training.private, self.sent, self.memory)
         check_unchanged(model, self.frozen)
         metrics[protocol.CLIENT_SECONDS] = seconds
@@ -162,6 +164,14 @@ class Turn:
         elif has_kept_more(self.state):
             say(reply, {protocol.KEPT: self.kept})
         return reply
+
+    def _require_remembers(self) -> None:
+        """Raise ``ValueError`` where a correction stores what no checkpoint would hold."""
+        if self.training.remembers or any(correction.remembers for correction in self.corrections):
+            return
+        if stored := sorted(self.memory.keys() - self._stored):
+            names = " or ".join(type(correction).__name__ for correction in self.corrections)
+            raise ValueError(f"{names} writes {stored} to start.state: set remembers = True in its class")
 
 
 def training_of(node: Node, message: Message, context: Context) -> LocalTraining:

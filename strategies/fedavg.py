@@ -34,6 +34,7 @@ class FedAvgM(PseudoGradientStrategy):
     ``server_optimizer=Momentum(beta=0)`` is FedAvg.
     """
 
+    named_part: ClassVar[str] = "server_optimizer"
     server_optimizer: ServerOptimizer = Momentum()
 
 

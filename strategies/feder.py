@@ -8,6 +8,7 @@ equal rank are FedAvg with uniform weights.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .parts.rank_weighting import EffectiveRank
 from .parts.weighting import Weighting
@@ -18,4 +19,5 @@ from .pseudo_gradient import PseudoGradientStrategy
 class FedER(PseudoGradientStrategy):
     """FedAvg with :class:`~strategies.EffectiveRank` weights; needs a convolutional model."""
 
+    named_part: ClassVar[str] = "weighting"
     weighting: Weighting = EffectiveRank()

@@ -17,6 +17,7 @@ for its other options. Reduction: epsilon to infinity takes the steps of FedAvg 
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .parts.step_size import Extrapolated, StepSize
 from .parts.weighting import Uniform, Weighting
@@ -27,6 +28,7 @@ from .pseudo_gradient import PseudoGradientStrategy
 class FedExP(PseudoGradientStrategy):
     """FedAvg with the extrapolated server step size; see the module's docstring for the rule."""
 
+    named_part: ClassVar[str] = "step_size"
     weighting: Weighting = Uniform()
     step_size: StepSize = Extrapolated()
     average_last: int = 2

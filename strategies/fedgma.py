@@ -14,6 +14,7 @@ the root (``server_optimizer.epsilon_inside=true``). Reduction: tau = 0 is FedAv
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .parts.mask import AgreementMask, Mask
 from .pseudo_gradient import PseudoGradientStrategy
@@ -23,4 +24,5 @@ from .pseudo_gradient import PseudoGradientStrategy
 class FedGMA(PseudoGradientStrategy):
     """FedAvg with the agreement mask; see the module's docstring for the rule."""
 
+    named_part: ClassVar[str] = "mask"
     mask: Mask = AgreementMask()

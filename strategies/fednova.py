@@ -16,6 +16,7 @@ Another tau_eff is another eta. Deviation: FedProx' term counts as a part of the
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .parts.aggregation import Aggregation
 from .parts.normalized import Normalized
@@ -26,4 +27,5 @@ from .pseudo_gradient import PseudoGradientStrategy
 class FedNova(PseudoGradientStrategy):
     """FedAvg with normalized averaging; see the module's docstring for the rule."""
 
+    named_part: ClassVar[str] = "aggregation"
     aggregation: Aggregation = Normalized()

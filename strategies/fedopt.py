@@ -5,6 +5,7 @@ Reddi et al.: *Adaptive Federated Optimization*, ICLR 2021, Algorithm 2; the rul
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .parts.adaptive import Adagrad, Adam, Yogi
 from .parts.server_optimizer import ServerOptimizer
@@ -16,6 +17,7 @@ from .pseudo_gradient import PseudoGradientStrategy
 class FedAdagrad(PseudoGradientStrategy):
     """FedAvg with :class:`~strategies.Adagrad` on the server."""
 
+    named_part: ClassVar[str] = "server_optimizer"
     server_optimizer: ServerOptimizer = Adagrad()
     step_size: StepSize = Constant(0.1)
 
@@ -24,6 +26,7 @@ class FedAdagrad(PseudoGradientStrategy):
 class FedAdam(PseudoGradientStrategy):
     """FedAvg with :class:`~strategies.Adam` on the server."""
 
+    named_part: ClassVar[str] = "server_optimizer"
     server_optimizer: ServerOptimizer = Adam()
     step_size: StepSize = Constant(0.1)
 
@@ -32,5 +35,6 @@ class FedAdam(PseudoGradientStrategy):
 class FedYogi(PseudoGradientStrategy):
     """FedAvg with :class:`~strategies.Yogi` on the server."""
 
+    named_part: ClassVar[str] = "server_optimizer"
     server_optimizer: ServerOptimizer = Yogi()
     step_size: StepSize = Constant(0.1)

@@ -23,7 +23,7 @@ from .round.around import Around
 from .round.evaluation import merged
 from .round.failures import TooManyFailedRounds
 from .round.movement import Movement, among
-from .round.replies import of_group
+from .round.replies import of_group, void_mean, within
 from .shared.checks import require, require_parts
 
 logger = logging.getLogger("flwr.strategies")
@@ -71,7 +71,7 @@ class Grouped(Around):
             max_failed_rounds=sys.maxsize,  # the run ends when all groups have failed too often
         )
         strategy._roster, strategy._scratch = self.inner._roster, self.inner._scratch  # one at a time
-        strategy._movement = Movement(alone=False)
+        strategy._movement, strategy._watch = Movement(alone=False), self.inner._watch
         return strategy
 
     def regroup(self, groups: Groups, models: dict[str, ArrayRecord]) -> None:
@@ -146,13 +146,23 @@ class Grouped(Around):
         ]
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Average over all nodes by their numbers of test examples, whatever their groups."""
+        """Average over all nodes by their numbers of test examples, whatever their groups.
+
+        Where half or more of the nodes have diverged, the mean is NaN.
+        """
         replies, tested, found = list(replies), list[float](), list[MetricRecord]()
         for name, strategy in self._strategies.items():
             if metrics := strategy.aggregate_evaluate(server_round, of_group(name, replies)):
                 found.append(metrics)
                 tested.append(strategy.tested)
-        return merged(found, tested) if found else None
+        strategies = self._strategies.values()
+        diverged = [reply for strategy in strategies for reply in strategy.diverged]
+        void: dict[str, Any] = void_mean(diverged, sum(strategy.num_judged for strategy in strategies))
+        mean: dict[str, Any] = {
+            name: within(value, [one[name] for one in found if name in one])  # type: ignore[arg-type, misc]
+            for name, value in (merged(found, tested) if found else {}).items()
+        }
+        return MetricRecord({**mean, **void}) if mean or void else None
 
     def freeze(self, names: Iterable[str]) -> None:
         """Freeze them in every group's model."""
@@ -210,6 +220,8 @@ class Grouped(Around):
 
     def _end_if_lost(self) -> None:
         strategies = self._strategies.values()
+        if all(strategy.hopeless for strategy in strategies):
+            raise TooManyFailedRounds(f"for every model, {next(iter(strategies)).hopeless}")
         count = min(strategy._failed_rounds for strategy in strategies)
         if count >= self.inner.max_failed_rounds:
             raise TooManyFailedRounds(

@@ -30,16 +30,18 @@ from .parts.updates import Updates
 from .parts.weighting import ByExamples, Weighting
 from .round.budget import Budget
 from .round.buffers import Buffers
-from .round.failures import NoStep
+from .round.called import StepWatch
+from .round.failures import NoStep, TooManyFailedRounds
 from .round.freezing import Freezing
 from .round.iterates import Iterates
 from .round.movement import Movement
+from .round.node_metrics import mean_lists, name_unread, with_own
 from .round.replies import answers, mean_metrics
 from .round.stacking import Collected, Stack, rows
 from .round.update_monitor import has_lost_the_nodes
 from .round.weighing import directed, length, needed_metrics, weigh
 from .shared import protocol
-from .shared.checks import require_count, require_parts
+from .shared.checks import require_count, require_named_part, require_parts
 
 logger = logging.getLogger("flwr.strategies")
 RUINED = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
@@ -60,6 +62,7 @@ class PseudoGradientStrategy(Freezing):
     """
 
     of_mean: ClassVar[bool] = True  # whether _step does without each node's update; who has another says so
+    named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
     weighting: Weighting = ByExamples()
     aggregation: Aggregation = Mean()
     server_optimizer: ServerOptimizer = Identity()
@@ -77,11 +80,13 @@ class PseudoGradientStrategy(Freezing):
     _budget: Budget = field(init=False, repr=False)
     _movement: Movement = field(default_factory=Movement, init=False, repr=False)
     _scratch: Buffers = field(init=False, repr=False)
+    _watch: StepWatch = field(default_factory=StepWatch, init=False, repr=False)
     _is_lost: bool = field(default=False, init=False, repr=False)  # whether w[t] is no model for most nodes
 
     def __post_init__(self) -> None:
         """Refuse what is no part, and counts out of range, in one line each."""
         require_parts(self)
+        require_named_part(self, self.name, self.named_part)
         super().__post_init__()
         require_count("average_last", self.average_last)
         self.aggregation.require(self.weighting, self.step_size, self.most_in_round)
@@ -92,7 +97,7 @@ class PseudoGradientStrategy(Freezing):
         self.federated_evaluation = self.federated_evaluation and not self.privacy.at_nodes
         self._roster.telling, self._budget = self.privacy.asks(), Budget(self.privacy, self._roster.ledger)
         if self.num_nodes is not None:
-            self.mask.require_nodes(self.nodes_per_round or self.num_nodes)
+            self.mask.require_nodes(self.count_in_round(self.num_nodes))
             self.weighting.require_nodes(self.num_nodes)
         self._iterates = Iterates(self.average_last)
         self._scratch = Buffers(keeps_parameters=self.average_last > 1)
@@ -116,11 +121,13 @@ class PseudoGradientStrategy(Freezing):
         if self.over:
             return None, MetricRecord()
         collected = self._collect(server_round, replies, self._layout)
-        updates, metrics = collected.updates, collected.counts() | self.dropped()
+        updates = collected.updates
+        metrics: dict[str, Any] = collected.counts() | self.dropped()
         if self._is_lost and (arrays := self._go_back(server_round)):
             return arrays, MetricRecord(dict(metrics))
         try:
-            shown, weights = self._step(server_round, updates)
+            with self._watch.watch(self):
+                shown, weights = self._step(server_round, updates)
         except NoStep as reason:
             self._fail(server_round, reason, collected.faults)
             return None, MetricRecord(dict(metrics))
@@ -129,8 +136,9 @@ class PseudoGradientStrategy(Freezing):
             self._monitor.accept(updates.partition_ids)
             self._recovery.accept({k: self._monitor.norms.get(k, 0.0) for k in updates.partition_ids})
         self._movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
-        metrics = mean_metrics(updates.metrics, updates.num_examples) | metrics | shown
-        metrics |= self._budget.metrics() | self.weighting.metrics(updates, weights, self._weighting_state)
+        metrics |= shown | self._budget.metrics()
+        metrics |= self.weighting.metrics(updates, weights, self._weighting_state)
+        metrics = with_own(self._mean_metrics(collected), metrics, self._tell_once)
         if collected.extra is not None:
             self._absorb(server_round, updates.partition_ids, collected.extra)
         self._iterates.add(self._parameters, self._buffers)
@@ -141,13 +149,49 @@ class PseudoGradientStrategy(Freezing):
         needed, answered = needed_metrics(self.weighting, self.aggregation), answers(self._sent, replies)
         expected = self.extra_record, needed, self.compression, self.evidence()
         self._listen(answered)
-        stack = Stack(layout, self._parameters, self._scratch, rows(self._sent, answered), *expected)
+        key, count = self.examples_key, rows(self._sent, answered)
+        stack = Stack(layout, self._parameters, self._scratch, count, *expected, examples_key=key)
         collected = stack.all(self._sent, answered, self._roster.told)
         if self.is_guarded or self.measures_norms:
             collected = self._without_outliers(collected)
         self._is_lost = self.is_guarded and has_lost_the_nodes(answered)
         self._note(server_round, collected.updates, collected.faults, answered)
+        if server_round == 1 and answered.keys() == collected.lacking.keys():
+            self._end_for_lack(collected.lacking)
         return collected
+
+    def _end_for_lack(self, lacking: dict[int, str]) -> None:
+        """End a run in which every node that answered lacks the same: so they would in each round.
+
+        One model of several is marked: the run ends when none can take a step.
+
+        Raises
+        ------
+        TooManyFailedRounds : with what they lack, and what asks for it
+        """
+        lacks = set(lacking.values())
+        if len(lacks) != 1:
+            return
+        parts = {"weighting": self.weighting.asks_for, "aggregation": self.aggregation.asks_for}
+        asking = [slot for slot, asks in parts.items() if asks] + ["privacy"] * bool(self.privacy.evidence)
+        named = ", ".join(f"{slot}={type(getattr(self, slot)).__name__}" for slot in asking)
+        who = f"{self.name} with {named}" if named else self.name
+        who_lacks = "the one node" if len(lacking) == 1 else f"each of the {len(lacking)} nodes"
+        self.hopeless = (
+            f"{who_lacks} that answered in round 1 {lacks.pop()}: {who} needs this project's ClientApp "
+            "(clients.client_app), or one that does the same"
+        )
+        if not self.group:
+            raise TooManyFailedRounds(self.hopeless)
+
+    def _mean_metrics(self, collected: Collected) -> dict[str, Any]:
+        """Average the metrics of the nodes' replies, or hand them to the user's own function."""
+        if self.train_metrics_aggr_fn is not None:
+            return self._aggregate("train_metrics_aggr_fn", collected.replies)
+        replies, updates = collected.replies.values(), collected.updates
+        name_unread(replies, self.extra_record, self._tell_once)
+        lists = mean_lists(replies, updates.num_examples, self._tell_once)
+        return mean_metrics(updates.metrics, updates.num_examples) | lists
 
     def _without_outliers(self, collected: Collected) -> Collected:
         """Measure the updates; leave out those that are too long, or count too many examples."""
@@ -179,6 +223,8 @@ class PseudoGradientStrategy(Freezing):
         self._budget.clip_(updates, server_round)
         mean, factors = self.aggregation.with_factors(updates, weights, self.mask, self._scratch.pair)
         self._budget.noise_(mean, len(weights), server_round)
+        if factors is None and not self.mask.idle:  # an aggregation of the user's own
+            self._watch.unused.add("mask")
         eta = length(self.step_size, server_round, updates, weights, mean)
         direction, self._optimizer_state = directed(self.server_optimizer, mean, self._optimizer_state)
         self._weighting_state = state
@@ -193,6 +239,10 @@ class PseudoGradientStrategy(Freezing):
     @property
     def over(self) -> str:
         return self._budget.over
+
+    @property
+    def examples_key(self) -> str:
+        return self.weighting.examples_key
 
     def check(self, arrays: ArrayRecord) -> Layout:
         self.require_frozen(arrays)

@@ -13,6 +13,7 @@ instead. Reduction: q = 0 is FedAvg with uniform weights (or those of another ``
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .parts.aggregation import Aggregation
 from .parts.fair import Fair
@@ -24,5 +25,6 @@ from .pseudo_gradient import PseudoGradientStrategy
 class QFedAvg(PseudoGradientStrategy):
     """FedAvg in which a larger loss counts for more; see the module's docstring for the rule."""
 
+    named_part: ClassVar[str] = "aggregation"
     weighting: Weighting = Uniform()
     aggregation: Aggregation = Fair()

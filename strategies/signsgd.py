@@ -14,6 +14,7 @@ eta, to the same sides, give FedAvg.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from .parts.aggregation import Aggregation
 from .parts.majority_vote import MajorityVote
@@ -26,6 +27,7 @@ from .pseudo_gradient import PseudoGradientStrategy
 class SignSGD(PseudoGradientStrategy):
     """A step of fixed length by coordinate, where most nodes go; see the module's docstring."""
 
+    named_part: ClassVar[str] = "aggregation"
     weighting: Weighting = Uniform()
     aggregation: Aggregation = MajorityVote()
     step_size: StepSize = Constant(0.01)

@@ -10,6 +10,7 @@ weights, where all nodes train in each round.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import ClassVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 
@@ -24,16 +25,8 @@ from .round.roster import sample
 class WeightErosion(PseudoGradientStrategy):
     """FedAvg for one node, with eroding weights; see :class:`~strategies.Erosion`."""
 
+    named_part: ClassVar[str] = "weighting"
     weighting: Weighting = Erosion(requester=0)
-
-    def __post_init__(self) -> None:
-        """Refuse another weighting: the erosion is the method."""
-        super().__post_init__()
-        if not isinstance(self.weighting, Erosion):
-            raise ValueError(
-                f"strategy=weight_erosion needs weighting=erosion, not {type(self.weighting).__name__}: "
-                "leave the weighting out, or choose another strategy"
-            )
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the requester, and others whose weight, in any layer, is above 0."""
@@ -42,7 +35,7 @@ class WeightErosion(PseudoGradientStrategy):
         requester = self._requester
         alpha = alphas(self._weighting_state, max(partition_ids) + 1)
         others = [k for k in partition_ids if k != requester and alpha[k].max() > 0]
-        count = (self.nodes_per_round or len(partition_ids)) - 1
+        count = self.count_in_round(len(partition_ids)) - 1
         here = [requester] if requester in partition_ids else []  # else the round fails, see Erosion.lacks
         return sorted([*sample(others, count, self.seed, server_round), *here])
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 logger = logging.getLogger("flwr.datasets")
+FOLDER = "florilegium-cache"
 Arrays = dict[str, Tensor]
 DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImplementedError)
 
@@ -33,10 +34,12 @@ def cached(
     build: Callable[[], Mapping[str, np.ndarray]],
     *,
     whole: bool = True,
+    has_fallback: bool = True,
 ) -> Arrays:
     """Return what ``build`` returns, as tensors; from the cache where it is there and fresh.
 
-    The file is kept in ``root``, or in the user's own cache folder when ``root`` cannot be written.
+    The file is kept in ``root``, or in the user's own cache folder when ``root`` cannot be written; without
+    ``has_fallback`` it is then kept nowhere.
 
     Parameters
     ----------
@@ -49,7 +52,8 @@ def cached(
     whole : check every byte before use; False trusts the file's end, which is written last
     """
     digest = _hash(str(root.resolve()), repr(settings))
-    files = [folder / f"{name}-{digest}.npz" for folder in _folders(root)]
+    folders = _folders(root) if has_fallback else [root / FOLDER]
+    files = [folder / f"{name}-{digest}.npz" for folder in folders]
     for file in files:
         arrays = _read(file, _stamp(sources), whole)
         if arrays is not None:
@@ -77,10 +81,10 @@ def own_folder() -> Path:
 
 def _folders(root: Path) -> list[Path]:
     """Return where the cache may be, the best place first; a read-only data folder is left alone."""
-    own = own_folder() / "florilegium-cache"
+    own = own_folder() / FOLDER
     if root.exists() and not root.stat().st_mode & 0o222:  # root could write all the same
         return [own]
-    return list(dict.fromkeys([root / "florilegium-cache", own]))
+    return list(dict.fromkeys([root / FOLDER, own]))
 
 
 def _stamp(sources: Sequence[Path]) -> str:

@@ -29,11 +29,13 @@ class SiteData:
     Parameters
     ----------
     schema : what all sites have agreed on
-    cache : the folder for prepared data: each message to a deployed node starts a process
+    cache : the folder for prepared data: each message to a deployed node starts a process. None writes none
+    has_fallback : whether they may lie in the user's own cache folder where ``cache`` cannot be written
     """
 
     schema: Schema
-    cache: Path
+    cache: Path | None
+    has_fallback: bool = True
 
     def __call__(self, path: Path) -> Arrays:
         """Return a site's ``inputs`` and ``targets``, prepared once and read from the cache thereafter.
@@ -44,9 +46,15 @@ class SiteData:
         """
         try:
             path = path.resolve()
+            if self.cache is None:
+                return {key: torch.from_numpy(array) for key, array in self.read(path).items()}
             settings = (site_files.READING, RULE, self.schema, str(path))
             name = f"site-{path.stem}"
-            return cached(name, settings, self.cache, [path], lambda: self.read(path), whole=False)
+            return cached(
+                *(name, settings, self.cache, [path], lambda: self.read(path)),
+                whole=False,
+                has_fallback=self.has_fallback,
+            )
         except (OSError, ValueError, RuntimeError) as error:  # a path that is none, or may not be read
             raise DataError(f"{path} cannot be read: {error}", "data: it cannot be read") from error
 

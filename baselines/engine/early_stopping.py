@@ -4,12 +4,14 @@ What has been measured is read from metrics.csv, so that a resumed run stops whe
 of fewer rounds that goes on has its last round measured too, whatever ``evaluate_every``.)
 """
 
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from baselines.errors import UserError
 from baselines.experiment.settings import EarlyStopping
 
+from .divergence import diverged_rounds_in
 from .metrics import less_is_better
 from .objective import by_round
 
@@ -17,9 +19,11 @@ from .objective import by_round
 def best_round(folder: Path, name: str) -> int | None:
     """Return the first round with the best ``split/metric``, a mean over the nodes; None without any.
 
-    A round whose value is not a number is never the best.
+    A round whose evaluation is not finite is never the best.
     """
-    values = {number: value for number, value in by_round(folder, name).items() if value == value}
+    diverged = diverged_rounds_in(folder, name.partition("/")[0])
+    measured = by_round(folder, name).items()
+    values = {number: value for number, value in measured if isfinite(value) and number not in diverged}
     if not values:
         return None
     sign = 1 if less_is_better(name) else -1

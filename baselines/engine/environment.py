@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import Any
 
 FILES = ("metrics.csv", "config.yaml")
+FINISHED, DIVERGED = "finished", "diverged"
+ENDED = (
+    FINISHED,
+    DIVERGED,
+)  # statuses of runs that have no round left; of others there may be more to come
 WANTED = {"overrides": str, "seed": int, "status": str}  # what every account has
 
 

@@ -33,6 +33,7 @@ class TensorBoard(Logger):
             self._writer.add_scalar(name, value, server_round)
 
     def end(self, status: str) -> None:
+        self._writer.add_text("status", status)
         self._writer.close()
 
 
@@ -76,6 +77,7 @@ class MLflow(Logger):
 
     def end(self, status: str) -> None:
         state = "FINISHED" if status == "finished" else "FAILED"
+        self._client.set_tag(self._run_id, "status", status[:500])
         self._client.set_terminated(self._run_id, state)
 
     def _experiment_id(self) -> str:
@@ -135,6 +137,7 @@ class WandB(Logger):
             self._notes.write_text(dumps({"id": self._run.id, "logged": self._logged}))
 
     def end(self, status: str) -> None:
+        self._run.summary["status"] = status
         self._run.finish(exit_code=0 if status == "finished" else 1)
 
 

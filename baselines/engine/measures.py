@@ -3,20 +3,23 @@
 import csv
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, pvariance
 
 from flwr.app import Message, MetricRecord
 from torch import Tensor
 
+from clients.evaluation import NO_CLASS
 from strategies.shared import protocol
+from strategies.shared.divergence import void_measures
 
 from .environment import naming
 from .metrics import GLOBAL, less_is_better
 
 Sent = dict[str, float]
 TENTH = 0.1
+MOST_NAMED = 10  # nodes in a line
 PER_CLASS, CONFUSION = "per_class.csv", "confusion.csv"
 NUM_EXAMPLES, PARTITION_ID = "num_examples", "partition_id"  # as metrics.csv has them
 
@@ -110,6 +113,22 @@ def _numbers_of(reply: Message) -> dict[str, float]:
     return told
 
 
+def rarely_took_part(contributions: Mapping[str, Mapping[str, int]]) -> str:
+    """Return which nodes were left out of more rounds than they took part in, as ``partition 3 (1 of 9)``.
+
+    ``contributions`` are a strategy's: a node that was never asked, or has dropped out, is no failure. The
+    rarest come first; of many, the others are counted.
+    """
+    counts = {
+        name: (one["updates"], one["updates"] + one["left_out"]) for name, one in contributions.items()
+    }
+    rare = {name: pair for name, pair in counts.items() if 2 * pair[0] < pair[1]}
+    ordered = sorted(rare.items(), key=lambda one: one[1][0] / one[1][1])
+    named = [f"{name} ({took} of {asked})" for name, (took, asked) in ordered]
+    more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+    return ", ".join(named[:MOST_NAMED] + more)
+
+
 def scalars(record: MetricRecord | None) -> dict[str, float]:
     """Return a record's numbers under the names that metrics.csv uses."""
     return {
@@ -126,7 +145,7 @@ def node_spread(replies: Iterable[Message]) -> dict[str, float]:
     """
     by_metric: dict[str, list[float]] = {}
     for reply in replies:
-        for name, value in _numbers_of(reply).items():
+        for name, value in void_measures(_numbers_of(reply)).items():
             if name != NUM_EXAMPLES:
                 by_metric.setdefault(name, []).append(value)
     found = {}
@@ -145,7 +164,8 @@ def write_classes(folder: Path, names: Sequence[str], found: Sequence[tuple[Tens
     """Write per_class.csv and confusion.csv of models, from (labels, predictions) of each on the test set.
 
     A class' accuracy is the share of its examples that are found (recall), its precision the share that is
-    right among what is taken for it; empty where there is none.
+    right among what is taken for it; empty where there is none. Both are NaN of a model that has no output
+    for some example, which it takes for no class: ``nan`` in confusion.csv.
     """
     from sklearn.metrics import confusion_matrix  # takes a second, which a client need not spend
 
@@ -154,11 +174,14 @@ def write_classes(folder: Path, names: Sequence[str], found: Sequence[tuple[Tens
     for name, (labels, predicted) in zip(names, found, strict=True):
         counts = confusion_matrix(labels, predicted)
         known = sorted({*labels.tolist(), *predicted.tolist()})
+        called = ["nan" if label == NO_CLASS else label for label in known]
         for place, label in enumerate(known):
+            if label == NO_CLASS:
+                continue
             right, there, taken = counts[place, place], counts[place].sum(), counts[:, place].sum()
             shares = (right / there if there else "", right / taken if taken else "")
-            classes.append((name, label, there, *shares))
-            cells += [(name, label, other, int(n)) for other, n in zip(known, counts[place], strict=True)]
+            classes.append((name, label, there, *((math.nan, math.nan) if NO_CLASS in known else shares)))
+            cells += [(name, label, other, int(n)) for other, n in zip(called, counts[place], strict=True)]
     _write(folder / PER_CLASS, ("model", "class", "examples", "accuracy", "precision"), classes)
     _write(folder / CONFUSION, ("model", "class", "predicted", "examples"), cells)
 

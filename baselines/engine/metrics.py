@@ -9,6 +9,7 @@ OWN_GROUP = "own group"  # the "model" of a mean over the nodes, each with the m
 # words in the name of a metric of which less is better, and in that of an exception
 LOWER = ("loss", "error", "mae", "mse", "nll", "entropy", "perplexity", "variance", "bytes", "seconds")
 HIGHER = ("explained_variance",)
+EVALUATIONS = ("test", "validation", "node-test")  # the splits of what models are evaluated on
 NODE = r"^node ?(\d+)$"  # the "model" of a row that is one node's, by its partition
 GLOBAL = "global"  # the "model" of what is of all nodes
 SITES = "site-test"  # the "split" of what each node measures on its own test data

@@ -4,6 +4,7 @@ The network, the schema and the normalisation are the run's own (:mod:`~baseline
 where they come from, and what is executed to load them).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ from baselines.datasets.schema import DTYPES, Schema, schema_of
 from baselines.datasets.site_files import SiteFile
 from baselines.errors import UserError
 from clients import Classification, Examples
-from clients.evaluation import averaged, num_batches, outputs_of
+from clients.evaluation import averaged, has_output, num_batches, outputs_of
 from clients.examples import Transform
 from strategies.shared import protocol
 
@@ -32,8 +33,8 @@ class Prediction(NamedTuple):
 
     Parameters
     ----------
-    classes : the name of each row's class; None where the model's outputs are not finite
-    probabilities : [rows, classes] in float32, each row adds up to 1; NaN where the outputs are not finite
+    classes : the name of each row's class; None where the model has no output (not finite)
+    probabilities : [rows, classes] in float32, each row adds up to 1; NaN where the model has no output
     """
 
     classes: list[str | None]
@@ -51,14 +52,14 @@ class Measures:
 
     Parameters
     ----------
-    accuracy : share of rows whose class is predicted; one without a prediction is not
-    loss : mean cross-entropy; not finite where an output is not
-    recall : of each class with rows, how many are found, and how many there are
+    accuracy : share of rows whose class is predicted; NaN where some row has no prediction
+    loss : mean cross-entropy; NaN where the accuracy is
+    recall : of each class with rows, how many are found (NaN where the accuracy is), and how many there are
     """
 
     accuracy: float
     loss: float
-    recall: dict[str, tuple[int, int]]
+    recall: dict[str, tuple[float, int]]
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class Predictor:
         targets = None if labels is None else self._numbers(labels)
         batches, loss = self._outputs(inputs, targets)
         outputs = torch.cat(batches)
-        finite, chosen = outputs.isfinite().all(1), outputs.argmax(1)
+        finite, chosen = has_output(outputs), outputs.argmax(1)
         probabilities = outputs.softmax(1).to(torch.float32)
         probabilities[~finite] = torch.nan
         names = [
@@ -155,11 +156,16 @@ class Predictor:
         return prediction, self._measure(targets, chosen, finite, loss)
 
     def _measure(self, targets: Tensor, chosen: Tensor, finite: Tensor, loss: float) -> Measures:
-        right = (chosen == targets) & finite
+        right, is_whole = chosen == targets, bool(finite.all())
         totals = torch.bincount(targets, minlength=len(self.classes)).tolist()
         hits = torch.bincount(targets[right], minlength=len(self.classes)).tolist()
-        recall = {name: (k, n) for name, k, n in zip(self.classes, hits, totals, strict=True) if n}
-        return Measures(int(right.sum()) / len(targets), loss, recall)
+        recall = {
+            name: (k if is_whole else math.nan, n)
+            for name, k, n in zip(self.classes, hits, totals, strict=True)
+            if n
+        }
+        accuracy = int(right.sum()) / len(targets) if is_whole else math.nan
+        return Measures(accuracy, loss if is_whole else math.nan, recall)
 
     def read(self, path: Path) -> SiteFile:
         """Return what lies at ``path``, read and refused as a site does; labels may be missing.
@@ -168,7 +174,7 @@ class Predictor:
         ------
         UserError : for data that do not fit, in one line
         """
-        rows = SiteData(self.schema or self._rows_of_arrays(), Path()).rows(path, needs_labels=False)
+        rows = SiteData(self.schema or self._rows_of_arrays(), None).rows(path, needs_labels=False)
         if rows.labels:
             self._numbers(rows.labels)
         return rows

@@ -93,10 +93,13 @@ def _version(package: str) -> str | None:
 def git_commit() -> str | None:
     """Return the commit of the code, with ``-dirty`` where the code or configuration is not that commit's.
 
-    Other files do not count: results are written where they are committed. None outside git.
+    Other files do not count: results are written where they are committed. None outside git, and where the
+    code is not in it, as in an environment within a repository of the user's own.
     """
     covered = [f":(glob){pattern}" for pattern in COVERED]
     try:
+        if not _git("ls-files", "--", *covered):
+            return None
         commit, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", *covered)
     except (OSError, subprocess.SubprocessError):
         return None

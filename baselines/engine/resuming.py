@@ -81,7 +81,7 @@ def to_resume(this: Experiment, folder: Path, gives_node_states: bool) -> Checkp
 
 
 def finished(this: Experiment, folder: Path) -> bool:
-    """Say whether ``folder`` holds this run, finished; one of fewer rounds is its beginning.
+    """Say whether ``folder`` holds this run, finished or diverged; one of fewer rounds is its beginning.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def finished(this: Experiment, folder: Path) -> bool:
     if not told and _has_trained(folder / "metrics.csv"):
         warn_once(f"{folder}: {environment.damage(folder)}; the run is taken for unfinished")
     is_this = told.get("identity") == this.identity(like=there)
-    if told.get("status") != "finished":
+    if told.get("status") not in environment.ENDED:
         another = "identity" in told and not is_this
         if another and load(folder) is None and _has_trained(folder / "metrics.csv"):
             raise UserError(_another(this, folder, "environment.json"))

@@ -11,11 +11,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from baselines.experiment import mode
 from baselines.experiment.experiment import Experiment
 from baselines.grids.suite_grid import SuiteGrid
+from strategies import TooManyFailedRounds
 from strategies.shared import held
 
-from . import early_stopping, resuming
+from . import divergence, early_stopping, resuming
 from .checkpoint import Checkpoint
-from .measures import Sent, by_node, node_spread, place_of, scalars, sent
+from .measures import Sent, by_node, node_spread, place_of, rarely_took_part, scalars, sent
 from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
 from .own_state import Watched
 from .progress import Progress
@@ -32,45 +33,27 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
     Raises
     ------
     UserError : when the run cannot be resumed, or its checkpoints could not be
+    RunDiverged : when its last evaluation is not finite
     """
     with folder.alone():  # what is there may be new: another process may have run it since it was looked at
         if this.settings.resume and resuming.finished(this, folder.path):
             logger.warning("another process has finished %s meanwhile", folder.path)
+            divergence.check(this, folder.path)
             return
         saved = resuming.to_resume(this, folder.path, grid.gives_node_states)
         _run(this, grid, folder, saved)
 
 
 def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint | None) -> None:
-    told = this.settings
-    progress = Progress(told.rounds, mode.named())
+    progress = Progress(this.settings.rounds, mode.named())
     rounds = Rounds(this, grid, folder, progress)
-    own_state = Watched(rounds.strategy)
     with folder.running(saved, rounds.told, grid.way), progress:
-        if saved:
-            rounds.go_on_from(saved)
-        else:
-            rounds.evaluate(0)
-        server_round = before = saved.server_round if saved else 0
-        evaluated = before > 0 and before % told.evaluate_every == 0
-        over = rounds.strategy.over or (evaluated and rounds.is_over(before))
-        first_over = before + 1 if over else told.rounds + 1
-        for server_round in range(before + 1, first_over):
-            rounds.train(server_round)
-            last = server_round == told.rounds or bool(rounds.strategy.over)
-            if server_round % told.evaluate_every == 0 or last:
-                rounds.test_on_nodes(server_round)
-                rounds.evaluate(server_round)
-                last = last or rounds.is_over(server_round)
-            else:
-                progress.show(server_round, {})
-            if told.checkpoint_every:
-                own_state.check()
-            if told.checkpoint_every and (server_round % told.checkpoint_every == 0 or last):
-                rounds.checkpoint(server_round).save(folder.path, told.checkpoint_keep)
-            if last:
-                break
-        rounds.end(server_round)
+        try:
+            rounds.run(saved)
+        except TooManyFailedRounds:
+            divergence.check(this, folder.path)  # then this is why
+            raise
+        divergence.check(this, folder.path)
 
 
 class Rounds:
@@ -89,6 +72,34 @@ class Rounds:
         if self.strategy.needs_validation:
             self.strategy.validate_with(self.evaluation.evaluator.right_on)
             self.strategy.learn_with(self.evaluation.evaluator.gradient)
+
+    def run(self, saved: Checkpoint | None) -> None:
+        """Take all rounds that are left, evaluate and save."""
+        told, own_state = self.this.settings, Watched(self.strategy)
+        if saved:
+            self.go_on_from(saved)
+        else:
+            self.evaluate(0)
+        server_round = before = saved.server_round if saved else 0
+        evaluated = before > 0 and before % told.evaluate_every == 0
+        over = self.strategy.over or (evaluated and self.is_over(before))
+        first_over = before + 1 if over else told.rounds + 1
+        for server_round in range(before + 1, first_over):
+            self.train(server_round)
+            last = server_round == told.rounds or bool(self.strategy.over)
+            if server_round % told.evaluate_every == 0 or last:
+                self.test_on_nodes(server_round)
+                self.evaluate(server_round)
+                last = last or self.is_over(server_round)
+            else:
+                self.progress.show(server_round, {})
+            if told.checkpoint_every:
+                own_state.check()
+            if told.checkpoint_every and (server_round % told.checkpoint_every == 0 or last):
+                self.checkpoint(server_round).save(self.folder.path, told.checkpoint_keep)
+            if last:
+                break
+        self.end(server_round)
 
     def told(self) -> dict[str, Any]:
         """Return what environment.json says of the nodes: of a deployment also who took part."""
@@ -162,6 +173,8 @@ class Rounds:
         """Write down what is left to say of the last models, and why they are the last."""
         if self.strategy.over:
             logger.warning("the run ends after round %d: %s", server_round, self.strategy.over)
+        if absent := rarely_took_part(self.strategy.contributions()):
+            logger.warning("took part in less than half of the rounds that asked them: %s", absent)
         models = self.strategy.models(self.arrays)
         self.evaluation.end(server_round, models, self._owners(models))
         self._used = joined(self.grid.used())

@@ -22,13 +22,13 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from baselines.errors import UserError
+from baselines.errors import RunDiverged, UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.ranges import Logger
 
 from . import checkpoint, measures, saved_model, whole_file
 from .checkpoint import Checkpoint
-from .environment import checksum, checksums, naming, size
+from .environment import DIVERGED, FINISHED, checksum, checksums, naming, size
 from .metrics import COLUMNS
 from .provenance import Used, provenance
 
@@ -152,7 +152,10 @@ class RunFolder:
         try:
             self._lay_out(saved)
             yield
-            status = "finished"
+            status = FINISHED
+        except RunDiverged:
+            status = DIVERGED
+            raise
         except Exception as error:
             status = f"failed: {error}"
             raise

@@ -32,6 +32,7 @@ from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import LATER
 from clients import Classification, Normalize
 from clients.turn import load
+from strategies.shared.divergence import has_diverged
 
 from . import checkpoint, environment
 from .objective import by_round
@@ -106,7 +107,8 @@ class Keeper:
 
     def offer(self, server_round: int, models: dict[str, ArrayRecord], metrics: dict[str, float]) -> None:
         """Write a round's models if they are the best; a resumed run goes by those that it has written."""
-        if self.how == "best" and (_value(metrics) > self._best() or not _files(self.folder)):
+        is_first = not has_diverged(metrics) and not _files(self.folder)
+        if self.how == "best" and (_value(metrics) > self._best() or is_first):
             self._write(models, server_round, metrics)
 
     def go_on_from(self, server_round: int, models: dict[str, ArrayRecord], split: str) -> None:
@@ -154,6 +156,9 @@ class Keeper:
 
 
 def _value(metrics: dict[str, float]) -> float:
+    """Return what models are compared by; NaN, which no other exceeds, of one that has diverged."""
+    if has_diverged(metrics):
+        return math.nan
     return metrics["accuracy"] if "accuracy" in metrics else -metrics.get("loss", math.nan)
 
 

@@ -44,7 +44,7 @@ def _fits_one(value: object, annotations: Collection[Any]) -> bool:
 
 def _is_known(annotation: Any) -> bool:
     """Say whether :func:`fits` can tell."""
-    plain = annotation in (None, NoneType) or annotation in SCALARS
+    plain = annotation in (None, NoneType, Any, object) or annotation in SCALARS
     return plain or get_origin(annotation) is not None or _is_ours(annotation)
 
 
@@ -116,6 +116,7 @@ def words(annotation: Any, key: str) -> str:
 
 
 def _of(annotation: Any) -> str:
-    plural = {int: " of whole numbers", float: " of numbers", str: " of texts"}
+    texts = " of texts"
+    plural = {int: " of whole numbers", float: " of numbers", str: texts, str | None: f"{texts} or null"}
     kinds = [kind for kind in get_args(annotation) if kind is not Ellipsis]
     return plural.get(kinds[0], "") if len(set(kinds)) == 1 else f" of {len(kinds)}" * (len(kinds) > 1)

@@ -12,6 +12,7 @@ from typing import Any, Literal, Union
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from .annotations import fits, words
+from .misspelt import option_of
 
 # What Hydra reads of a part besides its arguments.
 OF_HYDRA: dict[str, Any] = {
@@ -40,7 +41,10 @@ def wrong(node: Any, given: Collection[str] = ()) -> Iterator[str]:
             continue
         value = node[key]
         if key in expected and not fits(value, expected[key]):
-            yield out_of_range(node._get_full_key(key), value, words(expected[key], str(key)))
+            name = node._get_full_key(key)
+            meant = option_of(value, name) if isinstance(value, str) else None
+            hint = f"; did you mean {meant}?" if meant else ""
+            yield out_of_range(name, value, words(expected[key], str(key))) + hint
         else:
             yield from wrong(value)
 

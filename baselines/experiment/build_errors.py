@@ -1,11 +1,14 @@
 """Why a part could not be built, in one line that names its settings."""
 
+from inspect import signature
 from typing import Any
 
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
 
 from baselines.errors import UserError
+
+from .annotations import found
 
 LONGEST = 300  # signs of an error of a library's
 
@@ -18,11 +21,26 @@ def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> 
         if names_it or isinstance(cause, UserError):
             return str(cause)
         cause = cause.__cause__
+    if undecorated := _undecorated(node):
+        return undecorated
     said, _, key = str(error).partition("full_key: ")
     text = " ".join(said.partition(", set env var")[0].split())[:LONGEST]
     name = key or (node._get_full_key(None) if OmegaConf.is_config(node) else "")
     given = ", ".join(_given(node, key) + [_text(*pair) for pair in arguments.items()])
     return f"{name} cannot be built{' with ' * bool(given)}{given}: {text}{_import(error)}"
+
+
+def _undecorated(node: Any) -> str:
+    """Name a class of the user's whose annotated setting is no field, since it is no dataclass itself."""
+    kind = found(str(node.get("_target_"))) if isinstance(node, DictConfig) else None
+    if not isinstance(kind, type) or "__dataclass_params__" in vars(kind):
+        return ""
+    taken, own = signature(kind).parameters, vars(kind).get("__annotations__", {})
+    missing = [name for name in own if name in node and name not in taken]
+    if not missing:
+        return ""
+    name = kind.__name__
+    return f"{name} does not take {missing[0]}: decorate {name} with @dataclass(kw_only=True, eq=False)"
 
 
 def _given(node: Any, key: str) -> list[str]:

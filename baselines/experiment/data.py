@@ -31,6 +31,11 @@ def dataset_of(cfg: DictConfig) -> Dataset:
             "file in conf/dataset"
         )
     if dataset.site is not None:  # no rows here
+        agreed = dataset.num_classes
+        if None not in (cfg.num_classes, agreed) and cfg.num_classes < agreed:
+            raise UserError(
+                f"dataset.num_classes={cfg.num_classes}, but the schema has {agreed} classes: leave it out"
+            )
         return dataset
     if not len(dataset.train_targets):
         raise UserError("the data set has no training examples: expected one for each node, or more")

@@ -179,6 +179,11 @@ def strategy_of(cfg: DictConfig) -> SuiteStrategy:
     if isinstance(strategy, SuiteStrategy):
         own = (key for key in BY_NAME if hasattr(strategy, key))
         unread = _unread(cfg, (*OF_OURS, *own))
+        if not hasattr(strategy, "grouping") and cfg.grouping != config.load("").grouping:
+            raise UserError(
+                f"grouping={cfg.grouping._target_.rpartition('.')[2]}: strategy={strategy.name} makes no "
+                "groups; leave it out, or choose strategy=selective"
+            )
         if lost := [key for key in unread if key not in cfg.strategy]:  # what the file states is meant
             said = f"strategy {strategy.name} is not given {', '.join(lost)}"
             raise UserError(f"{said}: begin its file with defaults: [base]")
@@ -187,7 +192,9 @@ def strategy_of(cfg: DictConfig) -> SuiteStrategy:
         require_count("max_failed_rounds", cfg.max_failed_rounds)
     except ValueError as error:
         raise UserError(str(error)) from error
-    return Foreign(strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, OF_OURS), cfg.seed)
+    return Foreign(
+        strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, (*OF_OURS, "grouping")), cfg.seed
+    )
 
 
 def _unread(cfg: DictConfig, keys: Iterable[str]) -> list[str]:

@@ -10,6 +10,12 @@ USUAL = "test/accuracy"  # the objective that nobody has chosen; some data have 
 BY_TASK = ("test", "validation")  # the splits whose metrics are the task's and no others
 
 
+def without_test_set(settings: Settings) -> str:
+    """Say that the server has no test set, and what decided that."""
+    reason = "central_test=none" if settings.central_test == "none" else "all data lie at the nodes"
+    return f"the server has no test set ({reason})"
+
+
 def check(told: Settings, metrics: Iterable[str], *, has_test_set: bool) -> None:
     """Refuse the name of a metric that the task, which gives ``metrics``, does not measure.
 
@@ -24,8 +30,7 @@ def check(told: Settings, metrics: Iterable[str], *, has_test_set: bool) -> None
     for key, name in asked.items():
         split, _, metric = name.partition("/")
         if split == "test" and not has_test_set:
-            none = "the server has no test set (dataset=local or central_test=none)"
-            raise UserError(f"{key}={name}: {none}; set e.g. node-test/accuracy")
+            raise UserError(f"{key}={name}: {without_test_set(told)}; set e.g. node-test/accuracy")
         if split in BY_TASK and metric not in known:
             ways = " or ".join(f"{split}/{one}" for one in known)
             raise UserError(f"{key}={name} is not measured: expected {ways}")

@@ -14,7 +14,7 @@ from baselines.errors import UserError
 
 from . import ranges
 from .hydra_errors import extra_for
-from .misspelt import nearest
+from .misspelt import near_option, nearest
 from .places import CONF, SHARED
 
 
@@ -27,10 +27,13 @@ def mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
         return UserError(f"cannot read {error.override}: {expected}")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         missing = error.missing_cfg_file
-        expected = f"expected one of {', '.join(_options(missing, error.options))}"
-        return UserError(f"{missing} does not exist: {extra_for(missing, expected)}")
+        options = _options(missing, error.options)
+        near = near_option(missing, options)
+        hint = f"did you mean {near}? " if near else ""
+        expected = extra_for(missing, f"expected one of {', '.join(options)}")
+        return UserError(f"{missing} does not exist: {hint}{expected}")
     if unknown := re.match(r"Could not override '(.+?)'", str(error)):
-        near = nearest(unknown[1], error)
+        near = nearest(unknown[1], _value_of(unknown[1], given), error)
         hint = f"did you mean {near}?" if near else "python -m baselines.run --help shows all"
         return UserError(f"there is no setting {unknown[1]}: {hint}")
     if isinstance(error, OmegaConfBaseException):
@@ -44,6 +47,14 @@ def mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
         group = unfit[0].partition("=")[0]
         return UserError(f"{unfit[0]} names no option: expected one of {', '.join(_options(group))}")
     return UserError(f"{error}, in: {' '.join(given)}")
+
+
+def _value_of(key: str, given: Iterable[str]) -> str:
+    """Return what an override gives a key, as text; empty where none does."""
+    values = (
+        override.partition("=")[2] for override in given if override.lstrip("+").startswith(f"{key}=")
+    )
+    return next(values, "")
 
 
 def _is_no_option(override: str) -> bool:

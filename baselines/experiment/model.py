@@ -21,13 +21,14 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int 
     With ``partition_id``, the one that this node draws for itself.
 
     The data set is asked for only where the configuration leaves the shape or the classes to it, and the
-    model takes them: what a model of text makes of pictures is told when it sees them.
+    model takes them: what a model of text makes of pictures is told when it sees them. A value that
+    somebody has set for the model stays.
     """
     measured: dict[str, object] = {}  # what the configuration leaves to the data
     takes = partial(argument_types.takes, str(cfg.model.get("_target_")))
-    if cfg.dataset.shape is None and takes("input_shape"):
+    if cfg.dataset.shape is None and cfg.model.get("input_shape") is None and takes("input_shape"):
         measured["input_shape"] = list(dataset().train_inputs.shape[1:])
-    if cfg.dataset.num_classes is None and takes("num_classes"):
+    if cfg.dataset.num_classes is None and cfg.model.get("num_classes") is None and takes("num_classes"):
         measured["num_classes"] = dataset().num_classes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_seed(cfg.seed, partition_id))

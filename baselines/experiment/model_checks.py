@@ -28,11 +28,11 @@ def check(this: Experiment) -> None:
             "evaluation.per_class=true: the data set has no classes (its task is no Classification); set it"
             " to false"
         )
-    single_examples.check(this, inputs[:1])
     try:
         _, metrics = this.dataset.task(outputs, targets)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise UserError(f"the data set's task cannot use what the model returns: {error}") from error
+    single_examples.check(this, inputs[:1], targets[:1])
     measured.check(this.settings, metrics, has_test_set=len(this.test_examples) > 0)
 
 
@@ -62,8 +62,8 @@ def _outputs(this: Experiment, inputs: Tensor) -> Tensor:
         said = error if usual else f"{type(error).__name__}: {error}"
         raise UserError(
             f"the model does not take the data set's inputs of shape {tuple(inputs.shape[1:])} and "
-            f"dtype {inputs.dtype} ({said}): choose another model or dataset, or do not set "
-            "model.input_shape"
+            f"dtype {inputs.dtype} ({said}): choose another model or dataset"
+            f"{_with_setting(this, 'input_shape', ', or do not set {}')}"
         ) from error
     return outputs
 
@@ -92,13 +92,19 @@ def two_examples(this: Experiment) -> tuple[Tensor, Tensor]:
     return Examples(inputs, targets, torch.arange(2), data.transform).batch(slice(None), this.device)
 
 
+def _with_setting(this: Experiment, name: str, advice: str, otherwise: str = "") -> str:
+    """Return advice with a setting of the model in it; ``otherwise`` where the model does not have it."""
+    return advice.format(f"model.{name}") if name in this.cfg.model else otherwise
+
+
 def _check_labels(this: Experiment, classes: int) -> None:
     """Refuse labels that a model's ``classes`` outputs do not stand for."""
     if this.dataset.site is not None:
-        known = this.num_classes
+        known = this.dataset.num_classes
         if known is not None and classes < known:
             raise UserError(
-                f"the model has {classes} classes, and the schema {known}: correct model.num_classes"
+                f"the model has {classes} classes, and the schema {known}: "
+                f"{_with_setting(this, 'num_classes', 'correct {}', 'choose another model')}"
             )
         return
     for name in ("train_targets", "test_targets"):
@@ -109,5 +115,6 @@ def _check_labels(this: Experiment, classes: int) -> None:
         if labels.dtype != torch.int64 or low < 0 or high >= classes:
             raise UserError(
                 f"{name} are {low} to {high}, {labels.dtype}, and the model has {classes} classes: "
-                "expected int64 labels from 0 on; correct the data set, or model.num_classes"
+                "expected int64 labels from 0 on; correct the data set"
+                f"{_with_setting(this, 'num_classes', ', or {}')}"
             )

@@ -10,9 +10,10 @@ from strategies import WeightErosionForAll
 from strategies.parts.erosion import EACH, Erosion
 from strategies.parts.privacy import Gaussian
 
-from . import model_checks, precision, promised
+from . import measured, model_checks, precision, promised
 from .data import check_rows
 from .experiment import Experiment
+from .once import warn_once
 from .settings import Settings
 
 
@@ -39,6 +40,7 @@ def _check(this: Experiment) -> None:
         raise UserError(str(error)) from error
     promised.check(this, layout)
     _check_requester(this)
+    _warn_of_corrections(this)
     _check_own_models(this)
     _check_private(this)
     if this.dataset.site is None:
@@ -72,6 +74,14 @@ def _check_requester(this: Experiment) -> None:
             f"partitioner.requester={judged}: the model for weighting.requester={requester} would be "
             "judged on another node's test examples; set both alike, or partitioner.requester=null"
         )
+
+
+def _warn_of_corrections(this: Experiment) -> None:
+    """Name corrections that cannot do anything; a site may have few examples, or many."""
+    few_or_many = [1, 10**9]
+    sizes = [len(train) for train, _ in this.partitions] if this.dataset.site is None else few_or_many
+    for line in this.training.idle_corrections(sizes):
+        warn_once(line)
 
 
 def _check_node_tests(this: Experiment) -> None:
@@ -126,11 +136,11 @@ def _check_private(this: Experiment) -> None:
 
 def _check_without_test_set(this: Experiment) -> None:
     """Refuse models that nobody judges, and what needs a test set on the server."""
-    told, none = this.settings, "the server has no test set (dataset=local or central_test=none)"
+    told, none = this.settings, measured.without_test_set(this.settings)
     if not told.node_test_fraction and not _is_unheard(this):
         raise UserError(
-            "the server has no data to judge the model with (dataset=local or central_test=none), and "
-            "node_test_fraction=0: let the nodes do it on a share of theirs, e.g. node_test_fraction=0.2"
+            f"nobody would evaluate the model: {none}, and node_test_fraction=0; let the nodes evaluate it "
+            "on a share of their data, e.g. node_test_fraction=0.2"
         )
     if told.evaluation.per_class:
         raise UserError(f"evaluation.per_class=true: {none}; set it to false")

@@ -31,12 +31,12 @@ def check(this: Experiment, layout: object) -> None:
         as the strategy says
     """
     strategy = this.prototype
-    answered = KNOWN | {kind.asked_by for kind in Correction.asked_for}
+    answered = KNOWN.union(*({kind.asked_by, *kind.reads} for kind in Correction.asked_for))
     for key in strategy.asks():
         if key not in answered and not key.startswith(protocol.COMPRESSION):
             raise UserError(
-                f"{strategy.name} asks nodes for {key!r}, which no correction answers that was imported: "
-                "import its module in the strategy's own"
+                f"{strategy.name} asks nodes for {key!r}, which no imported correction reads: import the "
+                "correction's module in the strategy's own, and let its asked_by or reads name the key"
             )
     rule, key = strategy, "strategy.buffer_names"
     if isinstance(strategy, Around):

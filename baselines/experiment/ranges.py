@@ -1,5 +1,6 @@
 """Ranges of the settings that belong to no part: what nothing else would refuse."""
 
+import math
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -23,6 +24,7 @@ GROUPS = {  # what every run builds, and of which kind it must be
     "dataset.load": "baselines.datasets.Dataset",
 }
 MOST_THREADS = 1024
+LEAST, MOST = 1.1754943508222875e-38, 3.4028234663852886e38  # of float32, but for 0
 ABOVE_0 = "a whole number above 0"
 
 
@@ -60,6 +62,7 @@ def check(cfg: DictConfig) -> None:
         whole = isinstance(group, DictConfig) and sorted(map(str, group)) == sorted(names)
         _require(whole, cfg, key, " and ".join(f"{key}.{name}" for name in names))
     _check_complete(cfg)
+    _check_numbers(cfg)
     _check_groups(cfg)
     for key in ("rounds", "num_nodes", "threads", "evaluate_every", "checkpoint_keep"):
         _require(_is_whole(cfg[key]) and cfg[key] >= 1, cfg, key, ABOVE_0)
@@ -141,6 +144,18 @@ def _check_complete(cfg: DictConfig) -> None:
         raise unresolved(error) from error
     for key in sorted(missing):
         raise UserError(f"{key}=??? has no value: set {key}=...")
+
+
+def _check_numbers(node: Any) -> None:
+    """Refuse a number that float32, in which models are trained, would make infinite or 0."""
+    keys: Any = node.keys() if isinstance(node, DictConfig) else range(len(node))
+    for key in keys:
+        value = node[key]
+        if OmegaConf.is_config(value):
+            _check_numbers(value)
+        elif _is_number(value) and 0 < abs(value) < math.inf and not LEAST <= abs(value) <= MOST:
+            held = f"a number that float32 holds: 0, or {LEAST:.2g} to {MOST:.2g} in size"
+            raise UserError(out_of_range(node._get_full_key(key), value, held))
 
 
 def unresolved(error: OmegaConfBaseException) -> UserError:

@@ -41,7 +41,7 @@ def site_examples(
         raise DataError(f"the site has no {missing}: {START}", f"data: the node has no {missing}")
     reader = dataset.site
     if prepared is not None and isinstance(reader, SiteData):
-        reader = replace(reader, cache=prepared)
+        reader = replace(reader, cache=prepared, has_fallback=False)
     arrays = reader(Path(path))
     inputs, targets = arrays["inputs"], arrays["targets"]
     number = int.from_bytes(sha256(name.encode()).digest()[:4])

@@ -4,6 +4,7 @@ A callback of Hydra's, which launchers take along.
 """
 
 import contextlib
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -34,6 +35,8 @@ class SweepProgress(Callback):
         self.swept = {override.get_key_element() for override in varied}
         self.total = config.hydra.sweeper.get("n_trials") or _combinations(varied)
         self.sweeping = True
+        for line in equal_values(varied):
+            Console(soft_wrap=True, highlight=False, markup=False).print(line)
         with contextlib.suppress(OSError):  # Hydra meets that, too, and says so
             folder = Path(config.hydra.sweep.dir)
             folder.mkdir(parents=True, exist_ok=True)
@@ -47,6 +50,30 @@ class SweepProgress(Callback):
         console = Console(soft_wrap=True, highlight=False, markup=False)
         of = f" of {self.total}" if self.total else ""
         console.print(f"run {config.hydra.job.num + 1}{of}: {' '.join(own) or 'the only one'}")
+
+
+def equal_values(varied: list[Override]) -> Iterator[str]:
+    """Yield a line for each setting that is swept over values of which some are equal."""
+    for override in varied:
+        if not override.is_choice_sweep():
+            continue
+        values = list(override.sweep_iterator())
+        texts = str(override.input_line).partition("=")[2].split(",")
+        if len(texts) != len(values):  # one with a comma in it
+            texts = list(map(str, values))
+        alike: dict[tuple[str, object], list[str]] = {}
+        for value, text in zip(values, texts, strict=True):
+            alike.setdefault(_kind_and_value(value), []).append(text.strip())
+        for same in (same for same in alike.values() if len(same) > 1):
+            name = override.get_key_element().lstrip("+~")
+            yield f"{name}: {', '.join(same)} are equal, so that these runs are one: leave all but one out"
+
+
+def _kind_and_value(value: Any) -> tuple[str, object]:
+    """Return what equal values share: 1 and 1.0 are equal, and so are a text and the same one in quotes."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "number", float(value)
+    return type(value).__name__ if isinstance(value, bool) else "text", str(getattr(value, "text", value))
 
 
 def _as_typed(config: DictConfig) -> list[str]:

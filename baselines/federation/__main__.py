@@ -112,7 +112,11 @@ def _schema(parser: argparse.ArgumentParser) -> None:
 
 def _check(parser: argparse.ArgumentParser) -> None:
     place = parser.add_mutually_exclusive_group(required=True)
-    place.add_argument("--site-file", type=Path, help="the site's file, site.yaml: data, columns, budgets")
+    place.add_argument(
+        "--site-file",
+        type=Path,
+        help="the site's file, site.yaml; without an experiment it alone is looked at",
+    )
     place.add_argument("--data", type=Path, help="the site's data, where there is no file yet")
     parser.add_argument(
         "--site", default="here", help="the site's name; it decides which share is held out"
@@ -131,6 +135,9 @@ def _check(parser: argparse.ArgumentParser) -> None:
 def _checked(options: argparse.Namespace) -> None:
     if options.site_file:
         policy = read_site_file(options.site_file)
+        if not options.overrides:
+            check.show_file(policy)
+            return
     else:
         policy = Policy(data=str(options.data), privacy=options.privacy, min_noise=options.min_noise)
     check.show(policy, options.site, with_config_dir(options.config_dir, options.overrides))
@@ -139,7 +146,7 @@ def _checked(options: argparse.Namespace) -> None:
 def _audit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site_file", type=Path, help="the site's file, site.yaml")
     parser.add_argument("--last", type=int, default=20, help="so many messages; default: 20")
-    parser.set_defaults(do=lambda options: audit.show(read_site_file(options.site_file), options.last))
+    parser.set_defaults(do=lambda options: audit.show(options.site_file, options.last))
 
 
 if __name__ == "__main__":

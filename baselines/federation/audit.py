@@ -9,20 +9,23 @@ from rich.console import Console
 from rich.table import Table
 
 from baselines.errors import UserError
-from baselines.site.policy import Policy
+from baselines.site.policy import read_leniently
 from baselines.site.record import AUDIT, SiteRecord
 
 COLUMNS = ("time", "run", "asked", "round", "experiment", "rows", "bytes", "norm", "epsilon", "refused")
 
 
-def show(policy: Policy, last: int) -> None:
+def show(site_file: Path, last: int) -> None:
     """Print the last lines of a site's audit log, and what its budgets have left.
 
     Raises
     ------
-    UserError : where there is no log, or a line of it is none
+    UserError : where there is no log, or a line of it is none; for a damaged file after the log is printed
     """
+    policy, damage = read_leniently(site_file)
     path = policy.state_folder / AUDIT
+    if damage and not path.exists():
+        raise damage
     entries = _entries(path)
     table = Table(*COLUMNS, box=None, pad_edge=False)
     for entry in entries[-last:]:
@@ -32,6 +35,8 @@ def show(policy: Policy, last: int) -> None:
     console.print(table)
     runs = len({entry.get("run") for entry in entries})
     console.print(f"{len(entries)} messages of {runs} runs in {path}")
+    if damage:
+        raise damage
     limit = "" if policy.max_epsilon is None else f" of {policy.max_epsilon:g}"
     console.print(f"epsilon spent: {SiteRecord(policy).epsilon():.4g}{limit}, at delta={policy.delta:g}")
 

@@ -205,11 +205,13 @@ def _ethics(
 
 def _caveats(about: dict[str, Any], models: dict[str, dict[str, Any]], rows: pd.DataFrame) -> Iterable[str]:
     yield "## Caveats and recommendations\n"
-    if about["status"] != "finished":
+    if about["status"] not in environment.ENDED:
         yield f"* The run has not finished: {_cell(about['status'])}."
     if about.get("over"):
         yield f"* The run ended before its last round: {_cell(about['over'])}."
-    if not rows[rows.split.isin(EVALUATED)].value.map(math.isfinite).all():
+    if about["status"] == environment.DIVERGED:
+        yield "* The run has diverged: its last evaluations are not finite."
+    elif not rows[rows.split.isin(EVALUATED)].value.map(math.isfinite).all():
         yield "* Some evaluations are not finite: the run has diverged, for a time or in the end."
     if models:
         yield "* The network takes normalised inputs: `python -m baselines.predict` takes raw ones."

@@ -3,6 +3,7 @@
 import logging
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from rich.console import Console
 from torch import Tensor
 
-from baselines.apps import client_app_of
+from baselines.apps import client_app_in
 from baselines.datasets import site_files
 from baselines.datasets.local import SiteData
 from baselines.datasets.schema import Schema
@@ -38,7 +39,7 @@ LISTED = 50  # columns or channels; beyond, those that are far from the schema's
 
 
 def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
-    """Print what is there, take one training step, and list what leaves the site.
+    """Print what is there, take one training step, and list what leaves the site; nothing is written.
 
     Parameters
     ----------
@@ -55,6 +56,8 @@ def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
     check(this)
     if not isinstance(this.dataset.site, SiteData):
         raise UserError("the experiment has a data set of its own: choose dataset=local dataset.schema=...")
+    reader = replace(this.dataset.site, cache=None)
+    this = Experiment(this.overrides, replace(this.dataset, site=reader))
     data = policy.place(policy.data)
     try:
         if policy.file:
@@ -70,7 +73,7 @@ def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
     console.print(f"{data}: examples of shape {this.input_shape}, {node.train.inputs.dtype}")
     for name, examples in (("train", node.train), ("held out", node.test)):
         console.print(f"  {name}: {len(examples)} examples; {_by_class(this, examples)}")
-    for line in _described_data(this.dataset.site.schema, data, node.train):
+    for line in _described_data(reader.schema, data, node.train):
         console.print(f"  {line}")
     reply = _trained(this, site, data)
     console.print("one training step of this site:")
@@ -84,6 +87,14 @@ def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
     elif this.settings.node_test_fraction:
         console.print("after each test on the held-out share: how many examples it has, loss and accuracy")
     console.print("before round 1: the site's name; where it refuses, a code and a count")
+
+
+def show_file(policy: Policy) -> None:
+    """Say that a site's file can be used, and whether its data are there."""
+    data = policy.place(policy.data) if policy.data else None
+    there = "names no data" if data is None else f"reads {data}"
+    gap = ", where nothing is yet" if data and not data.exists() else ""
+    print(f"{policy.file}: in order, {there}{gap}")
 
 
 def _described(record: ArrayRecord | MetricRecord | ConfigRecord) -> str:
@@ -144,7 +155,7 @@ def _trained(this: Experiment, site: str, data: Path) -> Message:
     ------
     UserError : where it fails
     """
-    grid = InlineGrid(client_app_of(this.overrides), 1, sites={site: str(data)})
+    grid = InlineGrid(client_app_in(this), 1, sites={site: str(data)})
     logging.disable(logging.WARNING)  # there are fewer nodes than are meant
     try:
         messages = this.strategy().configure_train(1, this.initial_arrays(), this.train_config(), grid)

@@ -11,6 +11,7 @@ from baselines.runtimes.sites import site_config
 from .agreed import Federation, Site, read
 
 SITE_FILE = "site.yaml"
+SITE_CHECK = ["python", "-m", "baselines.federation", "check", "--site-file", SITE_FILE]
 SITE_TEXT = """\
 # What an experiment may do at this site. It is yours: nothing that is submitted changes it, it is read anew
 # for each message, and provisioning again leaves it alone. docs/deployment.md explains each key.
@@ -62,6 +63,9 @@ def provision(file: Path) -> None:
     made += _written(this.operator / "config.toml", section)
     for path in made:
         print(f"made: {path}")
+    for site in this.sites:
+        if site.public_key is None and not (this.folder / site.name / "key").exists():
+            print(f"kept: {this.public_key(site)}: its private half has been handed over")
     print(
         f"the SuperLink's machine gets {this.folder}/superlink, a site the one of its name; ca stays here"
     )
@@ -100,7 +104,8 @@ def _site(this: Federation, site: Site, ca: str) -> list[Path]:
     made += _written(folder / "ca.pem", ca)
     if not (folder / SITE_FILE).exists():  # from here on it is the site's own
         made += _written(folder / SITE_FILE, site_file(this, site), 0o600)
-    return made + _written(folder / "start", commands.script(supernode(this, site)), 0o755)
+    start = commands.script(supernode(this, site), first=SITE_CHECK)
+    return made + _written(folder / "start", start, 0o755)
 
 
 def _written(file: Path, text: str, mode: int = 0o644) -> list[Path]:

@@ -15,7 +15,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from baselines.apps import REFUSED
-from baselines.errors import RunFailed, UserError
+from baselines.engine.divergence import HAS_DIVERGED
+from baselines.errors import RunDiverged, RunFailed, UserError
 from baselines.experiment import closed, experiment
 from baselines.experiment.overrides import keyed
 from baselines.experiment.places import ROOT
@@ -40,7 +41,9 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
     ------
     UserError : for an experiment that cannot run, as is found here or there
     RunFailed : for one that did not finish
+    RunDiverged : for one whose last evaluation is not finite
     """
+    commands.require_app(ROOT, "federation submit")
     _check_link(link)
     if ".." in PurePosixPath(output).parts:
         raise UserError(
@@ -60,13 +63,15 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run_config = Path(folder) / "run.toml"
         run_config.write_text(commands.run_config(told, output), encoding="utf-8")
-        run, refusal = _followed(commands.submit(ROOT, link, run_config))
+        run, refusal, divergence = _followed(commands.submit(ROOT, link, run_config))
     status = _ended(link, run)
     if status == "finished:completed":
         where = output or run
         print(f"run {run}: finished; its results are on the SuperLink's machine, in its outputs: {where}")
     elif refusal:
         raise UserError(refusal)
+    elif divergence:
+        raise RunDiverged(f"run {run}: {divergence}")
     else:
         raise RunFailed(f"run {run}: {status}; its log: flwr log {run} {link}")
 
@@ -108,14 +113,14 @@ def _sweeps(override: str) -> bool:
         return False
 
 
-def _followed(command: list[str]) -> tuple[str, str]:
-    """Run a command and print what it prints; return the run's id, and why it was refused, if so.
+def _followed(command: list[str]) -> tuple[str, str, str]:
+    """Run a command and print what it prints; return the run's id, why it was refused, or how it diverged.
 
     Raises
     ------
     RunFailed : when it started no run, with what it said
     """
-    run = refusal = ""
+    run = refusal = divergence = ""
     said = []
     with subprocess.Popen(
         command, env=commands.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -128,9 +133,11 @@ def _followed(command: list[str]) -> tuple[str, str]:
                 run = found[1]
             if REFUSED in line:
                 refusal = line.partition(REFUSED)[2].strip()
+            if HAS_DIVERGED in line:
+                divergence = f"{HAS_DIVERGED}{line.partition(HAS_DIVERGED)[2]}".strip()
     if not run:
         raise RunFailed(f"no run was started: {' '.join(' '.join(said).split())}")
-    return run, refusal
+    return run, refusal, divergence
 
 
 def _ended(link: str, run: str) -> str:

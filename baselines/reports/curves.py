@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 from baselines import results
 from baselines.errors import UserError
 
+from . import WIDTHS
 from . import figure_style as style
 from .measurements import mean_of_all
 from .shown import Shown, choose
 
 PANEL_WIDTH, CHARACTERS = 4.6, 103.5  # inches; of the legend's text in an inch at a size of one point
 KINDS = (".png", ".pdf", ".svg")
-X = ("round", "seconds", "bytes")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def draw(frame: pd.DataFrame, target: Path, drawing: Drawing | None = None) -> s
         return None
     labels = list(frame.setting.unique())
     caption = says(frame)
-    paper = style.WIDTHS.get(drawing.width or "")
+    paper = WIDTHS.get(drawing.width or "")
     with mpl.rc_context(style.PAPER if paper else style.SCREEN):
         figure, axes = _figure(len(panels), labels, paper)
         for axis, shown in zip(axes, panels, strict=True):

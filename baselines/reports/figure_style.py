@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-WIDTHS = {"column": 3.5, "page": 7.16}  # inches, of a two-column paper (IEEE, ACM)
 SCREEN: dict[Any, Any] = {
     "font.size": 10.0,
     "legend.fontsize": 9.0,

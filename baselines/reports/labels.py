@@ -5,13 +5,24 @@ from typing import Any
 
 import pandas as pd
 
-from baselines.engine.environment import environment
+from baselines.engine.environment import ENDED, environment
 from baselines.errors import UserError
 from baselines.experiment.choices import choices
 
 from .same_setting import configuration, decides, hashes, overrides
 
-TAKEN = ("seed", "run", "round", "split", "model", "node", "metric", "value", "setting")  # other columns
+TAKEN = (
+    "seed",
+    "run",
+    "status",
+    "round",
+    "split",
+    "model",
+    "node",
+    "metric",
+    "value",
+    "setting",
+)  # other columns
 
 
 def described(runs: list[Path]) -> pd.DataFrame:
@@ -56,7 +67,7 @@ def started_again(runs: list[Path]) -> list[Path]:
         "run": runs,
         "setting": list(hashes(dict(zip(runs, told, strict=True))).values()),
         "seed": [one["seed"] for one in told],
-        "finished": [one["status"] == "finished" for one in told],
+        "finished": [one["status"] in ENDED for one in told],
         "started": pd.to_datetime(began, utc=True, format="ISO8601", errors="coerce"),
     }
     rows = pd.DataFrame(columns).sort_values(["finished", "started"], kind="stable", na_position="first")

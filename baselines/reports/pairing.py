@@ -1,5 +1,6 @@
 """Pairing: which settings are compared with a baseline, seed by seed, and why others are not."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pandas as pd
@@ -44,12 +45,17 @@ def paired(
     return found, alone
 
 
-def texts(compared: pd.DataFrame, percent: bool) -> pd.DataFrame:
-    """Return the rows of :func:`baselines.results.paired` as texts; of shares in percentage points."""
+def texts(compared: pd.DataFrame, percent: bool, diverged: Collection[str] = ()) -> pd.DataFrame:
+    """Return the rows of :func:`baselines.results.paired` as texts; of shares in percentage points.
+
+    ``diverged`` are the settings with a run that has, which have no difference from others.
+    """
     scale, form, unit = (100.0, "+.2f", " points") if percent else (1.0, "+.3g", "")
     rows = []
     for row in compared.to_dict("records"):
-        mean = f"{row['mean'] * scale:{form}}{unit}" if row["mean"] == row["mean"] else "nan"
+        lost = row["setting"] in diverged or row["baseline"] in diverged
+        none = "diverged" if lost else "nan"
+        mean = f"{row['mean'] * scale:{form}}{unit}" if row["mean"] == row["mean"] else none
         interval = f"{row['low'] * scale:{form}} to {row['high'] * scale:{form}}{unit}"
         known = row["low"] == row["low"]  # no NaN: one seed, the same difference in all, diverged
         chance = "< 0.001" if row["p"] < 0.001 else f"{row['p']:.2g}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from baselines.engine.environment import environment
+from baselines.engine.environment import DIVERGED, ENDED, FINISHED, environment
 from baselines.errors import UserError
 from baselines.experiment.identity import PACKAGES
 
@@ -19,7 +19,7 @@ def remarks(runs: Iterable[Path], left_out: Mapping[Path, str]) -> Iterator[str]
     """
     told = {run: environment(run) for run in runs}
     for run, one in told.items():
-        if one["status"] != "finished":
+        if one["status"] not in ENDED:
             yield f"not finished, counted up to its last round ({one['status']}): {run}"
     reasons: dict[str, list[str]] = {}
     for run, reason in left_out.items():
@@ -37,8 +37,19 @@ def remarks(runs: Iterable[Path], left_out: Mapping[Path, str]) -> Iterator[str]
 
 
 def unfinished(runs: Iterable[str]) -> set[str]:
-    """Return which of the runs have not ended as they should; one that tells nothing has."""
-    return {run for run in runs if environment(Path(run)).get("status", "finished") != "finished"}
+    """Return which of the runs have rounds left; one that tells nothing has none."""
+    return {run for run in runs if environment(Path(run)).get("status", FINISHED) not in ENDED}
+
+
+def diverged(frame: pd.DataFrame) -> set[str]:
+    """Return which runs have diverged; of measurements by hand, which tell no status, none."""
+    return set(frame.run[frame.status == DIVERGED]) if "status" in frame else set()
+
+
+def divergences(frame: pd.DataFrame) -> Iterator[str]:
+    """Yield a line that names the runs that have diverged, if any."""
+    if runs := sorted(diverged(frame)):
+        yield f"diverged, and never the best: {', '.join(runs)}"
 
 
 def finished(frame: pd.DataFrame) -> pd.DataFrame:

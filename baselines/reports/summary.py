@@ -1,7 +1,7 @@
 """Summary: a line for each setting, mean ± standard deviation over its seeds."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -10,7 +10,7 @@ from baselines.engine.metrics import less_is_better
 from baselines.errors import UserError
 
 from .measurements import mean_of_all
-from .remarks import unfinished
+from .remarks import diverged, unfinished
 from .shown import Shown, choose
 
 DATA = {"test": "test set, ", "node-test": "the nodes' own test data, "}
@@ -28,6 +28,7 @@ class Column:
     lower : whether less is better
     percent : whether it is a share
     of_reached : whether NaN means that a run never got there, and the others count
+    diverged : settings with a run that has, which are never the best
     """
 
     heading: str
@@ -35,6 +36,7 @@ class Column:
     lower: bool = False
     percent: bool = False
     of_reached: bool = False
+    diverged: frozenset[str] = frozenset()
 
     def text(self, setting: str) -> str:
         """Return mean and deviation as a table has them."""
@@ -43,6 +45,8 @@ class Column:
             return "-"
         if self.of_reached:
             return _reached(values)
+        if setting in self.diverged and values.isna().any():
+            return "diverged"
         scaled = values * 100 if self.percent else values
         return _spread(scaled, ".1f" if self.percent else ".3g", " %" if self.percent else "")
 
@@ -61,6 +65,7 @@ class Column:
         """
         by_setting = self.rows.groupby("setting").value
         means = self.numbers()[f"{self.heading}, mean"].dropna()
+        means = means[~means.index.isin(self.diverged)]
         if len(means) < 2:
             return None
         if self.of_reached:
@@ -109,7 +114,8 @@ def columns(
         rows = results.rounds_to(frame, shown[0].metric, target, shown[0].split, less(shown[0], lower))
         name = "" if shown[0].metric == "accuracy" else f"{shown[0].metric} "
         found.append(Column(f"rounds to {name}{target:g}", rows, lower=True, of_reached=True))
-    return found
+    lost = frozenset(frame.setting[frame.run.isin(diverged(frame))])
+    return [replace(column, diverged=lost) for column in found]
 
 
 def _over_sites(frame: pd.DataFrame) -> list[Column]:
@@ -148,10 +154,11 @@ def summarise(frame: pd.DataFrame, found: list[Column] | None = None) -> pd.Data
     rows = []
     for label, own in frame.groupby("setting", sort=False):
         reached = own.groupby("seed")["round"].max()
-        cut = len(unfinished(own.run.unique()))
+        counts = {"not finished": len(unfinished(own.run.unique())), "diverged": len(diverged(own))}
+        remark = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         told = {
             "setting": str(label),
-            "seeds": f"{own.seed.nunique()}" + (f" ({cut} not finished)" if cut else ""),
+            "seeds": f"{own.seed.nunique()}" + (f" ({remark})" if remark else ""),
             "rounds": " to ".join(map(str, sorted({min(reached), max(reached)}))),
         }
         rows.append(told | {column.heading: column.text(str(label)) for column in found})
@@ -163,6 +170,9 @@ def numbers(frame: pd.DataFrame, found: list[Column]) -> pd.DataFrame:
     """Return the same unrounded, with a column for each setting: what a spreadsheet wants."""
     told = frame[["setting", *results.settings(frame)]].drop_duplicates("setting").set_index("setting")
     told["seeds"] = frame.groupby("setting").seed.nunique()
+    if lost := diverged(frame):
+        told["diverged"] = frame[frame.run.isin(lost)].groupby("setting").seed.nunique()
+        told["diverged"] = told["diverged"].fillna(0).astype(int)
     return told.join([column.numbers() for column in found]).reset_index()
 
 

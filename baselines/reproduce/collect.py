@@ -18,7 +18,7 @@ import pandas as pd
 from hydra.utils import get_method
 
 from baselines.engine import whole_file
-from baselines.engine.environment import damage, environment
+from baselines.engine.environment import ENDED, damage, environment
 from baselines.errors import UserError
 from baselines.experiment.identity import PACKAGES, versions
 from baselines.reports.measurements import by_round
@@ -30,9 +30,11 @@ POINTS = 50
 
 
 def has_ended(trial: Trial) -> bool:
-    """Say whether the trial's run folder is that of a finished run; its files may have changed since."""
+    """Say whether the trial's run folder is that of a run that has finished, or diverged; its files may
+    have changed since.
+    """
     told = environment(trial.folder)
-    return told.get("status") == "finished" and told.get("identity") == trial.folder.name
+    return told.get("status") in ENDED and told.get("identity") == trial.folder.name
 
 
 def is_finished(trial: Trial) -> bool:

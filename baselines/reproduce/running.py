@@ -20,6 +20,7 @@ from .plan import Trial
 POLL = 0.2  # seconds
 PATIENCE = 20.0  # seconds that runs have to end when they are asked to
 LOG = "log.txt"
+ENDS = (0, 1)  # the exit statuses of a run that finished, and of one that has diverged, or failed
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Running:
                 self.display.moved(trial, rounds_done(trial.folder))
                 continue
             del self._processes[name]
-            if status == 0 and self.finished(trial):
+            if status in ENDS and self.finished(trial):
                 self.display.ended(trial, "finished")
             else:
                 self.failed.append((trial, _reason(trial.folder, status)))

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from baselines.engine.checkpoint import LATEST
-from baselines.engine.environment import damage, environment
+from baselines.engine.environment import ENDED, damage, environment
 from baselines.errors import UserError
 from baselines.experiment.variants import Variants
 
@@ -108,7 +108,7 @@ def _files(table: PaperTable) -> tuple[str, ...]:
 
 
 def _finished(told: Mapping[str, object]) -> bool:
-    return told.get("status") == "finished"
+    return told.get("status") in ENDED
 
 
 def _config(told: Mapping[str, object]) -> str | None:

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from baselines.engine.provenance import git_commit
+from baselines.errors import UserError
 
 SETTINGS = {  # of every program; what Flower would do without them is phone home, and install torch per run
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -104,6 +105,15 @@ def unregister(node_id: str, link: str) -> list[str]:
     return ["flwr", "supernode", "unregister", node_id, link, "--format", "json"]
 
 
+def require_app(root: Path, who: str, otherwise: str = "and submit from there") -> None:
+    """Raise ``UserError`` where the code lies in no folder that can be submitted."""
+    if not (root / "pyproject.toml").exists():
+        raise UserError(
+            f"{who} submits the project's folder, but this is a wheel, which has none: install a clone "
+            f"with pip install -e ., {otherwise}"
+        )
+
+
 def submit(app: Path, link: str, run_config: Path) -> list[str]:
     """Return the command that submits an app and shows its log."""
     return ["flwr", "run", str(app), link, "--stream", "--run-config", str(run_config)]
@@ -123,14 +133,20 @@ def run_config(overrides: str, output: str) -> str:
     return "".join(f"{key} = {toml(value)}\n" for key, value in told.items())
 
 
-def script(command: list[str], settings: Mapping[str, str] | None = None) -> str:
+def script(
+    command: list[str],
+    settings: Mapping[str, str] | None = None,
+    first: list[str] | None = None,
+) -> str:
     """Return a shell script that starts a program in the script's own folder.
 
-    What it writes is its user's alone. ``settings`` are further variables of its environment.
+    What it writes is its user's alone. ``settings`` are further variables of its environment; where the
+    command ``first`` fails, nothing is started.
     """
     variables = SETTINGS | dict(settings or {})
     exports = " ".join(f"{key}={shlex.quote(value)}" for key, value in variables.items())
     lines = ["#!/bin/sh", 'cd "$(dirname "$0")" || exit 1', "umask 077", f"export {exports}"]
+    lines += [f"{shlex.join(first)} || exit"] if first else []
     return "\n".join([*lines, f"exec {shlex.join(command)}", ""])
 
 

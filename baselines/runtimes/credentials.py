@@ -75,9 +75,12 @@ def server_certificate(authority: Path, folder: Path, host: str) -> list[Path]:
 
 
 def key_pair(private: Path) -> list[Path]:
-    """Make an EC P-384 key pair as OpenSSH writes it where there is none: ``private`` and its ``.pub``."""
+    """Make an EC P-384 key pair as OpenSSH writes it where there is none: ``private`` and its ``.pub``.
+
+    A ``.pub`` alone is a pair whose private half has been handed over.
+    """
     public = private.with_name(private.name + ".pub")
-    if private.exists():
+    if private.exists() or public.exists():
         return []
     key = ec.generate_private_key(ec.SECP384R1())
     _write_key(private, key, serialization.PrivateFormat.OpenSSH)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from baselines.engine import run_folder
+from baselines.engine import divergence, run_folder
+from baselines.engine.environment import DIVERGED
 from baselines.errors import RunFailed, UserError
 from baselines.experiment import closed, experiment
 from baselines.experiment.places import ROOT
@@ -63,10 +64,9 @@ class SuperLink:
         UserError : when there is no app to submit, because this is not the project's folder but a wheel, or
             another process is running in ``folder``
         RunFailed : when a program did not start or the run did not finish, with the end of its log
+        RunDiverged : when its last evaluation is not finite
         """
-        if not (ROOT / "pyproject.toml").exists():
-            what = "runtime=superlink submits the project's folder, but this is a wheel, which has none"
-            raise UserError(f"{what}: install a clone with pip install -e ., or try runtime=ray")
+        commands.require_app(ROOT, "runtime=superlink", "or try runtime=ray")
         own_data = experiment.load(overrides).dataset.site is not None
         node_configs = sites.node_configs(sites.checked(self.sites or {}, num_nodes, own_data), num_nodes)
         folder = folder.resolve()
@@ -86,6 +86,7 @@ class SuperLink:
             if programs.follow("run", commands.submit(ROOT, LINK, run_config)) != 0:
                 raise RunFailed(f"flwr run failed; {programs.tail('run')}")
             _check(result, before, _status_in_flower(programs), programs.tail("run"))
+        divergence.check(experiment.load(overrides), folder)
 
     def _deploy(self, programs: Programs, node_configs: list[str]) -> None:
         """Start the SuperLink and the SuperNodes; return when all listen."""
@@ -138,7 +139,7 @@ def _status_in_flower(programs: Programs) -> str:
 
 
 def _check(result: Path, before: bytes, in_flower: str, log: str) -> None:
-    """Raise ``RunFailed`` unless the run finished for the ServerApp and for Flower.
+    """Raise ``RunFailed`` unless the run finished for the ServerApp and for Flower, or has diverged.
 
     ``flwr run`` ends with 0 either way. ``before`` is what ``result`` held before it, empty for nothing.
     """
@@ -146,6 +147,8 @@ def _check(result: Path, before: bytes, in_flower: str, log: str) -> None:
     status = json.loads(now)["status"] if now != before else "not begun"
     if status.startswith("failed: "):
         raise RunFailed(f"the run {status}")  # its log has been printed
+    if status == DIVERGED:
+        return
     if status != "finished" or in_flower != "finished:completed":
         raise RunFailed(f"the run is {status}; Flower says {in_flower}; {log}")
 

@@ -29,7 +29,7 @@ from strategies.shared import protocol
 from strategies.shared.flower_private import failed
 from strategies.shared.held import values_of
 
-from .policy import Policy
+from .policy import Policy, read_leniently
 from .record import SiteRecord
 
 OUT_OF_MEMORY = "out of memory"
@@ -144,13 +144,11 @@ class Guard:
         return reply
 
     def _write_down(self, message: Message, context: Context, reply: Message) -> None:
-        """Write a line into the audit log of a node that has a file."""
-        try:
-            policy = Policy.of_node(context.node_config)
-        except UserError:
-            return  # the error that is answered
-        if policy.file is None:
+        """Write a line into the audit log of a node that has a file, a damaged one, too."""
+        name = context.node_config.get(protocol.SITE_FILE)
+        if name is None or not Path(str(name)).parent.is_dir():
             return
+        policy, damage = read_leniently(Path(str(name)))
         record, experiment = SiteRecord(policy), self._experiment
         entry = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -161,7 +159,7 @@ class Guard:
             "experiment": experiment.identity() if experiment else None,
             "overrides": _shortened(str(context.run_config.get("overrides", ""))),
             **_reply_described(message, reply),
-            "epsilon": _epsilon_of(record),
+            "epsilon": None if damage else _epsilon_of(record),  # whose delta the file says
         }
         if self._error is not None:
             entry["refused"] = _shortened(str(self._error) or type(self._error).__name__)

@@ -6,6 +6,7 @@ docs/deployment.md explains it key by key. Where nothing is said, the key's defa
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,6 +26,8 @@ from clients.privacy import demand
 from strategies.shared import protocol
 
 LOCAL_DATA = "baselines.datasets.local"  # the one data set that a site with data of its own reads
+
+NO_OPTION = "null"  # where no option of a group is chosen; in a site's file YAML's null as well
 
 
 class SiteRefusal(UserError):
@@ -69,7 +72,7 @@ class Policy:
     label: str | None = None
     min_rows: int = 1
     strategies: tuple[str, ...] = ("*",)
-    experiments: tuple[str, ...] = ("*",)
+    experiments: tuple[str | None, ...] = ("*",)
     privacy: str | None = None
     min_noise: float | None = None
     max_epsilon: float | None = None
@@ -147,14 +150,15 @@ class Policy:
 
     def _admit_configuration(self, experiment: Experiment) -> None:
         chosen = experiment.choices
-        allowed = {
+        demands: dict[str, tuple[str, tuple[str | None, ...]]] = {
             "strategies": ("strategy", self.strategies),
             "experiments": ("experiment", self.experiments),
         }
-        for key, (group, patterns) in allowed.items():
-            option = chosen.get(group, "null")
-            if not any(fnmatchcase(option, pattern) for pattern in patterns):
-                raise SiteRefusal(key, f"{group}={option}, expected one of {', '.join(patterns)}")
+        for key, (group, patterns) in demands.items():
+            option = chosen.get(group, NO_OPTION)
+            allowed = [NO_OPTION if pattern is None else pattern for pattern in patterns]
+            if not any(fnmatchcase(option, pattern) for pattern in allowed):
+                raise SiteRefusal(key, f"{group}={option}, expected one of {', '.join(allowed)}")
         if experiment.replaces_strategy:
             raise SiteRefusal("strategies", "strategy._target_ is not that of the option that is named")
         rounds = experiment.settings.rounds
@@ -216,6 +220,20 @@ def read(path: Path) -> Policy:
     policy = Policy(**given, file=path.resolve())
     _require_ranges(policy)
     return policy
+
+
+def read_leniently(path: Path) -> tuple[Policy, SiteRefusal | None]:
+    """Return what a site's file says, and what is wrong with it; of a damaged one its ``state`` alone."""
+    try:
+        return read(path), None
+    except SiteRefusal as error:
+        damage = error
+    state = Policy.state
+    with suppress(OSError, UnicodeDecodeError, YAMLError, ValueError, OmegaConfBaseException):
+        settings = OmegaConf.to_container(OmegaConf.create(path.read_text(encoding="utf-8")))
+        if isinstance(settings, dict) and isinstance(settings.get("state"), str):
+            state = settings["state"]
+    return Policy(state=state, file=path.resolve()), damage
 
 
 def _require_ranges(policy: Policy) -> None:

@@ -23,6 +23,7 @@ from clients.training import LocalTraining
 from clients.turn import Node, Turn
 from clients.update import Update, apply
 from strategies.shared import protocol
+from strategies.shared.divergence import void_measures
 from strategies.shared.frozen import has_same_values
 
 from .batchable import NotTogether, measured
@@ -116,7 +117,7 @@ class Stack:
         seen, steps = plan.lengths.sum(0), (plan.lengths > 0).sum(0)
         means = {name: (total.cpu().double() / seen).tolist() for name, total in totals.items()}
         return [
-            {name: values[k] for name, values in means.items()}
+            void_measures({name: values[k] for name, values in means.items()})
             | {protocol.LOCAL_STEPS: int(steps[k]), protocol.LEARNING_RATE: rate}
             for k in range(len(turns))
         ]

@@ -106,8 +106,8 @@ class Adagrad(Adaptive):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adam(Adaptive):
-    """v is the exponential average of the squares with decay ``beta2``, in [0, 1)."""
+class Decaying(Adaptive):
+    """v forgets: the decay ``beta2`` lies in [0, 1)."""
 
     beta2: float = 0.99
 
@@ -116,15 +116,20 @@ class Adam(Adaptive):
         super().__post_init__()
         require(0 <= self.beta2 < 1, "server_optimizer.beta2", self.beta2, "in [0, 1)")
 
-    def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:
-        v.mul_(self.beta2).addcmul_(mean, mean, value=1 - self.beta2)
-
     def _second_bias(self, rounds: int) -> float:
         return float(1 - self.beta2**rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Yogi(Adam):
+class Adam(Decaying):
+    """v is the exponential average of the squares."""
+
+    def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:
+        v.mul_(self.beta2).addcmul_(mean, mean, value=1 - self.beta2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yogi(Decaying):
     """v moves towards the squares by a step that does not depend on how far they are."""
 
     def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:

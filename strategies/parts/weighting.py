@@ -6,7 +6,7 @@ they differ from layer to layer. What it remembers between rounds goes in and ou
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -25,6 +25,11 @@ class Weighting(ABC):
 
     of_mean: ClassVar[bool] = False  # whether :meth:`counts` says all of it; subclasses say so anew
     asks_for: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
+
+    @property
+    def examples_key(self) -> str:
+        """The metric in which nodes say on how many examples they worked."""
+        return protocol.NUM_EXAMPLES
 
     def check(self, layout: Layout) -> None:
         """Raise ``ValueError`` for a model that this weighting cannot work with."""
@@ -73,9 +78,19 @@ class Uniform(Weighting):
 
 @dataclass(frozen=True)
 class ByExamples(Weighting):
-    """alpha_k = n_k / sum n over the nodes that replied (McMahan et al. 2017, Algorithm 1)."""
+    """alpha_k = n_k / sum n over the nodes that replied (McMahan et al. 2017, Algorithm 1).
 
+    Parameters
+    ----------
+    key : the metric of a reply that is n_k, also in the means of metrics; 0 or above
+    """
+
+    key: str = field(default=protocol.NUM_EXAMPLES, repr=False)
     of_mean: ClassVar[bool] = True
+
+    @property
+    def examples_key(self) -> str:
+        return self.key
 
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return each node's share of the examples."""

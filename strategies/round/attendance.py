@@ -43,7 +43,7 @@ class Attendance(Participation):
     def ask(self, grid: Grid, server_round: int) -> dict[int, int]:
         """Return the nodes that take part in a round, as {partition id: node id}."""
         nodes = self.available(grid)
-        shared = self.group and self.nodes_per_round
+        shared = self.group and (self.nodes_per_round or self.fraction_train is not None)
         population = self._roster.available(grid, 1) if shared else nodes
         chosen = [k for k in self.choose(list(population), server_round) if k in nodes]
         here = [k for k in chosen if not self._stays_away(server_round, k)]

@@ -6,11 +6,12 @@ new strategy that keeps these promises needs no change anywhere else. Flower's `
 are something else.
 """
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, MetricRecord
 from flwr.serverapp import Grid
@@ -19,19 +20,29 @@ from torch import Tensor
 
 from strategies.shared import flower_names, protocol
 
+logger = logging.getLogger("flwr.strategies")
 Selections = Callable[[Sequence[ArrayRecord]], Tensor]
 Gradient = Callable[[ArrayRecord], ArrayRecord]
 
 
-class SuiteStrategy(Strategy):
+class SuiteStrategy(Strategy, metaclass=flower_names.Advising):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
     resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
 
-    def __new__(cls, *_: object, **given: object) -> Self:
-        """Refuse Flower's names in one line; Python's own has no advice."""
-        flower_names.refuse(cls, given)
-        return super().__new__(cls)
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse a name of Flower's, or of a part, that nothing would read.
+
+        A strategy of a user's own may read it: there a name that is Flower's alone is logged.
+        """
+        kind = type(self)
+        if not (name.startswith("_") or hasattr(kind, name) or name in flower_names.settings_of(kind)):
+            instead = flower_names.advice(kind, name, getattr(self, "inner", None))
+            if instead and kind.__module__.startswith("strategies."):
+                raise AttributeError(instead)
+            if instead and name in flower_names.FLOWERS_ALONE:
+                logger.warning("%s", instead)
+        super().__setattr__(name, value)
 
     @property
     def name(self) -> str:
@@ -162,13 +173,29 @@ def merged(records: Sequence[MetricRecord], weights: Sequence[float]) -> MetricR
     """Sum what counts nodes, average everything else, so weighted, over the records that have it."""
     result = MetricRecord()
     for key in dict.fromkeys(key for record in records for key in record):
-        having = [(float(r[key]), w) for r, w in zip(records, weights, strict=True) if key in r]  # type: ignore[arg-type]
+        pairs = [(r[key], w) for r, w in zip(records, weights, strict=True) if key in r]
+        lists = [value for value, _ in pairs if isinstance(value, list)]
+        if lists:
+            if len(lists) == len(pairs) and len(set(map(len, lists))) == 1:
+                result[key] = _mean_list(lists, [w for _, w in pairs])
+            else:
+                logger.warning("%r is a list of other lengths in other groups: not averaged", key)
+            continue
+        having = [(float(value), w) for value, w in pairs]  # type: ignore[arg-type]
         if key in (protocol.REPLIES, protocol.FAILED, protocol.DROPPED):
             result[key] = int(sum(value for value, _ in having))
         else:
             total = _added(w for _, w in having)
             result[key] = _added(value * (w / total) for value, w in having)  # of one record: as it was
     return result
+
+
+def _mean_list(lists: Sequence[Sequence[float]], weights: Sequence[float]) -> list[float]:
+    total = _added(weights)
+    return [
+        _added(v * (w / total) for v, w in zip(row, weights, strict=True))
+        for row in zip(*lists, strict=True)
+    ]
 
 
 def _added(values: Iterable[float]) -> float:

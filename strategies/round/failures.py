@@ -9,6 +9,11 @@ from strategies.shared.flower_private import UNREACHABLE
 
 logger = logging.getLogger("flwr.strategies")
 TRACEBACK = "Traceback (most recent call last):"  # begins what a reply's reason ends with
+OF_CLIENT_FN = ("fitins.parameters", "evaluateins.parameters")  # what Flower's older clients look for
+GIVE_FUNCTIONS = (
+    "its ClientApp is made of a client_fn, as with NumPyClient, and answers older messages: give it "
+    "functions with @app.train() and @app.evaluate()"
+)
 
 
 class NoStep(Exception):
@@ -26,6 +31,8 @@ class TooManyFailedRounds(RuntimeError):
 def reason_of(reply: Message) -> str:
     """Return why a node failed, in one line, without its traceback."""
     reason, _, _ = (reply.error.reason or "").partition(TRACEBACK)
+    if any(name in reason for name in OF_CLIENT_FN):
+        return GIVE_FUNCTIONS
     return " ".join(reason.split()) or f"failed with code {reply.error.code}"
 
 

@@ -13,6 +13,7 @@ from flwr.app import ArrayRecord, Message
 
 from strategies.parts.layout import Layout
 from strategies.parts.weighting import Uniform, Weighting
+from strategies.shared import protocol
 
 from .buffers import Buffers
 from .evaluation import SuiteStrategy
@@ -40,6 +41,8 @@ def folding_of(strategy: SuiteStrategy, arrays: ArrayRecord) -> "Folding":
     weighting = type(strategy.weighting)  # type: ignore[attr-defined]
     if getattr(strategy, "averages_uniformly", False) and weighting is not Uniform:
         raise ValueError(f"strategy={strategy.name} with weighting={weighting.__name__}")
+    if strategy.weighting.examples_key != protocol.NUM_EXAMPLES:  # type: ignore[attr-defined]
+        raise ValueError("weighting.key")
     if getattr(strategy, "max_norm", None) is not None:
         raise ValueError("participation.max_norm")
     if extra := getattr(strategy, "extra_record", None):

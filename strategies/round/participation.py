@@ -5,8 +5,7 @@ ids that a runtime gives its nodes. What is done with the answers is the subclas
 """
 
 import logging
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +15,11 @@ from flwr.serverapp import Grid
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
+from strategies.shared.seeding import Purpose
 
 from .evaluation import SuiteStrategy
 from .failures import NoStep, TooManyFailedRounds, end_if_alike
+from .node_metrics import mean_lists
 from .replies import (
     Diverged,
     Fault,
@@ -27,16 +28,19 @@ from .replies import (
     checked,
     lacking,
     mean_metrics,
-    names_without_number,
     num_examples_of,
     scalar_metrics,
+    void_mean,
+    within,
 )
-from .roster import Roster, sample
+from .roster import Roster, sample, share_of
 from .sites import addressed, by_site
 from .told import MOST_PARTITIONS
 from .update_monitor import AUTO, Recovery, UpdateMonitor, require_max_norm
 
 logger = logging.getLogger("flwr.strategies")
+MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
+LEAST_NODES = 2  # to begin with, where nobody says how many there are
 SITE_SHARE = (
     0.5  # the most that one site counts for in the mean over sites, unless evaluation.max_share says
 )
@@ -49,10 +53,15 @@ class Participation(SuiteStrategy):
     Parameters
     ----------
     nodes_per_round : K, how many nodes train in a round; None asks all. Groups share them
-    num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round
+    num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round, and
+        for two at least, as Flower's strategies do
     min_replies : with fewer sound replies the model stays as it was in that round
     max_failed_rounds : so many such rounds in a row end the run with :class:`TooManyFailedRounds`
+    fraction_train : K as a share of N, or of the nodes that are connected, rounded down (Flower's name)
     federated_evaluation : whether the nodes evaluate the model on their own test data each round
+    fraction_evaluate : how many of them do, as a share, rounded down; 0 for none (Flower's name)
+    train_metrics_aggr_fn, evaluate_metrics_aggr_fn : makes the round's metrics of what the nodes sent,
+        (list of RecordDict, name of the metric that counts examples) -> MetricRecord; None averages
     query_partitions : ask each node once for its partition id, which our ClientApp tells: then the seed
         alone decides who trains when. False: nodes are ordered by node id, which each run draws anew,
         unless ``members``, ``judges``, groups or a requester name partitions
@@ -71,10 +80,14 @@ class Participation(SuiteStrategy):
     """
 
     nodes_per_round: int | None = None
+    fraction_train: float | None = None
     num_nodes: int | None = None
     min_replies: int = 1
     max_failed_rounds: int = 3
     federated_evaluation: bool = True
+    fraction_evaluate: float = 1.0
+    train_metrics_aggr_fn: MetricsFunction | None = None
+    evaluate_metrics_aggr_fn: MetricsFunction | None = None
     query_partitions: bool = False
     node_timeout: float = 120.0
     max_norm: float | str | None = None
@@ -90,11 +103,15 @@ class Participation(SuiteStrategy):
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
     trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
     tested: float = field(default=0.0, init=False, repr=False)  # test examples behind the last evaluation
+    diverged: list[Message] = field(default_factory=list, init=False, repr=False)  # in that evaluation
+    num_judged: int = field(default=0, init=False, repr=False)  # sound replies there
     _at_sites: dict[str, dict[str, float]] = field(default_factory=dict, init=False, repr=False)
     _monitor: UpdateMonitor = field(default_factory=UpdateMonitor, init=False, repr=False)
     _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
+    hopeless: str = field(default="", init=False, repr=False)  # why no round can ever take a step
+    _told_lines: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse counts out of range, in one line each."""
@@ -106,8 +123,10 @@ class Participation(SuiteStrategy):
         share = self.max_share
         require(share is None or 0 <= share <= 1, "evaluation.max_share", share, "in [0, 1], or null")
         require(self.seed >= 0, "seed", self.seed, "a whole number, 0 or above")
+        self._require_fractions()
         require(self.node_timeout >= 0, "node_timeout", self.node_timeout, "seconds, 0 or above")
-        asked, population = self.nodes_per_round or self.num_nodes, self.num_nodes
+        population = self.num_nodes
+        asked = self.nodes_per_round or (population and self.count_in_round(population))
         if asked is not None:
             valid = population is None or asked <= population
             require(valid, "nodes_per_round", asked, f"at most num_nodes={population}")
@@ -117,6 +136,21 @@ class Participation(SuiteStrategy):
         if self.names_partitions:
             self._roster.mean_certain()
 
+    def _require_fractions(self) -> None:
+        """Refuse what is no share, two answers to the question how many train, and what is no function."""
+        train, evaluate = self.fraction_train, self.fraction_evaluate
+        require(train is None or 0 < train <= 1, "fraction_train", train, "above 0, at most 1, or None")
+        require(0 <= evaluate <= 1, "fraction_evaluate", evaluate, "in [0, 1]")
+        both = train is not None and self.nodes_per_round is not None
+        require(
+            not both, "fraction_train", train, f"None, as nodes_per_round={self.nodes_per_round} counts"
+        )
+        for name in ("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn"):
+            given = getattr(self, name)
+            require(
+                given is None or callable(given), name, given, "a function of the nodes' replies, or None"
+            )
+
     @property
     def names_partitions(self) -> bool:
         """Whether certain partitions are meant, so that nodes are asked which they hold in any case."""
@@ -125,21 +159,38 @@ class Participation(SuiteStrategy):
     @property
     def most_in_round(self) -> int | None:
         """How many nodes a round can have, a group's members at most; None where that is not known."""
-        asked = self.nodes_per_round or self.num_nodes
+        asked = self.nodes_per_round or (self.num_nodes and self.count_in_round(self.num_nodes))
         if self.members is None:
             return asked
         return min(asked or len(self.members), len(self.members))
 
+    @property
+    def examples_key(self) -> str:
+        """The metric of a reply that counts its examples."""
+        return protocol.NUM_EXAMPLES
+
+    def count_in_round(self, nodes: int) -> int:
+        """Return how many of so many nodes train in a round."""
+        if self.fraction_train is None:
+            return self.nodes_per_round or nodes
+        return max(share_of(nodes, self.fraction_train), self.min_replies)
+
     def available(self, grid: Grid) -> dict[int, int]:
         """Return the node ids of the partitions that are connected and take part, by partition id."""
         first = not self._roster.partition_of
-        wanted = (self.num_nodes or self.nodes_per_round or self.min_replies) if first else 1
-        nodes = self._roster.available(grid, wanted)
+        nodes = self._roster.available(grid, *(self._wanted_at_first() if first else (1,)))
         if self._recovery.excluded:
             nodes = {k: nodes[k] for k in nodes if k not in self._recovery.excluded}
         if self.members is None:
             return nodes
         return {k: nodes[k] for k in self.members if k in nodes}
+
+    def _wanted_at_first(self) -> tuple[int, int]:
+        """Return how many nodes to wait for before the first round, and with how many to begin at least."""
+        if self.num_nodes:
+            return self.num_nodes, 1
+        least = LEAST_NODES if self.members is None else min(LEAST_NODES, len(self.members))
+        return max(self.nodes_per_round or self.min_replies, least), least
 
     @property
     def is_guarded(self) -> bool:
@@ -169,17 +220,21 @@ class Participation(SuiteStrategy):
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the partitions to ask in this round, out of those that are connected."""
-        return sample(partition_ids, self.nodes_per_round or len(partition_ids), self.seed, server_round)
+        return sample(partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send every node the model to be judged (see :meth:`models`)."""
-        if not self.federated_evaluation:
+        if not self.federated_evaluation or self.fraction_evaluate == 0:
             self._asked, self._sent = {}, {}
             return []
         nodes = self.available(grid)
-        self._asked = {k: node for k, node in nodes.items() if self.judges is None or k in self.judges}
+        judges = [k for k in nodes if self.judges is None or k in self.judges]
+        if self.fraction_evaluate < 1:
+            count = share_of(len(judges), self.fraction_evaluate)
+            judges = sample(judges, count, self.seed, server_round, Purpose.EVALUATING_NODES)
+        self._asked = {k: nodes[k] for k in judges}
         (judged,) = self.models(arrays).values()
         told = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
         content = RecordDict({protocol.ARRAYS: judged, protocol.CONFIG: told})
@@ -187,37 +242,40 @@ class Participation(SuiteStrategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
-        answered = answers(self._sent, replies)
+        answered, key = answers(self._sent, replies), self.examples_key
         self._listen(answered)
         sound, faults = dict[int, Message](), dict[int, str]()
-        diverged = dict[int, Message]()  # where they are half or more, the mean is no number either
+        diverged = dict[int, Message]()
         for partition_id in self._sent:
             try:
                 expected = partition_id if self._roster.told else None
-                sound[partition_id] = checked(answered.get(partition_id), expected)
+                sound[partition_id] = checked(answered.get(partition_id), expected, key)
             except Fault as fault:
                 faults[partition_id] = str(fault)
-                if isinstance(fault, Diverged) and num_examples_of(answered[partition_id]) > 0:
+                if isinstance(fault, Diverged) and num_examples_of(answered[partition_id], key) > 0:
                     diverged[partition_id] = answered[partition_id]
-        judged = {k: reply for k, reply in sound.items() if num_examples_of(reply) > 0}
+        judged = {k: reply for k, reply in sound.items() if num_examples_of(reply, key) > 0}
         faults |= lacking(judged)
         for partition_id, reason in faults.items():
             who = self._roster.called(partition_id)
             logger.warning("round %d: %s did not evaluate: %s", server_round, who, reason)
         judged = {k: reply for k, reply in judged.items() if k not in faults}
         self._at_sites = by_site(self._roster.sites, dict(sorted((judged | diverged).items())))
-        names = {name for reply in diverged.values() for name in names_without_number(reply)}
-        are_most = 2 * len(diverged) >= len(judged) + len(diverged)  # fewer may not spoil it for all
-        are_most = are_most and not self.group  # nor may one group for the others
-        lost: dict[str, Any] = dict.fromkeys(sorted(names), math.nan) if are_most else {}
+        self.diverged, self.num_judged = list(diverged.values()), len(judged)
+        lost: dict[str, Any] = {} if self.group else void_mean(self.diverged, len(judged))
         if not judged:
             return MetricRecord(lost) if lost else None
         metrics = scalar_metrics(judged.values())
-        examples = metrics.pop(protocol.NUM_EXAMPLES)
+        examples = metrics.pop(key)
         self.tested = float(examples.sum())
         share = self.max_share if self.max_share is not None or not self._roster.sites else SITE_SHARE
         weights = examples if share is None else capped(examples, share)
-        return MetricRecord({**mean_metrics(metrics, weights), **lost})
+        if self.evaluate_metrics_aggr_fn is not None:
+            return MetricRecord({**self._aggregate("evaluate_metrics_aggr_fn", judged), **lost})
+        lists = mean_lists(judged.values(), weights, self._tell_once)
+        means = mean_metrics(metrics, weights)
+        means = {name: within(mean, metrics[name].tolist()) for name, mean in means.items()}
+        return MetricRecord({**means, **lists, **lost})
 
     def summary(self) -> None:
         """Log the strategy and its parts."""
@@ -241,6 +299,19 @@ class Participation(SuiteStrategy):
 
     def _listen(self, answered: Mapping[int, Message]) -> None:
         """Take from the replies to a round's messages, by partition, what they say of their nodes."""
+
+    def _tell_once(self, line: str) -> None:
+        """Log a line, the first time; of those that nodes decide, a hundred at most."""
+        if line not in self._told_lines and len(self._told_lines) < 100:
+            self._told_lines.add(line)
+            logger.warning("%s", line)
+
+    def _aggregate(self, name: str, replies: dict[int, Message]) -> dict[str, Any]:
+        """Return what the user's function of this name makes of sound replies."""
+        metrics = getattr(self, name)([reply.content for reply in replies.values()], self.examples_key)
+        if not isinstance(metrics, MetricRecord):
+            raise TypeError(f"{name} gave a {type(metrics).__name__}, expected a MetricRecord")
+        return dict(metrics)
 
     def _standing(self) -> dict[str, Any]:
         """Return what the next round depends on of this round's participation."""

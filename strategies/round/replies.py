@@ -8,7 +8,7 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from strategies.parts.layout import Layout
 from strategies.shared import protocol
+from strategies.shared.divergence import void_measures
 from strategies.shared.flower_private import SUPERLINK_NODE_ID
 
 from .failures import reason_of
@@ -26,6 +27,10 @@ MOST_EXAMPLES = 2.0**53  # beyond, a count is not exact, and a sum of weights ma
 
 class Fault(Exception):
     """Why a node's reply is left out."""
+
+
+class LacksOurs(Fault):
+    """It lacks what this project's ClientApp sends when it is asked to, and another may not know of."""
 
 
 class Diverged(Fault):
@@ -54,9 +59,9 @@ def said(message: Message, key: str) -> ConfigScalar | None:
     return config.get(key) if isinstance(config, ConfigRecord) else None  # type: ignore[return-value]
 
 
-def num_examples_of(message: Message) -> float:
+def num_examples_of(message: Message, key: str = protocol.NUM_EXAMPLES) -> float:
     """Return on how many examples the node worked."""
-    value = metrics_of(message)[protocol.NUM_EXAMPLES]
+    value = metrics_of(message)[key]
     return float(value)  # type: ignore[arg-type]
 
 
@@ -91,6 +96,14 @@ def mean_metrics(metrics: dict[str, Tensor], num_examples: Tensor) -> dict[str, 
     return {name: float(weights @ values) for name, values in metrics.items()}
 
 
+def within(mean: float, values: Sequence[float]) -> float:
+    """Return a mean that rounding has not taken beyond its values: of equal ones, their value.
+
+    Where all nodes have accuracy 1, shares of examples may add up to 0.9999999999999999.
+    """
+    return min(max(mean, min(values)), max(values))
+
+
 def capped(weights: Tensor, share: float) -> Tensor:
     """Return weights [K] of which none is more than a share of their sum; all equal where that cannot be.
 
@@ -107,10 +120,20 @@ def capped(weights: Tensor, share: float) -> Tensor:
     return torch.ones_like(weights)
 
 
-def names_without_number(reply: Message) -> list[str]:
-    """Return the metrics of a reply that are NaN or infinite."""
-    pairs = metrics_of(reply).items()
-    return [name for name, value in pairs if isinstance(value, float) and not math.isfinite(value)]
+def measures_of(reply: Message) -> dict[str, float]:
+    """Return the numbers of an evaluation, each measure NaN where the loss is, also of a foreign node."""
+    numbers = {name: value for name, value in metrics_of(reply).items() if isinstance(value, int | float)}
+    return void_measures({name: float(value) for name, value in numbers.items()})
+
+
+def void_mean(diverged: Iterable[Message], num_sound: int) -> dict[str, float]:
+    """Return the measures that are NaN in the mean over nodes: where half or more have none. Fewer may not
+    spoil it for all.
+    """
+    replies = list(diverged)
+    measures = [pair for reply in replies for pair in measures_of(reply).items()]
+    names = sorted({name for name, value in measures if not math.isfinite(value)})
+    return dict.fromkeys(names, math.nan) if len(replies) >= num_sound else {}
 
 
 def answers(asked: Mapping[int, Message], replies: Iterable[Message]) -> dict[int, Message]:
@@ -141,10 +164,13 @@ def of_group(name: str, replies: Iterable[Message]) -> list[Message]:
     return [reply for reply in replies if reply.metadata.group_id in (name, "")]
 
 
-def checked(reply: Message | None, partition_id: int | None = None) -> Message:
+def checked(
+    reply: Message | None, partition_id: int | None = None, key: str = protocol.NUM_EXAMPLES
+) -> Message:
     """Return the reply of a node when it is one, of numbers, and tells on how many examples it worked.
 
-    With a ``partition_id`` the reply is for this one, where it says for which.
+    With a ``partition_id`` the reply is for this one, where it says for which. ``key`` names the metric
+    that is the number of examples.
 
     Raises
     ------
@@ -155,17 +181,28 @@ def checked(reply: Message | None, partition_id: int | None = None) -> Message:
         raise Fault("did not answer in time")
     if reply.has_error():
         raise Fault(reason_of(reply))
+    require_one(reply.content.metric_records, protocol.METRICS)
     for name, value in metrics_of(reply).items():
-        if isinstance(value, int) and abs(value) > sys.float_info.max:
-            raise Fault(f"sent a {name!r} of {value.bit_length()} bits, expected a number")
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int) and abs(number) > sys.float_info.max:
+                raise Fault(f"sent a {name!r} of {number.bit_length()} bits, expected a number")
     told = metrics_of(reply).get(protocol.PARTITION_ID, partition_id)
     if partition_id is not None and told != partition_id:
         raise Fault(f"answered for partition {str(told)[:20]}")
-    require_number(reply, protocol.NUM_EXAMPLES, MOST_EXAMPLES)
+    require_number(reply, key, MOST_EXAMPLES)
     for name, value in metrics_of(reply).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise Diverged(f"sent {name!r}={value}, expected a number")
     return reply
+
+
+def require_one(records: Mapping[str, object], name: str, others: Container[str | None] = ()) -> None:
+    """Raise ``Fault`` for several records of a kind of which none has the ``name`` that we read."""
+    found = [key for key in records if key not in others]
+    if len(found) > 1 and name not in found:
+        kind = type(records[found[0]]).__name__
+        listed = ", ".join(map(repr, found[:3]))
+        raise Fault(f"sent {len(found)} records of the kind {kind}, {listed}, and none is named {name!r}")
 
 
 def require_number(reply: Message, name: str, most: float = sys.float_info.max) -> None:

@@ -5,6 +5,7 @@ and their replies sorted, by partition id: the same seed asks the same partition
 """
 
 import logging
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -22,6 +23,10 @@ from .told import MOST_PARTITIONS, Told
 logger = logging.getLogger("flwr.strategies")
 POLL_SECONDS = 0.1
 SILENT = "%d nodes do not say which partition they hold: they are ordered by node id"
+ALONE = (
+    "{known} node has said who it is within {seconds:.0f} s, and a federation has {least} at least: set "
+    "num_nodes=1 to begin with one, or node_timeout to wait longer"
+)
 NAMELESS = "node {node} does not say which partition it holds, and is asked again: {why}"
 
 
@@ -59,14 +64,14 @@ class Roster:
     _online: set[int] = field(default_factory=set, init=False, repr=False)  # who all were known
     _nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # and what was returned
 
-    def available(self, grid: Grid, wanted: int) -> dict[int, int]:
+    def available(self, grid: Grid, wanted: int, least: int = 1) -> dict[int, int]:
         """Return the connected nodes as {partition id: node id}, ascending.
 
         Waits until ``wanted`` are known or the time limit is over, then goes on with those there are. One
-        that was away is asked again. Raises ``TimeoutError`` when there is none.
+        that was away is asked again. Raises ``TimeoutError`` when there are fewer than ``least``.
         """
         deadline = time.monotonic() + self.timeout
-        asked: set[int] = set()
+        asked, is_waiting = set[int](), False
         while True:
             online = set(grid.get_node_ids())
             if online == self._online and len(self._nodes) >= wanted:
@@ -77,13 +82,18 @@ class Roster:
                 asked |= new
                 continue  # more may have connected meanwhile
             known, late = online & self._present, time.monotonic() > deadline
-            if len(known) >= wanted or (known and late):
+            if len(known) >= wanted or (len(known) >= least and late):
                 break
+            if late and known:
+                raise TimeoutError(ALONE.format(known=len(known), least=least, seconds=self.timeout))
             if late:
                 here = f"said who it is, of {len(online)} that are here and may be busy,"
                 refusals = "".join(f"; {why}" for why in [*self._named.values()][:3])
                 did = here if online and not self._named else "connected"
                 raise TimeoutError(f"no node has {did} within {self.timeout:.0f} s{refusals}")
+            if not is_waiting:
+                logger.info("waiting for %d nodes, of which %d are known so far", wanted, len(known))
+                is_waiting = True
             time.sleep(POLL_SECONDS)
             asked.clear()
         if len(known) < wanted:
@@ -194,9 +204,20 @@ class Roster:
         self.partition_of.update(zip(new, range(first, first + len(new)), strict=True))
 
 
-def sample(partition_ids: list[int], count: int, seed: int, server_round: int) -> list[int]:
+def sample(
+    partition_ids: list[int],
+    count: int,
+    seed: int,
+    server_round: int,
+    purpose: Purpose = Purpose.SAMPLE_NODES,
+) -> list[int]:
     """Draw ``count`` partitions without replacement; all of them when there are no more."""
     if count >= len(partition_ids):
         return sorted(partition_ids)
-    rng = generator(seed, Purpose.SAMPLE_NODES, server_round=server_round)
+    rng = generator(seed, purpose, server_round=server_round)
     return sorted(int(p) for p in rng.choice(sorted(partition_ids), count, replace=False))
+
+
+def share_of(count: int, share: float) -> int:
+    """Return a share of so many nodes, rounded down; one at least."""
+    return max(1, math.floor(share * count + 1e-9))

@@ -6,7 +6,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from strategies.shared import protocol
 
-from .replies import metrics_of
+from .replies import measures_of
 
 
 def addressed(content: RecordDict, number: int, sites: Mapping[str, int]) -> RecordDict:
@@ -25,9 +25,7 @@ def by_site(sites: Mapping[str, int], judged: Mapping[int, Message]) -> dict[str
     names = {number: name for name, number in sites.items()}
     return {
         names.get(k, f"node {k}"): {
-            key: float(value)
-            for key, value in metrics_of(reply).items()
-            if isinstance(value, int | float) and key != protocol.PARTITION_ID
+            key: value for key, value in measures_of(reply).items() if key != protocol.PARTITION_ID
         }
         for k, reply in judged.items()
     }

@@ -19,16 +19,20 @@ from .buffers import Buffers
 from .decoding import decoded
 from .replies import (
     Fault,
+    LacksOurs,
     arrays_of,
     checked,
     fitting,
+    metrics_of,
     num_examples_of,
     require_number,
+    require_one,
     said,
     scalar_metrics,
 )
 
 PLAIN = NoCompression()
+BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
 
 
 @dataclass(frozen=True)
@@ -41,19 +45,24 @@ class Collected:
     extra : [K, P], what else each of them carries (SCAFFOLD's variates); None when nothing was asked for
     faults : {partition id: reason} for every node that was asked and is left out
     moved : whether any of the sound ones holds another parameter than was sent
+    replies : the sound ones, as they came, by partition id
+    lacking : those of the faults that nodes have who run another ClientApp than this project's
     """
 
     updates: Updates
     extra: Tensor | None
     faults: dict[int, str]
     moved: bool
+    replies: dict[int, Message]
+    lacking: dict[int, str]
 
     def without(self, faults: Mapping[int, str]) -> "Collected":
         """Return a copy that leaves some nodes out, each for a reason."""
         kept = [row for row, k in enumerate(self.updates.partition_ids) if k not in faults]
         extra = None if self.extra is None else self.extra[kept]
         updates = self.updates.without(faults)
-        return Collected(updates, extra, {**self.faults, **faults}, self.moved)
+        replies = {k: reply for k, reply in self.replies.items() if k not in faults}
+        return Collected(updates, extra, {**self.faults, **faults}, self.moved, replies, self.lacking)
 
     def counts(self) -> dict[str, float]:
         """Return what a round's metrics show of it."""
@@ -73,6 +82,7 @@ class Stack:
     needed : the names of metrics that each reply must carry, numbers, 0 or above
     compression : what nodes were asked for
     evidence : keys that each reply's configuration must carry, and the fault of one that does not
+    examples_key : the metric that says on how many examples a node trained
     """
 
     def __init__(
@@ -85,15 +95,17 @@ class Stack:
         needed: Iterable[str] = (),
         compression: Compression = PLAIN,
         evidence: Mapping[str, str] = MappingProxyType({}),
+        examples_key: str = protocol.NUM_EXAMPLES,
     ) -> None:
         self.layout, self.start, self.compression = layout, start, compression
-        self.evidence = evidence
+        self.evidence, self.examples_key = evidence, examples_key
         self.extra, self.needed = extra, tuple(needed)
         self.deltas = scratch.rows("deltas", most, start)
         self.buffers = torch.empty(most, layout.num_buffers, dtype=torch.float64)
         self.extras = scratch.rows("extras", most, start) if extra else None
         self._sound: dict[int, Message] = {}
         self._faults: dict[int, str] = {}
+        self._lacking: dict[int, str] = {}
         self._moved = False
         self._shared: dict[int, int] = {}  # the row of each mean that several replies carry
         self._rows: list[int] = []  # of each sound reply
@@ -111,10 +123,12 @@ class Stack:
         ``told`` says that nodes have said which partition they hold: a reply for another one is a fault.
         """
         try:
-            sound = checked(reply, partition_id if told else None)
+            sound = checked(reply, partition_id if told else None, self.examples_key)
             row = self._row_of(sound)
         except Fault as fault:
             self._faults[partition_id] = str(fault)
+            if isinstance(fault, LacksOurs):
+                self._lacking[partition_id] = str(fault)
         except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
             self._faults[partition_id] = f"sent unreadable arrays ({' '.join(str(error).split())})"
         else:
@@ -124,13 +138,16 @@ class Stack:
 
     def _row_of(self, reply: Message) -> int:
         """Return the row that a reply is written into, or has been with another's."""
-        if num_examples_of(reply) == 0:
+        if num_examples_of(reply, self.examples_key) == 0:
             raise Fault("trained on no examples")
         for name in self.needed:
+            if name not in metrics_of(reply):
+                raise LacksOurs(f"sent no {name!r}")
             require_number(reply, name)
         for key, fault in self.evidence.items():
             if said(reply, key) is None:
-                raise Fault(fault)
+                raise LacksOurs(fault)
+        require_one(reply.content.array_records, protocol.ARRAYS, (self.extra, *BESIDE_ARRAYS))
         record = arrays_of(reply, self.extra)
         row = self._shared.get(id(record), self._kept)
         if row == self._kept:
@@ -148,6 +165,8 @@ class Stack:
             parts.append(self.layout.flatten_buffers(record, out=self.buffers[row]))
         if self.extra and self.extras is not None:
             found = reply.content.array_records.get(self.extra)
+            if found is None:
+                raise LacksOurs(f"sent no {self.extra!r} record")
             record = fitting(found, f"{self.extra!r} record", self.layout, parameters_only=True)
             parts.append(self.layout.flatten_parameters(record, out=self.extras[row]))
         total = float(delta.sum())
@@ -165,7 +184,7 @@ class Stack:
         updates = Updates(
             self.deltas[:kept],
             self.buffers[:kept],
-            metrics.pop(protocol.NUM_EXAMPLES, torch.zeros(0, dtype=torch.float64)),
+            metrics.pop(self.examples_key, torch.zeros(0, dtype=torch.float64)),
             tuple(self._sound),
             self.layout,
             self.start,
@@ -174,7 +193,7 @@ class Stack:
         )
         moved = self._moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
         extra = None if self.extras is None else self.extras[:kept]
-        return Collected(updates, extra, self._faults, moved)
+        return Collected(updates, extra, self._faults, moved, self._sound, self._lacking)
 
 
 def rows(asked: Iterable[int], answered: Mapping[int, Message]) -> int:

@@ -40,3 +40,18 @@ def require_parts(whole: Any) -> None:
             article = "an" if kind.__name__[0] in "AEIOU" else "a"
             example = f", e.g. {field.default!r}" if isinstance(field.default, kind) else ""
             raise ValueError(f"{field.name}={given}: expected {article} {kind.__name__}{example}")
+
+
+def require_named_part(strategy: object, name: str, part: str) -> None:
+    """Raise ``ValueError`` where a method lacks the part that it is named for: then it is another method.
+
+    ``part`` is the field; its default says of which class the part has to be. Empty: any will do.
+    """
+    if not part:
+        return
+    kind, given = type(getattr(type(strategy), part)), getattr(strategy, part)
+    if not isinstance(given, kind):
+        raise ValueError(
+            f"strategy={name} needs {part}={kind.__name__}, not {type(given).__name__}: leave the {part} "
+            f"out or set it to that, or choose another strategy, e.g. strategy=fedavg"
+        )

@@ -1,28 +1,117 @@
-"""What Flower's strategies call otherwise: whoever comes from them is told the name here."""
+"""What Flower's strategies and the papers call otherwise: who uses their names gets ours, for the class.
 
-import inspect
-from collections.abc import Iterable
+A setting of a part is advised with the part that the class has: FedYogi's ``tau`` is the ``epsilon`` of its
+``Yogi``, FedGMA's the ``tau`` of its ``AgreementMask``.
+"""
 
-INSTEAD = {
-    "fraction_train": "nodes_per_round=K, how many nodes train in a round",
-    "min_train_nodes": "min_replies, with fewer of which a round takes no step",
-    "min_available_nodes": "num_nodes, how many nodes to wait for",
-    "fraction_evaluate": "federated_evaluation=True or False",
-    "min_evaluate_nodes": "federated_evaluation=True or False",
-    "weighted_by_key": "weighting, e.g. ByExamples() or Uniform()",
-    "server_learning_rate": "step_size=Constant(eta=...)",
-    "eta": "step_size=Constant(eta=...)",
-    "server_momentum": "server_optimizer=Momentum(beta=...)",
-    "beta_1": "server_optimizer=Adam(beta1=...)",
-    "beta_2": "server_optimizer=Adam(beta2=...)",
-    "tau": "server_optimizer=Adam(epsilon=...)",
-    "proximal_mu": "mu",
+import re
+from abc import ABCMeta
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+UNEXPECTED = re.compile(r"(?:^|\.)(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
+AS_IN_PARTS = {  # what a part calls a name of Flower's or of a paper
+    "tau": ("tau", "epsilon"),
+    "eta": ("eta",),
+    "beta_1": ("beta1",),
+    "beta_2": ("beta2",),
+    "server_learning_rate": ("eta",),
+    "server_momentum": ("beta", "beta1"),
+    "client_learning_rate": ("lipschitz",),
+    "num_malicious_nodes": ("num_hostile",),
+    "num_nodes_to_select": ("num_selected",),
+    "weighted_by_key": ("key",),
 }
+NEUTRAL = (
+    "ByExamples",
+    "Uniform",
+    "Mean",
+    "Identity",
+    "NoMask",
+    "Constant",
+)  # may give way to another part
+COMPOSED = {  # the part to choose where the class has a neutral one
+    "eta": ("step_size", "Constant(eta=...)"),
+    "server_learning_rate": ("step_size", "Constant(eta=...)"),
+    "server_momentum": ("server_optimizer", "Momentum(beta=...)"),
+    "beta_1": ("server_optimizer", "Adam(beta1=...)"),
+    "beta_2": ("server_optimizer", "Adam(beta2=...)"),
+    "beta": ("aggregation", "TrimmedMean(share=...) and weighting=Uniform()"),
+    "num_malicious_nodes": ("aggregation", "Krum(num_hostile=...) and weighting=Uniform()"),
+    "num_nodes_to_select": ("aggregation", "Krum(num_selected=...) and weighting=Uniform()"),
+    "q": ("aggregation", "Fair(q=...) and weighting=Uniform(), as QFedAvg has them"),
+    "weighted_by_key": ("weighting", "ByExamples(key=...)"),
+}
+OF_NODES = "leave it out: the nodes' learning rate is their ClientApp's, e.g. by train_config"
+RENAMED = {
+    "min_train_nodes": "set min_replies, with fewer of which a round takes no step",
+    "min_available_nodes": "set num_nodes, how many nodes to wait for",
+    "min_evaluate_nodes": "leave it out: fraction_evaluate says how many nodes evaluate",
+    "tau": "set mask=AgreementMask(tau=...), as FedGMA, or server_optimizer=Adam(epsilon=...), as FedAdam",
+    "proximal_mu": "choose FedProx(mu=...)",
+    "arrayrecord_key": "leave it out: messages carry the model as 'arrays'",
+    "configrecord_key": "leave it out: messages carry their configuration as 'config'",
+    "train_loss_key": "leave it out: nodes send the loss of the model that they were sent as 'start-loss'",
+    "client_learning_rate": OF_NODES,
+    "eta_l": OF_NODES,
+}
+FLOWERS_ALONE = {  # no method's own letters
+    *("min_train_nodes", "min_available_nodes", "min_evaluate_nodes"),
+    *("weighted_by_key", "arrayrecord_key", "configrecord_key"),
+}
+FLOWERS = AS_IN_PARTS.keys() | COMPOSED.keys() | RENAMED.keys()
 
 
-def refuse(kind: type, given: Iterable[str]) -> None:
-    """Raise ``TypeError`` for the first of Flower's names that a strategy does not take, with ours."""
-    taken = inspect.signature(kind.__init__).parameters  # type: ignore[misc]
-    for name in given:
-        if name in INSTEAD and name not in taken:
-            raise TypeError(f"{kind.__name__} has no {name}, a name of Flower's: set {INSTEAD[name]}")
+class Advising(ABCMeta):
+    """Of strategies: an unexpected keyword of Flower's, or of a part, is answered with ours."""
+
+    def __call__(cls, *args: Any, **given: Any) -> Any:
+        """Make a strategy; raise ``TypeError`` with advice, also for what ``**kwargs`` hand on."""
+        try:
+            return super().__call__(*args, **given)
+        except TypeError as error:
+            unexpected = UNEXPECTED.search(str(error))
+            if unexpected is None or unexpected[1] not in {kind.__name__ for kind in cls.__mro__}:
+                raise
+            if not (instead := advice(cls, unexpected[2], given.get("inner"))):
+                raise
+            raise TypeError(instead) from None
+
+
+def advice(kind: type, name: str, inner: object = None) -> str:
+    """Return one line with what to write in the place of a name; empty where there is nothing to say.
+
+    ``inner`` is the strategy that one of this kind is made around.
+    """
+    lacks = f"{kind.__name__} has no {name}" + ", a name of Flower's" * (name in FLOWERS)
+    taken = settings_of(kind)
+    if "inner" not in taken:
+        instead = _instead(kind, name)
+        return f"{lacks}: {instead}" if instead else ""
+    around = taken["inner"] if inner is None else type(inner)
+    if name in settings_of(around):
+        return f"{lacks}: set it in inner"
+    instead = _instead(around, name)
+    return f"{lacks}: in inner, {instead}" if instead else ""
+
+
+def settings_of(kind: Any) -> dict[str, Any]:
+    """Return the types of the settings that a strategy or a part takes, by name."""
+    return {field.name: field.type for field in fields(kind) if field.init} if is_dataclass(kind) else {}
+
+
+def _instead(kind: type, name: str) -> str:
+    taken = settings_of(kind)
+    if name == "proximal_mu" and "mu" in taken:
+        return "set mu"
+    parts = {slot: part for slot in taken if is_dataclass(part := getattr(kind, slot, None))}
+    for setting in AS_IN_PARTS.get(name, (name,)):
+        for slot, part in parts.items():
+            if setting in settings_of(part):
+                value = "1 / client_learning_rate" if setting == "lipschitz" else "..."
+                return f"set {slot}={type(part).__name__}({setting}={value})"
+    if name not in COMPOSED:
+        return RENAMED.get(name, "")
+    slot, choice = COMPOSED[name]
+    own = type(parts.get(slot)).__name__
+    return f"set {slot}={choice}" if own in NEUTRAL else f"leave it out: its {slot}, {own}, has none"

@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     HEAD = 13
     META = 14
     FOREIGN = 15
+    EVALUATING_NODES = 16
 
 
 def generator(

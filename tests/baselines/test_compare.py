@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from runs import curve, launch, metrics_in, write_run
 
 from baselines import compare, results
-from baselines.reports import summary
+from baselines.reports import comparison, summary
 
 
 @pytest.fixture(scope="module")
@@ -188,4 +188,4 @@ def test_labels_are_renamed_by_whole_by_part_and_by_key() -> None:
         {"setting": ["fedavg, client.optimizer.lr=0.1", "fedexp, client.optimizer.lr=0.1"]}
     )
     wishes = ["client.optimizer.lr=lr", "fedavg=FedAvg", "fedexp, lr=0.1=best"]
-    assert compare.renamed(frame, wishes).setting.tolist() == ["FedAvg, lr=0.1", "best"]
+    assert comparison.renamed(frame, wishes).setting.tolist() == ["FedAvg, lr=0.1", "best"]

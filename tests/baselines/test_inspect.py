@@ -14,7 +14,7 @@ from rich.console import Console
 from baselines import inspect
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.reports import model_cost, model_table
+from baselines.reports import inspection, model_cost, model_table
 from clients import Classification
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -224,8 +224,8 @@ def test_no_digit_is_cut_off_on_a_narrow_terminal(width: int, tmp_path: Path) ->
     for setting in ("partitioner=dominant_labels num_nodes=10", "model=resnet18_gn"):
         console = Console(file=written, width=width)
         this = Experiment(f"dataset=digits {setting}")
-        inspect.show_partition(this, tmp_path / "figure.png", console)
-        inspect.show_model(this, "", console)
+        inspection.show_partition(this, tmp_path / "figure.png", console)
+        inspection.show_model(this, "", console)
     assert "…" not in written.getvalue()
     assert "MACs backward" in written.getvalue()
 

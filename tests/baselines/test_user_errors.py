@@ -88,7 +88,7 @@ ONE_LINE = {
     "rounds=0": "rounds=0 is out of range: expected a whole number above 0",
     "rounds=1.5": "rounds=1.5 is out of range: expected a whole number above 0",
     "seed=-1": "seed=-1 is out of range: expected a whole number, 0 or above",
-    "evaluation.node_spread=true": "evaluation.node_spread=True is out of range: expected false where",
+    "evaluation.node_spread=true": "evaluation.node_spread=true is out of range: expected false where",
     "node_test_fraction=0.0001": "node_test_fraction=0.0001 leaves no node of 10 an example to test on",
     "partitioner=dominant_labels partitioner.share=0.05": "partitioner.share=0.05 makes the dominant",
     "partitioner=shifted_labels partitioner.requester=10": "partitioner.requester=10 is out of range",
@@ -97,7 +97,7 @@ ONE_LINE = {
     "dataset=synthetic dataset.load.rows=0": "the data set has no training examples",
     "dataset=synthetic num_nodes=20 partitioner=dirichlet": "goes by labels, and the data set's",
     "dataset=synthetic num_nodes=20 validation_size=575 seed=1": "writers have no examples left for a node",
-    "objective=null": "objective=None is unknown: expected split/metric, e.g. test/accuracy",
+    "objective=null": "objective=null is unknown: expected split/metric, e.g. test/accuracy",
     "objective=tset/accuracy": "objective=tset/accuracy is unknown: expected split/metric",
     "objective=test": "objective=test is unknown: expected split/metric",
     "timeout=-1": "timeout=-1 is out of range: expected seconds, above 0",
@@ -110,7 +110,7 @@ ONE_LINE = {
     "partitioner.min_size=500": "partitioner.min_size=500 for each of num_nodes=10 nodes is more than the",
     "dataset=synthetic num_nodes=7": "num_nodes=7: set num_nodes=20",
     "weighting=erosion": "weighting=erosion needs a requester",
-    "strategy=weight_erosion weighting=uniform": "strategy=weight_erosion needs weighting=erosion",
+    "strategy=weight_erosion weighting=uniform": "strategy=WeightErosion needs weighting=Erosion",
     "strategy=weight_erosion weighting.requester=10": "weighting.requester=10 is out of range",
 }
 
@@ -157,7 +157,7 @@ def test_one_line_and_status_2(
         ),
         (
             "client.learning_rate=3",
-            "there is no setting client.learning_rate: python -m baselines.run --help",
+            "there is no setting client.learning_rate: did you mean client.optimizer.lr?",
         ),
         ("rounds=[1", "cannot read rounds=[1: expected key=value, and 'key=\"value\"' for a value with"),
         ("rounds", "cannot read rounds: expected key=value"),

@@ -22,7 +22,7 @@ def test_two_rounds_with_error_feedback_by_hand() -> None:
     From (2, 0), Delta = 0.5 (2 - 4, 0 + 2) = (-1, 1), with what was kept (-1, 2): 2 is sent, -1 is kept.
     """
     grid = quadratic()
-    (first, _), (second, _) = play(FedAvg(compression=TopK(share=0.5)), grid, zeros(), 2)
+    (first, _), (second, _) = play(FedAvg(num_nodes=1, compression=TopK(share=0.5)), grid, zeros(), 2)
     assert weights(first) == [2, 0]
     assert weights(second) == [2, -2]
     (node,) = grid.get_node_ids()
@@ -32,7 +32,7 @@ def test_two_rounds_with_error_feedback_by_hand() -> None:
 def test_two_rounds_without_it_by_hand() -> None:
     """The second Delta is (-1, 1), of which the first is sent, as both are as large; nothing is kept."""
     grid = quadratic()
-    history = play(FedAvg(compression=TopK(share=0.5, error_feedback=False)), grid, zeros(), 2)
+    history = play(FedAvg(num_nodes=1, compression=TopK(share=0.5, error_feedback=False)), grid, zeros(), 2)
     assert [weights(model) for model, _ in history] == [[2, 0], [3, 0]]
     (node,) = grid.get_node_ids()
     assert not grid.context(node).state.array_records
@@ -40,7 +40,7 @@ def test_two_rounds_without_it_by_hand() -> None:
 
 def test_signs_with_error_feedback_by_hand() -> None:
     """(-2, 1) is sent as 1.5 (-1, 1), and (-0.5, -0.5) is kept; from (1.5, -1.5) Delta is (-1.25, 0.25)."""
-    history = play(FedAvg(compression=ScaledSign()), quadratic(), zeros(), 2)
+    history = play(FedAvg(num_nodes=1, compression=ScaledSign()), quadratic(), zeros(), 2)
     assert weights(history[0][0]) == [1.5, -1.5]
     assert weights(history[1][0]) == [2.5, -0.5]  # (-1.75, -0.25) is 1 (-1, -1)
 
@@ -55,7 +55,7 @@ def test_a_masked_node_trains_what_it_sends() -> None:
     model = nn.Linear(10, 1, bias=False)
     node = Node(model, training, LeastSquares(1), data, data, seed=5)
     grid = InlineGrid(client_app(lambda *_: node), 1)
-    ((new, _),) = play(FedAvg(compression=RandomMask(share=0.3)), grid, zeros(10), 1)
+    ((new, _),) = play(FedAvg(num_nodes=1, compression=RandomMask(share=0.3)), grid, zeros(10), 1)
     found = np.array(weights(new))
     (seed,) = np.random.default_rng([5, 1, 0, 12]).integers(2**63, size=1).tolist()
     chosen = np.argsort(np.random.PCG64(seed).random_raw(10))[-3:]
@@ -76,7 +76,7 @@ def test_a_low_rank_node_trains_b_alone() -> None:
     data = Examples(inputs, targets, torch.arange(30))
     node = Node(model, training, LeastSquares(4), data, data, seed=5)
     grid = InlineGrid(client_app(lambda *_: node), 1)
-    ((new, _),) = play(FedAvg(compression=LowRank(share=0.5)), grid, ArrayRecord(start), 1)
+    ((new, _),) = play(FedAvg(num_nodes=1, compression=LowRank(share=0.5)), grid, ArrayRecord(start), 1)
 
     seed, _ = np.random.default_rng([5, 1, 0, 12]).integers(2**63, size=2).tolist()
     a = subspace(4, 2, seed).float()
@@ -96,7 +96,7 @@ def test_a_low_rank_node_trains_b_alone() -> None:
 def test_the_noise_comes_first() -> None:
     """What is coded is the clipped update."""
     grid, asked = quadratic(), LocalPrivacy(clip=0.5, noise_multiplier=0.0)
-    private = FedAvg(weighting=Uniform(), privacy=asked, compression=TopK(share=0.5))
+    private = FedAvg(num_nodes=1, weighting=Uniform(), privacy=asked, compression=TopK(share=0.5))
     ((new, _),) = play(private, grid, zeros(), 1)
     assert weights(new) == pytest.approx([0.5 * 2 / 5**0.5, 0], abs=1e-6)  # (-2, 1) is cut to 0.5
     (node,) = grid.get_node_ids()
@@ -107,7 +107,7 @@ def test_the_noise_comes_first() -> None:
 
 def test_each_groups_model_has_its_own_feedback() -> None:
     grid = quadratic()
-    both = Grouped(inner=FedAvg(compression=TopK(share=0.5)), groups={"a": (0,), "b": (0,)})
+    both = Grouped(inner=FedAvg(num_nodes=1, compression=TopK(share=0.5)), groups={"a": (0,), "b": (0,)})
     play(both, grid, zeros(), 1)
     (node,) = grid.get_node_ids()
     assert set(grid.context(node).state.array_records) == {"left-out@a", "left-out@b"}

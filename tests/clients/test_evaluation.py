@@ -1,13 +1,15 @@
 """Evaluation in batches, and what a batch is."""
 
+import math
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torchvision import transforms
 
-from clients import Classification, Examples, Normalize, evaluation
-from clients.evaluation import evaluate
+from clients import Classification, Examples, NextToken, Normalize, Task, evaluation
+from clients.evaluation import correct, evaluate, predictions
 
 
 def examples(size: int, index: torch.Tensor | None = None) -> Examples:
@@ -74,3 +76,78 @@ def test_a_batch_is_transformed_and_the_data_set_is_not() -> None:
     assert torch.equal(targets, data.targets[[5, 8]])
     whole, _ = doubled.batch(slice(None), torch.device("cpu"))
     assert torch.equal(whole, data.inputs[[8, 2, 5]] * 2)
+
+
+class Raw(nn.Module):
+    """Returns its inputs: the outputs that a test wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Parameter(torch.zeros(1))
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        return outputs
+
+
+class Named(Raw):
+    """Returns them in a dictionary, among other things."""
+
+    def forward(self, outputs: Tensor) -> dict[str, object]:  # type: ignore[override]
+        return {"outputs": [outputs], "layers": 3}
+
+
+class Signs(Task):
+    """A task of the user's own whose measure is a comparison, and which clears its loss of NaN."""
+
+    def __call__(
+        self, outputs: Tensor | dict[str, list[Tensor]], targets: Tensor, present: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        values = outputs["outputs"][0] if isinstance(outputs, dict) else outputs
+        right = ((values[:, 0] > 0) == (targets > 0)).sum()
+        return values.nan_to_num().sum(), {"loss": values.nan_to_num().sum(), "right": right}
+
+
+def outputs_with(value: float, row: int = 1203) -> Examples:
+    outputs, targets = torch.zeros(2345, 4), torch.zeros(2345, dtype=torch.int64)
+    outputs[row, 2] = value
+    return Examples(outputs, targets, torch.arange(2345))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("task", [Classification(), Signs()], ids=["classes", "own"])
+def test_one_row_without_an_output_leaves_no_measure(task: Task, value: float) -> None:
+    """Argmax takes NaN for a class, a comparison for false: with all labels 0 that is accuracy 1."""
+    found = evaluate(Raw(), outputs_with(value), task)
+    assert len(found) == 2
+    assert all(math.isnan(measure) for measure in found.values())
+    assert all(math.isfinite(measure) for measure in evaluate(Raw(), outputs_with(1.0), task).values())
+
+
+def test_nor_where_outputs_are_among_others() -> None:
+    assert math.isfinite(evaluate(Named(), outputs_with(1.0), Signs())["right"])
+    assert all(map(math.isnan, evaluate(Named(), outputs_with(torch.nan), Signs()).values()))
+
+
+def test_a_class_may_be_ruled_out() -> None:
+    data = outputs_with(-torch.inf)
+    assert evaluate(Raw(), data, Classification())["accuracy"] == 1
+    assert correct(Raw(), data, range(3)).all()
+    data.inputs[5] = -torch.inf  # all of them may not
+    assert math.isnan(evaluate(Raw(), data, Classification())["accuracy"])
+    assert correct(Raw(), data, range(3)).logical_not().nonzero().tolist() == [[5]]
+
+
+def test_tokens_without_an_output_leave_no_measure() -> None:
+    outputs = torch.zeros(3, 5, 4)
+    outputs[1, 2] = -torch.inf
+    data = Examples(outputs, torch.zeros(3, 5, dtype=torch.int64), torch.arange(3))
+    assert all(map(math.isnan, evaluate(Raw(), data, NextToken()).values()))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_row_without_an_output_is_of_no_class_and_not_right(value: float) -> None:
+    data = outputs_with(value)
+    labels, predicted = predictions(Raw(), data)
+    assert (predicted != labels).nonzero().tolist() == [[1203]]
+    assert predicted[1203] == evaluation.NO_CLASS
+    assert correct(Raw(), data, range(3)).logical_not().nonzero().tolist() == [[1203]]

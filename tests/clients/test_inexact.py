@@ -14,6 +14,8 @@ from torch.optim import SGD
 
 from baselines.apps import client_app_of, together_of
 from baselines.experiment import experiment
+from baselines.experiment.once import warn_once
+from baselines.experiment.preflight import check
 from baselines.grids.inline import InlineGrid
 from clients import (
     Classification,
@@ -212,3 +214,34 @@ def test_batched_nodes_train_one_by_one(caplog: pytest.LogCaptureFixture) -> Non
     assert "train one after another: a correction may end a node's round" in caplog.text
     for one, other in zip(*found, strict=True):
         assert one.content["arrays"] == other.content["arrays"]
+
+
+@pytest.mark.parametrize(
+    ("work", "settings", "acts"),
+    [
+        ({"local_epochs": 1}, {}, False),
+        ({"local_epochs": 1}, {"gamma": 0.0}, True),  # it reports, as it was asked to
+        ({"local_epochs": 2}, {}, True),
+        ({"local_epochs": 1}, {"check_steps": 3}, True),  # of 4, at the larger node
+        ({"local_epochs": 1}, {"check_steps": 4}, False),
+        ({"local_epochs": None, "local_steps": 4}, {}, False),
+        ({"local_epochs": None, "local_steps": 5}, {}, True),
+    ],
+)
+def test_one_that_can_end_no_round_is_named(
+    work: dict[str, int | None], settings: dict[str, float], acts: bool
+) -> None:
+    """Nodes of 100 and 128 examples take 4 steps of 32 an epoch; one without any takes none."""
+    chosen = {"inexact": partial(Inexact, **settings)}  # type: ignore[arg-type]
+    training = LocalTraining(optimizer=partial(SGD, lr=0.1), corrections=chosen, **work)  # type: ignore[arg-type]
+    lines = training.idle_corrections([0, 100, 128])
+    assert bool(lines) is not acts
+    assert all(line.startswith("client.corrections.inexact looks after") for line in lines)
+
+
+def test_a_run_says_so_before_its_first_round(caplog: pytest.LogCaptureFixture) -> None:
+    warn_once.cache_clear()
+    check(experiment.load("corrections=inexact model=softmax client.local_epochs=2"))
+    assert "ends no round" not in caplog.text
+    check(experiment.load("corrections=inexact model=softmax"))
+    assert caplog.text.count("client.corrections.inexact looks after a node's last step") == 1

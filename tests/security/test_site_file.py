@@ -5,12 +5,14 @@ import logging
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from attacked_site import HONEST, SECRETS, Site, initial_arrays, with_schema
 from flwr.app import Array
 
+from baselines.datasets import cache
 from baselines.datasets.local import SiteData
 from baselines.experiment import experiment
 from baselines.federation.__main__ import main
@@ -200,6 +202,45 @@ def test_what_a_site_keeps_is_its_users_alone_and_is_gone_with_the_run(site: Sit
     assert not (kept / "prepared" / "1").exists()
 
 
+@pytest.fixture
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a home in which nothing is."""
+    home = tmp_path_factory.mktemp("home")
+    for variable in ("XDG_CACHE_HOME", "FLORILEGIUM_DATA"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(home))
+    experiment.load.cache_clear()
+    return home
+
+
+@pytest.mark.parametrize("place", ["--data", "--site-file"])
+def test_check_leaves_nothing_of_a_sites_rows(place: str, site: Site, home: Path) -> None:
+    path = site.folder / "patients.csv" if place == "--data" else site.file
+    before = set(site.folder.rglob("*"))
+    assert main(["check", place, str(path), *HONEST.replace("'", "").split(" ")]) == 0
+    assert not list(home.rglob("*.npz"))
+    assert set(site.folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_sites_rows_lie_in_its_state_or_nowhere(
+    is_full: bool, site: Site, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = cache._write
+
+    def full(file: Path, *more: Any) -> None:
+        if file.is_relative_to(site.folder):
+            raise OSError(28, "No space left on device")
+        write(file, *more)
+
+    if is_full:
+        monkeypatch.setattr(cache, "_write", full)
+    assert not site.ask(HONEST, "train").has_error()
+    assert not list(home.rglob("*.npz"))
+    assert len(list((site.folder / "state" / "prepared").rglob("*.npz"))) == (not is_full)
+
+
 def test_damaged_budgets_are_no_new_budgets(site: Site) -> None:
     assert site.refusal(HONEST) == ""
     (site.folder / "state" / "budget.json").write_text("{}")
@@ -219,6 +260,41 @@ def test_audit_shows_what_was_asked_and_refused(site: Site, capsys: pytest.Captu
     said = capsys.readouterr().out
     assert "3 messages of 1 runs" in said
     assert "label: the schema has label=age" in said
+
+
+@pytest.mark.parametrize("experiments", ["[null]", "['null']", "[~, gma/*]", "\n- null"])
+def test_null_is_an_experiment_that_no_file_states(experiments: str, site: Site) -> None:
+    site.allow(experiments=experiments)
+    assert site.refusal(HONEST) == ""
+    other = site.refusal(f"{HONEST} experiment=gma/figure3_1")
+    assert (other == "refused by the site's file: experiments") == ("gma" not in experiments)
+
+
+DAMAGED = [{"experiments": "[1]"}, {"min_rows": "many"}, {"unheard_of": 1}, {"data": "[1"}]
+
+
+@pytest.mark.parametrize("allowed", DAMAGED)
+def test_a_damaged_file_is_said_before_a_message_comes_and_in_the_log(
+    allowed: dict[str, object], site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    look = ["check", "--site-file", str(site.file)]
+    site.allow(state="kept")
+    assert main(look) == 0
+    assert f"in order, reads {site.folder / 'patients.csv'}\n" in capsys.readouterr().out
+    site.allow(**{"state": "kept", **allowed})
+    assert main(look) == 2
+    (damage,) = capsys.readouterr().err.splitlines()
+    told = site.refusal(HONEST)
+    assert told.startswith("refused by the site's file: ")
+    assert main(["audit", str(site.file)]) == 2
+    out, err = capsys.readouterr()
+    assert "1 messages of 1 runs" in out
+    assert err == f"{damage}\n"
+    folder = "state" if "data" in allowed else "kept"  # that is no YAML at all
+    (line,) = (site.folder / folder / "audit.jsonl").read_text().splitlines()
+    entry = json.loads(line)
+    assert f"error: {entry['refused']}" == damage
+    assert entry["epsilon"] is None
 
 
 def test_check_says_what_the_server_would_be_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

@@ -225,7 +225,8 @@ def test_nodes_that_agree_give_their_model(name: str, dtype: type) -> None:
 def test_nodes_that_agree_count_as_one(optimizer: ServerOptimizer) -> None:
     arrays = record(start(np.float64))
     ((several, _),) = play(BASE(server_optimizer=optimizer), Federation(agreeing, NODES), arrays)
-    ((one, _),) = play(BASE(server_optimizer=optimizer), Federation(agreeing, 1), arrays)
+    alone = BASE(server_optimizer=optimizer, num_nodes=1)
+    ((one, _),) = play(alone, Federation(agreeing, 1), arrays)
     for key, values in model_in(several).items():
         np.testing.assert_allclose(values, model_in(one)[key], rtol=1e-12, err_msg=key)
 

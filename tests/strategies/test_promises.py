@@ -1,7 +1,5 @@
 """What each strategy tells whoever runs it: how many models, what nodes keep, what it must be given."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 
@@ -69,28 +67,3 @@ def test_what_the_messages_ask_of_each_node() -> None:
     sketch = {"compression": "sketch", "compression-share": 0.5}
     sketch |= {"compression-error_feedback": False, "compression-rotate": False}
     assert FedProx(mu=0.5, compression=Sketch(0.5, None)).asks() == {"proximal-mu": 0.5, **sketch}
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "instead"),
-    [
-        (FedAvg, "fraction_train", "nodes_per_round"),
-        (FedExP, "min_train_nodes", "min_replies"),
-        (Scaffold, "min_available_nodes", "num_nodes"),
-        (FedProx, "proximal_mu", "set mu"),
-        (Grouped, "fraction_evaluate", "federated_evaluation"),
-    ],
-)
-def test_a_name_of_flowers_is_answered_with_ours(kind: type, name: str, instead: str) -> None:
-    with pytest.raises(TypeError, match=f"{kind.__name__} has no {name}, a name of Flower's: .*{instead}"):
-        kind(**{name: 2})
-
-
-def test_a_strategy_of_ones_own_may_use_such_a_name() -> None:
-    @dataclass(kw_only=True, eq=False)
-    class Mine(FedAvg):
-        tau: float = 0.5
-
-    assert Mine(tau=0.1).tau == 0.1
-    with pytest.raises(TypeError, match="unexpected keyword argument 'unheard_of'"):
-        Mine(unheard_of=1)  # type: ignore[call-arg]

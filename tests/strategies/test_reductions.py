@@ -156,7 +156,7 @@ def test_fedavgm_by_hand() -> None:
     def node(partition_id: int, content: RecordDict) -> RecordDict:
         return answer({"w": sent_model(content)["w"] + 1})
 
-    strategy = FedAvgM(server_optimizer=Momentum(0.5), step_size=Constant(2.0))
+    strategy = FedAvgM(num_nodes=1, server_optimizer=Momentum(0.5), step_size=Constant(2.0))
     history = play(strategy, Federation(node, 1), record({"w": np.zeros(1)}), ROUNDS)
     assert [float(model_in(model)["w"][0]) for model, _ in history] == [2.0, 5.0, 8.5]
 
@@ -223,7 +223,7 @@ def test_nodes_and_server_judge_the_same_model() -> None:
         on_server.append(float(model_in(arrays)["w"][0]))
         return MetricRecord({"loss": 0.0})
 
-    result = FedAvg(average_last=2).start(
+    result = FedAvg(average_last=2, num_nodes=1).start(
         Federation(node, 1),
         record({"w": np.ones(1)}),
         num_rounds=3,

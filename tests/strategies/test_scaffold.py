@@ -258,10 +258,14 @@ def test_what_is_not_trained_has_no_variate() -> None:
 
 def test_nodes_without_control_are_left_out_by_name(caplog: pytest.LogCaptureFixture) -> None:
     from federation import answer, sent_model
+    from flwr.app import RecordDict
 
-    grid = Federation(lambda _, content: answer(sent_model(content)), 2)
-    ((_, metrics),) = play(Scaffold(), grid, record({"w": np.zeros(3)}))
-    assert metrics["failed"] == 2
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        model = answer(sent_model(content))
+        return RecordDict({**model, "control": content["control"]}) if partition_id else model
+
+    ((_, metrics),) = play(Scaffold(), Federation(node, 2), record({"w": np.zeros(3)}))
+    assert metrics["failed"] == 1
     assert "sent no 'control' record" in caplog.text
 
 

@@ -46,7 +46,7 @@ def runs(frame: pd.DataFrame, folders: list[Path]) -> str:
                 "setting": setting,
                 "seed": seed,
                 "rounds": own["round"].max(),
-                "ended": told.get("status", "-"),
+                "ended": own.status.iloc[0] if "status" in own else told.get("status", "-"),
                 "seconds": f"{told['wall_seconds']:.0f}" if "wall_seconds" in told else "-",
                 "replies that failed": f"{failed.get(run, 0):.0f}",
                 "run": _below(base, str(run)),

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-from runs import curve, lines_in, played
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from runs import App, curve, lines_in, played
 
 from baselines.apps import client_app_of, play
 from baselines.engine import measures
@@ -140,3 +140,57 @@ def test_a_node_that_trains_several_models_tells_their_mean() -> None:
         for k, loss in ((0, 1.0), (1, 5.0), (0, 9.0))
     ]
     assert measures.by_node(replies) == {"node 0": {"loss": 5.0}, "node 1": {"loss": 5.0}}
+
+
+def test_a_node_without_a_loss_has_no_accuracy_either() -> None:
+    """A node that is not ours may send one: the best of all nodes would be the worst."""
+    pairs = [(0.5, 0.5), (float("nan"), 0.885)]
+    records = [MetricRecord({"num-examples": 5, "loss": loss, "accuracy": right}) for loss, right in pairs]
+    found = measures.node_spread([message(metrics=record) for record in records])
+    assert len(found) == 6
+    assert all(value != value for value in found.values())
+
+
+def test_the_classes_of_a_model_without_outputs(tmp_path: Path) -> None:
+    """Argmax of NaN is class 0, whose recall would be 1."""
+    labels = torch.tensor([0, 0, 1])
+    found = [(labels, torch.tensor([0, -1, 1])), (labels, torch.tensor([0, 1, 1]))]
+    measures.write_classes(tmp_path, ["lost", "sound"], found)
+    classes = pd.read_csv(tmp_path / "per_class.csv", keep_default_na=False)
+    lost, sound = classes[classes.model == "lost"], classes[classes.model == "sound"]
+    assert lost[["accuracy", "precision"]].to_numpy().tolist() == [["nan", "nan"]] * 2
+    assert sound[["accuracy", "precision"]].astype(float).to_numpy().tolist() == [[0.5, 1], [1, 0.5]]
+    assert lost[["class", "examples"]].to_numpy().tolist() == [[0, 2], [1, 1]]
+    cells = pd.read_csv(tmp_path / "confusion.csv", keep_default_na=False, dtype=str)
+    cells = cells[(cells.model == "lost") & (cells.examples != "0")]
+    assert cells[["class", "predicted"]].to_numpy().tolist() == [["0", "nan"], ["0", "0"], ["1", "1"]]
+
+
+def test_who_took_part_in_few_rounds_is_named_the_rarest_first() -> None:
+    """Half is not few; nor is a node that was asked once and came, or was never asked."""
+    told = {"a": (4, 5), "b": (5, 5), "c": (0, 10), "d": (1, 0), "site e": (1, 9)}
+    counts = {name: {"updates": took, "left_out": lost} for name, (took, lost) in told.items()}
+    assert measures.rarely_took_part(counts) == "c (0 of 10), site e (1 of 10), a (4 of 9)"
+    many = {f"partition {k}": {"updates": 0, "left_out": 3} for k in range(25)}
+    assert measures.rarely_took_part(many).endswith("partition 9 (0 of 3), 15 more")
+    assert not measures.rarely_took_part({})
+
+
+def test_a_run_ends_with_who_took_part_in_few_rounds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(app: App) -> App:
+        def fails(message: Message, context: Context) -> Message:
+            if context.node_config["partition-id"] == 1 and message.metadata.message_type == "train":
+                raise RuntimeError("no memory")
+            return app(message, context)
+
+        return fails
+
+    said = "took part in less than half of the rounds that asked them: partition 1 (0 of 2)"
+    setting = "num_nodes=3 rounds=2 model=softmax"
+    for wrap, count in ((failing, 1), (lambda app: app, 0)):
+        caplog.clear()
+        with caplog.at_level("WARNING", "flwr"):
+            played(f"{setting} seed={count}", tmp_path / str(count), wrap)
+        assert [record.getMessage() for record in caplog.records].count(said) == count

@@ -49,3 +49,12 @@ def test_outside_git_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert git_commit() is None
+
+
+def test_a_repository_around_an_environment_has_not_the_codes_commit(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(checkout / ".gitignore", ".venv\n")
+    write(checkout / ".venv/lib/strategies/part/a.py", "1")
+    monkeypatch.setattr(provenance, "ROOT", checkout / ".venv" / "lib")
+    assert git_commit() is None

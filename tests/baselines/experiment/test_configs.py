@@ -78,8 +78,10 @@ def test_the_defaults_are_what_config_yaml_says() -> None:
     strategy = Experiment("").strategy()
     assert isinstance(strategy, PseudoGradientStrategy)
     assert repr(strategy) == (
-        "FedAvg(nodes_per_round=None, num_nodes=10, min_replies=1, max_failed_rounds=3, "
-        "federated_evaluation=True, query_partitions=True, node_timeout=120.0, max_norm=None, "
+        "FedAvg(nodes_per_round=None, fraction_train=None, num_nodes=10, min_replies=1, "
+        "max_failed_rounds=3, federated_evaluation=True, fraction_evaluate=1.0, "
+        "train_metrics_aggr_fn=None, evaluate_metrics_aggr_fn=None, query_partitions=True, "
+        "node_timeout=120.0, max_norm=None, "
         "max_share=None, readmit=[], measures_norms=False, members=None, judges=None, "
         "group='', seed=0, dropout=0.0, compression=NoCompression(), weighting=ByExamples(), "
         "aggregation=Mean(), server_optimizer=Identity(), mask=NoMask(), step_size=Constant(eta=1.0), "
@@ -95,7 +97,7 @@ def test_the_defaults_are_what_config_yaml_says() -> None:
             "strategy=fedexp",
             "Uniform() Identity() NoMask() Extrapolated(epsilon=0.001, epsilon_decay=1.0, clamp=True)",
         ),
-        ("strategy=fedexp step_size=constant", "Uniform() Identity() NoMask() Constant(eta=1.0)"),
+        ("strategy=scaffold step_size.eta=2", "Uniform() Identity() NoMask() Constant(eta=2)"),
         ("strategy=fedavgm weighting=uniform", "Uniform() Momentum(beta=0.9) NoMask() Constant(eta=1.0)"),
         (
             "strategy=fedgma mask.tau=0.2",

@@ -10,6 +10,13 @@ ONE = "expected a number"
 WHOLE = "expected a whole number"
 FLAG = "expected true or false"
 MISTAKES = [
+    (
+        "client.optimizer.lr=1e39",
+        "client.optimizer.lr=1e+39 is out of range: expected a number that float32",
+    ),
+    ("strategy=fedadam server_optimizer.epsilon=1e-50", "server_optimizer.epsilon=1e-50 is out of range: "),
+    ("privacy=central privacy.clip=1e300", "privacy.clip=1e+300 is out of range: expected a number that"),
+    ("client.local_epochs=null", "client.local_epochs=null and client.local_steps=null: set exactly one"),
     ("model='${'", "cannot read model='${': no viable alternative at input"),
     ("client.keep_optimizer=flase", f"client.keep_optimizer=flase is out of range: {FLAG}"),
     ("strategy=fedexp step_size.clamp=flase", f"step_size.clamp=flase is out of range: {FLAG}"),
@@ -17,11 +24,11 @@ MISTAKES = [
     ("model=mlp model.he_init=abc", f"model.he_init=abc is out of range: {FLAG}"),
     ("resume=flase", "resume=flase is out of range: expected true, false or null"),
     ("debug=maybe", f"debug=maybe is out of range: {FLAG}"),
-    ("rounds=true", f"rounds=True is out of range: {WHOLE} above 0"),
-    ("seed=true", f"seed=True is out of range: {WHOLE}, 0 or above"),
-    ("timeout=true", "timeout=True is out of range: expected seconds, above 0"),
+    ("rounds=true", f"rounds=true is out of range: {WHOLE} above 0"),
+    ("seed=true", f"seed=true is out of range: {WHOLE}, 0 or above"),
+    ("timeout=true", "timeout=true is out of range: expected seconds, above 0"),
     ("mask=agreement mask.tau=abc", f"mask.tau=abc is out of range: {ONE}"),
-    ("mask=agreement mask.tau=true", f"mask.tau=True is out of range: {ONE}"),
+    ("mask=agreement mask.tau=true", f"mask.tau=true is out of range: {ONE}"),
     ("strategy.seed=abc", f"strategy.seed=abc is out of range: {WHOLE}"),
     ("strategy.seed=1.5", f"strategy.seed=1.5 is out of range: {WHOLE}"),
     ("client.max_grad_norm=abc", f"client.max_grad_norm=abc is out of range: {ONE} or null"),

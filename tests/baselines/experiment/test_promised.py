@@ -10,8 +10,10 @@ from baselines.experiment import once
 CODE = """
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
+from flwr.app import ConfigRecord
 from torch import nn
 
 from clients import Correction
@@ -70,6 +72,42 @@ class Returning(Correction):
         return [p.grad for p in parameters]
 
 
+@dataclass(kw_only=True, eq=False)
+class Pairing(FedAvg):
+    def asks(self):
+        return {**super().asks(), "pair": True, "pair_rate": 2.0}
+
+
+class Pair(Correction):
+    asked_by = "pair"
+    reads = ("pair_rate",)
+
+    def __init__(self, start):
+        assert start.config["pair_rate"] == 2.0
+
+
+class Plain(FedAvg):
+    extra: float = 1.0
+
+
+@dataclass(kw_only=True, eq=False)
+class Anything(FedAvg):
+    extra: Any = None
+
+
+class Vector(Correction):
+    def __init__(self, start):
+        pass
+
+    def term(self, model, inputs, outputs, targets):
+        return outputs.square().mean(1)
+
+
+class Forgetting(Correction):
+    def __init__(self, start):
+        start.state["mine"] = ConfigRecord({"seen": 1})
+
+
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
@@ -93,7 +131,8 @@ class Buffered(nn.Module):
 SELECTIVE = "strategy=selective validation_size=50 strategy.local_rounds=1 rounds=2"
 BUFFER = "the model's buffer ema would be masked and optimised as a parameter is: name it, +strategy"
 CASES = {
-    "strategy=asking": "Asking asks nodes for 'shrink', which no correction answers that was imported",
+    "strategy=asking": "Asking asks nodes for 'shrink', which no imported correction reads: import the",
+    "strategy=plain +strategy.extra=2.0": "decorate Plain with @dataclass(kw_only=True, eq=False)",
     "strategy=keeping checkpoint_every=1": "Keeping keeps _velocity, which its state_dict does not hold",
     "strategy=counting checkpoint_every=5 rounds=9": "Counting keeps seen, which its state_dict does not",
     "model=tied compression=top_k": "the model's two.weight is a parameter under a second name",
@@ -102,6 +141,10 @@ CASES = {
 }
 FINE = [
     "strategy=saving checkpoint_every=1",
+    "strategy=pairing",
+    "strategy=anything +strategy.extra=2.0",
+    "strategy=anything +strategy.extra=word",
+    "strategy=anything +strategy.extra=[1,2]",
     "strategy=keeping",
     "strategy=counting",
     "strategy=computing checkpoint_every=1 rounds=2",
@@ -113,9 +156,12 @@ FINE = [
 @pytest.fixture
 def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     files = {
-        "strategy": ("asking", "computing", "counting", "even", "keeping", "saving"),
+        "strategy": (
+            *("anything", "asking", "computing", "counting", "even", "keeping", "pairing", "plain"),
+            "saving",
+        ),
         "model": ("tied", "buffered"),
-        "corrections": ("returning",),
+        "corrections": ("forgetting", "returning", "vector"),
     }
     option = own_options(tmp_path, monkeypatch, "slips_lab", CODE)
     for group, names in files.items():
@@ -150,6 +196,20 @@ def test_a_correction_that_returns_gradients_is_told_to_write_them(
     own = ["corrections=returning", "max_failed_rounds=1", f"runtime.batch_clients={batched}"]
     assert launch(*arguments, *own) == 1
     assert "Returning returns gradients: write them to each p.grad" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("vector", "Vector.term returns shape [32]: expected one number, e.g. its mean"),
+        ("forgetting", "Forgetting writes ['mine'] to start.state: set remembers = True in its class"),
+    ],
+)
+def test_a_correction_that_breaks_its_contract(
+    name: str, line: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch(*arguments, f"corrections={name}", "max_failed_rounds=1") == 1
+    assert line in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

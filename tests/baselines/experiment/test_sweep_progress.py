@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from runs import launch
 
-from baselines.experiment.sweep_progress import SweepProgress
+from baselines.experiment.sweep_progress import SweepProgress, equal_values
 
 SHORT = ["model=softmax", "num_nodes=2", "rounds=1"]
 
@@ -25,6 +26,27 @@ def test_a_sweep_counts_its_runs(tmp_path: Path, capfd: pytest.CaptureFixture[st
         "run 3 of 4: strategy=fedexp seed=1",
         "run 4 of 4: strategy=fedexp seed=2",
     ]
+
+
+def test_equal_values_are_named_before_the_first_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    swept = ["client.optimizer.lr=0.1,0.10,0.2,1e-1", "strategy=fedavg,'fedavg'", "seed=1,2", "resume=true"]
+    assert launch("-m", *swept, *SHORT, f"hydra.sweep.dir={tmp_path}") == 0
+    first, second, run, *_ = capfd.readouterr().out.splitlines()
+    assert first == (
+        "client.optimizer.lr: 0.1, 0.10, 1e-1 are equal, so that these runs are one: leave all but one out"
+    )
+    assert second.startswith("strategy: fedavg, 'fedavg' are equal")
+    assert run.startswith("run 1 of 16: ")
+
+
+@pytest.mark.parametrize(
+    "swept", ["a=true,1", "a=1,'1'", "a=[1,2],[1,3]", "a=null,none", "a=1,2", "a=range(3)"]
+)
+def test_others_are_not(swept: str) -> None:
+    varied = OverridesParser.create().parse_overrides([swept])
+    assert not list(equal_values(varied))
 
 
 def test_what_only_the_sweeper_can_count_has_no_total(

@@ -133,3 +133,12 @@ def test_what_is_off_is_not_in_the_method_and_what_was_chosen_is(
     assert "| strategy | fedexp |" in text
     assert "650 numbers" in text  # 64 inputs and a bias, ten classes
     assert not any(line.startswith(("| mask |", "| server_optimizer |")) for line in text.splitlines())
+
+
+def test_a_run_that_has_diverged_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "run", "num_nodes=3", 0, [0.5, math.nan], "diverged")
+    (tmp_path / "run" / "config.yaml").write_text("num_nodes: 3\nrounds: 9\n")
+    assert main(["card", str(tmp_path / "run")]) == 0
+    text = capsys.readouterr().out
+    assert "The run has diverged: its last evaluations are not finite." in text
+    assert "has not finished" not in text

@@ -3,6 +3,7 @@
 import json
 import shlex
 import stat
+import subprocess
 import tomllib
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -87,6 +88,61 @@ def test_provisioning_again_changes_nothing(file: Path, capsys: pytest.CaptureFi
         path: told for path, told in before.items() if path != file
     }
     assert (file.parent / "lakes/east/key").exists()
+
+
+def test_a_key_that_was_handed_over_stays_the_sites(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new one would be registered in its place, and the old one revoked for ever."""
+    assert main(["provision", str(file)]) == 0
+    asked: list[list[str]] = []
+
+    def answered(command: list[str], **_: object) -> CompletedProcess[str]:
+        asked.append(command)
+        answer = {"success": True, "nodes": [{"node-id": "7", "status": "online"}], "node-id": "7"}
+        return CompletedProcess(command, 0, json.dumps(answer), "")
+
+    monkeypatch.setattr(register.subprocess, "run", answered)
+    assert main(["register", str(file)]) == 0
+    key = file.parent / "lakes" / "north" / "key"
+    key.unlink()
+    before = everything(file.parent)
+    capsys.readouterr()
+    assert main(["provision", str(file)]) == 0
+    assert f"kept: {key}.pub: its private half has been handed over\n" in capsys.readouterr().out
+    assert everything(file.parent) == before
+    asked.clear()
+    assert main(["register", str(file)]) == 0
+    assert [command[2] for command in asked] == ["list"]
+    key.with_name("key.pub").unlink()  # how a site gets another one
+    assert main(["provision", str(file)]) == 0
+    assert key.exists()
+
+
+def test_a_site_whose_file_is_damaged_does_not_start(file: Path) -> None:
+    assert main(["provision", str(file)]) == 0
+    program = file.parent / "bin" / "flower-supernode"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho started\n")
+    program.chmod(0o755)
+    environment = commands.environment()
+    environment["PATH"] = f"{program.parent}:{environment['PATH']}"
+    folder = file.parent / "lakes" / "north"
+
+    def started() -> tuple[int, str]:
+        done = subprocess.run(
+            [str(folder / "start")], env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    status, lines = started()
+    assert status == 0
+    assert lines.endswith("in order, reads /data/north, where nothing is yet\nstarted\n")
+    own = folder / "site.yaml"
+    own.write_text(own.read_text().replace("min_rows: 20", "min_rows: twenty"))
+    status, lines = started()
+    assert status == 2
+    assert lines == "error: min_rows: site.yaml: min_rows=twenty, expected a whole number\n"
 
 
 @pytest.mark.parametrize("grpc", [True, False])

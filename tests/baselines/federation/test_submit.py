@@ -1,6 +1,7 @@
 """What submit refuses before anything is sent, and what a deployment's log says of a user's mistake."""
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from flwr.serverapp import Grid
 
 from baselines import apps
 from baselines.errors import UserError
+from baselines.federation import submit
 from baselines.federation.__main__ import main
 from strategies.shared.flower_private import server_context
 
@@ -72,6 +74,29 @@ def test_a_mistake_in_a_deployment_is_one_line_of_its_log(caplog: pytest.LogCapt
     assert first.getMessage().startswith(f"{apps.REFUSED} rounds=-1")
     assert first.exc_info is None
     assert second.exc_info is not None
+
+
+@pytest.mark.parametrize(
+    ("logged", "said"),
+    [
+        ("ERROR :  the run has diverged: lower it", "error: run 7: the run has diverged: lower it"),
+        ("ERROR :  something", "error: run 7: finished:failed; its log: flwr log 7 lakes"),
+    ],
+)
+def test_a_run_that_has_diverged_there_ends_so_here(
+    logged: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "config.toml").write_text('[superlink.lakes]\naddress = "a"\n')
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    log = f"Successfully started run 7\n{logged}\n"
+    monkeypatch.setattr(submit.commands, "submit", lambda *_: [sys.executable, "-c", f"print({log!r})"])
+    monkeypatch.setattr(submit, "_ended", lambda *_: "finished:failed")
+    assert main(["submit", "lakes", "rounds=1", "model=softmax"]) == 1
+    assert capsys.readouterr().err.splitlines() == [said]
 
 
 class _Nobody(Grid):

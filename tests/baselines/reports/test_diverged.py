@@ -7,6 +7,7 @@ import pytest
 from runs import METRICS, write_run
 
 from baselines import compare, results
+from baselines.errors import UserError
 from baselines.reports import curves, summary
 from baselines.reports.shown import Shown
 
@@ -30,6 +31,7 @@ def test_it_is_not_shown_as_it_was_before() -> None:
         (1, "test", "b", "loss", 1.0),
     ]
     frame = pd.DataFrame(rows, columns=METRICS[:-1]).assign(seed=0, setting="all", run="r")
+    assert summary.summarise(frame.assign(status="diverged"))["last loss"].item() == "diverged"
     assert summary.summarise(frame)["last loss"].item() == "nan"
     other = frame[frame["round"] == 0].assign(seed=1)
     assert summary.summarise(pd.concat([frame, other]))["last loss"].item() == "nan ± nan"
@@ -40,7 +42,11 @@ def test_a_pair_with_it_has_no_difference(sweep: Path, capsys: pytest.CaptureFix
     assert row["seeds"] == 3
     assert all(row[key] != row[key] for key in ("mean", "low", "high", "p"))
     assert compare.main([str(sweep), "--paired", "fedavg"]) == 0
-    assert "| fedexp - fedavg | 3 | nan | - | - |" in (sweep / "comparison.md").read_text()
+    text = (sweep / "comparison.md").read_text()
+    assert "| fedexp - fedavg | 3 | diverged | - | - |" in text
+    assert "| fedexp | 3 (1 diverged) | 1 | diverged |" in text
+    said = f"diverged, and never the best: {sweep}/fedexp2"
+    assert said in capsys.readouterr().out
 
 
 def test_its_curve_ends_where_it_diverged(sweep: Path) -> None:
@@ -51,14 +57,19 @@ def test_its_curve_ends_where_it_diverged(sweep: Path) -> None:
 
 def test_it_is_never_the_best(sweep: Path) -> None:
     """Not in bold, not in front, and the CSV has no mean of the others."""
-    assert compare.best(results.load(sweep), 2).setting.unique().tolist() == ["fedavg", "fedexp"]
+    assert compare.best(results.load(sweep), 2).setting.unique().tolist() == ["fedavg"]
     assert compare.main([str(sweep), "--latex", "--csv", "--metric", "accuracy"]) == 0
-    assert r"fedexp & 3 & 1 & nan $\pm$ nan \% &" in (sweep / "comparison.tex").read_text()
+    text = (sweep / "comparison.tex").read_text()
+    assert r"fedexp & 3 (1 diverged) & 1 & diverged &" in text
+    assert r"\textbf" not in text  # not its best round, either: there is one setting left
     numbers = pd.read_csv(sweep / "comparison.csv").set_index("setting")
     assert numbers["last accuracy, mean"].isna().tolist() == [False, True]
     assert numbers["last accuracy, std"].isna().tolist() == [False, True]
     last, _ = summary.columns(results.load(sweep), ("accuracy",))
     assert last.best() is None  # one that has a mean is no choice
+    assert numbers["diverged"].tolist() == [0, 1]
+    with pytest.raises(UserError, match="each setting has a run that has diverged"):
+        compare.best(results.load(sweep / "fedexp2"), 1)
 
 
 def test_a_run_without_any_number_has_no_best_round(tmp_path: Path) -> None:
@@ -66,4 +77,40 @@ def test_a_run_without_any_number_has_no_best_round(tmp_path: Path) -> None:
         write_run(tmp_path / str(seed), "", seed, values, "finished")
     frame = results.load(tmp_path)
     assert results.best(frame).value.tolist() == pytest.approx([0.5, NAN], nan_ok=True)
-    assert summary.summarise(frame)["best accuracy"].item() == "nan ± nan %"
+    assert summary.summarise(frame)["best accuracy"].item() == "diverged"
+
+
+def test_an_older_run_gave_a_model_of_nan_an_accuracy(tmp_path: Path) -> None:
+    """Its status was "finished"; the loss tells. Where a class is ruled out, the loss alone is infinite."""
+    rows = [
+        "0,test,global,loss,2",
+        "0,test,global,accuracy,0.1",
+        "1,test,global,loss,nan",
+        "1,test,global,accuracy,0.885",
+        "1,train,global,seconds,3",
+    ]
+    for name, lines in (("nan", rows), ("inf", [row.replace("nan", "inf") for row in rows])):
+        write_run(tmp_path / name, f"strategy={name}", 0, [], "finished")
+        text = "\n".join(["round,split,model,metric,value", *lines]) + "\n"
+        (tmp_path / name / "metrics.csv").write_text(text)
+    frame = results.load(tmp_path)
+    assert set(frame.status) == {"diverged"}
+    ends = results.last(frame, "accuracy").set_index("setting").value
+    assert ends["nan"] != ends["nan"]
+    assert ends["inf"] == 0.885
+    assert (frame[frame.metric == "seconds"].value == 3).all()
+
+
+def test_a_metric_that_is_not_finite_where_the_loss_is_makes_no_divergence(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", "", 0, [], "finished")
+    lines = ["round,split,model,metric,value", "1,test,global,loss,0.5", "1,test,global,mape,inf"]
+    (tmp_path / "run" / "metrics.csv").write_text("\n".join(lines) + "\n")
+    assert set(results.load(tmp_path).status) == {"finished"}
+
+
+def test_the_page_says_so(sweep: Path) -> None:
+    pytest.importorskip("plotly")
+    assert compare.main([str(sweep), "--html", str(sweep / "page.html")]) == 0
+    text = (sweep / "page.html").read_text()
+    assert "<td>3 (1 diverged)</td>" in text
+    assert text.count("<td>diverged</td>") == 2  # the setting's mean, and how the run ended

@@ -18,9 +18,23 @@ from baselines.engine.progress import Progress
 pytestmark = pytest.mark.runtime
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("number", "setting", "remedy"),
+    [
+        (signal.SIGINT, "checkpoint_every=1", "the same command with resume=true goes on"),
+        (signal.SIGTERM, "resume=true checkpoint_every=1", "the same command goes on"),
+        (
+            signal.SIGHUP,
+            "seed=0",
+            "the same command with resume=true starts from round 1 "
+            "(checkpoint_every=10 would let it go on)",
+        ),
+    ],
+)
 def test_in_process(
     number: signal.Signals,
+    setting: str,
+    remedy: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -30,10 +44,11 @@ def test_in_process(
     )
     before = signal.signal(number, signal.SIG_DFL)  # as in the foreground of a terminal
     try:
-        assert launch("num_nodes=2", "rounds=500", "model=softmax", f"hydra.run.dir={tmp_path}") == 130
+        words = ["num_nodes=2", "rounds=500", "model=softmax", *setting.split()]
+        assert launch(*words, f"hydra.run.dir={tmp_path}") == 130
     finally:
         signal.signal(number, before)
-    assert capsys.readouterr().err == f"interrupted {number.name}\n"
+    assert capsys.readouterr().err == f"interrupted ({number.name}); {remedy}\n"
     assert json.loads((tmp_path / "environment.json").read_text())["status"] == "interrupted"
     assert max(metrics_in(tmp_path)["round"]) == 2
 

@@ -92,6 +92,10 @@ def test_a_run_that_finished_is_none(tmp_path: Path) -> None:
     superlink._check(result_in(tmp_path, "finished"), b"", "finished:completed", "the log")
 
 
+def test_a_run_that_has_diverged_is_judged_by_its_metrics(tmp_path: Path) -> None:
+    superlink._check(result_in(tmp_path, "diverged"), b"", "finished:failed", "the log")
+
+
 def test_an_earlier_runs_account_is_not_this_ones(tmp_path: Path) -> None:
     """It is left where it is until the new run begins, and does not count as its end."""
     result = result_in(tmp_path, "finished")

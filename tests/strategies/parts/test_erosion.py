@@ -166,7 +166,7 @@ def test_impossible_settings_are_refused() -> None:
         Erosion()
     with pytest.raises(ValueError, match="distance_penalty=-1"):
         Erosion(requester=0, distance_penalty=-1)
-    with pytest.raises(ValueError, match="strategy=weight_erosion needs weighting=erosion, not Uniform"):
+    with pytest.raises(ValueError, match="strategy=WeightErosion needs weighting=Erosion, not Uniform"):
         WeightErosion(weighting=Uniform())
     assert isinstance(FedAvg(weighting=Erosion(requester=0)).weighting, Erosion)
 

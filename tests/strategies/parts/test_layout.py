@@ -38,7 +38,7 @@ def test_half_precision_is_stepped_in_float32_and_sent_as_it_came() -> None:
 
     def trained(dtype: type) -> list[float]:
         ends = Federation(lambda *_: answer({"w": np.array([-1e-3, -1e-2, -1], dtype)}), 1)
-        adam = FedAdam(server_optimizer=Adam(epsilon=1e-8), step_size=Constant(0.125))
+        adam = FedAdam(num_nodes=1, server_optimizer=Adam(epsilon=1e-8), step_size=Constant(0.125))
         ((new, _),) = play(adam, ends, record({"w": np.zeros(3, dtype)}))
         assert model_in(new)["w"].dtype == dtype
         return model_in(new)["w"].tolist()

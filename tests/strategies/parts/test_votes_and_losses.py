@@ -18,6 +18,7 @@ from strategies import (
     PseudoGradientStrategy,
     QFedAvg,
     SignSGD,
+    TooManyFailedRounds,
     Uniform,
 )
 from strategies.parts import blocks
@@ -142,11 +143,10 @@ def test_a_learning_rate_of_zero_moves_nothing() -> None:
     assert w(after(QFedAvg(), rest)) == [0.0] * 4
 
 
-def test_nodes_that_do_not_tell_are_left_out_by_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_nodes_that_do_not_tell_end_the_run() -> None:
     start = record({"w": np.zeros(4), "running_mean": np.zeros(1)})
-    ((_, metrics),) = play(QFedAvg(), nodes(losses=None), start)
-    assert metrics["failed"] == 3
-    assert "sent no 'start-loss'" in caplog.text
+    with pytest.raises(TooManyFailedRounds, match=r"each of the 3 nodes .* sent no 'start-loss'"):
+        play(QFedAvg(), nodes(losses=None), start)
     assert QFedAvg().asks() == {"start-loss": True}
 
 

@@ -1,6 +1,7 @@
 """Hostile answers to an evaluation and to the query for partitions: the others' count alone."""
 
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -65,6 +66,26 @@ def test_of_several_models_too(strategy: Callable[[], Strategy], which: str) -> 
     assert not difference(played(strategy(), tampered(TESTS[which][0], "evaluate")), alone)
 
 
+VOID: dict[str, Callable[[], Strategy]] = {"one": FedAvg, **SEVERAL}
+
+
+@pytest.mark.parametrize("strategy", VOID.values(), ids=VOID)
+@pytest.mark.parametrize(("count", "is_void"), [(1, False), (2, True), (4, True)])
+def test_a_foreign_node_may_give_a_model_of_nan_an_accuracy(
+    count: int, is_void: bool, strategy: Callable[[], Strategy]
+) -> None:
+    """Where half or more of four nodes have no loss, whatever their models, no measure has a mean."""
+
+    def without_loss(replies: list[Message]) -> list[Message]:
+        for reply in replies:
+            if reply.metadata.message_type == "evaluate" and reply.metadata.src_node_id < 100 + count:
+                tells(loss=float("nan"), accuracy=0.885)(reply.content)
+        return replies
+
+    told = played(strategy(), without_loss)[-1][1]
+    assert math.isnan(told["test loss"]) == math.isnan(told["test accuracy"]) == is_void
+
+
 def test_a_node_without_test_data_is_no_hostile_one(caplog: pytest.LogCaptureFixture) -> None:
     empty = tells(num_examples=0, loss=None, accuracy=None)
     outcome = played(FedAvg(), tampered(empty, "evaluate"))
@@ -123,3 +144,18 @@ def test_an_answer_to_the_query_in_anothers_name_is_nobodys() -> None:
     this = FedAvg(query_partitions=True)
     list(this.configure_train(1, record(start()), ConfigRecord(), Forging(trained, 4)))
     assert this._asked == {0: 100, 2: 102, 3: 103}
+
+
+@pytest.mark.parametrize("strategy", VOID.values(), ids=VOID)
+def test_the_mean_of_ones_is_one(strategy: Callable[[], Strategy]) -> None:
+    """Whatever the shares of the nodes, which may add up to a little less."""
+    for examples in range(1, 30):
+
+        def right(replies: list[Message], examples: int = examples) -> list[Message]:
+            for reply in replies:
+                if reply.metadata.message_type == "evaluate":
+                    node = reply.metadata.src_node_id - 99
+                    tells(accuracy=1.0, num_examples=examples * node + node % 3)(reply.content)
+            return replies
+
+        assert {told["test accuracy"] for _, told in played(strategy(), right)} == {1.0}

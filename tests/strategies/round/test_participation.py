@@ -22,26 +22,57 @@ def node(partition_id: int, content: RecordDict) -> RecordDict:
 @pytest.mark.parametrize(
     ("settings", "first"),
     [
-        ({"num_nodes": 3, "nodes_per_round": 2}, 3),
-        ({"nodes_per_round": 2}, 2),
-        ({"min_replies": 2}, 2),
-        ({}, 1),
+        ({"num_nodes": 3, "nodes_per_round": 2}, (3, 1)),
+        ({"num_nodes": 1}, (1, 1)),
+        ({"nodes_per_round": 3}, (3, 2)),
+        ({"nodes_per_round": 1}, (2, 2)),
+        ({"min_replies": 3}, (3, 2)),
+        ({"members": (0,)}, (1, 1)),
+        ({"members": (0, 1, 2)}, (2, 2)),
+        ({}, (2, 2)),
     ],
     ids=str,
 )
 def test_the_first_round_waits_for_its_nodes_and_the_others_for_one(
-    settings: dict[str, Any], first: int
+    settings: dict[str, Any], first: tuple[int, int]
 ) -> None:
-    grid, strategy, wanted = Federation(node, 3), FedAvg(**settings), []
+    """How many they wait for, and with how many they begin at least."""
+    count = settings.get("num_nodes", 3)
+    grid, strategy, wanted = Federation(node, count), FedAvg(**settings), []
     known = strategy._roster.available
 
-    def noted(grid: Federation, count: int) -> dict[int, int]:
-        wanted.append(count)
-        return known(grid, count)
+    def noted(grid: Federation, count: int, least: int = 1) -> dict[int, int]:
+        wanted.append((count, least))
+        return known(grid, count, least)
 
     strategy._roster.available = noted  # type: ignore[assignment,method-assign]
     play(strategy, grid, MODEL, (1, 2))
-    assert wanted == [first, 1]
+    assert wanted == [first, (1, 1)]
+
+
+def test_a_node_that_is_alone_does_not_begin_unless_it_is_said_to_be(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    alone = Federation(node, 1)
+    with pytest.raises(
+        TimeoutError, match=r"1 node has said who it is within 0 s.*: set num_nodes=1 to begin"
+    ):
+        play(FedAvg(node_timeout=0.2), alone, MODEL)
+    assert not alone.asked
+    assert "waiting for 2 nodes, of which 1 are known so far" in caplog.text
+    play(FedAvg(num_nodes=1), alone, MODEL)
+    assert alone.trained() == [0]
+
+
+def test_the_second_node_is_waited_for() -> None:
+    class Late(Federation):
+        def get_node_ids(self) -> list[int]:
+            self.polled = getattr(self, "polled", 0) + 1
+            return super().get_node_ids()[: 1 if self.polled < 4 else 2]
+
+    grid = Late(node, 2)
+    play(FedAvg(), grid, MODEL)
+    assert grid.trained() == [0, 1]
 
 
 def judged(strategy: FedAvg, size: int = 3, without: Iterable[int] = ()) -> dict[str, float] | None:
@@ -83,7 +114,7 @@ def test_a_short_run_fails_within_its_rounds(rounds: int, most: int) -> None:
 def test_a_state_that_is_loaded_stays_the_callers() -> None:
     """Two strategies go on from one state; what the first counts is none of the second's."""
     told = answer({"w": np.ones(2)}, **{"partition-id": 0})
-    before, first, second = FedAvg(), FedAvg(), FedAvg()
+    before, first, second = (FedAvg(num_nodes=1) for _ in range(3))
     play(before, Federation(lambda *_: told, 1), MODEL, (1,))
     state = before.state_dict()
     for strategy in (first, second):

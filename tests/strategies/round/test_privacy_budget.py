@@ -55,7 +55,7 @@ def test_a_node_that_noises_pays_also_for_what_was_left_out() -> None:
         strategy = FedAvg(privacy=privacy, **UNIFORM)
         play(strategy, Federation(faulty, 2), record(model()), (1, 2))
         assert strategy._budget.rounds == paid
-    only_failed = FedAvg(privacy=LocalPrivacy(), min_replies=1, max_failed_rounds=9, **UNIFORM)
+    only_failed = FedAvg(privacy=LocalPrivacy(), max_failed_rounds=9, **(UNIFORM | {"num_nodes": 1}))
     play(only_failed, Federation(lambda k, content: faulty(1, content), 1), record(model()), (1, 2, 3))
     assert only_failed._budget.rounds == 3
 

@@ -140,7 +140,8 @@ def test_a_node_cannot_overwrite_what_the_server_reports() -> None:
         return answer(sent_model(content), **{"step-size": 99.0, "replies": 99, "failed": 99, "loss": 0.5})
 
     ((_, metrics),) = play(FedAvg(), Federation(node, 2), MODEL)
-    assert dict(metrics) == {"replies": 2, "failed": 0, "step-size": 1.0, "loss": 0.5}
+    theirs = {"node-step-size": 99.0, "node-replies": 99.0, "node-failed": 99.0}
+    assert dict(metrics) == {"replies": 2, "failed": 0, "step-size": 1.0, "loss": 0.5} | theirs
 
 
 def test_metrics_are_means_over_examples_of_what_all_nodes_sent() -> None:

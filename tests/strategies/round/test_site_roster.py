@@ -65,14 +65,14 @@ def test_sites_are_numbered_by_name_and_keep_their_numbers(caplog: pytest.LogCap
     assert lines(caplog)[1:] == [
         "site north is node 4 now, and was node 9: with authenticated nodes that is another key"
     ]
-    resumed = FedAvg()
+    resumed = FedAvg(num_nodes=3, node_timeout=0.1)
     play(resumed, Sites({1: "north"}), MODEL)
     resumed.load_state_dict(strategy.state_dict())
     assert numbers(resumed, Sites({1: "north", 2: "east"})) == {"north": 0, "east": 2}
 
 
 def test_the_newcomer_of_two_with_one_name_is_not_asked(caplog: pytest.LogCaptureFixture) -> None:
-    strategy, grid = FedAvg(), Sites({7: "north"})
+    strategy, grid = FedAvg(num_nodes=1), Sites({7: "north"})
     numbers(strategy, grid)
     grid.names[8] = "north"
     numbers(strategy, grid)
@@ -83,16 +83,16 @@ def test_the_newcomer_of_two_with_one_name_is_not_asked(caplog: pytest.LogCaptur
 
 
 def test_a_site_that_refuses_takes_part_once_it_is_corrected(caplog: pytest.LogCaptureFixture) -> None:
-    strategy, grid = FedAvg(node_timeout=0.3), Sites({7: "south", 8: "north", 9: ""})
+    strategy, grid = FedAvg(node_timeout=0.3), Sites({7: "south", 8: "north", 9: "", 5: "west"})
     grid.refused = {7: "the labels\n['x'] are unknown", 9: "the site has no name"}
-    assert numbers(strategy, grid) == {"north": 0}
-    assert numbers(strategy, grid) == {"north": 0}
+    assert numbers(strategy, grid) == {"north": 0, "west": 1}
+    assert numbers(strategy, grid) == {"north": 0, "west": 1}
     assert lines(caplog) == [  # once each
         "site south takes no part: the labels ['x'] are unknown",
         "site without a name takes no part: the site has no name",
     ]
     grid.refused.pop(7)
-    assert numbers(strategy, grid) == {"north": 0, "south": 1}
+    assert numbers(strategy, grid) == {"north": 0, "south": 2, "west": 1}
 
 
 def test_a_site_whose_data_go_bad_is_told_so_and_not_asked_to_train(

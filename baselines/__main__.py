@@ -1,0 +1,53 @@
+"""florilegium COMMAND ...: this project's commands under one name.
+
+    florilegium run strategy=fedexp dataset=mnist model=lenet
+    florilegium compare multirun/mine
+    florilegium run --help
+
+It does what ``python -m baselines.COMMAND`` does, from any folder; so does ``python -m baselines COMMAND``.
+Exit status: the command's; 2 for one that does not exist.
+"""
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+COMMANDS = {
+    "run": ("baselines.run", "one experiment, or a sweep of many"),
+    "compare": ("baselines.compare", "the runs of a sweep as tables and a figure"),
+    "inspect": ("baselines.inspect", "a partition or a model, before training"),
+    "predict": ("baselines.predict", "what a saved model says of a folder or a table"),
+    "reproduce": (
+        "baselines.reproduce.__main__",
+        "the missing runs of a paper's table, ours beside it",
+    ),
+    "federation": (
+        "baselines.federation.__main__",
+        "sites with data of their own: schema, submit, ...",
+    ),
+    "bench": ("baselines.bench.__main__", "how long rounds take"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Hand the command line to the command that it begins with; return its exit status."""
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
+    if name in ("", "-h", "--help"):
+        width = max(map(len, COMMANDS))
+        listed = "\n".join(f"    {command:{width}}  {said}" for command, (_, said) in COMMANDS.items())
+        print(f"{__doc__}\n{listed}")
+        return 0 if name else 2
+    if name not in COMMANDS:
+        near = get_close_matches(name, COMMANDS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(COMMANDS)}"
+        print(f"error: florilegium {name}: no such command; {hint}", file=sys.stderr)
+        return 2
+    module = import_module(COMMANDS[name][0])
+    sys.argv = [f"florilegium {name}", *rest]
+    status: int = module.main()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""What baselines.inspect shows: who holds which labels, and what a model costs."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from baselines.errors import UserError
+from baselines.experiment.experiment import Experiment
+from clients import Classification, LeastSquares, NextToken, Task
+
+from . import curves, model_cost, model_table, partition_table
+from .printed import width_of
+
+
+def show(overrides: Sequence[str], figure: Path) -> None:
+    """Print and draw what the overrides name: the partition, the model, or both where they name neither."""
+    keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
+    wanted = keys & {"partitioner", "model"} or {"partitioner", "model"}
+    models = [override.partition("=")[2] for override in overrides if override.startswith("model=")]
+    this = Experiment(shlex.join(overrides))
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    if "partitioner" in wanted:
+        curves.check_name(figure)
+        show_partition(this, figure, console)
+    if "model" in wanted:
+        show_model(this, models[-1] if models else "", console)
+
+
+def show_partition(this: Experiment, target: Path, console: Console) -> None:
+    """Print and draw how many examples of each label each node holds."""
+    counts, judged_labels = partition_table.counted(this), this.dataset.labels_of("test")
+    if counts is None or judged_labels is None:
+        raise UserError("the data set has no labels to count: choose a data set for classification")
+    name = type(this.partitioner).__name__
+    title = f"{name}, {len(counts)} nodes, seed {this.settings.seed}: examples by label"
+    tests = [len(test) for _, test in this.partitions]
+    table = partition_table.table(counts, tests, title)
+    if width_of(table, console) > console.width:
+        table = partition_table.table(counts, tests, title, many_labels=0)
+    _print_whole(console, table)
+    sizes = counts.sum(1)
+    console.print(f"examples per node: {sizes.min()} to {sizes.max()}, mean {sizes.mean():.1f}")
+    judged = this.test_examples.index
+    if len(judged) < len(judged_labels):
+        by_label = np.bincount(judged_labels[judged], minlength=counts.shape[1]).tolist()
+        console.print(f"models are evaluated on {len(judged)} test examples: {by_label}")
+    partition_table.draw(counts, target, title)
+    console.print(f"figure: {target}")
+
+
+def show_model(this: Experiment, name: str, console: Console) -> None:
+    """Print a model's layers and the cost of a training step, beside what a paper prints of it."""
+    model, training, classes = this.model(), this.training, _classes(this)
+    shape = this.input_shape
+    size = training.batch_size or 32
+    inputs, targets, task = _batch(model, max(size, model_cost.PAIR), shape, classes)
+    pair, batch = (inputs[: model_cost.PAIR], targets[: model_cost.PAIR]), (inputs[:size], targets[:size])
+    torch.set_num_threads(this.settings.threads)
+    try:
+        layers = model_cost.layers(model, *pair, task)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise UserError(
+            f"the model does not take inputs of shape {tuple(shape)} ({error}): "
+            "choose another model or dataset"
+        ) from error
+    title = f"{type(model).__name__} on inputs of shape {tuple(shape)}, per example"
+    _print_whole(console, model_table.table(layers, title))
+    memory = model_cost.step_memory(this.model(), *batch, task, training)
+    seconds = model_cost.step_seconds(model, *batch, task, training)
+    held = ", ".join(f"{part} {amount / 1e6:.3g}" for part, amount in memory.items())
+    console.print(f"a training step of {size} examples on {this.device}, {this.settings.threads} threads:")
+    console.print(f"  memory {sum(memory.values()) / 1e6:.3g} MB ({held})")
+    real = seconds.real
+    console.print(f"  time {real * 1e3:.3g} ms, {size / real:,.0f} examples a second")
+    if rows := model_table.printed(model_table.LAYERS, name):
+        console.print(model_table.beside(layers, rows))
+    if rows := model_table.printed(model_table.TIMES, name):
+        console.print(model_table.times_beside(seconds, size, rows))
+
+
+def _batch(model: nn.Module, size: int, shape: list[int], classes: int) -> tuple[Tensor, Tensor, Task]:
+    """Return a batch of noise for a model, and a task for it; one with an embedding takes tokens."""
+    first = next(model.parameters())
+    if any(isinstance(module, nn.Embedding) for module in model.modules()):
+        tokens = torch.randint(classes, (size, *shape), device=first.device)
+        return tokens, tokens, NextToken()
+    inputs = torch.randn(size, *shape, dtype=first.dtype, device=first.device)
+    targets = torch.arange(size, device=first.device) % classes
+    if classes == 1:
+        return inputs, targets[:, None].to(first.dtype), LeastSquares()
+    return inputs, targets, Classification()
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Print a table as wide as it is: a narrow terminal breaks its lines, and leaves no digit out."""
+    console.width = max(console.width, width_of(table, console))
+    console.print(table)
+
+
+def _classes(this: Experiment) -> int:
+    if this.num_classes is None:
+        raise UserError("how many classes there are is not known: set dataset.num_classes")
+    return int(this.num_classes)

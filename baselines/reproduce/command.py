@@ -1,0 +1,150 @@
+"""What ``python -m baselines.reproduce`` does: plan, run, collect and write a paper's table."""
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from filelock import FileLock
+from rich.console import Console
+
+from baselines.engine.run_folder import LOCK
+from baselines.errors import UserError
+from baselines.experiment.overrides import with_config_dir
+
+from . import budget, collect, numbers, overview, paper_tables, report, scoreboard, transfer
+from .at_hand import at_hand
+from .filling import AUTO, fill
+from .paper_page import write_page
+from .paper_tables import PaperTable
+from .plan import Trial, plan, select, table_of
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """Do what the command line asks for; return the exit status."""
+    out = Console(soft_wrap=True, highlight=False, markup=False)
+    options.overrides = with_config_dir(options.config_dir, options.overrides)
+    _check(options)
+    if options.table is None:
+        return _show_papers(options, out)
+    table = table_of(options.paper, options.table)
+    seeds = _seeds(options.seeds) if options.seeds else range(table.seeds)
+    output = Path(options.output)
+    smoke = options.scale == "smoke"
+    folder = output / "smoke" / table.paper if smoke else paper_tables.PAPERS / table.paper / "ours"
+    there = collect.read(folder / f"{table.name}.csv")
+    if options.collect:
+        return _take_in(options, table, folder, there, out)
+    chosen = select(table, ",".join(options.where))
+    shown = plan(table, chosen, _with(seeds, there), options.scale, options.overrides, output)
+    if options.export:
+        count = transfer.export(table, [t for t in shown if collect.has_ended(t)], Path(options.export))
+        out.print(f"{count} runs: {options.export}")
+        return 0
+    trials = [trial for trial in shown if trial.seed in seeds]
+    known = collect.known(trials, there, any_version=bool(options.budget))
+    done = {t.folder.name for t in trials if t.folder.name in known or collect.is_finished(t)}
+    missing = trials if options.rerun else [t for t in trials if t.folder.name not in done]
+    if options.dry_run:
+        return _show(missing, out)
+    for line in collect.damaged(shown):
+        out.print(line)
+    wanted = [] if options.collect_only else missing
+    able = at_hand(wanted, out)
+    try:
+        failed = fill(options, table, trials, able, out) if able else []
+    finally:
+        _write(table, shown, options.scale, folder, out)
+    for trial, reason in failed:
+        out.print(f"failed: {trial.label}: {reason}\n  {trial.command}")
+    return 1 if failed or len(able) < len(wanted) else 0
+
+
+def _show_papers(options: argparse.Namespace, out: Console) -> int:
+    papers = [options.paper] if options.paper else paper_tables.papers()
+    if options.html:
+        write_page(papers, options.html)
+        out.print(f"page: {options.html}")
+    else:
+        overview.show(papers, out)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.jobs not in (None, AUTO) and not (options.jobs.isdecimal() and int(options.jobs)):
+        raise UserError(f"--jobs {options.jobs}: expected 1 or more runs at a time, or {AUTO}")
+    if given := [override for override in options.overrides if override.startswith("seed=")]:
+        raise UserError(f"{given[0]}: a table's seeds are chosen with --seeds")
+    if options.html and options.table:
+        raise UserError(f"--html {options.html}: the page is of a whole paper; leave {options.table} out")
+    if options.budget:
+        budget.seconds_in(options.budget)
+    for name in ("budget", "collect", "export"):
+        if getattr(options, name) and options.table is None:
+            raise UserError(f"--{name} {getattr(options, name)}: name a paper and one of its tables")
+
+
+def _take_in(
+    options: argparse.Namespace, table: PaperTable, folder: Path, there: pd.DataFrame, out: Console
+) -> int:
+    """Add the runs of another machine to the table; those that it has already stay as they are."""
+    source = transfer.unpacked(table, Path(options.collect))
+    try:
+        count, output = len(list(source.iterdir())), Path(options.output)
+        chosen, seeds = select(table, ",".join(options.where)), transfer.seeds_in(source)
+        trials = plan(table, chosen, seeds, options.scale, options.overrides, output)
+        known = collect.known(trials, there, any_version=True)
+        new = [trial for trial in trials if trial.folder.name not in known]
+        taken = list(transfer.taken_in(new, source, output / table.paper))
+    finally:
+        shutil.rmtree(source)
+    rest = count - len({trial.folder for trial in taken})
+    out.print(
+        f"{count - rest} runs taken in"
+        + f"; {rest} left out: here already, damaged, or of other cells or settings" * bool(rest)
+    )
+    _write(table, taken, options.scale, folder, out)
+    return 0
+
+
+def _with(seeds: Sequence[int], rows: pd.DataFrame) -> list[int]:
+    """Return the seeds, and those that there are results of: a table shows them all."""
+    others = [] if rows.empty else rows.seed.astype(int).tolist()
+    return list(dict.fromkeys([*seeds, *others]))
+
+
+def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path, out: Console) -> None:
+    """Write all that is finished of these trials, with what was there before."""
+    from . import picture  # matplotlib takes a second
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / LOCK):  # another process may have run other cells of it
+        rows = collect.collect(table, trials, scale, folder)
+        found = numbers.settings(table, rows, numbers.configs(table, rows))
+        results = numbers.ours(found)
+        page = report.write(table, found, folder)
+        drawn = picture.draw(table, results, collect.read(folder / f"{table.name}_curves.csv"), folder)
+    out.print(f"{len(results)} of {len(table.cells())} cells: {page}")
+    if drawn:
+        out.print(f"figure: {drawn}")
+    if folder == paper_tables.PAPERS / table.paper / "ours":
+        scoreboard.write([table.paper])
+
+
+def _show(missing: Sequence[Trial], out: Console) -> int:
+    if not missing:
+        out.print("# no run is missing; --rerun shows the commands of finished ones")
+    for trial in missing:
+        out.print(
+            f"# {trial.label}" + (f"; not the paper's setting: {trial.changes}" * bool(trial.changes))
+        )
+        out.print(trial.command)
+    return 0
+
+
+def _seeds(text: str) -> list[int]:
+    seeds = text.split(",")
+    if not all(seed.strip().isdecimal() for seed in seeds):
+        raise UserError(f"--seeds {text}: expected whole numbers, such as 0,1,2")
+    return list(dict.fromkeys(map(int, seeds)))

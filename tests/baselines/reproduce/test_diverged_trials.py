@@ -1,0 +1,57 @@
+"""A trial that has diverged is over: its number is what it is, and nobody runs it again."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from finished_runs import there, trials_in
+
+from baselines.experiment.identity import versions
+from baselines.reproduce import running
+from baselines.reproduce.__main__ import main
+from baselines.reproduce.collect import is_finished
+
+COMMAND = ["tiny", "table1", "--seeds", "0"]
+
+
+def diverged(folder: Path) -> None:
+    """Let a finished run end in NaN, as its own files say."""
+    account = json.loads((folder / "environment.json").read_text())
+    (folder / "environment.json").write_text(json.dumps({**account, "status": "diverged"}))
+
+
+def test_its_number_is_kept_and_it_is_not_run_again(
+    papers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = trials_in(tmp_path)
+    for trial in trials:
+        diverged(there(trial, 0.75, versions()))
+        assert is_finished(trial)
+    monkeypatch.setattr(running, "_process", lambda trial: pytest.fail("a trial is run again"))
+    assert main([*COMMAND, "--output", str(tmp_path)]) == 0
+    rows = pd.read_csv(papers / "tiny" / "ours" / "table1.csv", dtype=str)
+    assert set(rows.value) == {"75"}
+
+
+class Ended:
+    """A process that has ended as a run does that has diverged."""
+
+    def poll(self) -> int:
+        return 1
+
+
+def test_its_exit_status_makes_no_failure_of_it(papers: Path, tmp_path: Path) -> None:
+    from rich.console import Console
+
+    from baselines.reproduce.display import Display
+
+    one, two, *_ = trials_in(tmp_path)
+    diverged(there(one, 0.75, versions()))
+    two.folder.mkdir(parents=True)
+    (two.folder / running.LOG).write_text("error: the disk is full\n")
+    under_way = running.Running(2, is_finished, Display([one, two], Console(quiet=True)))
+    under_way._processes = {trial.folder.name: (trial, Ended()) for trial in (one, two)}  # type: ignore[misc]
+    with under_way.display:
+        under_way._look()
+    assert [trial for trial, _ in under_way.failed] == [two]

@@ -1,0 +1,98 @@
+"""Strategies with ClientApps that are not this project's."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from federation import Federation, answer, record, sent_model
+from flwr.app import ArrayRecord, Context, RecordDict
+from flwr.client import Client, NumPyClient
+from flwr.clientapp import ClientApp
+
+from baselines.grids.inline import InlineGrid
+from strategies import (
+    FedAvg,
+    FedDyn,
+    FedNova,
+    InverseVariance,
+    LocalOnly,
+    LocalPrivacy,
+    QFedAvg,
+    Scaffold,
+    TooManyFailedRounds,
+    Uniform,
+)
+from strategies.round.evaluation import SuiteStrategy
+
+START = {"w": np.zeros(2)}
+
+
+def stock(partition_id: int, content: RecordDict) -> RecordDict:
+    """Answer as a client of Flower's does: a model, and on how many examples."""
+    content = answer({"w": sent_model(content)["w"] + 1}, 5)
+    del content["config"]
+    return content
+
+
+OURS = "needs this project's ClientApp (clients.client_app), or one that does the same"
+LACKING: dict[str, tuple[SuiteStrategy, str]] = {
+    "scaffold": (Scaffold(), "sent no 'control' record: Scaffold"),
+    "fednova": (FedNova(), "sent no 'effective-steps': FedNova with aggregation=Normalized"),
+    "feddyn": (FedDyn(), "does not keep FedDyn's gradient: FedDyn"),
+    "qfedavg": (QFedAvg(), "sent no 'start-loss': QFedAvg with aggregation=Fair"),
+    "inverse_variance": (
+        FedAvg(weighting=InverseVariance()),
+        "sent no 'gradient-variance': FedAvg with weighting=InverseVariance",
+    ),
+    "local_privacy": (
+        FedAvg(weighting=Uniform(), privacy=LocalPrivacy(clip=1.0, noise_multiplier=1.0)),
+        "does not say that it noised its update: FedAvg with privacy=LocalPrivacy",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_a_run_ends_at_once_where_all_nodes_lack_the_same(name: str) -> None:
+    strategy, line = LACKING[name]
+    grid = Federation(stock, 3)
+    with pytest.raises(TooManyFailedRounds) as error:
+        strategy.start(grid, record(START), num_rounds=9)
+    assert str(error.value) == f"each of the 3 nodes that answered in round 1 {line} {OURS}"
+    assert grid.asked == [("train", 0), ("train", 1), ("train", 2)]
+
+
+def test_so_for_one_model_per_node() -> None:
+    grid = Federation(stock, 2)
+    with pytest.raises(TooManyFailedRounds) as error:
+        LocalOnly(inner=Scaffold()).start(grid, record(START), num_rounds=9)
+    assert "the one node that answered in round 1 sent no 'control' record: Scaffold needs" in str(
+        error.value
+    )
+    assert len(grid.trained()) == 2
+
+
+def test_a_single_node_of_another_kind_is_left_out_and_no_more() -> None:
+    def mixed(partition_id: int, content: RecordDict) -> RecordDict:
+        found = stock(partition_id, content)
+        if partition_id > 0:
+            found["metrics"]["effective-steps"] = 4.0
+        return found
+
+    result = FedNova().start(Federation(mixed, 3), record(START), num_rounds=2)
+    assert [metrics["replies"] for metrics in result.train_metrics_clientapp.values()] == [2, 2]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_client_fn_is_answered_with_what_to_write(count: int) -> None:
+    class Older(NumPyClient):
+        def fit(self, parameters: Any, config: Any) -> Any:
+            return parameters, 5, {}
+
+    def client_fn(context: Context) -> Client:
+        return Older().to_client()
+
+    strategy = FedAvg(num_nodes=count, max_failed_rounds=1)
+    with pytest.raises(
+        TooManyFailedRounds, match=r"made of a client_fn.*: give it functions with @app\.train"
+    ):
+        strategy.start(InlineGrid(ClientApp(client_fn), count), ArrayRecord([np.zeros(2)]), num_rounds=2)
