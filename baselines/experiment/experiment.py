@@ -6,6 +6,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,9 +77,9 @@ class Experiment(Described):
         return self.cfg.dataset.num_classes or self.dataset.num_classes
 
     @property
-    def input_shape(self) -> list[int]:
-        """The shape of one input."""
-        return list(self.cfg.dataset.shape or self.dataset.train_inputs.shape[1:])
+    def input_shape(self) -> Any:
+        """The shape of one input as a list; of several a tuple or a dict of such."""
+        return list(self.cfg.dataset.shape) if self.cfg.dataset.shape else self.dataset.input_shape
 
     def model(self, partition_id: int | None = None) -> nn.Module:
         """Return a fresh model: the same initial parameters for the same seed, or seed and partition."""

@@ -6,6 +6,7 @@ from torch import nn
 from baselines.errors import UserError
 from clients import private
 from clients.app import check_training
+from clients.inputs import compute_outputs
 from strategies import WeightErosionForAll
 from strategies.parts.erosion import EACH, Erosion
 from strategies.parts.privacy import Gaussian
@@ -187,7 +188,7 @@ def _check_deterministic(this: Experiment) -> None:
         inputs, targets = model_checks.two_examples(this)
         with torch.random.fork_rng():
             model = this.model().train()
-            loss, _ = this.dataset.task(model(inputs), targets)
+            loss, _ = this.dataset.task(compute_outputs(model, inputs), targets)
             torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad], allow_unused=True)
     except Exception as error:  # whatever else is wrong is found without it, and told below
         if "deterministic" not in str(error):

@@ -17,6 +17,7 @@ from clients.fast.bare_optimizer import hooked
 from clients.fast.closeness import Coarsest, close, tells, without_tf32
 from clients.fast.steady import Watch
 from clients.gradient import gradient_of
+from clients.inputs import are_several
 from clients.training import LocalTraining
 from clients.turn import Node
 
@@ -50,6 +51,7 @@ def check(nodes: Sequence[Node]) -> None:
         "client.keep_optimizer=true": training.keep_optimizer,
         f"client.personal={type(training.personal).__name__}": training.personal is not None,
         "the model has buffers": next(first.model.buffers(), None) is not None,
+        "examples are of several tensors": are_several(first.train.inputs),
         "nodes hold data of their own": any(not _shared(n.train, first.train) for n in nodes),
         "nodes hold their data differently": any(type(n.train) is not type(first.train) for n in nodes),
         "the data are augmented": any(n.train.augment is not None for n in nodes),
