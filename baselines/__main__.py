@@ -4,6 +4,8 @@
     florilegium compare multirun/mine
     florilegium run --help
 
+    eval "$(florilegium completion)"        # in bash: Tab completes commands, groups and options
+
 It does what ``python -m baselines.COMMAND`` does, from any folder; so does ``python -m baselines COMMAND``.
 Exit status: the command's; 2 for one that does not exist.
 """
@@ -29,6 +31,22 @@ COMMANDS = {
     "bench": ("baselines.bench.__main__", "how long rounds take"),
 }
 
+COMPLETION = """_florilegium() {
+    local choices line="${COMP_LINE:0:COMP_POINT}"
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        choices="COMMANDS"
+    elif [ "${COMP_WORDS[1]}" = run ] || [ "${COMP_WORDS[1]}" = inspect ]; then
+        line="florilegium${line#*${COMP_WORDS[1]}}"
+        choices=$(COMP_LINE="$line" COMP_POINT=${#line} florilegium run -sc query=bash 2>/dev/null)
+    fi
+    local word="${line##* }"
+    COMPREPLY=($(compgen -o default -W "$choices" -- "$word"))
+    # Bash takes = and : for the ends of words, and replaces what comes after them alone.
+    local before="${word%"${word##*[=:]}"}"
+    COMPREPLY=("${COMPREPLY[@]#"$before"}")
+}
+complete -o nospace -o default -F _florilegium florilegium"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Hand the command line to the command that it begins with; return its exit status."""
@@ -38,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         listed = "\n".join(f"    {command:{width}}  {said}" for command, (_, said) in COMMANDS.items())
         print(f"{__doc__}\n{listed}")
         return 0 if name else 2
+    if name == "completion":
+        print(COMPLETION.replace("COMMANDS", " ".join(COMMANDS)))
+        return 0
     if name not in COMMANDS:
         near = get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(COMMANDS)}"

@@ -23,8 +23,9 @@ from clients.turn import record_of
 from strategies import TooManyFailedRounds
 from strategies.shared import protocol
 
+from .engine.progress import set_log_colors
 from .engine.rounds import run_rounds
-from .engine.run_folder import RunFolder, resolve_output
+from .engine.run_folder import RunFolder, in_outputs, outputs_folder, resolve_output
 from .errors import RunDiverged, UserError
 from .experiment import closed, experiment, precision
 from .experiment.experiment import Experiment
@@ -48,24 +49,30 @@ server_app = ServerApp()
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run all rounds of the experiment that the run configuration names."""
+    set_log_colors()
     try:
         overrides = str(context.run_config["overrides"])
         output = str(context.run_config.get("output") or "")
         if isinstance(grid, SuiteGrid) or closed.is_open():
-            folder = Path(output or f"outputs/{context.run_id}")
+            _run(overrides, grid, context, Path(output or f"outputs/{context.run_id}"))
         else:  # somebody has submitted it
             closed.check(overrides, closed.own_targets())
-            folder = resolve_output(output, context.run_id)
+            folder = resolve_output(output, context.run_id).relative_to(outputs_folder())
             os.umask(0o077)
-        this = experiment.load(overrides)
-        check(this)
-        torch.set_num_threads(this.settings.threads)
-        with precision.deterministic(this.deterministic):
-            play(this, _grid_of(this, grid, str(context.run_config.get("commit", ""))), folder)
+            with in_outputs():
+                _run(overrides, grid, context, folder)
     except EXPLAINED:
         if not isinstance(grid, SuiteGrid):  # Flower writes down what its ServerApp raises
             getLogger("flwr").addFilter(_one_line)
         raise
+
+
+def _run(overrides: str, grid: Grid, context: Context, folder: Path) -> None:
+    this = experiment.load(overrides)
+    check(this)
+    torch.set_num_threads(this.settings.threads)
+    with precision.deterministic(this.deterministic):
+        play(this, _grid_of(this, grid, str(context.run_config.get("commit", ""))), folder)
 
 
 def _one_line(record: LogRecord) -> bool:

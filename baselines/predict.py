@@ -7,9 +7,9 @@
 The file is read as a site of the run reads its own: a table with the schema's columns, an .npz file, or a
 folder of images; raw, neither scaled nor normalised. The output has a line for each row (its number, from
 1, or the image's file name), the predicted class and the probability of each class. Where the model's
-outputs are not finite, a row has no prediction. Labels may be missing; with them, accuracy, loss and the
-recall of each class are printed, by the definitions that the run was evaluated with: NaN where a row has no
-prediction.
+outputs are not finite, a row has no prediction. Labels may be missing; of the rows that have one, accuracy,
+loss and the recall of each class are printed, by the definitions that the run was evaluated with: NaN where
+a row has no prediction. Without --output that is all.
 
 --export writes a model that takes raw rows and returns probabilities: .onnx (pip install -e '.[onnx]') or
 TorchScript (.pt). Exit status: 0, or 2 after a user's mistake.
@@ -59,7 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the folder of a run with save= or checkpoint_every=")
     add("data", type=Path, nargs="?", metavar="DATA", help="a table, an .npz file, or a folder of images")
-    add("--output", type=Path, metavar="CSV", help="where the predictions are written")
+    add(
+        "--output",
+        type=Path,
+        metavar="CSV",
+        help="where to write the predictions; without it, only measure",
+    )
     add("--model", metavar="NAME", help="which model, of a run with several")
     add("--export", type=Path, metavar="FILE", help="write the model as .onnx or .pt")
     return parser
@@ -70,9 +75,8 @@ def _check(options: argparse.Namespace) -> None:
     data, output = options.data, options.output
     if data is None and options.export is None:
         raise UserError("nothing to do: give a file or folder to classify, or --export model.onnx")
-    if (data is None) != (output is None):
-        missing = "--output: where to write" if output is None else "the file or folder to classify"
-        raise UserError(f"--output and the data go together: give {missing}, too")
+    if data is None and output is not None:
+        raise UserError("--output and the data go together: give the file or folder to classify, too")
     if output is not None and output.resolve() == data.resolve():
         raise UserError(f"--output {output} is the data: choose another file")
     if output is not None and not output.parent.is_dir():
@@ -81,21 +85,31 @@ def _check(options: argparse.Namespace) -> None:
         exported.check_target(options.export)
 
 
-def _predict(predictor: Predictor, data: Path, output: Path) -> None:
-    """Write the predictions, and print how well they agree with the labels."""
+def _predict(predictor: Predictor, data: Path, output: Path | None) -> None:
+    """Write the predictions, where ``output`` is, and print how well they agree with the labels."""
     rows = predictor.read(data)
+    if output is None and not rows.labels:
+        raise UserError(f"{data} has no labels to measure with: give --output, where to write")
     torch.set_num_threads(predictor.model.experiment.threads)  # as the run: for equal bits
-    prediction, measures = predictor.predict(predictor.raw(rows.inputs), rows.labels or None)
+    inputs = predictor.raw(rows.inputs)
+    labelled = [k for k, label in enumerate(rows.labels) if label]
+    is_partial = 0 < len(labelled) < len(inputs)
+    prediction, measures = predictor.predict(inputs, None if is_partial else rows.labels or None)
+    if is_partial:
+        _, measures = predictor.predict(inputs[labelled], [rows.labels[k] for k in labelled])
     total, diverged = len(prediction.classes), prediction.num_diverged
     if diverged == total:
         raise UserError(
             f"the model's outputs are not finite for any of the {total} rows of {data}: the run has "
             "diverged; choose another run, or save=best"
         )
-    whole_file.write(output, _table(predictor.classes, rows, prediction))
-    print(f"written: {output}, {total} rows")
+    if output is not None:
+        whole_file.write(output, _table(predictor.classes, rows, prediction))
+        print(f"written: {output}, {total} rows")
     if diverged:
         print(f"without a prediction: {diverged} of {total} rows, where the model's outputs are not finite")
+    if is_partial:
+        print(f"measured: {len(labelled)} of {total} rows, those with a label")
     if measures is not None:
         _print_measures(measures)
 

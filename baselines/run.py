@@ -124,9 +124,11 @@ def _remedy(cfg: DictConfig, settings: HydraConf) -> str:
 def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
     from .engine import divergence, resuming
+    from .engine.progress import set_log_colors
     from .experiment import device, experiment
     from .experiment.preflight import check
 
+    set_log_colors()
     console = Console(soft_wrap=True, highlight=False, markup=False)
     this = experiment.load(overrides)
     if this.settings.resume and resuming.finished(this, folder):
@@ -198,6 +200,11 @@ def main() -> int:
         return 2
     except (ValueError, TypeError, AttributeError, AssertionError) as error:
         _say_error(mistakes.mistake(error, sys.argv[1:]))  # Hydra's for dataset=3; a run's stay in _job
+        return 2
+    except ImportError as error:
+        if not str(error).startswith("Flower "):
+            raise
+        _say_error(error)  # another version than those that are tested
         return 2
     except KeyboardInterrupt as signal:
         text = str(signal)

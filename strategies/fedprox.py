@@ -27,5 +27,9 @@ class FedProx(PseudoGradientStrategy):
         super().__post_init__()
         require(0 <= self.mu < float("inf"), "strategy.mu", self.mu, "0 or above")
 
+    def unproved(self) -> str:
+        term = [f"the proximal term ({protocol.PROXIMAL_MU} in the message's config)"] if self.mu else []
+        return " and ".join([*term, *filter(None, [super().unproved()])])
+
     def asks(self) -> dict[str, ConfigScalar]:
         return {**super().asks(), protocol.PROXIMAL_MU: self.mu}

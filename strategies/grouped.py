@@ -24,6 +24,7 @@ from .round.evaluation import merged
 from .round.failures import TooManyFailedRounds
 from .round.movement import Movement, among
 from .round.replies import of_group, void_mean, within
+from .round.wrapping import require_covered
 from .shared.checks import require, require_parts
 
 logger = logging.getLogger("flwr.strategies")
@@ -106,6 +107,7 @@ class Grouped(Around):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send each group its own model; ``arrays`` is the model that all of them start from."""
+        require_covered(self, "the models")
         if not self._strategies:
             self._initial = arrays
             groups = self.initial_groups(list(self.inner.available(grid)))
@@ -126,6 +128,10 @@ class Grouped(Around):
         ------
         TooManyFailedRounds : when every group has failed ``inner.max_failed_rounds`` times in a row
         """
+        if not self._strategies:
+            raise ValueError(
+                f"{self.name}.aggregate_train needs its groups: call configure_train before it"
+            )
         replies, rounds = list(replies), list[MetricRecord]()
         for name, strategy in self._strategies.items():
             model, metrics = strategy.aggregate_train(server_round, of_group(name, replies))
@@ -157,11 +163,14 @@ class Grouped(Around):
                 tested.append(strategy.tested)
         strategies = self._strategies.values()
         diverged = [reply for strategy in strategies for reply in strategy.diverged]
-        void: dict[str, Any] = void_mean(diverged, sum(strategy.num_judged for strategy in strategies))
-        mean: dict[str, Any] = {
-            name: within(value, [one[name] for one in found if name in one])  # type: ignore[arg-type, misc]
-            for name, value in (merged(found, tested) if found else {}).items()
-        }
+        void: dict[str, Any] = void_mean(
+            diverged, sum(strategy.num_judged for strategy in strategies), self.inner.examples_key
+        )
+        mean: dict[str, Any] = dict(merged(found, tested)) if found else {}
+        for name, value in mean.items():
+            numbers = [float(one[name]) for one in found if isinstance(one.get(name), int | float)]  # type: ignore[arg-type]
+            if isinstance(value, float):  # and no list, whose elements are averaged
+                mean[name] = within(value, numbers)
         return MetricRecord({**mean, **void}) if mean or void else None
 
     def freeze(self, names: Iterable[str]) -> None:
@@ -226,7 +235,7 @@ class Grouped(Around):
         if count >= self.inner.max_failed_rounds:
             raise TooManyFailedRounds(
                 f"{count} rounds in a row failed for every model, the first by "
-                f"{next(iter(strategies))._last_failure}; look at the nodes, or lower min_replies"
+                f"{next(iter(strategies))._last_failure}"
             )
 
     def _mean_model(self) -> ArrayRecord:

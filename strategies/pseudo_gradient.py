@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
@@ -27,7 +28,7 @@ from .parts.privacy import NoPrivacy, Privacy, refuse
 from .parts.server_optimizer import Identity, ServerOptimizer, beside, copied
 from .parts.step_size import Constant, StepSize
 from .parts.updates import Updates
-from .parts.weighting import ByExamples, Weighting
+from .parts.weighting import ByExamples, Uniform, Weighting
 from .round.budget import Budget
 from .round.buffers import Buffers
 from .round.called import StepWatch
@@ -35,17 +36,24 @@ from .round.failures import NoStep, TooManyFailedRounds
 from .round.freezing import Freezing
 from .round.iterates import Iterates
 from .round.movement import Movement
-from .round.node_metrics import mean_lists, name_unread, with_own
-from .round.replies import answers, mean_metrics
+from .round.node_metrics import is_of_other_app, mean_lists, name_unread, with_own
+from .round.replies import arrays_of, mean_metrics
 from .round.stacking import Collected, Stack, rows
 from .round.update_monitor import has_lost_the_nodes
 from .round.weighing import directed, length, needed_metrics, weigh
+from .round.wrapping import require_covered
 from .shared import protocol
 from .shared.checks import require_count, require_named_part, require_parts
+from .shared.compression import NoCompression
 
 logger = logging.getLogger("flwr.strategies")
 RUINED = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
+PLAIN = (ByExamples, Uniform, Mean, Identity, NoMask, Constant)  # of them the step is a mean
 STAYS = {"contributions", "monitor", "privacy", "recovery", "sites"}  # what has been spent stays spent
+UNPROVED = (
+    "nodes run another ClientApp than this project's: {name} relies on it for {unproved}, and does not see "
+    "whether it does"
+)
 EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in again"
 
 
@@ -106,6 +114,7 @@ class PseudoGradientStrategy(Freezing):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the round's nodes and send each of them the model w[t]."""
+        require_covered(self, self._beyond_mean())
         self._start_from(arrays)
         self._asked = {} if self.over else self.ask(grid, server_round)
         if self.is_guarded:
@@ -117,8 +126,12 @@ class PseudoGradientStrategy(Freezing):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord]:
         """Take the step to w[t+1]; None, then ``TooManyFailedRounds``, when too few replies are sound."""
-        assert self._layout is not None, "configure_train comes before aggregate_train"
         if self.over:
+            return None, MetricRecord()
+        if MessageType.TRAIN not in self._has_asked_to:
+            replies = list(replies)
+            self._start_from_zeros(replies)
+        if self._layout is None:
             return None, MetricRecord()
         collected = self._collect(server_round, replies, self._layout)
         updates = collected.updates
@@ -144,13 +157,25 @@ class PseudoGradientStrategy(Freezing):
         self._iterates.add(self._parameters, self._buffers)
         return self._layout.record(self._parameters, self._buffers), MetricRecord(dict(metrics))
 
+    def _beyond_mean(self) -> str:
+        """Name what makes the step more than a mean of the updates, which sum to one; empty for nothing."""
+        slots = ("weighting", "aggregation", "server_optimizer", "mask", "step_size")
+        kinds = {name: type(getattr(self, name)) for name in slots}
+        beyond = [f"{name}={kind.__name__}" for name, kind in kinds.items() if kind not in PLAIN]
+        if isinstance(self.step_size, Constant) and self.step_size.eta > 1:
+            beyond.append(f"step_size={self.step_size!r}")
+        if type(self)._step is not PseudoGradientStrategy._step or self.extra_record:
+            beyond.append("the rule")
+        return " and ".join(beyond)
+
     def _collect(self, server_round: int, replies: Iterable[Message], layout: Layout) -> Collected:
         """Check and stack what the nodes that were asked have sent."""
-        needed, answered = needed_metrics(self.weighting, self.aggregation), answers(self._sent, replies)
+        needed = needed_metrics(self.weighting, self.aggregation)
+        answered = self._answers(MessageType.TRAIN, replies)
         expected = self.extra_record, needed, self.compression, self.evidence()
         self._listen(answered)
-        key, count = self.examples_key, rows(self._sent, answered)
-        stack = Stack(layout, self._parameters, self._scratch, count, *expected, examples_key=key)
+        place = layout, self._parameters, self._scratch, rows(self._sent, answered)
+        stack = Stack(*place, *expected, self.examples_key, self._tell_once)
         collected = stack.all(self._sent, answered, self._roster.told)
         if self.is_guarded or self.measures_norms:
             collected = self._without_outliers(collected)
@@ -190,6 +215,8 @@ class PseudoGradientStrategy(Freezing):
             return self._aggregate("train_metrics_aggr_fn", collected.replies)
         replies, updates = collected.replies.values(), collected.updates
         name_unread(replies, self.extra_record, self._tell_once)
+        if unproved := self.unproved() if any(map(is_of_other_app, replies)) else "":
+            self._tell_once(UNPROVED.format(name=self.name, unproved=unproved))
         lists = mean_lists(replies, updates.num_examples, self._tell_once)
         return mean_metrics(updates.metrics, updates.num_examples) | lists
 
@@ -286,6 +313,28 @@ class PseudoGradientStrategy(Freezing):
 
     def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Use the rows [K, P] of the ``extra_record``, one for each partition; the step has been taken."""
+
+    def _start_from_zeros(self, replies: Sequence[Message]) -> None:
+        """Take zeros for the model that nodes were sent, where the mean of what they return says it all.
+
+        Raises
+        ------
+        ValueError : where the step depends on what they were sent, which only ``configure_train`` knows
+        """
+        beyond = self._beyond_mean()
+        own = {"step_size": Constant(), "average_last": 1, "max_norm": None}
+        own |= {"privacy": NoPrivacy(), "compression": NoCompression()}
+        changed = [f"{name}={getattr(self, name)!r}" for name in own if getattr(self, name) != own[name]]
+        if beyond := beyond or ", ".join(changed):
+            raise ValueError(
+                f"{self.name}.aggregate_train needs the model that the nodes were sent, for {beyond}: call "
+                "configure_train before it"
+            )
+        sent = [arrays for reply in replies if reply.has_content() and (arrays := arrays_of(reply))]
+        if sent:
+            self._layout = layout = self.check(sent[0])
+            zeros = torch.zeros(layout.num_parameters, dtype=layout.dtype)
+            self._start_from(layout.record(zeros, torch.zeros(layout.num_buffers, dtype=torch.float64)))
 
     def _start_from(self, arrays: ArrayRecord) -> None:
         """Take ``arrays`` as w[t]."""

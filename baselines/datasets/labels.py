@@ -49,7 +49,7 @@ def class_name(label: object) -> str | None:
     return whole[1] if whole else text
 
 
-def class_names(labels: Iterable[object], where: str, public: str) -> list[str]:
+def class_names(labels: Iterable[object], where: str, public: str, may_miss: bool = False) -> list[str]:
     """Return the class of each label.
 
     Parameters
@@ -57,6 +57,7 @@ def class_names(labels: Iterable[object], where: str, public: str) -> list[str]:
     labels : Python's own values
     where : the labels' place, for their owner
     public : the same for everybody else
+    may_miss : whether labels may be missing; their class is then ""
 
     Raises
     ------
@@ -81,7 +82,7 @@ def class_names(labels: Iterable[object], where: str, public: str) -> list[str]:
     if count := counts["bytes"]:
         line = f"{where} holds bytes that are no UTF-8 in {count} rows: save the labels as text"
         raise DataError(line, f"data: {public} holds no UTF-8 in {count} rows")
-    if count := counts["missing"]:
+    if (count := counts["missing"]) and not may_miss:
         line = f"{where} is empty in {count} rows: fill or remove them"
         raise DataError(line, f"data: {public} is empty in {count} rows")
     return names

@@ -36,6 +36,7 @@ NOTHING: Mapping[str, int] = MappingProxyType({})
 class SiteFile(NamedTuple):
     """What a site has: raw inputs [n, ...], the class of each label, a table's columns, images' files.
 
+    Where labels need not be there, a row without one has ""; where no row has one, the list is empty.
     ``left_out`` counts the files of a folder that are no examples, by the reason; ``tidied`` the labels and
     column names that had blanks around them or decomposed signs.
     """
@@ -61,7 +62,7 @@ def read(
     path : a folder of images by class, or a file
     label : of a table, the column with the labels
     columns : of a table, those to read, in this order; None for all others
-    needs_labels : refuse data without any; otherwise their list is empty
+    needs_labels : refuse data where any is missing
 
     Raises
     ------
@@ -231,8 +232,10 @@ def _arrays(path: Path, needs_labels: bool) -> SiteFile:
     if not has_labels:
         return SiteFile(inputs, [])
     values: Any = targets.tolist()
-    labels = class_names(values, f"the array 'targets' of {path}", "the array targets")
-    return SiteFile(inputs, labels, tidied=_untidy("labels", values))
+    labels = class_names(
+        values, f"the array 'targets' of {path}", "the array targets", may_miss=not needs_labels
+    )
+    return SiteFile(inputs, labels if any(labels) else [], tidied=_untidy("labels", values))
 
 
 def _array(path: Path, arrays: Any, name: str) -> np.ndarray:
@@ -292,9 +295,10 @@ def _table(path: Path, label: str | None, columns: Sequence[str] | None, needs_l
         return SiteFile(inputs, [], tuple(wanted), tidied=_untidy("column names", names))
     written = table[there.index(label)].tolist() if _kind(path) == ".parquet" else None
     values = _as_written(path, there.index(label)) if written is None else written
-    labels = class_names(values, f"column {label!r} of {path}", f"column {label!r} of the schema")
+    where, public = f"column {label!r} of {path}", f"column {label!r} of the schema"
+    labels = class_names(values, where, public, may_miss=not needs_labels)
     tidied = {**_untidy("column names", names), **_untidy("labels", values)}
-    return SiteFile(inputs, labels, tuple(wanted), tidied=tidied)
+    return SiteFile(inputs, labels if any(labels) else [], tuple(wanted), tidied=tidied)
 
 
 def _untidy(what: str, values: Sequence[object]) -> dict[str, int]:
@@ -368,7 +372,7 @@ def _check_columns(path: Path, there: list[str], labels: list[str], wanted: list
     if missing := [name for name in (*labels, *wanted) if name not in there]:
         hint = "; is its heading missing?" if any(map(_is_number, there)) else ""
         raise DataError(
-            f"{path} has no column {missing[0]!r}: expected one of {there}{hint}",
+            f"{path} has no column {missing[0]!r}: it has {there}{hint}",
             f"data: {len(missing)} columns of the schema are missing",
         )
     if twice := [name for name in (*labels, *wanted) if there.count(name) > 1]:

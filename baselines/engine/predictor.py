@@ -177,15 +177,14 @@ class Predictor:
         return Measures(accuracy, loss if is_whole else math.nan, recall)
 
     def read(self, path: Path) -> SiteFile:
-        """Return what lies at ``path``, read and refused as a site does; labels may be missing.
+        """Return what lies at ``path``, read and refused as a site does; some labels or all may be missing.
 
         Raises
         ------
         UserError : for data that do not fit, in one line
         """
         rows = SiteData(self.schema or self._rows_of_arrays(), None).rows(path, needs_labels=False)
-        if rows.labels:
-            self._numbers(rows.labels)
+        self._numbers([label for label in rows.labels if label])
         return rows
 
     def raw(self, rows: np.ndarray | pd.DataFrame | Inputs) -> Inputs:

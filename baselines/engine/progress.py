@@ -1,11 +1,31 @@
 """How a run shows where it is: a live bar on a terminal, plain lines elsewhere."""
 
 import logging
+import os
+import re
+import sys
 from types import TracebackType
+from typing import TextIO
 
+from flwr.common.logger import update_console_handler
 from rich import progress as bars
 from rich.console import Console
 from rich.logging import RichHandler
+
+
+def is_colored(stream: TextIO) -> bool:
+    """Say whether lines to a stream may have colours: on a terminal, where NO_COLOR is not set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def without_colors(text: str) -> str:
+    """Return a text without the codes that colour it."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def set_log_colors() -> None:
+    """Colour Flower's log lines where stderr may have colours."""
+    update_console_handler(colored=is_colored(sys.stderr))
 
 
 class Progress:

@@ -37,6 +37,32 @@ OUTPUTS = "FLORILEGIUM_OUTPUTS"  # variable of a SuperLink: the folder below whi
 PATIENCE = 2.0  # seconds to wait for the folder: who asks whether it is in use holds it for a moment
 
 
+def outputs_folder() -> Path:
+    """Return the folder below which submitted runs write: the operator's word, else ``outputs`` here."""
+    return Path(os.environ.get(OUTPUTS) or "outputs").resolve()
+
+
+@contextlib.contextmanager
+def in_outputs() -> Iterator[None]:
+    """Work in that folder: in errors, who submits a run reads paths below it, and no others.
+
+    Raises
+    ------
+    UserError : where it cannot be made
+    """
+    data = os.environ.get("FLORILEGIUM_DATA")
+    if data:
+        os.environ["FLORILEGIUM_DATA"] = str(Path(data).resolve())
+    allowed = outputs_folder()
+    try:
+        allowed.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        line = f"the folder in which this SuperLink keeps runs cannot be made ({error.strerror})"
+        raise UserError(f"{line}: tell its operator") from error
+    with contextlib.chdir(allowed):
+        yield
+
+
 def resolve_output(output: str, run_id: int) -> Path:
     """Return the folder of a submitted run: below the one that the SuperLink's operator names, or refuse.
 
@@ -49,7 +75,7 @@ def resolve_output(output: str, run_id: int) -> Path:
     ------
     UserError : for a folder elsewhere, whatever links lead there
     """
-    allowed = Path(os.environ.get(OUTPUTS) or "outputs").resolve()
+    allowed = outputs_folder()
     folder = (allowed / (output or str(run_id))).resolve()
     if folder == allowed or not folder.is_relative_to(allowed):
         raise UserError(

@@ -11,11 +11,13 @@ import json
 import logging
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import torch
 import yaml  # type: ignore[import-untyped]
@@ -149,8 +151,8 @@ class Keeper:
         fresh, old = self.folder / UNFINISHED, self.folder / SEVERAL
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
-        for place, (name, arrays) in enumerate(models.items()):
-            _write(fresh / f"{place}.safetensors", arrays, told | {"model": name})
+        for name, arrays in models.items():
+            _write(fresh / f"{quote(name, safe='')}.safetensors", arrays, told | {"model": name})
         shutil.rmtree(old, ignore_errors=True)
         (self.folder / ONE).unlink(missing_ok=True)
         os.replace(fresh, old)  # all of them or, after a kill, those of the round before
@@ -270,8 +272,13 @@ def _told(file: Any) -> dict[str, Any]:
 
 
 def _files(run: Path) -> list[Path]:
-    several = sorted((run / SEVERAL).glob("*.safetensors"), key=lambda path: int(path.stem))
+    several = sorted((run / SEVERAL).glob("*.safetensors"), key=lambda path: _by_numbers(path.stem))
     return [run / ONE] if (run / ONE).exists() else several
+
+
+def _by_numbers(name: str) -> list[str | int]:
+    """Return what sorts node2 before node10."""
+    return [int(text) if text.isdecimal() else text for text in re.split(r"(\d+)", name)]
 
 
 @contextlib.contextmanager

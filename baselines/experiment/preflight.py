@@ -9,6 +9,7 @@ from clients.app import check_training
 from clients.inputs import compute_outputs
 from strategies import WeightErosionForAll
 from strategies.parts.erosion import EACH, Erosion
+from strategies.parts.grouping import Grouping
 from strategies.parts.privacy import Gaussian
 
 from . import measured, model_checks, precision, promised
@@ -41,6 +42,7 @@ def _check(this: Experiment) -> None:
         raise UserError(str(error)) from error
     promised.check(this, layout)
     _check_requester(this)
+    _check_grouping(this)
     _warn_of_corrections(this)
     _check_own_models(this)
     _check_private(this)
@@ -83,6 +85,20 @@ def _warn_of_corrections(this: Experiment) -> None:
     sizes = [len(train) for train, _ in this.partitions] if this.dataset.site is None else few_or_many
     for line in this.training.idle_corrections(sizes):
         warn_once(line)
+
+
+def _check_grouping(this: Experiment) -> None:
+    """Refuse fewer validation examples than the grouping takes."""
+    grouping, size = getattr(this.prototype, "grouping", None), this.settings.validation_size
+    if (
+        isinstance(grouping, Grouping)
+        and this.prototype.needs_validation
+        and size < grouping.least_examples
+    ):
+        raise UserError(
+            f"validation_size={size}: {type(grouping).__name__} is tuned on one half of the validation "
+            "examples and groups by the other; set validation_size to 2 or more"
+        )
 
 
 def _check_node_tests(this: Experiment) -> None:

@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.do(options)
     except UserError as error:
-        return _said(error, 2)
+        public = error.public if isinstance(error, DataError) and options.do is _checked else None
+        return _said(error, 2, public)
     except OSError as error:  # where nothing can be read or written
         return _said(error, 2)
     except RunFailed as error:
@@ -41,10 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _said(error: object, status: int) -> int:
+def _said(error: object, status: int, public: str | None = None) -> int:
     print(f"error: {error}", file=sys.stderr)
-    if isinstance(error, DataError):
-        print(f"the server is told: {error.public}", file=sys.stderr)
+    if public is not None:
+        print(f"the server is told: {public}", file=sys.stderr)
     return status
 
 
@@ -106,8 +107,16 @@ def _schema(parser: argparse.ArgumentParser) -> None:
         "data", type=Path, help="a folder of images by class, a .csv, .tsv, .parquet or .npz file"
     )
     parser.add_argument("--label", help="of a table: the column with the labels")
+    parser.add_argument(
+        "--columns",
+        metavar="A,B,C",
+        type=lambda text: [name.strip() for name in text.split(",")],
+        help="of a table: the columns that a model is to take, in this order; default: all others, ids too",
+    )
     parser.add_argument("--out", type=Path, default=Path("schema.yaml"), help="default: schema.yaml")
-    parser.set_defaults(do=lambda options: schema.write(options.data, options.label, options.out))
+    parser.set_defaults(
+        do=lambda options: schema.write(options.data, options.label, options.columns, options.out)
+    )
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
@@ -118,8 +127,9 @@ def _check(parser: argparse.ArgumentParser) -> None:
         help="the site's file, site.yaml; without an experiment it alone is looked at",
     )
     place.add_argument("--data", type=Path, help="the site's data, where there is no file yet")
+    parser.add_argument("--site", help="the site's name; with the seed it decides which rows are held out")
     parser.add_argument(
-        "--site", default="here", help="the site's name; it decides which share is held out"
+        "--held-out", type=Path, metavar="FILE", help="write the rows that are held out: .csv or .npz"
     )
     parser.add_argument(
         "--privacy",
@@ -140,7 +150,10 @@ def _checked(options: argparse.Namespace) -> None:
             return
     else:
         policy = Policy(data=str(options.data), privacy=options.privacy, min_noise=options.min_noise)
-    check.show(policy, options.site, with_config_dir(options.config_dir, options.overrides))
+    if options.held_out and not options.site:
+        raise UserError("--held-out: give the site's name, --site NAME; it decides which rows are held out")
+    overrides = with_config_dir(options.config_dir, options.overrides)
+    check.show(policy, options.site or "here", overrides, options.held_out)
 
 
 def _audit(parser: argparse.ArgumentParser) -> None:

@@ -29,6 +29,7 @@ from clients.privacy import Refused
 from strategies.round.failures import reason_of
 from strategies.shared import protocol
 
+from . import held_out
 from .schema import reading_notes
 
 ALONE = "node_timeout=1 participation.dropout=0"  # the others are not here; this one is
@@ -38,18 +39,19 @@ WIDE = 10  # times the schema's deviation
 LISTED = 50  # columns or channels; beyond, those that are far from the schema's
 
 
-def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
-    """Print what is there, take one training step, and list what leaves the site; nothing is written.
+def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | None = None) -> None:
+    """Print what is there, take one training step, and list what leaves the site; keep no prepared data.
 
     Parameters
     ----------
     policy : what the site's owner says; without a file its data and what it demands of privacy
     site : its name; it decides which share is held out
     overrides : the experiment
+    target : the file for the rows that are held out; None writes none
 
     Raises
     ------
-    UserError : for an experiment that cannot be used, in one line
+    UserError : for an experiment or a file that cannot be used, in one line
     DataError : for one that the site would refuse, or data that do not fit it
     """
     this = experiment.load(shlex.join([*map(inlined, overrides), *ALONE.split(), *ONE_STEP.split()]))
@@ -69,6 +71,8 @@ def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
         policy.require_rows(len(node.train) + len(node.test))
     except (UserError, Refused) as error:
         raise DataError(f"the site would take no part: {error}", public_line(error)) from error
+    if target is not None:
+        held_out.check_target(target, data, reader.schema, node.test.index)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{data}: examples of shape {this.input_shape}, {node.train.inputs.dtype}")
     for name, examples in (("train", node.train), ("held out", node.test)):
@@ -87,6 +91,9 @@ def show(policy: Policy, site: str, overrides: Sequence[str]) -> None:
     elif this.settings.node_test_fraction:
         console.print("after each test on the held-out share: how many examples it has, loss and accuracy")
     console.print("before round 1: the site's name; where it refuses, a code and a count")
+    if target is not None:
+        held_out.write(target, data, reader.schema, node.test.index)
+        console.print(f"written: {target}, the {len(node.test)} rows that are held out")
 
 
 def show_file(policy: Policy) -> None:

@@ -15,7 +15,7 @@ from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from clients import Classification, LeastSquares, NextToken, Task
 
-from . import curves, model_cost, model_table, partition_table
+from . import batched_cost, curves, model_cost, model_table, partition_table
 from .printed import width_of
 
 
@@ -81,6 +81,8 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
     console.print(f"  memory {sum(memory.values()) / 1e6:.3g} MB ({held})")
     real = seconds.real
     console.print(f"  time {real * 1e3:.3g} ms, {size / real:,.0f} examples a second")
+    batched = batched_cost.line(this.model(), batch, task, training, this.settings.asked, real)
+    console.print(f"  {batched}", soft_wrap=True)
     if rows := model_table.printed(model_table.LAYERS, name):
         console.print(model_table.beside(layers, rows))
     if rows := model_table.printed(model_table.TIMES, name):

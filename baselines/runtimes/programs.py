@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from baselines.engine import signals
+from baselines.engine.progress import is_colored, without_colors
 from baselines.errors import RunFailed
 
 from . import guardian
@@ -48,7 +49,8 @@ class Programs:
         with open(self._log(name), "wb") as log:
             for line in process.stdout:
                 log.write(line)
-                print(line.decode(errors="replace"), end="", flush=True)
+                text = line.decode(errors="replace")
+                print(text if is_colored(sys.stdout) else without_colors(text), end="", flush=True)
         return process.wait()
 
     def wait_for(self, name: str, port: int, timeout: float) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from baselines.apps import client_app_of, together_of
 from baselines.engine.evaluator import kept
+from baselines.engine.progress import set_log_colors
 from baselines.engine.provenance import Used
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
@@ -43,6 +44,7 @@ class Worker:
     def __init__(
         self, overrides: str, configuration: str, versions: dict[str, str], batched: bool, dealt: Dealt
     ) -> None:
+        set_log_colors()
         config.take(overrides, configuration)
         self.overrides, self.expected, self.dealt = overrides, versions, dealt
         self.answering = Answering(client_app_of(overrides), together_of(overrides) if batched else None)

@@ -28,6 +28,11 @@ DRAWS = 10  # samples of the examples that a threshold is tried on
 class Grouping(ABC):
     """Divides nodes into groups."""
 
+    @property
+    def least_examples(self) -> int:
+        """How many validation examples it takes: one, or two where half of them tune it."""
+        return 1
+
     @abstractmethod
     def __call__(self, selections: Tensor, seed: int) -> list[list[int]]:
         """Return groups of row numbers of ``selections`` [N, V]; every row is in exactly one."""
@@ -55,6 +60,10 @@ class Overlap(Grouping):
         if self.threshold != TUNED:
             number = isinstance(self.threshold, int | float) and 0 <= self.threshold <= 1
             require(number, "grouping.threshold", self.threshold, "in [0, 1], or tuned")
+
+    @property
+    def least_examples(self) -> int:
+        return 2 if self.threshold == TUNED else 1
 
     def __call__(self, selections: Tensor, seed: int) -> list[list[int]]:
         """Return the groups, in the order in which they are founded."""
@@ -111,6 +120,10 @@ class KMeans(Grouping):
         if self.num_groups != TUNED:
             whole = isinstance(self.num_groups, int) and self.num_groups >= 1
             require(whole, "grouping.num_groups", self.num_groups, "1 or more, or tuned")
+
+    @property
+    def least_examples(self) -> int:
+        return 2 if self.num_groups == TUNED else 1
 
     def __call__(self, selections: Tensor, seed: int) -> list[list[int]]:
         """Return the non-empty clusters, ordered by their first node."""

@@ -33,6 +33,7 @@ class Layer:
     dtype : its NumPy dtype, by name
     buffer : whether it is a buffer; then ``columns`` counts among the buffers
     columns : where it lies in the flat vector of parameters (or of buffers)
+    is_count : whether it is a parameter that nodes send as whole numbers, whose mean is none
     """
 
     name: str
@@ -40,6 +41,7 @@ class Layer:
     dtype: str
     buffer: bool
     columns: slice
+    is_count: bool = False
 
     @cached_property
     def floating(self) -> bool:
@@ -77,10 +79,13 @@ class Layout:
         """Read the layout of ``record``.
 
         An array is frozen when it has one of ``frozen_names``, and a buffer when its dtype is not floating
-        point or when its name ends in one of ``buffer_names``.
+        point, or its name is one of ``buffer_names`` or ends in one that is no array's whole name. In a
+        record of whole numbers alone, as counts are, these are the parameters, in float64.
         """
         if isinstance(buffer_names, str):  # whose letters would be names
             raise ValueError(f"buffer_names={buffer_names!r}: expected a tuple, ({buffer_names!r},)")
+        ends_of_names = tuple(name for name in buffer_names if name not in record)
+        counts = not any(np.issubdtype(np.dtype(array.dtype), np.floating) for array in record.values())
         layers: list[Layer] = []
         ends = {False: 0, True: 0}
         chosen = set(frozen_names)
@@ -88,16 +93,17 @@ class Layout:
         for name, array in record.items():
             if name in frozen:
                 continue
-            is_float = np.issubdtype(np.dtype(array.dtype), np.floating)
-            buffer = not is_float or name.endswith(tuple(buffer_names))
+            named = name in buffer_names or name.endswith(ends_of_names)
+            is_count = counts and not named and np.issubdtype(np.dtype(array.dtype), np.integer)
+            dtype = "float64" if is_count else array.dtype
+            buffer = named or not np.issubdtype(np.dtype(dtype), np.floating)
             start = ends[buffer]
             ends[buffer] = start + int(np.prod(array.shape, dtype=np.int64))
             columns = slice(start, ends[buffer])
-            layers.append(Layer(name, tuple(array.shape), array.dtype, buffer, columns))
-        if ends[False] == 0 and frozen:
-            raise ValueError("the model has no parameter to train: choose another model, or let one learn")
+            layers.append(Layer(name, tuple(array.shape), dtype, buffer, columns, is_count))
         if ends[False] == 0:
-            raise ValueError("the model has no floating-point parameter to train")
+            advice = ": choose another model, or let one learn" if frozen else ""
+            raise ValueError(f"the model has no parameter to train{advice}")
         return cls(tuple(layers), frozen, tuple(record) if frozen else ())
 
     @cached_property
@@ -230,7 +236,9 @@ def _copy(values: Tensor, layer: Layer, out: Tensor) -> None:
 
 
 def _require(layer: Layer, dtype: np.dtype, shape: Sequence[int]) -> None:
-    if dtype.kind not in ("biuf" if layer.buffer else "f"):  # would be cast without a word
+    if dtype.kind not in (
+        "biuf" if layer.buffer else "iuf" if layer.is_count else "f"
+    ):  # would be cast without a word
         raise ValueError(f"{layer.name!r} holds {dtype}, the model's {layer.dtype}")
     if tuple(shape) != layer.shape:  # whatever the message claims
         raise ValueError(f"{layer.name!r} holds shape {tuple(shape)}, the model's {layer.shape}")

@@ -18,6 +18,7 @@ have weight 1/K, as :class:`~strategies.Uniform`.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +31,8 @@ from .layout import Layer, Layout
 from .updates import Updates
 from .weighting import State, Weighting
 
+LARGEST_KERNEL = 11
+LAYOUTS = {"oihw": (0, 1, 2, 3), "hwio": (3, 2, 0, 1)}  # where [out, in, height, width] lie
 UNFOLDINGS: dict[str, tuple[Mode, ...]] = {"mean": ("in", "out"), "in": ("in",), "out": ("out",)}
 
 
@@ -44,12 +47,15 @@ class RankWeighting(Weighting):
         Q_ER of eq. 2.10 without its logarithm, which can be negative
     unfolding : ``mean`` over both unfoldings of a weight, or only ``in`` or ``out``
     floor : the least rank that counts, above 0
+    layout : how a convolution's weight lies: ``oihw``, PyTorch's [out, in, height, width], or ``hwio``, as
+        in JAX and Keras. None is ``oihw``, and refuses weights that look like the other
     """
 
     variant: str = "improved"
     granularity: str = "layer"
     unfolding: str = "mean"
     floor: float = 1e-3
+    layout: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse choices that do not exist."""
@@ -61,10 +67,18 @@ class RankWeighting(Weighting):
         for name, allowed in choices.items():
             value = getattr(self, name)
             require(value in allowed, f"weighting.{name}", value, f"one of {', '.join(allowed)}")
+        known = self.layout is None or self.layout in LAYOUTS
+        require(known, "weighting.layout", self.layout, f"one of {', '.join(LAYOUTS)}, or None")
         require(0 < self.floor < float("inf"), "weighting.floor", self.floor, "above 0")
 
     def check(self, layout: Layout) -> None:
-        if not _convolutions(layout):
+        convolutions = _convolutions(layout)
+        if self.layout is None and (found := _kernels_first(convolutions)):
+            raise ValueError(
+                f"weighting={type(self).__name__}: {found.name!r} of shape {found.shape} looks like a "
+                "weight of JAX or Keras, [height, width, in, out]: set layout='hwio', or 'oihw' if not"
+            )
+        if not convolutions:
             raise ValueError(
                 f"weighting={type(self).__name__} needs a model with a convolutional layer, and this one "
                 "has none: choose another weighting or model"
@@ -95,11 +109,11 @@ class RankWeighting(Weighting):
     def _ranks(self, updates: Updates) -> Tensor:
         """Return the ranks [K, convolutions, unfoldings] of the nodes' own weights."""
         convolutions = _convolutions(updates.layout)
-        modes = UNFOLDINGS[self.unfolding]
+        modes, order = UNFOLDINGS[self.unfolding], LAYOUTS[self.layout or "oihw"]
         ranks = []
         for delta in updates.deltas:
             flat = updates.start - delta
-            weights = [flat[layer.columns].view(layer.shape) for layer in convolutions]
+            weights = [flat[layer.columns].view(layer.shape).permute(order) for layer in convolutions]
             ranks.append([mean_over_unfoldings(self.rank, weights, [mode]) for mode in modes])
         return torch.tensor(ranks, dtype=torch.float64).transpose(1, 2)
 
@@ -146,3 +160,14 @@ def _is_convolution(layer: Layer) -> bool:
 
 def _convolutions(layout: Layout) -> list[Layer]:
     return [layer for layer in layout.layers if _is_convolution(layer)]
+
+
+def _kernels_first(convolutions: Sequence[Layer]) -> Layer | None:
+    """Return a weight whose first two dimensions look like a kernel's sides, and none's last two do."""
+    first = [layer for layer in convolutions if _is_kernel(*layer.shape[:2])]
+    last = [layer for layer in convolutions if _is_kernel(*layer.shape[2:])]
+    return first[0] if first and not last else None
+
+
+def _is_kernel(height: int, width: int) -> bool:
+    return height == width <= LARGEST_KERNEL

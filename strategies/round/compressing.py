@@ -25,5 +25,10 @@ class Compressing(Keeping):
         """Where error feedback does."""
         return self.compression.error_feedback
 
+    def unproved(self) -> str:
+        """Name what nodes are asked to do and no reply shows; empty for nothing."""
+        compressed = not isinstance(self.compression, NoCompression)
+        return f"compression={type(self.compression).__name__}" if compressed else ""
+
     def asks(self) -> dict[str, ConfigScalar]:
         return super().asks() | self.compression.asks()

@@ -174,15 +174,14 @@ def merged(records: Sequence[MetricRecord], weights: Sequence[float]) -> MetricR
     result = MetricRecord()
     for key in dict.fromkeys(key for record in records for key in record):
         pairs = [(r[key], w) for r, w in zip(records, weights, strict=True) if key in r]
+        having = [(float(value), w) for value, w in pairs if not isinstance(value, list)]
         lists = [value for value, _ in pairs if isinstance(value, list)]
-        if lists:
-            if len(lists) == len(pairs) and len(set(map(len, lists))) == 1:
+        if lists and (having or len(set(map(len, lists))) > 1):
+            logger.warning("%r is a list of another length in another group: not averaged", key)
+        if not having:
+            if len(set(map(len, lists))) == 1:
                 result[key] = _mean_list(lists, [w for _, w in pairs])
-            else:
-                logger.warning("%r is a list of other lengths in other groups: not averaged", key)
-            continue
-        having = [(float(value), w) for value, w in pairs]  # type: ignore[arg-type]
-        if key in (protocol.REPLIES, protocol.FAILED, protocol.DROPPED):
+        elif key in (protocol.REPLIES, protocol.FAILED, protocol.DROPPED):
             result[key] = int(sum(value for value, _ in having))
         else:
             total = _added(w for _, w in having)

@@ -48,6 +48,11 @@ def with_own(nodes: Mapping[str, Any], own: Mapping[str, Any], tell: Tell) -> di
     return kept | dict(own)
 
 
+def is_of_other_app(reply: Message) -> bool:
+    """Say whether a reply is of another ClientApp than this project's, which says for which partition."""
+    return protocol.PARTITION_ID not in metrics_of(reply)
+
+
 def name_unread(replies: Iterable[Message], extra: str | None, tell: Tell) -> None:
     """Name the records of replies that nothing reads."""
     known = {*OF_REPLIES, extra}

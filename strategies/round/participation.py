@@ -36,11 +36,13 @@ from .replies import (
 from .roster import Roster, sample, share_of
 from .sites import addressed, by_site
 from .told import MOST_PARTITIONS
-from .update_monitor import AUTO, Recovery, UpdateMonitor, require_max_norm
+from .update_monitor import AUTO, Recovery, UpdateMonitor, has_lost_the_nodes, require_max_norm
 
 logger = logging.getLogger("flwr.strategies")
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
 LEAST_NODES = 2  # to begin with, where nobody says how many there are
+LOOK_AT_NODES = "look at the nodes, or lower min_replies"
+LOWER_RATE = "the losses are no numbers: lower the learning rate of the clients"
 SITE_SHARE = (
     0.5  # the most that one site counts for in the mean over sites, unless evaluation.max_share says
 )
@@ -101,6 +103,7 @@ class Participation(SuiteStrategy):
 
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
+    _has_asked_to: set[str] = field(default_factory=set, init=False, repr=False)  # train, evaluate
     trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
     tested: float = field(default=0.0, init=False, repr=False)  # test examples behind the last evaluation
     diverged: list[Message] = field(default_factory=list, init=False, repr=False)  # in that evaluation
@@ -110,6 +113,7 @@ class Participation(SuiteStrategy):
     _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
     _failed_rounds: int = field(default=0, init=False, repr=False)
     _last_failure: str = field(default="", init=False, repr=False)
+    _advice: str = field(default=LOOK_AT_NODES, init=False, repr=False)
     hopeless: str = field(default="", init=False, repr=False)  # why no round can ever take a step
     _told_lines: set[str] = field(default_factory=set, init=False, repr=False)
 
@@ -242,7 +246,7 @@ class Participation(SuiteStrategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
-        answered, key = answers(self._sent, replies), self.examples_key
+        answered, key = self._answers(MessageType.EVALUATE, replies), self.examples_key
         self._listen(answered)
         sound, faults = dict[int, Message](), dict[int, str]()
         diverged = dict[int, Message]()
@@ -262,10 +266,10 @@ class Participation(SuiteStrategy):
         judged = {k: reply for k, reply in judged.items() if k not in faults}
         self._at_sites = by_site(self._roster.sites, dict(sorted((judged | diverged).items())))
         self.diverged, self.num_judged = list(diverged.values()), len(judged)
-        lost: dict[str, Any] = {} if self.group else void_mean(self.diverged, len(judged))
+        lost: dict[str, Any] = {} if self.group else void_mean(self.diverged, len(judged), key)
         if not judged:
             return MetricRecord(lost) if lost else None
-        metrics = scalar_metrics(judged.values())
+        metrics = scalar_metrics(judged.values(), self._tell_once)
         examples = metrics.pop(key)
         self.tested = float(examples.sum())
         share = self.max_share if self.max_share is not None or not self._roster.sites else SITE_SHARE
@@ -291,6 +295,7 @@ class Participation(SuiteStrategy):
         ``others`` are the contents for some of them, by partition.
         """
         own, sites = others or {}, self._roster.sites
+        self._has_asked_to.add(message_type)
         self._sent = {
             k: Message(addressed(own.get(k, content), k, sites), node, message_type, group_id=self.group)
             for k, node in self._asked.items()
@@ -299,6 +304,13 @@ class Participation(SuiteStrategy):
 
     def _listen(self, answered: Mapping[int, Message]) -> None:
         """Take from the replies to a round's messages, by partition, what they say of their nodes."""
+
+    def _answers(self, message_type: str, replies: Iterable[Message]) -> dict[int, Message]:
+        """Return the replies to what was sent; where nothing ever was, as in a unit test, all, in order."""
+        if message_type in self._has_asked_to:
+            return answers(self._sent, replies)
+        self._sent = dict(enumerate(replies))
+        return dict(self._sent)
 
     def _tell_once(self, line: str) -> None:
         """Log a line, the first time; of those that nodes decide, a hundred at most."""
@@ -340,6 +352,7 @@ class Participation(SuiteStrategy):
         self.trained = float(updates.num_examples.sum())
         examples = map(int, updates.num_examples.tolist())
         self._roster.ledger.note(dict(zip(updates.partition_ids, examples, strict=True)), faults)
+        self._advice = LOWER_RATE if has_lost_the_nodes(answered) else LOOK_AT_NODES
         self._roster.doubt({answered[k].metadata.src_node_id for k in faults if k in answered})
         for k, reason in faults.items():
             logger.warning("round %d: %s left out: %s", server_round, self._roster.called(k), reason)
@@ -349,9 +362,6 @@ class Participation(SuiteStrategy):
         self._failed_rounds += 1
         logger.warning("round %d: %s: the model stays as it was", server_round, lack)
         reasons = "; ".join(f"{self._roster.called(p)} {r}" for p, r in list(faults.items())[:3])
-        self._last_failure = f"{lack} (left out in the last round: {reasons or 'none'})"
+        self._last_failure = f"{lack} (left out in the last round: {reasons or 'none'}); {self._advice}"
         if self._failed_rounds >= self.max_failed_rounds:
-            raise TooManyFailedRounds(
-                f"{self._failed_rounds} rounds in a row failed: {self._last_failure}; "
-                "look at the nodes, or lower min_replies"
-            )
+            raise TooManyFailedRounds(f"{self._failed_rounds} rounds in a row failed: {self._last_failure}")

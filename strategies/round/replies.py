@@ -8,7 +8,7 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
@@ -65,12 +65,28 @@ def num_examples_of(message: Message, key: str = protocol.NUM_EXAMPLES) -> float
     return float(value)  # type: ignore[arg-type]
 
 
-def scalar_metrics(messages: Iterable[Message]) -> dict[str, Tensor]:
-    """Return {name: [K] in float64}: every scalar metric that all messages carry; name the others."""
+def drop_diagnostics(reply: Message, needed: Container[str], tell: Callable[[str], None]) -> None:
+    """Take metrics that are NaN or infinite out of a reply; ``tell`` is called with a line for each.
+
+    A loss stays, and what the round needs: without these the node's update is no good.
+    """
+    metrics = metrics_of(reply)
+    for name, value in list(metrics.items()):
+        is_number = not isinstance(value, float) or math.isfinite(value)
+        if is_number or name in needed or name.endswith("loss"):
+            continue
+        del metrics[name]
+        tell(f"{name!r} of a node is {value}: it is left out, and the node's update counts")
+
+
+def scalar_metrics(
+    messages: Iterable[Message], tell: Callable[[str], None] = logger.warning
+) -> dict[str, Tensor]:
+    """Return {name: [K] in float64}: every scalar metric that all messages carry; ``tell`` the others."""
     records = [metrics_of(message) for message in messages]
     names = set.intersection(*map(set, records)) if records else set()
     if lost := sorted(set().union(*records) - names):
-        logger.warning("not every node sent %s: not averaged", ", ".join(map(repr, lost)))
+        tell(f"not every node sent {', '.join(map(repr, lost))}: not averaged")
     return {
         name: torch.tensor([record[name] for record in records], dtype=torch.float64)
         for name in sorted(names - {protocol.PARTITION_ID})
@@ -126,13 +142,13 @@ def measures_of(reply: Message) -> dict[str, float]:
     return void_measures({name: float(value) for name, value in numbers.items()})
 
 
-def void_mean(diverged: Iterable[Message], num_sound: int) -> dict[str, float]:
+def void_mean(diverged: Iterable[Message], num_sound: int, key: str) -> dict[str, float]:
     """Return the measures that are NaN in the mean over nodes: where half or more have none. Fewer may not
-    spoil it for all.
+    spoil it for all. ``key`` names the number of examples, which is no measure.
     """
     replies = list(diverged)
     measures = [pair for reply in replies for pair in measures_of(reply).items()]
-    names = sorted({name for name, value in measures if not math.isfinite(value)})
+    names = sorted({name for name, value in measures if not math.isfinite(value) and name != key})
     return dict.fromkeys(names, math.nan) if len(replies) >= num_sound else {}
 
 

@@ -23,6 +23,10 @@ from .told import MOST_PARTITIONS, Told
 logger = logging.getLogger("flwr.strategies")
 POLL_SECONDS = 0.1
 SILENT = "%d nodes do not say which partition they hold: they are ordered by node id"
+WAITING = (
+    "waiting for %d nodes, of which %d are known so far, for %.0f s at most (node_timeout); those "
+    "that refuse are asked again"
+)
 ALONE = (
     "{known} node has said who it is within {seconds:.0f} s, and a federation has {least} at least: set "
     "num_nodes=1 to begin with one, or node_timeout to wait longer"
@@ -87,12 +91,9 @@ class Roster:
             if late and known:
                 raise TimeoutError(ALONE.format(known=len(known), least=least, seconds=self.timeout))
             if late:
-                here = f"said who it is, of {len(online)} that are here and may be busy,"
-                refusals = "".join(f"; {why}" for why in [*self._named.values()][:3])
-                did = here if online and not self._named else "connected"
-                raise TimeoutError(f"no node has {did} within {self.timeout:.0f} s{refusals}")
+                raise TimeoutError(self._nobody(online))
             if not is_waiting:
-                logger.info("waiting for %d nodes, of which %d are known so far", wanted, len(known))
+                logger.info(WAITING, wanted, len(known), deadline - time.monotonic())
                 is_waiting = True
             time.sleep(POLL_SECONDS)
             asked.clear()
@@ -105,6 +106,17 @@ class Roster:
             logger.warning("%s is no longer connected: continuing without it", self.called(k))
         self._online, self._nodes = known, nodes  # one that is not known yet is asked again
         return dict(nodes)
+
+    def _nobody(self, online: set[int]) -> str:
+        """Say why no node takes part, of those that are connected."""
+        refusals = [why for node, why in self._named.items() if node in online]
+        within = f"within {self.timeout:.0f} s"
+        if not online:
+            return f"no node has connected {within}"
+        if not refusals:
+            return f"no node has said who it is, of {len(online)} that are here and may be busy, {within}"
+        none = f"no node takes part {within}, of {len(online)} that are connected"
+        return "; ".join([none, *refusals[:3]])
 
     def mean_certain(self) -> None:
         """Ask nodes who they are in any case, and warn where none says it."""

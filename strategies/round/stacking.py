@@ -1,7 +1,8 @@
 """Stacking: read a round's replies one by one, and keep what is sound as rows of matrices."""
 
+import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -22,6 +23,7 @@ from .replies import (
     LacksOurs,
     arrays_of,
     checked,
+    drop_diagnostics,
     fitting,
     metrics_of,
     num_examples_of,
@@ -31,6 +33,7 @@ from .replies import (
     scalar_metrics,
 )
 
+logger = logging.getLogger("flwr.strategies")
 PLAIN = NoCompression()
 BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
 
@@ -83,6 +86,7 @@ class Stack:
     compression : what nodes were asked for
     evidence : keys that each reply's configuration must carry, and the fault of one that does not
     examples_key : the metric that says on how many examples a node trained
+    tell : called with lines for the log
     """
 
     def __init__(
@@ -96,7 +100,9 @@ class Stack:
         compression: Compression = PLAIN,
         evidence: Mapping[str, str] = MappingProxyType({}),
         examples_key: str = protocol.NUM_EXAMPLES,
+        tell: Callable[[str], None] = logger.warning,
     ) -> None:
+        self.tell = tell
         self.layout, self.start, self.compression = layout, start, compression
         self.evidence, self.examples_key = evidence, examples_key
         self.extra, self.needed = extra, tuple(needed)
@@ -123,6 +129,8 @@ class Stack:
         ``told`` says that nodes have said which partition they hold: a reply for another one is a fault.
         """
         try:
+            if reply is not None and not reply.has_error():
+                drop_diagnostics(reply, (self.examples_key, *self.needed), self.tell)
             sound = checked(reply, partition_id if told else None, self.examples_key)
             row = self._row_of(sound)
         except Fault as fault:
@@ -180,7 +188,7 @@ class Stack:
     def collected(self) -> Collected:
         """Return all that was read."""
         kept = self._kept
-        metrics = scalar_metrics(self._sound.values())
+        metrics = scalar_metrics(self._sound.values(), self.tell)
         updates = Updates(
             self.deltas[:kept],
             self.buffers[:kept],

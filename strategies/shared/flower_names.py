@@ -7,6 +7,7 @@ A setting of a part is advised with the part that the class has: FedYogi's ``tau
 import re
 from abc import ABCMeta
 from dataclasses import fields, is_dataclass
+from inspect import Signature, signature
 from typing import Any
 
 UNEXPECTED = re.compile(r"(?:^|\.)(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
@@ -76,6 +77,12 @@ class Advising(ABCMeta):
             if not (instead := advice(cls, unexpected[2], given.get("inner"))):
                 raise
             raise TypeError(instead) from None
+
+    @property
+    def __signature__(cls) -> Signature:
+        """What the class takes, which ``__call__`` would hide."""
+        taken = signature(cls.__init__, eval_str=True).parameters  # type: ignore[misc]
+        return Signature([parameter for name, parameter in taken.items() if name != "self"])
 
 
 def advice(kind: type, name: str, inner: object = None) -> str:

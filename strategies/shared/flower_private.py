@@ -4,10 +4,19 @@ The grids of this suite do what a SuperLink does before a message exists and whe
 """
 
 import uuid
+from importlib.metadata import version
 
 from flwr.app import Context, Error, Message, RecordDict
-from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
-from flwr.supercore.run import Run
+
+TESTED = "flwr>=1.39,<1.43"  # as in pyproject.toml: what scripts/test and scripts/test-newest have passed
+try:
+    from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+    from flwr.supercore.run import Run
+except ImportError as error:
+    raise ImportError(
+        f"Flower {version('flwr')} lacks what this project takes from it ({error}): it is tested with "
+        f"{TESTED}; pip install '{TESTED}'"
+    ) from error
 
 UNREACHABLE = {  # codes of errors that come from the SuperLink, not from the node
     ErrorCode.MESSAGE_UNAVAILABLE,

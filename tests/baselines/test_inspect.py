@@ -14,7 +14,7 @@ from rich.console import Console
 from baselines import inspect
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.reports import inspection, model_cost, model_table
+from baselines.reports import batched_cost, inspection, model_cost, model_table
 from clients import Classification
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -23,6 +23,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_cost, "SECONDS", 0.02)
+    monkeypatch.setattr(batched_cost, "LONGEST", 0.0)
 
 
 def show(capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: str) -> str:
@@ -237,3 +238,50 @@ def test_a_frozen_layer_has_no_backward_pass() -> None:
     below, above = model_cost.layers(model, inputs, targets, Classification())
     assert (below.forward, below.backward) == (48, 0)
     assert (above.forward, above.backward) == (24, 24)
+
+
+WAYS = [  # seconds of a step one by one and batched
+    ((2e-3, 1e-3), "1 ms a step, one by one 2 ms: runtime.batch_clients=true is 2 times as fast"),
+    ((1e-3, 1.5e-3), "1.5 ms a step, one by one 1 ms: runtime.batch_clients=false is 1.5 times as fast"),
+    ((1e-3, 1.02e-3), "1.02 ms a step, one by one 1 ms: about the same"),
+]
+
+
+@pytest.mark.parametrize(("seconds", "said"), WAYS)
+def test_the_faster_way_to_train_nodes_is_named(
+    seconds: tuple[float, float],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batched_cost, "LONGEST", 1e9)
+    monkeypatch.setattr(batched_cost, "seconds_of", lambda *_: seconds)
+    out = show(capsys, tmp_path, "model=softmax", "client.local_steps=4", "client.local_epochs=null")
+    assert f"batched nodes (10 with 4 steps a round): {said}" in out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["num_nodes=1"], "batched nodes: there is one node in a round"),
+        (["personal=ditto", "node_test_fraction=0.2"], "nodes cannot be batched; they train one by one"),
+        (
+            ["nodes_per_round=2"],
+            r"\(2 with 20 steps a round\): [\d.]+ ms a step, one by one [\d.]+",
+        ),
+    ],
+)
+def test_both_ways_are_measured_where_there_are_two(
+    overrides: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batched_cost, "LONGEST", 1e9)
+    assert re.search(said, show(capsys, tmp_path, "model=softmax", *overrides))
+
+
+def test_long_steps_are_not_tried(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "batched nodes: not measured; steps as long" in show(capsys, tmp_path, "model=softmax")

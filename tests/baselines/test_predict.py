@@ -1,6 +1,7 @@
 """Predictions with a run's model: on raw rows, equal to the run's evaluation, and refused as at a site."""
 
 import json
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def experiment_of(folder: Path) -> list[str]:
+    return [
+        "dataset=local",
+        f"dataset.schema={folder / 'schema.yaml'}",
+        "num_nodes=3",
+        "node_test_fraction=0.3",
+    ]
+
+
 def held_out(folder: Path, site: str) -> pd.DataFrame:
     """Return the raw rows that a site of the run has held out, in its order."""
     this = saved_model.load_model(folder / "run").experiment
@@ -90,6 +100,51 @@ def test_raw_rows_give_what_the_site_has_measured(
         assert (KINDS[bare] == raw.kind).mean() < right.mean() - 0.2
 
 
+def test_a_site_measures_what_it_has_reported_on_the_rows_that_it_holds_out(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pd.read_csv(folder / "run" / "metrics.csv")
+    last = rows[(rows["round"] == 10) & (rows.split == "site-test")].set_index(["model", "metric"]).value
+    for site in SITES:
+        file = tmp_path / f"{site}.csv"
+        asked = ["check", "--data", str(folder / f"{site}.csv"), "--site", site, "--held-out", str(file)]
+        assert federation([*asked, *experiment_of(folder)]) == 0
+        assert f"written: {file}, the {last[site, 'num_examples']:.0f} rows" in capsys.readouterr().out
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        pd.testing.assert_frame_equal(pd.read_csv(file), held_out(folder, site).reset_index(drop=True))
+        assert predict.main([str(folder / "run"), str(file)]) == 0
+        shown = printed(capsys.readouterr().out)
+        assert shown["accuracy"] == f"{last[site, 'accuracy']:.6g}"
+        assert shown["loss"] == f"{last[site, 'loss']:.6g}"
+    assert len(list(tmp_path.iterdir())) == len(SITES)
+
+
+def test_held_out_pictures_are_an_array(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for k in range(12):
+        (tmp_path / "data" / "ab"[k % 2]).mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(np.full((8, 8), 20 * k, np.uint8))
+        picture.save(tmp_path / "data" / "ab"[k % 2] / f"{k}.png")
+    data, schema = str(tmp_path / "data"), str(tmp_path / "schema.yaml")
+    assert federation(["schema", data, "--out", schema]) == 0
+    asked = ["check", "--data", data, "dataset=local", f"dataset.schema={schema}", "node_test_fraction=0.5"]
+    for site, file, line in (
+        ([], "rows.npz", "--held-out: give the site's name"),
+        (["--site", "a"], "rows.csv", "expected a .npz file"),
+        (["--site", "a"], "data/rows.npz", "lies in the data"),
+        (["--site", "a", "node_test_fraction=0.01"], "rows.npz", "holds no row out"),
+        (["--site", "a"], "nowhere/rows.npz", "there is no folder"),
+    ):
+        assert federation([*asked, *site, "--held-out", str(tmp_path / file)]) == 2
+        assert line in capsys.readouterr().err
+    assert federation([*asked, "--site", "a", "--held-out", str(tmp_path / "rows.npz")]) == 0
+    with np.load(tmp_path / "rows.npz") as arrays:
+        assert arrays["inputs"].shape == (6, 1, 8, 8)
+        assert arrays["inputs"].dtype == np.uint8
+        assert ["ab"[int(value) // 20 % 2] for value in arrays["inputs"][:, 0, 0, 0]] == [
+            *arrays["targets"]
+        ]
+
+
 def test_labels_may_be_missing_and_columns_in_any_order(folder: Path, tmp_path: Path) -> None:
     for name in ("new", "unlabelled"):
         output = ["--output", str(tmp_path / f"{name}.csv")]
@@ -101,6 +156,28 @@ def test_labels_may_be_missing_and_columns_in_any_order(folder: Path, tmp_path: 
     assert table.row.tolist() == list(range(1, 61))
     np.testing.assert_allclose(table[shares].sum(axis=1), 1, rtol=1e-6)
     assert (KINDS[table[shares].to_numpy().argmax(1)] == table.predicted).all()
+
+
+def test_rows_with_a_label_are_measured_and_without_output_nothing_is_written(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, rows = pd.read_csv(folder / "new.csv"), tmp_path / "rows.csv"
+    shown = []
+    for part in (table[:40], table.assign(kind=table.kind.where(table.index < 40, " "))):
+        part.to_csv(rows, index=False)
+        assert predict.main([str(folder / "run"), str(rows)]) == 0
+        shown.append(printed(capsys.readouterr().out))
+    assert list(tmp_path.iterdir()) == [rows]
+    assert shown[1].pop("measured") == "40 of 60 rows, those with a label"
+    assert shown[0] == shown[1]
+    assert "accuracy" in shown[0]
+    written = {name: ["--output", str(tmp_path / f"{name}.out")] for name in ("rows", "new")}
+    assert predict.main([str(folder / "run"), str(rows), *written["rows"]]) == 0
+    assert predict.main([str(folder / "run"), str(folder / "new.csv"), *written["new"]]) == 0
+    assert (tmp_path / "rows.out").read_bytes() == (tmp_path / "new.out").read_bytes()
+    table.assign(kind="").to_csv(rows, index=False)  # as a form that nobody has filled in
+    assert predict.main([str(folder / "run"), str(rows)]) == 2
+    assert "no labels to measure with" in capsys.readouterr().err
 
 
 def test_the_predictor_takes_a_table_an_array_and_a_tensor(folder: Path) -> None:
@@ -139,7 +216,8 @@ def test_the_predictor_refuses_rows_that_do_not_fit(folder: Path) -> None:
     ("arguments", "said"),
     [
         ([], "nothing to do"),
-        (["new.csv"], "--output"),
+        (["unlabelled.csv"], "no labels to measure with: give --output"),
+        (["missing.csv"], "has no column 'dose': it has ['age', 'glucose', 'kind']"),
         (["--output", "out.csv", "--export", "model.pt"], "go together"),
         (["new.csv", "--output", "new.csv"], "is the data"),
         (["new.csv", "--output", "nowhere/out.csv"], "no folder"),

@@ -16,11 +16,11 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from runs import METRICS, launch
 
-from baselines import compare
 from baselines.engine.metrics import less_is_better
 from baselines.engine.objective import objective
 from baselines.errors import UserError
 from baselines.experiment import mode
+from baselines.reports import comparison
 
 CHOICES = ["seed=0,1", "nodes_per_round=2,9", "num_nodes=3", "rounds=2", "model=softmax", "resume=true"]
 NAMES = {f"model=softmax,nodes_per_round=2,num_nodes=3,seed={seed}" for seed in (0, 1)}
@@ -200,15 +200,15 @@ def test_the_best_of_a_sweep_come_first() -> None:
     rows = pd.concat(part.assign(setting=label, run=label) for label, part in curves.items())
 
     def order(count: int) -> list[str]:
-        return list(compare.best(rows, count).setting.unique())
+        return list(comparison.best(rows, count).setting.unique())
 
     assert order(2) == ["best", "better"]
     assert order(9) == ["best", "better", "worse"]
     with pytest.raises(UserError, match="--best 0 is out of range"):
         order(0)
-    assert compare.best(rows.assign(metric="loss"), 1).setting.unique().tolist() == ["worse"]
+    assert comparison.best(rows.assign(metric="loss"), 1).setting.unique().tolist() == ["worse"]
     with pytest.raises(UserError, match="no run has a test metric to be ordered by"):
-        compare.best(rows.assign(split="train"), 1)
+        comparison.best(rows.assign(split="train"), 1)
 
 
 def frame(runs: list[tuple[int, float, float]]) -> pd.DataFrame:

@@ -280,9 +280,11 @@ def test_a_run_that_fails_says_so_names_the_nodes_and_leaves_what_it_has(tmp_pat
     done = command("client.optimizer.lr=1e30", "max_failed_rounds=2", "num_nodes=3", folder=tmp_path)
     assert done.returncode == 1
     assert "Traceback" not in done.stdout + done.stderr
+    assert "\x1b" not in done.stdout + done.stderr  # no colours in a pipe
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert line.startswith("error: 2 rounds in a row failed: 0 sound replies, min_replies=1 (left out")
     assert "partition 0 sent 'loss'=nan, expected a number" in line
+    assert line.endswith("; the losses are no numbers: lower the learning rate of the clients")
     for partition_id in range(3):
         said = f"partition {partition_id} left out: sent 'loss'=nan, expected a number"
         assert said in done.stderr.replace(line, "") + done.stdout
@@ -315,3 +317,19 @@ def test_a_fault_of_the_program_ends_in_a_line_that_names_it(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1] == "error: ZeroDivisionError: integer division or modulo by zero (see above)"
+
+
+def test_another_flower_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def job() -> None:
+        raise ImportError(lacking)
+
+    monkeypatch.setattr(run, "_job", job)
+    monkeypatch.setattr("sys.argv", ["run"])
+    lacking = "Flower 2.0.0 lacks what this project takes from it"
+    assert run.main() == 2
+    assert capsys.readouterr().err == f"error: {lacking}\n"
+    lacking = "No module named 'mine'"
+    with pytest.raises(ImportError, match="No module named 'mine'"):
+        run.main()

@@ -1,12 +1,16 @@
 """What is not public in Flower is imported in one file."""
 
 import ast
+import importlib
+import sys
+import tomllib
 from pathlib import Path
 
 import flwr.app
 import flwr.clientapp
 import flwr.serverapp
 import pytest
+from checkout import ROOT
 from source import FILES, imported, name_of
 
 from strategies.shared import flower_private
@@ -34,3 +38,16 @@ def test_the_private_file_is_needed() -> None:
     public = {*flwr.app.__all__, *flwr.clientapp.__all__, *flwr.serverapp.__all__}
     assert private
     assert not private & public
+
+
+def test_the_flower_that_is_tested_is_the_one_that_is_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert flower_private.TESTED.replace("flwr", "flwr[simulation]") in project["dependencies"]
+    newest = (ROOT / "scripts" / "test-newest").read_text()
+    assert flower_private.TESTED.partition(",")[2] in newest  # nothing above what it has passed
+
+
+def test_another_flower_is_told_which_one_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flwr.supercore.run", None)
+    with pytest.raises(ImportError, match=r"^Flower [\d.]+ lacks .* tested with flwr>=1\.39,<1\.\d+; pip"):
+        importlib.reload(flower_private)

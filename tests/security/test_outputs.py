@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from flwr.serverapp import Grid
 
+from baselines import apps
 from baselines.engine.run_folder import OUTPUTS, resolve_output
 from baselines.errors import UserError
+from strategies.shared.flower_private import server_context
 
 
 @pytest.fixture
@@ -51,3 +54,46 @@ def test_without_a_word_of_the_operator_it_is_below_outputs(
     assert resolve_output("", 17) == tmp_path / "outputs" / "17"
     with pytest.raises(UserError):
         resolve_output(str(tmp_path / "x"), 17)
+
+
+class Nobody(Grid):
+    """Flower's grid of a SuperLink, which nothing is asked of here."""
+
+    run = set_run = create_message = get_node_ids = None  # type: ignore[assignment]
+    push_messages = pull_messages = send_and_receive = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("first", "first holds a run: "),
+        ("file/run", "cannot write into file/run (Not a directory)"),
+        ("/etc", "output=/etc does not lie below"),
+    ],
+)
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_submitter_is_told_no_path_of_the_server(
+    output: str, said: str, is_whole: bool, outputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (outputs / "first").mkdir()
+    (outputs / "first" / "metrics.csv").write_text(
+        "round,split,model,metric,value\n1,train,global,loss,1\n"
+    )
+    (outputs / "file").touch()
+    monkeypatch.chdir(outputs.parent)
+    asked = f"{outputs}/{output}" if is_whole and output[0] != "/" else output
+    with pytest.raises(UserError) as error:
+        apps.server_app(Nobody(), server_context({"overrides": "rounds=1", "output": asked}))
+    assert str(error.value).startswith(said)
+    assert str(outputs) not in str(error.value)
+    assert Path.cwd() == outputs.parent
+
+
+def test_an_operators_folder_that_cannot_be_made_is_not_named(
+    outputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (outputs / "file").touch()
+    monkeypatch.setenv(OUTPUTS, str(outputs / "file" / "runs"))
+    with pytest.raises(UserError, match=r"keeps runs cannot be made \(Not a directory\): tell") as error:
+        apps.server_app(Nobody(), server_context({"overrides": "rounds=1", "output": ""}))
+    assert str(outputs) not in str(error.value)

@@ -14,12 +14,15 @@ from strategies import (
     FedAvg,
     FedDyn,
     FedNova,
+    FedProx,
     InverseVariance,
     LocalOnly,
     LocalPrivacy,
     QFedAvg,
     Scaffold,
+    Sketch,
     TooManyFailedRounds,
+    TopK,
     Uniform,
 )
 from strategies.round.evaluation import SuiteStrategy
@@ -96,3 +99,36 @@ def test_a_client_fn_is_answered_with_what_to_write(count: int) -> None:
         TooManyFailedRounds, match=r"made of a client_fn.*: give it functions with @app\.train"
     ):
         strategy.start(InlineGrid(ClientApp(client_fn), count), ArrayRecord([np.zeros(2)]), num_rounds=2)
+
+
+UNHEEDED: dict[str, tuple[Any, str]] = {
+    "fedprox": (
+        FedProx,
+        "FedProx relies on it for the proximal term (proximal-mu in the message's config),",
+    ),
+    "compression": (lambda: FedAvg(compression=TopK()), "FedAvg relies on it for compression=TopK,"),
+    "both": (lambda: FedProx(compression=Sketch()), "config) and compression=Sketch, and does not see"),
+}
+
+
+@pytest.mark.parametrize("name", UNHEEDED)
+def test_what_a_client_may_ignore_is_named_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    make, line = UNHEEDED[name]
+    make().start(Federation(stock, 2), record(START), num_rounds=3)
+    told = [found for found in caplog.messages if "run another ClientApp than this project's" in found]
+    assert len(told) == 1
+    assert line in told[0]
+
+
+def test_nothing_is_said_of_our_own_clients_nor_of_strategies_without_such_a_part(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def ours(partition_id: int, content: RecordDict) -> RecordDict:
+        content = stock(partition_id, content)
+        content["metrics"]["partition-id"] = partition_id
+        return content
+
+    FedProx().start(Federation(ours, 2), record(START), num_rounds=1)
+    FedProx(mu=0.0).start(Federation(stock, 2), record(START), num_rounds=1)
+    FedAvg().start(Federation(stock, 2), record(START), num_rounds=1)
+    assert "another ClientApp" not in caplog.text

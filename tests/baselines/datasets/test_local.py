@@ -113,7 +113,7 @@ def test_a_schema_needs_the_name_of_a_tables_column_of_labels(tmp_path: Path) ->
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
     pd.DataFrame({"kind": ["a"], "age": [1]}).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(UserError, match="has no column 'dose': expected one of"):
+    with pytest.raises(UserError, match="has no column 'dose': it has"):
         read(tmp_path / "t.csv", TABLE, tmp_path)
 
 

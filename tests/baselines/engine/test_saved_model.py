@@ -70,6 +70,7 @@ def test_each_of_several_files_says_it(tmp_path: Path) -> None:
     played("strategy=local num_nodes=3 rounds=1 model=softmax save=last", tmp_path)
     described = saved_model.descriptions(tmp_path)
     assert list(described) == ["node0", "node1", "node2"]
+    assert sorted(path.stem for path in (tmp_path / "models").iterdir()) == ["node0", "node1", "node2"]
     assert all(about["network"]["num_classes"] == 10 for about in described.values())
     assert {about["size"] for about in described.values()} == {650}
 
@@ -148,7 +149,7 @@ def test_a_kill_while_several_are_written_leaves_those_before(
         return {name: ArrayRecord({"w": torch.full((2,), value)}) for name in "abc"}
 
     def third(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
-        if path.stem == "2":
+        if path.stem == "c":
             raise Killed
         save_file(tensors, path, metadata=metadata)
 
@@ -163,6 +164,15 @@ def test_a_kill_while_several_are_written_leaves_those_before(
     keeper.offer(2, models(2.0), {"accuracy": 0.7})  # as the resumed run does
     found = [load_file(path)["w"][0].item() for path in sorted((tmp_path / "models").iterdir())]
     assert found == [2.0] * 3
+
+
+def test_a_model_of_any_name_has_a_file(tmp_path: Path) -> None:
+    names = ["../up", "a b", "node10", "node2"]
+    models = {name: ArrayRecord({"w": torch.full((1,), float(k))}) for k, name in enumerate(names)}
+    saved_model.Keeper(tmp_path, "last").end(1, models, {"loss": 1.0})
+    described = saved_model.descriptions(tmp_path)
+    assert list(described) == ["../up", "a b", "node2", "node10"]
+    assert all(path.parent == tmp_path / "models" for path in tmp_path.rglob("*.safetensors"))
 
 
 def test_of_several_models_one_is_named(tmp_path: Path) -> None:

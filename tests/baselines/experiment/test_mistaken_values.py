@@ -11,6 +11,10 @@ WHOLE = "expected a whole number"
 FLAG = "expected true or false"
 MISTAKES = [
     (
+        "strategy=selective validation_size=1 grouping.threshold=tuned rounds=7",
+        "validation_size=1: Overlap is tuned on one half of the validation examples",
+    ),
+    (
         "client.optimizer.lr=1e39",
         "client.optimizer.lr=1e+39 is out of range: expected a number that float32",
     ),

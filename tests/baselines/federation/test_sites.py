@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml  # type: ignore[import-untyped]
 from runs import launch, metrics_in
 from sklearn.datasets import load_digits
 
@@ -176,6 +177,29 @@ def test_check_shows_units_and_duplicates(tmp_path: Path, capsys: pytest.Capture
     (glucose,) = (line for line in out.splitlines() if line.startswith("    glucose: mean "))
     assert "units" not in age
     assert glucose.endswith("deviations of the schema away: in other units?")
+
+
+def test_a_schema_takes_the_columns_that_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {"patient_id": range(8), "bmi": range(20, 28), "age": range(50, 58), "ill": ["no", "yes"] * 4}
+    pd.DataFrame(rows).to_csv(tmp_path / "north.csv", index=False)
+    asked = ["schema", str(tmp_path / "north.csv"), "--label", "ill", "--out", str(tmp_path / "s.yaml")]
+    assert main(asked) == 0
+    assert "it takes every column but the label" in capsys.readouterr().out
+    assert main([*asked, "--columns", "age, bmi"]) == 0
+    assert "every column" not in capsys.readouterr().out
+    schema = yaml.safe_load((tmp_path / "s.yaml").read_text())
+    assert (schema["columns"], schema["mean"]) == (["age", "bmi"], [53.5, 23.5])
+    for columns, line in (("age,weight", "has no column 'weight'"), ("age,ill", "ill is the label")):
+        assert main([*asked, "--columns", columns]) == 2
+        (error,) = capsys.readouterr().err.splitlines()  # which no server is told
+        assert line in error
+    np.savez(tmp_path / "a.npz", inputs=np.zeros((4, 2)), targets=[0, 1, 0, 1])
+    assert (
+        main(["schema", str(tmp_path / "a.npz"), "--columns", "a", "--out", str(tmp_path / "s.yaml")]) == 2
+    )
+    assert "is no table" in capsys.readouterr().err
 
 
 def test_check_takes_the_experiment_as_it_is_sent_to_all(

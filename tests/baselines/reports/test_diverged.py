@@ -8,7 +8,7 @@ from runs import METRICS, write_run
 
 from baselines import compare, results
 from baselines.errors import UserError
-from baselines.reports import curves, summary
+from baselines.reports import comparison, curves, summary
 from baselines.reports.shown import Shown
 
 NAN = float("nan")
@@ -57,7 +57,7 @@ def test_its_curve_ends_where_it_diverged(sweep: Path) -> None:
 
 def test_it_is_never_the_best(sweep: Path) -> None:
     """Not in bold, not in front, and the CSV has no mean of the others."""
-    assert compare.best(results.load(sweep), 2).setting.unique().tolist() == ["fedavg"]
+    assert comparison.best(results.load(sweep), 2).setting.unique().tolist() == ["fedavg"]
     assert compare.main([str(sweep), "--latex", "--csv", "--metric", "accuracy"]) == 0
     text = (sweep / "comparison.tex").read_text()
     assert r"fedexp & 3 (1 diverged) & 1 & diverged &" in text
@@ -69,7 +69,7 @@ def test_it_is_never_the_best(sweep: Path) -> None:
     assert last.best() is None  # one that has a mean is no choice
     assert numbers["diverged"].tolist() == [0, 1]
     with pytest.raises(UserError, match="each setting has a run that has diverged"):
-        compare.best(results.load(sweep / "fedexp2"), 1)
+        comparison.best(results.load(sweep / "fedexp2"), 1)
 
 
 def test_a_run_without_any_number_has_no_best_round(tmp_path: Path) -> None:

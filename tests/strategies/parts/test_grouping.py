@@ -106,3 +106,8 @@ def test_to_tune_takes_two_examples() -> None:
 def test_a_number_of_groups_that_is_none_is_refused(value: int | str) -> None:
     with pytest.raises(ValueError, match=r"grouping.num_groups=.*1 or more, or tuned"):
         KMeans(value)
+
+
+def test_how_many_validation_examples_it_takes() -> None:
+    assert [grouping.least_examples for grouping in (Overlap(0.5), KMeans(2))] == [1, 1]
+    assert [grouping.least_examples for grouping in (Overlap("tuned"), KMeans("tuned"))] == [2, 2]

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 from federation import Federation, answer, model_in, play, record
+from flwr.app import RecordDict
+from flwr.serverapp import strategy as flower
 
-from strategies import Adam, Constant, FedAdam
+from strategies import Adam, Constant, FedAdam, FedAvg
 from strategies.parts.layout import Layout
 
 
@@ -46,15 +48,28 @@ def test_half_precision_is_stepped_in_float32_and_sent_as_it_came() -> None:
     assert trained(np.float16) == pytest.approx(trained(np.float32), rel=1e-3)
 
 
+def test_a_whole_name_comes_before_the_ends_of_names() -> None:
+    """Numbered arrays, as ArrayRecord makes them of a list."""
+    numbered = record({str(k): np.zeros(2) for k in range(14)})
+    layout = Layout.of(numbered, ("3", "running_mean"))
+    assert [layer.name for layer in layout.buffers] == ["3"]
+    named = record({"a.scale": np.zeros(2), "b.scale": np.zeros(2), "w": np.zeros(2)})
+    assert [layer.name for layer in Layout.of(named, ("scale",)).buffers] == ["a.scale", "b.scale"]
+    assert [layer.name for layer in Layout.of(named, ("scale", "a.scale")).buffers] == [
+        "a.scale",
+        "b.scale",
+    ]
+
+
 def test_a_model_without_buffers_has_none() -> None:
     layout = Layout.of(record({"w": np.zeros(3, np.float32)}))
     assert layout.num_buffers == 0
     assert layout.dtype == torch.float32
 
 
-@pytest.mark.parametrize("arrays", [{}, {"steps": np.array(3)}, {"bn.running_mean": np.zeros(2)}], ids=str)
+@pytest.mark.parametrize("arrays", [{}, {"on": np.array(True)}, {"bn.running_mean": np.zeros(2)}], ids=str)
 def test_a_model_without_a_parameter_is_refused(arrays: dict[str, np.ndarray]) -> None:
-    with pytest.raises(ValueError, match="no floating-point parameter"):
+    with pytest.raises(ValueError, match="no parameter to train"):
         Layout.of(record(arrays))
 
 
@@ -79,3 +94,18 @@ def test_whole_numbers_are_rounded() -> None:
     assert made["steps"].numpy() == 3
     assert made["w"].numpy().tolist() == [0.5]
     assert list(layout.record(torch.tensor([0.5]), None)) == ["w"]
+
+
+def test_counts_are_averaged_as_flower_averages_them() -> None:
+    """Whole numbers alone, as in federated analytics; their mean is sent on, and may be no whole number."""
+    counts = [{"a": np.array([1, 2, 3]), "b": np.array(10)}, {"a": np.array([4, 8, 3]), "b": np.array(11)}]
+
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
+        return answer(counts[partition_id], 1 + partition_id)
+
+    start = record({"a": np.zeros(3, np.int64), "b": np.array(0)})
+    stock = flower.FedAvg(fraction_evaluate=0.0).start(Federation(node, 2), start, num_rounds=2)
+    result = FedAvg(federated_evaluation=False).start(Federation(node, 2), start, num_rounds=2)
+    for name, values in model_in(stock.arrays).items():
+        np.testing.assert_allclose(model_in(result.arrays)[name], values, rtol=1e-12)
+    assert model_in(result.arrays)["a"].tolist() == pytest.approx([3, 6, 3])

@@ -169,3 +169,59 @@ def test_a_round_s_metrics_show_the_weights_of_whole_models() -> None:
     alpha, state = EffectiveRank(granularity="model")(found, {})
     shown = EffectiveRank(granularity="model").metrics(found, alpha, state)
     assert shown == {f"weight-{k}": float(alpha[k]) for k in range(3)}
+
+
+def kernels_first(weight: Tensor) -> Tensor:
+    """Return a convolution's weight as JAX and Keras have it, [height, width, in, out]."""
+    return weight.permute(2, 3, 1, 0).contiguous()
+
+
+def nodes_of(ranks: list[int], *, hwio: bool) -> Updates:
+    """Nodes with one convolution of 3 x 3 from 16 to 32 channels each, of the given ranks."""
+    weights = [learnt(torch.zeros(32, 16, 3, 3), rank, k) for k, rank in enumerate(ranks)]
+    weights = [kernels_first(weight) for weight in weights] if hwio else weights
+    layout = Layout.of(ArrayRecord({"kernel": torch.zeros_like(weights[0])}))  # type: ignore[arg-type]
+    deltas = -torch.stack([weight.flatten() for weight in weights])
+    count = len(ranks)
+    examples = torch.ones(count, dtype=torch.float64)
+    buffers = torch.zeros(count, 0, dtype=torch.float64)
+    return Updates(deltas, buffers, examples, tuple(range(count)), layout, torch.zeros_like(deltas[0]))
+
+
+@pytest.mark.parametrize("kind", [EffectiveRank, StableRank])
+def test_kernels_that_come_first_give_the_same_weights(kind: type[RankWeighting]) -> None:
+    expected, _ = kind()(nodes_of([0, 4, 9], hwio=False), {})
+    found, _ = kind(layout="hwio")(nodes_of([0, 4, 9], hwio=True), {})
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
+    assert float(expected[0]) < 0.001  # it has learnt nothing
+    wrong, _ = kind(layout="oihw")(nodes_of([0, 4, 9], hwio=True), {})
+    assert float((wrong - expected).abs().max()) > 0.05
+
+
+def shapes(*all_of_them: tuple[int, ...]) -> Layout:
+    return Layout.of(ArrayRecord({str(k): torch.zeros(s) for k, s in enumerate(all_of_them)}))  # type: ignore[arg-type,misc]
+
+
+def test_kernels_that_come_first_are_refused_unless_it_is_said() -> None:
+    keras = shapes((3, 3, 1, 32), (32,), (3, 3, 32, 64), (64,), (1600, 10))
+    with pytest.raises(ValueError, match=r"'0' of shape \(3, 3, 1, 32\) looks like a weight of JAX"):
+        EffectiveRank().check(keras)
+    EffectiveRank(layout="hwio").check(keras)
+    EffectiveRank(layout="oihw").check(keras)
+    with pytest.raises(ValueError, match=r"weighting.layout=nchw is out of range: expected one of oihw"):
+        EffectiveRank(layout="nchw")
+
+
+@pytest.mark.parametrize(
+    "all_of_them",
+    [
+        [(3, 3, 3, 3)],  # from 3 channels to 3
+        [(1, 1, 5, 5)],
+        [(8, 8, 1, 1), (8, 8, 3, 3)],
+        [(32, 1, 3, 3), (32, 32, 1, 5)],
+        [(64, 3, 7, 7), (64, 64, 1, 1)],
+    ],
+    ids=str,
+)
+def test_pytorchs_weights_are_not_taken_for_others(all_of_them: list[tuple[int, ...]]) -> None:
+    EffectiveRank().check(shapes(*all_of_them))

@@ -132,6 +132,26 @@ def test_it_is_left_out_by_name(tamper: Tamper, why: str, caplog: pytest.LogCapt
     assert len(reasons(caplog)) == 2
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_diagnostic_that_is_no_number_costs_no_update(
+    value: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The models are those of sound nodes; the metric is left out by name, once in two rounds."""
+    sound = played(FedAvg(), tampered(lambda _: None))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        outcome = played(FedAvg(), tampered(tells(accuracy=value), "train"))
+    expected = [
+        (arrays, {name: number for name, number in metrics.items() if name != "accuracy"})
+        for arrays, metrics in sound
+    ]
+    assert not difference(outcome, expected)
+    assert caplog.messages == [
+        f"'accuracy' of a node is {value}: it is left out, and the node's update counts",
+        "not every node sent 'accuracy': not averaged",
+    ]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 @pytest.mark.parametrize("which", ["cut", "array nan", "turned, and lies", "counter 1e300"])
 def test_whatever_the_strategy(strategy: type[FedAvg], which: str) -> None:

@@ -159,3 +159,22 @@ def test_the_mean_of_ones_is_one(strategy: Callable[[], Strategy]) -> None:
             return replies
 
         assert {told["test accuracy"] for _, told in played(strategy(), right)} == {1.0}
+
+
+@pytest.mark.parametrize("strategy", SEVERAL.values(), ids=SEVERAL)
+def test_a_list_of_several_models_is_averaged_element_by_element(strategy: Callable[[], Strategy]) -> None:
+    """Rounding of one element takes none of the others with it."""
+
+    for examples in range(1, 30):
+        counts = [examples * (node + 1) + (node + 1) % 3 for node in range(4)]
+
+        def listing(replies: list[Message], counts: list[int] = counts) -> list[Message]:
+            for reply in replies:
+                if reply.metadata.message_type == "evaluate":
+                    node = reply.metadata.src_node_id - 100
+                    tells(own=[1.0, float(node)], num_examples=counts[node])(reply.content)
+            return replies
+
+        own = played(strategy(), listing)[-1][1]["test own"]
+        mean = sum(node * count for node, count in enumerate(counts)) / sum(counts)
+        assert own == pytest.approx([1, mean])

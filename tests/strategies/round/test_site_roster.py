@@ -95,6 +95,24 @@ def test_a_site_that_refuses_takes_part_once_it_is_corrected(caplog: pytest.LogC
     assert numbers(strategy, grid) == {"north": 0, "south": 2, "west": 1}
 
 
+def test_where_all_that_are_connected_refuse_the_run_waits_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grid = Sites({7: "south", 8: "north"})
+    grid.refused = dict.fromkeys(grid.names, "refused by the site's file: label")
+    with caplog.at_level(logging.INFO, "flwr.strategies"), pytest.raises(TimeoutError) as error:
+        play(FedAvg(num_nodes=2, node_timeout=0.6), grid, MODEL)
+    assert str(error.value) == (
+        "no node takes part within 1 s, of 2 that are connected; "
+        "site south takes no part: refused by the site's file: label; "
+        "site north takes no part: refused by the site's file: label"
+    )
+    assert [line for record in caplog.records if "waiting" in (line := record.getMessage())] == [  # once
+        "waiting for 2 nodes, of which 0 are known so far, for 1 s at most (node_timeout); those "
+        "that refuse are asked again"
+    ]
+
+
 def test_a_site_whose_data_go_bad_is_told_so_and_not_asked_to_train(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

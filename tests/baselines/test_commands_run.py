@@ -1,0 +1,94 @@
+"""Every command of the pages is run, in a fresh copy and a plain shell, or stands here with a reason."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkout import ROOT
+
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+    *sorted((ROOT / "baselines").glob("papers/*/README.md")),
+]
+ELSEWHERE = {  # what another test runs, by the page and the command
+    r"README.md: scripts/": ".ci/run",
+    r"docs/benchmarks.*: ": "tests/baselines/bench",
+    r"docs/your-own.md: ": "tests/baselines/test_your_own.py",
+    r".*: pip install -e \. && flwr run examples/quickstart": "tests/baselines/runtimes/test_quickstart.py",
+    r".*: sbatch ": "tests/baselines/runtimes/test_slurm.py",
+    r".*: ray job submit ": "tests/baselines/runtimes/test_cluster.py",
+    r"docs/deployment.md: (export FLWR|flower-super|flwr run)": "tests/baselines/runtimes/test_by_hand.py",
+    r"docs/deployment.md: ": "tests/baselines/federation/test_deployed.py",
+    r".*: (flower-supernode|.*baselines.federation )": "tests/baselines/federation/test_sites.py",
+    r".*runtime.sites=": "tests/baselines/federation/test_sites.py",
+    r".*runtime=ray": "tests/baselines/runtimes/test_same_metrics.py",
+}
+NOT_RUN = {  # what no test runs, and why
+    r".*dataset=(mnist|cmnist|fmnist|cifar10|cifar100|speech)\b": "it downloads its data",
+    r".*baselines.reproduce (?!.*(--dry-run|--collect-only)).*\w+ (table|figure|section|own|kmeans)": (
+        "the runs of a table take hours, and their files come from another machine"
+    ),
+    r".*hydra/sweeper=random_search experiment=selective": "its runs take hours",
+    r".*baselines.compare multirun/search": "it compares the runs of that search",
+    r".*(logger=tensorboard|hydra/launcher=joblib)": "its package is an extra, which a reader chooses",
+}
+OPEN = re.compile(r"[<…]|\.\.\.(?!/)")  # what a reader fills in
+READERS = Path(sys.executable).parent
+
+
+def commands() -> list[tuple[str, str]]:
+    """Return (page, command) of all console blocks, in their order, without prompts and comments."""
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in re.findall(r"^ *```console\n(.*?)^ *```$", text, flags=re.M | re.S):
+            lines = [line.strip() for line in block.replace("\\\n", " ").splitlines()]
+            told = [line.removeprefix("$ ").split("  #")[0].strip() for line in lines if line[:2] == "$ "]
+            found += [(page.relative_to(ROOT).as_posix(), one) for one in told if not OPEN.search(one)]
+    return list(dict.fromkeys(found))
+
+
+def reason(page: str, command: str) -> str:
+    """Return which test runs a command, or why none does; empty where the test below does."""
+    line = f"{page}: {command}"
+    listed = [*ELSEWHERE.items(), *NOT_RUN.items()]
+    return next((why for key, why in listed if re.match(key, line)), "")
+
+
+COMMANDS = commands()
+RUN = {page: [c for p, c in COMMANDS if p == page and not reason(p, c)] for page, _ in COMMANDS}
+
+
+def test_what_is_listed_is_there() -> None:
+    lines = [f"{page}: {command}" for page, command in COMMANDS]
+    assert not [key for key in ELSEWHERE | NOT_RUN if not any(re.match(key, line) for line in lines)]
+    assert not [place for place in ELSEWHERE.values() if not (ROOT / place).exists()]
+    assert len(COMMANDS) > 80
+    assert sum(map(len, RUN.values())) > 20
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of this checkout without what the ignored files of a developer add to it."""
+    folder = tmp_path_factory.mktemp("fresh") / "florilegium"
+    ignored = (".git", ".venv*", "outputs", "multirun", "__pycache__", ".*_cache", ".hypothesis", "*.pt")
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*ignored))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page, found in RUN.items() if found])
+def test_the_commands_of_a_page_run_in_their_order(page: str, fresh: Path) -> None:
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("FLWR_", "PYTHON"))}
+    env |= {"PATH": os.pathsep.join([str(READERS), env["PATH"]]), "FLWR_TELEMETRY_ENABLED": "0"}
+    for command in RUN[page]:
+        run = subprocess.run(
+            command, shell=True, cwd=fresh, env=env, capture_output=True, text=True, timeout=600
+        )
+        assert run.returncode == 0, f"{command}\n{run.stdout[-2000:]}\n{run.stderr[-2000:]}"
