@@ -9,7 +9,7 @@ import torch
 from plain import Plain, Round
 from plain_methods import FedProx, Scaffold
 from tolerance import ROUNDING, TO_THE_BIT, Taken, Tolerance, hold
-from ways import full, plainly
+from ways import CONF, full, plainly
 
 from baselines import run
 from baselines.engine import checkpoint
@@ -80,5 +80,6 @@ def test_batched_as_the_command_line_asks(
 @pytest.mark.parametrize("method", ["averaging", "proximal", "frozen"])
 def test_on_ray(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides, kind, tolerance = METHODS[method]
+    monkeypatch.setenv("PYTHONPATH", str(CONF.parent))  # where workers find the users' models
     launch(tmp_path, f"{overrides} rounds=3 runtime=ray runtime.cpus=2", monkeypatch)
     hold_last(tmp_path, overrides, plainly(overrides, kind, 3), tolerance)
