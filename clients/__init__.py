@@ -9,6 +9,7 @@ from .dynamic import Dynamic
 from .effective_steps import EffectiveSteps
 from .examples import Examples, Normalize
 from .fedrep import FedRep
+from .frozen import Frozen
 from .inexact import Inexact
 from .keep_trace import KeepTrace
 from .lazy import LazyRows
@@ -33,6 +34,7 @@ __all__ = [
     "Examples",
     "Exponential",
     "FedRep",
+    "Frozen",
     "GradientVariance",
     "Inexact",
     "KeepTrace",

@@ -5,7 +5,7 @@ A node knows nothing of the strategy it serves: what a round asks of it stands i
 
 from collections.abc import Callable, Mapping, Sequence
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
@@ -19,7 +19,7 @@ from .keep_trace import NO_CORRECTIONS
 from .privacy import demand, demand_silence
 from .private import restore
 from .training import LocalTraining
-from .turn import Node, Turn, load, partition_id_of, record_of, replied
+from .turn import Node, Turn, load_sent, partition_id_of, record_of, replied
 
 
 def describe(error: BaseException) -> str:
@@ -63,7 +63,7 @@ def client_app(
     def evaluate_(message: Message, context: Context) -> Message:
         demand_silence(context.node_config)
         node = node_of(message, context)
-        load(node.model, record_of(ArrayRecord, message.content, protocol.ARRAYS))
+        load_sent(node, message, context.state)
         personalise(node, memory.recalled(context.state, message.metadata.group_id))
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}

@@ -4,7 +4,7 @@
 :mod:`strategies.round.decoding`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,8 +65,12 @@ class Coding:
         return [Restricted(restrictions)]
 
     @torch.no_grad()
-    def records(self, model: nn.Module, start: ArrayRecord, state: RecordDict) -> dict[str, ArrayRecord]:
-        """Return the reply's records of the trained model; renew what is left out in the node's ``state``.
+    def records(
+        self, model: nn.Module, start: ArrayRecord, state: RecordDict, frozen: Collection[str] = ()
+    ) -> dict[str, ArrayRecord]:
+        """Return the reply's records of the trained model, without what is ``frozen``.
+
+        What is left out is renewed in the node's ``state``.
 
         An update that is not finite is sent as such, so that the server leaves the node out by name.
         """
@@ -88,7 +92,8 @@ class Coding:
                 left_out[name] = torch.from_numpy(delta - arrived)
         if left_out and len(left_out) == len(codes):
             state[KEY] = held.record(left_out)
-        rest = {name: t.clone() for name, t in model.state_dict().items() if name not in codes}
+        apart = {*codes, *frozen}
+        rest = {name: t.clone() for name, t in model.state_dict().items() if name not in apart}
         return {protocol.ARRAYS: held.record(rest), protocol.CODES: held.record(codes)}
 
 

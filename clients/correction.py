@@ -21,6 +21,7 @@ from strategies.shared import protocol
 
 from .examples import Examples
 from .fast.replay import Step
+from .inputs import Inputs
 from .tasks import Task
 
 OptimizerOf = Callable[[list[Parameter]], Optimizer]
@@ -148,7 +149,7 @@ class Correction:
         """Say why these settings do nothing at a node that takes so many steps; empty where they may."""
         return ""
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return what is added to a batch's loss, a number that can be differentiated.
 
         ``model`` is the one in training, ``outputs`` what it gives for ``inputs``. Steps with a term are

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from strategies.shared.divergence import void_measures
 
 from .examples import Examples
+from .inputs import compute_outputs
 from .tasks import Task
 
 BATCH_SIZE = 1000
@@ -109,4 +110,4 @@ def outputs_of(model: nn.Module, examples: Examples, batches: range) -> Iterator
     for batch in batches:
         start = batch * BATCH_SIZE
         inputs, targets = examples.batch(slice(start, start + BATCH_SIZE), device)
-        yield model(inputs), targets
+        yield compute_outputs(model, inputs), targets

@@ -12,9 +12,10 @@ from strategies.shared.checks import require
 
 from .augment import Augmentation
 from .fast.resident import resident
+from .inputs import Inputs, apply_to_each, tensors_of
 from .lazy import LazyRows
 
-Transform = Callable[[Tensor], Tensor]
+Transform = Callable[[Inputs], Inputs]
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class Examples:
 
     Parameters
     ----------
-    inputs, targets : the whole data set [N, ...], shared and never copied; inputs may be read lazily
+    inputs, targets : the whole data set [N, ...], shared and never copied; inputs may be read lazily, and
+        be several (:mod:`clients.inputs`), which the transform then takes together
     index : which rows are this node's
     transform : applied to inputs on the training device, to as many as are at hand; what it makes of an
         example depends on that example alone
@@ -74,7 +76,7 @@ class Examples:
     memory_share : of an accelerator's free memory that inputs, and targets, may each take to lie there
     """
 
-    inputs: Tensor | LazyRows
+    inputs: Inputs
     targets: Tensor
     index: Tensor
     transform: Transform | None = None
@@ -87,7 +89,7 @@ class Examples:
 
     def batch(
         self, positions: Tensor | slice, device: torch.device, draws: torch.Generator | None = None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Inputs, Tensor]:
         """Return inputs and targets at ``positions`` (0 ... len - 1) on ``device``.
 
         With a generator ``draws`` the inputs are augmented; without, they are as in a test.
@@ -98,26 +100,27 @@ class Examples:
             inputs = self.augment(inputs, draws)
         return inputs, targets
 
-    def rows(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    def rows(self, rows: Tensor, device: torch.device) -> tuple[Inputs, Tensor]:
         """Return the transformed inputs and the targets of these rows of the whole data set."""
         inputs, targets = self.raw(rows, device)
         return self.seen(inputs), targets
 
-    def raw(self, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    def raw(self, rows: Tensor, device: torch.device) -> tuple[Inputs, Tensor]:
         """Return the inputs, as the data set has them, and the targets of these rows of all of it."""
-        inputs, targets = (
-            values.index_select(0, rows.to(values.device)).to(device)  # values[rows] copies byte by byte
-            for values in (self._near(device, self.inputs), self._near(device, self.targets))
-        )
-        return inputs, targets
 
-    def seen(self, inputs: Tensor) -> Tensor:
+        def select(values: Tensor | LazyRows) -> Tensor:
+            near = self._near(device, values)
+            return near.index_select(0, rows.to(near.device)).to(device)  # near[rows] copies byte by byte
+
+        return apply_to_each(select, self.inputs), select(self.targets)
+
+    def seen(self, inputs: Inputs) -> Inputs:
         """Return inputs transformed."""
         return self.transform(inputs) if self.transform else inputs
 
     def place(self, device: torch.device) -> torch.device:
         """Return where batches for ``device`` are selected: on it, or in host memory."""
-        return self._near(device, self.inputs).device
+        return self._near(device, tensors_of(self.inputs)[0]).device
 
     def _near(self, device: torch.device, values: Tensor | LazyRows) -> Tensor | LazyRows:
         return resident(values, device, self.memory_share) if isinstance(values, Tensor) else values

@@ -25,6 +25,7 @@ from strategies.shared.seeding import Purpose, torch_seed
 
 from .correction import Correction
 from .fast.replay import Step
+from .inputs import Inputs
 from .personal import LocalUpdate, Personal
 from .private import private
 
@@ -87,7 +88,7 @@ class OfAll(Correction):
         """Whether it adds to the loss."""
         return self.inner.has_term
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
         return self.inner.term(model, inputs, outputs, targets)
 
     def around(self, step: Step) -> Step:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .examples import Examples
+from .inputs import compute_outputs
 from .tasks import Task
 
 
@@ -42,4 +43,5 @@ def _losses(
     starts = range(0, size, batch_size or size)
     for start in starts:
         inputs, targets = examples.batch(slice(start, start + (batch_size or size)), device)
-        yield task(model(inputs), targets)[0], 1 / len(starts) if task.sums else len(targets) / size
+        loss = task(compute_outputs(model, inputs), targets)[0]
+        yield loss, 1 / len(starts) if task.sums else len(targets) / size

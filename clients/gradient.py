@@ -26,9 +26,11 @@ from .fast.recording import record
 from .fast.replay import Step
 from .fast.steady import Kept, Watch
 from .fast.taken import EAGER, RECORDED, note
+from .inputs import are_several, compute_outputs
 from .tasks import Task
 
 logger = logging.getLogger("flwr.clients")
+SEVERAL = "examples are of several tensors"
 TRACE_AFTER = 200  # eager steps of one shape; tracing costs about a second, mostly imports
 
 
@@ -80,6 +82,11 @@ class Gradient:
         ``torch.no_grad``.
         """
         inputs = batch[0]
+        if are_several(inputs):
+            if not self._seen[SEVERAL]:
+                logger.debug("not traced: %s", SEVERAL)
+            self._seen[SEVERAL] += 1
+            return self._untraced(parameters, *batch)
         if len(parameters) != len(self.names):
             self.names = self._trained()
         key = (self.names, len(batch), parameters[0].shape, inputs.shape, inputs.dtype, inputs.device)
@@ -158,7 +165,7 @@ class Gradient:
     def _eager(
         self, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
-        loss, sums = self.task(self.model(batch[0]), *batch[1:])
+        loss, sums = self.task(compute_outputs(self.model, batch[0]), *batch[1:])
         return torch.autograd.grad(loss, parameters, materialize_grads=True), sums
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]

@@ -27,6 +27,7 @@ from torch.optim import SGD
 from strategies.shared import protocol
 
 from .draws import seed_model
+from .inputs import arguments_of
 from .personal import LocalUpdate
 from .training import LocalTraining
 
@@ -84,13 +85,13 @@ class KeepTrace(LocalTraining):
         values: dict[str, Tensor] = dict(start)
         totals, seen, steps = Counter[str](), 0, self.steps(len(examples))
         for inputs, targets in islice(self.batches(examples, device, draws), steps - 1):
-            loss, sums = task(functional_call(model, values, (inputs,)), targets)
+            loss, sums = task(functional_call(model, values, *arguments_of(inputs)), targets)
             slopes = grad(loss, [*values.values()], create_graph=True, materialize_grads=True)
             values = {n: v - rate * g for (n, v), g in zip(values.items(), slopes, strict=True)}
             totals.update({name: float(value) for name, value in sums.items()})
             seen += len(targets)
         inputs, targets = examples.batch(slice(None), device, draws)
-        loss, sums = task(functional_call(model, values, (inputs,)), targets)
+        loss, sums = task(functional_call(model, values, *arguments_of(inputs)), targets)
         slopes = grad(loss, [*start.values()], materialize_grads=True)
         with torch.no_grad():
             for p, g in zip(start.values(), slopes, strict=True):

@@ -15,11 +15,12 @@ class LazyRows:
     Parameters
     ----------
     source : a map-style data set whose items are (input tensor, target); all inputs have one shape
+    part : which of an input's tensors, where it is a tuple or a dict of them; each is read by itself
     """
 
-    def __init__(self, source: Any) -> None:
-        first = torch.as_tensor(source[0][0])
-        self.source = source
+    def __init__(self, source: Any, part: int | str | None = None) -> None:
+        self.source, self.part = source, part
+        first = self._read(0)
         self.shape = torch.Size((len(source), *first.shape))
         self.dtype = first.dtype
         self.device = torch.device("cpu")  # rows are read into host memory
@@ -30,7 +31,11 @@ class LazyRows:
 
     def __getitem__(self, row: int) -> Tensor:
         """Return one row."""
-        return torch.as_tensor(self.source[row][0])
+        return self._read(row)
+
+    def _read(self, row: int) -> Tensor:
+        value = self.source[row][0]
+        return torch.as_tensor(value if self.part is None else value[self.part])
 
     def index_select(self, _: int, rows: Tensor) -> Tensor:
         """Return the ``rows``, stacked, as ``Tensor.index_select`` does along dimension 0."""

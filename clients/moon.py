@@ -26,6 +26,7 @@ from strategies.shared import held
 from strategies.shared.checks import require
 
 from .correction import Correction, RoundStart
+from .inputs import Inputs, compute_outputs
 
 KEY = "moon"  # ArrayRecord of a node's state: its last model
 
@@ -65,7 +66,7 @@ class Moon(Correction):
         """Whether it adds to the loss: not in a node's first round."""
         return self.mu > 0 and KEY in self.state.array_records
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
         with torch.no_grad():
             of_global, of_last = (fixed(inputs) for fixed in self.fixed)
         z = self.own.seen
@@ -97,9 +98,9 @@ class Representation:
         """Of the last batch."""
         return self._seen[0].flatten(1)
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __call__(self, inputs: Inputs) -> Tensor:
         """Return it for a batch."""
-        self.model(inputs)
+        compute_outputs(self.model, inputs)
         return self.seen
 
 

@@ -4,7 +4,8 @@
 Learning*, 2022, on figure 4.8). From round 2 on all begin from the server's model, which is the mean of
 what the nodes made of theirs. What the message asks for and looks at the model that was sent, as FedProx'
 term, keeps to the server's. A node that is first chosen after round 1 begins as the others do. Reduction:
-in round 1 it is local training from the node's model, afterwards the strategy.
+in round 1 it is local training from the node's model, afterwards the strategy. Frozen parameters are the
+server's.
 """
 
 from typing import ClassVar
@@ -14,6 +15,7 @@ import torch
 from strategies.shared import protocol
 
 from .correction import Correction, RoundStart
+from .frozen import frozen_names
 
 
 class OwnInitialModel(Correction):
@@ -39,4 +41,5 @@ class OwnInitialModel(Correction):
                 "corrections=own_initial_model: this node draws no model of its own; leave it out"
             )
         if start.config[protocol.SERVER_ROUND] == 1:
-            start.model.load_state_dict(start.own_model().state_dict())
+            state, frozen = start.own_model().state_dict(), frozen_names(start.model)
+            start.model.load_state_dict({**state, **{k: start.model.state_dict()[k] for k in frozen}})

@@ -30,6 +30,7 @@ from .curvature import hessian_product
 from .examples import Examples
 from .fast.replay import Step
 from .full_gradient import full_gradient
+from .inputs import Inputs
 from .personal import LocalUpdate, Personal
 from .tasks import Task
 from .terms import WithTerms
@@ -83,7 +84,7 @@ class Meta(Correction):
     """
 
     def __init__(
-        self, method: PerFedAvg, update: LocalUpdate, others: Iterator[tuple[Tensor, Tensor]]
+        self, method: PerFedAvg, update: LocalUpdate, others: Iterator[tuple[Inputs, Tensor]]
     ) -> None:
         self.method, self.others = method, others
         terms = [correction for correction in update.corrections if correction.has_term]

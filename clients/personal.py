@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from .correction import Correction
 from .examples import Examples
+from .inputs import Inputs
 from .tasks import Task
 
 
@@ -34,7 +35,7 @@ class Training(Protocol):
 
     def batches(
         self, examples: Examples, device: torch.device, draws: torch.Generator
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield each step's inputs and targets."""
 
     def loop(self, update: "LocalUpdate") -> dict[str, float]:

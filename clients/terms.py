@@ -11,6 +11,7 @@ from .fast.after import After
 from .fast.replay import Step
 from .fast.taken import EAGER, note
 from .gradient import gradient_of
+from .inputs import Inputs, compute_outputs
 from .tasks import Task
 
 
@@ -29,16 +30,16 @@ class WithTerms:
     corrections: Sequence[Correction]
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]
-    def loss(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, inputs: Inputs, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a batch's loss, which can be differentiated, and the metrics' sums over it."""
-        outputs = self.model(inputs)
+        outputs = compute_outputs(self.model, inputs)
         loss, sums = self.task(outputs, targets)
         for correction in self.corrections:
             loss = loss + _number(correction, correction.term(self.model, inputs, outputs, targets))
         return loss, sums
 
     def __call__(
-        self, parameters: Sequence[Tensor], inputs: Tensor, targets: Tensor
+        self, parameters: Sequence[Tensor], inputs: Inputs, targets: Tensor
     ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
         """Return one gradient per parameter, and the metrics' sums over the batch."""
         note(EAGER)

@@ -20,6 +20,7 @@ from .draws import seed_model
 from .examples import Examples
 from .fast import graphs
 from .fast.bare_optimizer import spare_compiler
+from .inputs import Inputs
 from .optimizer_state import keep, prepare
 from .personal import LocalUpdate, Personal
 from .schedules import Exponential, Schedule
@@ -192,7 +193,7 @@ class LocalTraining:
 
     def batches(
         self, examples: Examples, device: torch.device, draws: torch.Generator
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield each step's inputs and targets; ``draws`` decides the order and the augmentation."""
         size = len(examples)
         if self.whole(size) and not examples.augment:

@@ -2,13 +2,22 @@
 
 import time
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    ConfigScalar,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from torch import nn
 
 from strategies.shared import held, memory, protocol
@@ -18,6 +27,7 @@ from . import chosen
 from .compression import Coding
 from .correction import Correction, RoundStart
 from .examples import Examples
+from .frozen import Frozen, check_unchanged, complete, has_kept_more
 from .privacy import LocalNoise, demand
 from .private import restore, withhold
 from .stragglers import work_of
@@ -38,6 +48,7 @@ class Node:
     train, test : its own examples; ``test`` may be empty
     seed : the experiment's seed
     own_model : returns the initial model that the node draws for itself; None where it draws none
+    frozen : the model's frozen parameters, which then need not be sent; None where they are to be
     """
 
     model: nn.Module
@@ -47,6 +58,7 @@ class Node:
     test: Examples
     seed: int = 0
     own_model: Callable[[], nn.Module] | None = None
+    frozen: Frozen | None = None
 
 
 class Turn:
@@ -61,9 +73,9 @@ class Turn:
 
     def __init__(self, node: Node, message: Message, context: Context) -> None:
         self.node, self.message, self.state = node, message, context.state
-        self.kept = bool(self.state)  # of rounds before; a node that was restarted has lost it
+        self.kept = has_kept_more(self.state)  # of rounds before; a node that was restarted has lost it
         self.memory = memory.recalled(self.state, message.metadata.group_id)
-        load(node.model, record_of(ArrayRecord, message.content, protocol.ARRAYS))
+        self.sent, self.frozen = load_sent(node, message, self.state)
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         demand(context.node_config, config)
@@ -82,7 +94,9 @@ class Turn:
 
         What changes the model begins after all others: they look at the model that was sent.
         """
-        node = self.node
+        node, content = self.node, self.message.content
+        if self.frozen:
+            content = RecordDict({**content, protocol.ARRAYS: self.sent})
         start = RoundStart(
             node.model,
             node.train,
@@ -90,7 +104,7 @@ class Turn:
             self.training.optimizer,
             self.training.steps(len(node.train)),
             self.training.batch_size,
-            self.message.content,
+            content,
             self.memory,
             self.partition_id,
             node.own_model,
@@ -128,26 +142,27 @@ class Turn:
         parameters = [p for p in model.parameters() if p.requires_grad]
         records = [correction.finish(parameters, metrics) for correction in self.corrections]
         self._require_remembers()
-        sent = record_of(ArrayRecord, self.message.content, protocol.ARRAYS)
-        withhold(model, self.training.private, sent, self.memory)
+        withhold(model, self.training.private, self.sent, self.memory)
+        check_unchanged(model, self.frozen)
         metrics[protocol.CLIENT_SECONDS] = seconds
         metrics[protocol.NUM_EXAMPLES] = len(self.node.train)
         metrics[protocol.PARTITION_ID] = self.partition_id
         if self.noise is not None:
-            self.noise.veil_(model, sent)
+            self.noise.veil_(model, self.sent)
             rate = {k: v for k, v in metrics.items() if k == protocol.LEARNING_RATE}
             metrics = {protocol.NUM_EXAMPLES: 1, protocol.PARTITION_ID: self.partition_id} | rate
             records = []
         if self.coding is not None:
-            arrays = self.coding.records(model, sent, self.memory)
+            arrays = self.coding.records(model, self.sent, self.memory, self.frozen)
         else:
-            arrays = {protocol.ARRAYS: held.record({k: t.clone() for k, t in model.state_dict().items()})}
+            values = {k: t.clone() for k, t in model.state_dict().items() if k not in self.frozen}
+            arrays = {protocol.ARRAYS: held.record(values)}
         memory.keep(self.memory, self.state, self.message.metadata.group_id)
         reply = replied(self.message, metrics, dict(ChainMap(arrays, *records)))
         if self.noise is not None:
-            reply.content[protocol.CONFIG] = ConfigRecord({protocol.PRIVACY: protocol.LOCAL})
-        elif self.state:
-            reply.content[protocol.CONFIG] = ConfigRecord({protocol.KEPT: self.kept})
+            say(reply, {protocol.PRIVACY: protocol.LOCAL})
+        elif has_kept_more(self.state):
+            say(reply, {protocol.KEPT: self.kept})
         return reply
 
     def _require_remembers(self) -> None:
@@ -183,6 +198,15 @@ def record_of(kind: type[Kind], content: RecordDict, name: str) -> Kind:
     return record
 
 
+def load_sent(node: Node, message: Message, state: RecordDict) -> tuple[ArrayRecord, Mapping[str, Array]]:
+    """Load the model of a message; return it whole, and its frozen parameters by name."""
+    arrays = record_of(ArrayRecord, message.content, protocol.ARRAYS)
+    config = record_of(ConfigRecord, message.content, protocol.CONFIG)
+    whole, frozen = complete(arrays, config, node.frozen, state)
+    load(node.model, whole)
+    return whole, frozen
+
+
 @torch.no_grad()
 def load(model: nn.Module, arrays: ArrayRecord) -> None:
     """Copy ``arrays`` into the model's parameters and buffers, by name."""
@@ -209,6 +233,16 @@ def partition_id_of(context: Context, config: ConfigRecord) -> int:
 def replied(
     message: Message, metrics: dict[str, float], arrays: dict[str, ArrayRecord] | None = None
 ) -> Message:
-    """Return a reply with these metrics and arrays."""
+    """Return a reply with these metrics and arrays; it repeats the hash of frozen parameters."""
     content = RecordDict({protocol.METRICS: MetricRecord(dict(metrics)), **(arrays or {})})
-    return Message(content, reply_to=message)
+    reply = Message(content, reply_to=message)
+    config = message.content.get(protocol.CONFIG)
+    if isinstance(config, ConfigRecord) and protocol.FROZEN in config:
+        say(reply, {protocol.FROZEN: str(config[protocol.FROZEN])})
+    return reply
+
+
+def say(reply: Message, told: Mapping[str, ConfigScalar]) -> None:
+    """Add to what a reply says of its node besides its metrics."""
+    before = reply.content.config_records.get(protocol.CONFIG, ConfigRecord())
+    reply.content[protocol.CONFIG] = ConfigRecord({**before, **told})

@@ -173,6 +173,11 @@ class Grouped(Around):
                 mean[name] = within(value, numbers)
         return MetricRecord({**mean, **void}) if mean or void else None
 
+    def freeze(self, names: Iterable[str]) -> None:
+        """Freeze them in every group's model."""
+        for strategy in (self.inner, *self._strategies.values()):
+            strategy.freeze(names)
+
     # ---- what is judged, saved and shown -------------------------------------------------------
 
     def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:

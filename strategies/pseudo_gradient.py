@@ -7,7 +7,8 @@ Flower client returns. The letters are exchangeable parts: alpha is the ``weight
 ``aggregation``, P the ``server_optimizer``, m the ``mask`` and eta the ``step_size``. A method names its
 part and leaves the others open: FedExP is an extrapolated step size. A ``privacy`` noises the sum.
 
-Buffers (integer arrays, running statistics) are aggregated alike, never masked and never optimised.
+Buffers (integer arrays, running statistics) are aggregated alike, never masked and never optimised. Frozen
+parameters are neither sent nor aggregated.
 """
 
 import logging
@@ -31,8 +32,8 @@ from .parts.weighting import ByExamples, Uniform, Weighting
 from .round.budget import Budget
 from .round.buffers import Buffers
 from .round.called import StepWatch
-from .round.compressing import Compressing
 from .round.failures import NoStep, TooManyFailedRounds
+from .round.freezing import Freezing
 from .round.iterates import Iterates
 from .round.movement import Movement
 from .round.node_metrics import is_of_other_app, mean_lists, name_unread, with_own
@@ -57,8 +58,8 @@ EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in a
 
 
 @dataclass(kw_only=True, eq=False)
-class PseudoGradientStrategy(Compressing):
-    """A Flower strategy made of parts; who takes part: :class:`~strategies.round.compressing.Compressing`.
+class PseudoGradientStrategy(Freezing):
+    """A Flower strategy made of parts; who takes part: :class:`~strategies.round.freezing.Freezing`.
 
     Parameters
     ----------
@@ -79,7 +80,6 @@ class PseudoGradientStrategy(Compressing):
     average_last: int = 1
     buffer_names: tuple[str, ...] = BUFFER_NAMES
 
-    _layout: Layout | None = field(default=None, init=False, repr=False)
     _parameters: Tensor = field(init=False, repr=False)  # w[t], as sent to the nodes
     _buffers: Tensor = field(init=False, repr=False)
     _iterates: Iterates = field(init=False, repr=False)
@@ -173,6 +173,7 @@ class PseudoGradientStrategy(Compressing):
         needed = needed_metrics(self.weighting, self.aggregation)
         answered = self._answers(MessageType.TRAIN, replies)
         expected = self.extra_record, needed, self.compression, self.evidence()
+        self._listen(answered)
         place = layout, self._parameters, self._scratch, rows(self._sent, answered)
         stack = Stack(*place, *expected, self.examples_key, self._tell_once)
         collected = stack.all(self._sent, answered, self._roster.told)
@@ -271,7 +272,8 @@ class PseudoGradientStrategy(Compressing):
         return self.weighting.examples_key
 
     def check(self, arrays: ArrayRecord) -> Layout:
-        layout = Layout.of(arrays, self.buffer_names)
+        self.require_frozen(arrays)
+        layout = Layout.of(arrays, self.buffer_names, self.frozen_names)
         self.weighting.check(layout)
         self.privacy.check(layout, self.extra_record)
         return layout

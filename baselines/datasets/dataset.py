@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from baselines.errors import UserError
-from clients import LazyRows, Task
+from clients import Task
 from clients.augment import Augmentation
 from clients.examples import Transform
+from clients.inputs import Inputs, apply_to_each, count_rows
 
 ROWS = {  # what has a row for each of these
     "train_inputs": ("train_targets", "labels", "owners"),
@@ -27,7 +28,8 @@ class Dataset:
     Parameters
     ----------
     train_inputs, train_targets, test_inputs, test_targets : rows of raw values (uint8 for images), as
-        tensors or numpy arrays; inputs that do not fit in memory are :class:`~clients.LazyRows`
+        tensors or numpy arrays; inputs that do not fit in memory are :class:`~clients.LazyRows`. Several
+        inputs are a tuple or a dict of these: the model's positional arguments, or its keywords
     task : what models are trained for on it
     transform : turns a batch of raw inputs into what a model takes; None leaves them as they are
     labels, test_labels : for each row what partitioners go by, 0, 1, ...; None: its target
@@ -40,9 +42,9 @@ class Dataset:
         tensors here have no rows then
     """
 
-    train_inputs: Tensor | LazyRows
+    train_inputs: Inputs
     train_targets: Tensor
-    test_inputs: Tensor | LazyRows
+    test_inputs: Inputs
     test_targets: Tensor
     task: Task
     transform: Transform | None = None
@@ -57,15 +59,25 @@ class Dataset:
     def __post_init__(self) -> None:
         """Make tensors of arrays; refuse what is neither, or has another number of rows than its inputs."""
         for name in ("train_inputs", "train_targets", "test_inputs", "test_targets"):
-            object.__setattr__(self, name, _as_tensor(name, getattr(self, name)))
+            object.__setattr__(self, name, _as_tensors(name, getattr(self, name)))
+        train, test = map(_describe, (self.train_inputs, self.test_inputs))
+        if train != test:
+            raise UserError(
+                f"the data set's train_inputs are {train}, and its test_inputs {test}: expected the same"
+            )
         for inputs, names in ROWS.items():
-            rows = len(getattr(self, inputs))
+            rows = count_rows(getattr(self, inputs))
             for name in names:
                 beside = getattr(self, name)
                 if beside is not None and len(beside) != rows:
                     raise UserError(
                         f"the data set has {rows} {inputs} and {len(beside)} {name}: expected as many"
                     )
+
+    @property
+    def input_shape(self) -> Any:
+        """The shape of one input as a list; of several a tuple or a dict of such."""
+        return apply_to_each(lambda values: list(values.shape[1:]), self.train_inputs)
 
     def seen_by(self, partition_id: int) -> Transform | None:
         """Return the transform of a node."""
@@ -80,6 +92,28 @@ class Dataset:
         if given is not None or targets.numel() != len(targets) or targets.is_floating_point():
             return given
         return targets.flatten().numpy()
+
+
+def _describe(inputs: Inputs) -> str:
+    if isinstance(inputs, Mapping):
+        return f"a dict of {sorted(inputs)}"
+    return f"a tuple of {len(inputs)}" if isinstance(inputs, tuple) else "one tensor"
+
+
+def _as_tensors(name: str, value: Any) -> Any:
+    """Return arrays as tensors, of several inputs each."""
+    if not (isinstance(value, tuple | Mapping) and name.endswith("inputs")):
+        return _as_tensor(name, value)
+    named = value.items() if isinstance(value, Mapping) else enumerate(value)
+    each = {key: _as_tensor(f"{name}[{key!r}]", part) for key, part in named}
+    if not each:
+        raise UserError(f"the data set's {name} are empty: expected a tensor, or several of as many rows")
+    if any(not isinstance(key, str) for key in each) and isinstance(value, Mapping):
+        raise UserError(f"the data set's {name} are named {list(each)}: expected the model's keywords")
+    if len({len(part) for part in each.values()}) > 1:
+        counts = ", ".join(f"{len(part)} in {key!r}" for key, part in each.items())
+        raise UserError(f"the data set's {name} have {counts}: expected as many rows in each")
+    return each if isinstance(value, Mapping) else tuple(each.values())
 
 
 def _as_tensor(name: str, value: Any) -> Any:

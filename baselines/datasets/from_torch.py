@@ -1,5 +1,6 @@
 """A data set made of ``torch.utils.data.Dataset``: read batch by batch, so it need not fit in memory."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.utils.data import Subset
 from baselines.errors import UserError
 from clients import Classification, LazyRows, Task
 from clients.examples import Transform
+from clients.inputs import Inputs
 
 from .dataset import Dataset
 
@@ -19,6 +21,8 @@ def from_torch(
     train: Any, test: Any, task: Task | None = None, transform: Transform | None = None
 ) -> Dataset:
     """Return a data set that reads its inputs from two map-style data sets of (input, target).
+
+    An input is a tensor or numbers; several are a dict, or a tuple of tensors of one dimension or more.
 
     Only the targets are held: of a data set with ``targets``, as those of torchvision and their subsets,
     these; else, and where a ``target_transform`` or the items themselves have others, each item is read
@@ -32,7 +36,7 @@ def from_torch(
     return Dataset(*train_rows, *test_rows, Classification() if task is None else task, transform)
 
 
-def _rows(part: str, source: Any) -> tuple[LazyRows, Tensor]:
+def _rows(part: str, source: Any) -> tuple[Inputs, Tensor]:
     """Return a part's inputs and targets."""
     expected = "expected (input, target), each a tensor or numbers"
     if not len(source):
@@ -41,7 +45,7 @@ def _rows(part: str, source: Any) -> tuple[LazyRows, Tensor]:
     if not isinstance(item, tuple | list) or len(item) < 2:
         raise UserError(f"item 0 of the {part} data set is a {type(item).__name__}: {expected}")
     try:
-        inputs = LazyRows(source)
+        inputs = _lazy_rows(source, item[0])
     except (TypeError, ValueError, RuntimeError) as error:  # torch's, of what is no array
         kind = type(item[0]).__name__
         raise UserError(f"the input of item 0 of the {part} data set is a {kind}: {expected}") from error
@@ -51,6 +55,14 @@ def _rows(part: str, source: Any) -> tuple[LazyRows, Tensor]:
         raise UserError(
             f"the targets of the {part} data set cannot be read ({error}): {expected}"
         ) from error
+
+
+def _lazy_rows(source: Any, first: Any) -> Inputs:
+    if isinstance(first, Mapping):
+        return {name: LazyRows(source, name) for name in first}
+    if isinstance(first, tuple) and first and all(isinstance(x, Tensor) and x.ndim for x in first):
+        return tuple(LazyRows(source, place) for place in range(len(first)))
+    return LazyRows(source)
 
 
 def _targets(source: Any) -> Tensor:

@@ -5,7 +5,7 @@ where they come from, and what is executed to load them).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from baselines.errors import UserError
 from clients import Classification, Examples
 from clients.evaluation import averaged, has_output, num_batches, outputs_of
 from clients.examples import Transform
+from clients.inputs import Inputs, apply_to_each, are_several, count_rows, tensors_of
 from strategies.shared import protocol
 
 from .saved_model import SavedModel, load_model
@@ -97,6 +98,12 @@ class Predictor:
         return tuple(self.model.experiment.input_shape)
 
     @property
+    def _like(self) -> Inputs:
+        """No rows, of the shape and dtype of raw ones; of several inputs a tuple or a dict."""
+        rows = self.model.experiment.dataset.test_inputs
+        return rows if are_several(rows) else torch.zeros(0, *self.shape, dtype=self.dtype)
+
+    @property
     def columns(self) -> tuple[str, ...] | None:
         """The columns of a table, in the order of the network's inputs; None for other data."""
         return None if self.schema is None else self.schema.columns
@@ -105,11 +112,12 @@ class Predictor:
     def classes(self) -> tuple[str, ...]:
         """The name of each output: the schema's classes, or the labels' numbers."""
         names = () if self.schema is None else self.schema.classes
-        zeros = torch.zeros(2, *self.shape, dtype=self.dtype)
+        zeros = apply_to_each(lambda part: torch.zeros(2, *part.shape[1:], dtype=part.dtype), self._like)
         try:
             (outputs,) = self._outputs(zeros, None)[0]
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            raise UserError(f"the model does not take rows of shape {list(self.shape)}: {error}") from error
+            shape = apply_to_each(lambda part: list(part.shape[1:]), self._like)
+            raise UserError(f"the model does not take rows of shape {shape}: {error}") from error
         if outputs.ndim != 2 or outputs.shape[1] < max(2, len(names)):
             raise UserError(
                 f"the model returns {list(outputs.shape)} of 2 rows: expected [2, classes], with "
@@ -118,13 +126,14 @@ class Predictor:
         more = (f"unnamed {k}" if names else str(k) for k in range(len(names), outputs.shape[1]))
         return (*names, *more)
 
-    def __call__(self, rows: np.ndarray | pd.DataFrame | Tensor) -> Prediction:
+    def __call__(self, rows: np.ndarray | pd.DataFrame | Inputs) -> Prediction:
         """Return the class of each row, and the probability of each class.
 
         Parameters
         ----------
         rows : [n, ...] of the shape and dtype of a site's data; of a table a DataFrame with the schema's
-            columns, in any order and among others, or an array with one column each, in that order
+            columns, in any order and among others, or an array with one column each, in that order. For a
+            model of several inputs a tuple or a dict of arrays
 
         Raises
         ------
@@ -133,7 +142,7 @@ class Predictor:
         return self.predict(self.raw(rows))[0]
 
     def predict(
-        self, inputs: Tensor, labels: Sequence[str] | None = None
+        self, inputs: Inputs, labels: Sequence[str] | None = None
     ) -> tuple[Prediction, Measures | None]:
         """Return what the model says of raw ``inputs`` [n, ...], and with ``labels`` how well.
 
@@ -178,24 +187,40 @@ class Predictor:
         self._numbers([label for label in rows.labels if label])
         return rows
 
-    def raw(self, rows: np.ndarray | pd.DataFrame | Tensor) -> Tensor:
-        """Return rows as a tensor [n, ...] of raw inputs; :meth:`__call__` says what is refused."""
-        values = self._values(rows)
+    def raw(self, rows: np.ndarray | pd.DataFrame | Inputs) -> Inputs:
+        """Return rows as tensors [n, ...] of raw inputs; :meth:`__call__` says what is refused."""
+        like = self._like
+        if not are_several(like):
+            return self._raw(self._values(rows), self.shape, self.dtype)
+        keys = list(like) if isinstance(like, Mapping) else list(range(len(like)))
+        kind = Mapping if isinstance(like, Mapping) else tuple
+        given = isinstance(rows, kind) and (list(rows) if kind is Mapping else list(range(len(rows))))
+        if given is False or set(given) != set(keys):
+            what = f"a dict of {keys}" if kind is Mapping else f"a tuple of {len(keys)}"
+            raise UserError(f"the model takes several inputs: expected {what}")
+        each = {key: self._raw(rows[key], tuple(like[key].shape[1:]), like[key].dtype) for key in keys}
+        found: Inputs = each if kind is Mapping else tuple(each.values())
+        if len({len(part) for part in tensors_of(found)}) > 1:
+            raise UserError("the rows of several inputs differ in number: expected as many in each")
+        return found
+
+    def _raw(self, values: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Return the rows of one input as a tensor."""
         if not isinstance(values, Tensor):
             values = np.asarray(values)
             if values.dtype.kind not in "buif":
                 raise UserError(f"the rows hold {values.dtype}: expected numbers")
             values = torch.from_numpy(np.ascontiguousarray(values))
-        if values.ndim == 0 or tuple(values.shape[1:]) != self.shape:
-            raise UserError(f"the rows have shape {list(values.shape)}: expected {['n', *self.shape]}")
+        if values.ndim == 0 or tuple(values.shape[1:]) != shape:
+            raise UserError(f"the rows have shape {list(values.shape)}: expected {['n', *shape]}")
         if not len(values):
             raise UserError("there are no rows: expected one for each example")
-        if not self.dtype.is_floating_point and values.dtype != self.dtype:
+        if not dtype.is_floating_point and values.dtype != dtype:
             raise UserError(
-                f"the rows hold {_name_of(values.dtype)}: expected {_name_of(self.dtype)}, as the model "
+                f"the rows hold {_name_of(values.dtype)}: expected {_name_of(dtype)}, as the model "
                 "was trained on, neither scaled nor normalised"
             )
-        values = values.detach().cpu().to(self.dtype)
+        values = values.detach().cpu().to(dtype)
         if not values.isfinite().all():
             raise UserError("the rows have NaN or infinite values: fill or remove them")
         return values
@@ -222,6 +247,8 @@ class Predictor:
 
     def _rows_of_arrays(self) -> Schema:
         """Return what a file has to hold where no schema says so; its mean and deviation are not used."""
+        if are_several(self._like):
+            raise UserError("the model takes several inputs, which no file holds: use results.predictor")
         if (dtype := _name_of(self.dtype)) not in DTYPES or not self.shape:
             raise UserError(
                 f"the model takes {list(self.shape)} of {dtype}, which no file of a site's holds: use "
@@ -230,17 +257,18 @@ class Predictor:
         channels = self.shape[0]
         return Schema(self.classes, self.shape, (0.0,) * channels, (1.0,) * channels, dtype)
 
-    def _outputs(self, inputs: Tensor, targets: Tensor | None) -> tuple[list[Tensor], float]:
+    def _outputs(self, inputs: Inputs, targets: Tensor | None) -> tuple[list[Tensor], float]:
         """Return the network's outputs, batch by batch, and their mean loss; 0 without targets."""
-        network, every = self.model.network, torch.arange(len(inputs))
-        labels = torch.zeros(len(inputs), dtype=torch.int64) if targets is None else targets
+        network, count = self.model.network, count_rows(inputs)
+        every = torch.arange(count)
+        labels = torch.zeros(count, dtype=torch.int64) if targets is None else targets
         examples = Examples(inputs, labels, every, self.transform)
         batches, sums = [], []
         for outputs, batch in outputs_of(network, examples, range(num_batches(examples))):
             batches.append(outputs)
             if targets is not None:
                 sums.append(Classification()(outputs, batch)[1])
-        return batches, averaged(sums, len(inputs)).get(protocol.LOSS, 0.0)
+        return batches, averaged(sums, count).get(protocol.LOSS, 0.0)
 
 
 def predictor_of(run: Path, name: str | None = None) -> Predictor:

@@ -33,6 +33,7 @@ from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import LATER
 from clients import Classification, Normalize
+from clients.inputs import apply_to_each
 from clients.turn import load
 from strategies.shared.divergence import has_diverged
 
@@ -72,7 +73,7 @@ def describe(experiment: Experiment) -> dict[str, Any]:
     Where the data set has another transform, ``normalize`` is missing. ``schema`` is the one of the sites.
     """
     dataset = experiment.dataset
-    inputs: dict[str, Any] = {"dtype": str(dataset.test_inputs.dtype).removeprefix("torch.")}
+    inputs: dict[str, Any] = {"dtype": apply_to_each(_name_dtype, dataset.test_inputs)}
     if dataset.transform is None:
         inputs["normalize"] = None
     elif isinstance(dataset.transform, Normalize):
@@ -313,6 +314,19 @@ def _experiment(run: Path, description: Mapping[str, Any] | None) -> Experiment:
         raise UserError(f"{run}: the model's file does not say what the model takes ({error!r})") from error
 
 
+def _name_dtype(rows: Any) -> str:
+    return str(rows.dtype).removeprefix("torch.")
+
+
+def _empty_rows(shape: Any, dtype: Any) -> Any:
+    """Return inputs without rows, as a model's file describes them; of several a list is of a tuple."""
+    if isinstance(dtype, dict):
+        return {name: _empty_rows(shape[name], dtype[name]) for name in dtype}
+    if isinstance(dtype, list):
+        return tuple(map(_empty_rows, shape, dtype))
+    return torch.zeros(0, *shape, dtype=getattr(torch, dtype))
+
+
 def _data_without_rows(description: Mapping[str, Any]) -> Dataset | None:
     """Return a data set as the model's file describes it: the run's own need not be here.
 
@@ -325,7 +339,7 @@ def _data_without_rows(description: Mapping[str, Any]) -> Dataset | None:
     if (numbers := inputs["normalize"]) is not None:
         mean, std = (tuple(map(float, numbers[key])) for key in ("mean", "std"))
         transform = Normalize(mean, std, float(numbers["scale"]))
-    rows = torch.zeros(0, *network["input_shape"], dtype=getattr(torch, inputs["dtype"]))
+    rows = _empty_rows(network["input_shape"], inputs["dtype"])
     labels = torch.zeros(0, dtype=torch.int64)
     classes = network["num_classes"]
     return Dataset(rows, labels, rows, labels, Classification(), transform, num_classes=classes)

@@ -9,6 +9,7 @@ from torch import Tensor
 from baselines.datasets import Dataset
 from baselines.errors import UserError
 from clients import Classification, LazyRows
+from clients.inputs import tensors_of
 
 from . import config
 
@@ -24,7 +25,7 @@ def dataset_of(cfg: DictConfig) -> Dataset:
         dataset = loaded(OmegaConf.to_yaml(cfg, resolve=True))
     except OmegaConfBaseException as error:  # a value that has no default, or names another
         raise UserError(str(error)) from error
-    said, shape = cfg.shape, list(dataset.train_inputs.shape[1:])
+    said, shape = cfg.shape, dataset.input_shape
     if said is not None and shape != list(said):
         raise UserError(
             f"dataset.shape={list(said)}, but the inputs have shape {shape}: correct the data set's "
@@ -84,7 +85,8 @@ def check_rows(dataset: Dataset, *, is_tested: bool) -> None:
             "node_test_fraction above 0"
         )
     for name in ("train_inputs", "train_targets", "test_inputs", "test_targets"):
-        _check_finite(name, getattr(dataset, name))
+        for rows in tensors_of(getattr(dataset, name)):
+            _check_finite(name, rows)
     if isinstance(dataset.task, Classification):
         _check_classes([y for y in (dataset.train_targets, dataset.test_targets) if len(y)])
 

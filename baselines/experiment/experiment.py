@@ -6,6 +6,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from baselines.errors import UserError
 from baselines.partitioners import Partitioner
 from clients import Examples, LocalTraining, Node
 from clients.correction import Correction
+from clients.frozen import Frozen
 from strategies.round.evaluation import SuiteStrategy
 from strategies.shared import protocol
 
@@ -75,9 +77,9 @@ class Experiment(Described):
         return self.cfg.dataset.num_classes or self.dataset.num_classes
 
     @property
-    def input_shape(self) -> list[int]:
-        """The shape of one input."""
-        return list(self.cfg.dataset.shape or self.dataset.train_inputs.shape[1:])
+    def input_shape(self) -> Any:
+        """The shape of one input as a list; of several a tuple or a dict of such."""
+        return list(self.cfg.dataset.shape) if self.cfg.dataset.shape else self.dataset.input_shape
 
     def model(self, partition_id: int | None = None) -> nn.Module:
         """Return a fresh model: the same initial parameters for the same seed, or seed and partition."""
@@ -100,6 +102,7 @@ class Experiment(Described):
         UserError, ValueError : when it needs validation examples, or more rounds, than there are
         """
         strategy = strategy_of(self.cfg)
+        strategy.freeze(self.frozen.arrays if self.frozen else ())
         strategy.fail_within(self.settings.rounds)  # a run without any step has failed, if short
         if strategy.needs_validation and not self.settings.validation_size:
             raise UserError(f"{strategy.name} {NO_VALIDATION}")
@@ -137,6 +140,11 @@ class Experiment(Described):
         return self.model()
 
     @cached_property
+    def frozen(self) -> Frozen | None:
+        """What nobody trains of the initial model; None where all is trained."""
+        return Frozen.of(self.node_model)
+
+    @cached_property
     def deterministic(self) -> bool:
         """Whether torch may use algorithms alone that give the same bytes every time."""
         return precision.yes_or_no("deterministic", self.cfg.deterministic)
@@ -171,7 +179,12 @@ class Experiment(Described):
         if (name, path) not in self._sites:
             found = site_examples(self.dataset, self.settings, name, path, prepared)
             self._sites[name, path] = Node(
-                self.node_model, self.training, self.dataset.task, *found, self.settings.seed
+                self.node_model,
+                self.training,
+                self.dataset.task,
+                *found,
+                self.settings.seed,
+                frozen=self.frozen,
             )
         return self._sites[name, path]
 
@@ -189,6 +202,7 @@ class Experiment(Described):
             self.holdings.examples(test, transform),
             self.settings.seed,
             partial(self.model, partition_id),
+            self.frozen,
         )
 
     @property

@@ -11,7 +11,7 @@ from torch import nn
 from baselines.datasets import Dataset
 from strategies.shared.seeding import Purpose, torch_seed
 
-from . import argument_types, config, precision
+from . import argument_types, config, lazy_modules, precision
 from .device import device_of, placed
 
 
@@ -22,19 +22,23 @@ def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int 
 
     The data set is asked for only where the configuration leaves the shape or the classes to it, and the
     model takes them: what a model of text makes of pictures is told when it sees them. A value that
-    somebody has set for the model stays.
+    somebody has set for the model stays. The data set is also asked for where modules are lazy, and learn
+    their shapes from it.
     """
     measured: dict[str, object] = {}  # what the configuration leaves to the data
     takes = partial(argument_types.takes, str(cfg.model.get("_target_")))
     if cfg.dataset.shape is None and cfg.model.get("input_shape") is None and takes("input_shape"):
-        measured["input_shape"] = list(dataset().train_inputs.shape[1:])
+        measured["input_shape"] = dataset().input_shape
     if cfg.dataset.num_classes is None and cfg.model.get("num_classes") is None and takes("num_classes"):
         measured["num_classes"] = dataset().num_classes
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_seed(cfg.seed, partition_id))
         with warnings.catch_warnings():  # of a model without classes, which is refused in one line
             warnings.filterwarnings("ignore", "Initializing zero-element tensors", UserWarning)
+            warnings.filterwarnings("ignore", "Lazy modules are a new feature", UserWarning)
             model: nn.Module = config.build(cfg.model, **measured)
+        if lazy_modules.has_lazy(model):
+            lazy_modules.materialise(model, dataset())
     device = device_of(cfg.device)
     return precision.prepared(placed(model, device), device, cfg.autocast, cfg.channels_last)
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from baselines.errors import UserError
 from clients import Classification, Examples
+from clients.inputs import Inputs, apply_to_each, compute_outputs, tensors_of
 
 from . import measured, single_examples
 from .experiment import Experiment
@@ -32,38 +33,39 @@ def check(this: Experiment) -> None:
         _, metrics = this.dataset.task(outputs, targets)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise UserError(f"the data set's task cannot use what the model returns: {error}") from error
-    single_examples.check(this, inputs[:1], targets[:1])
+    single_examples.check(this, apply_to_each(lambda values: values[:1], inputs), targets[:1])
     measured.check(this.settings, metrics, has_test_set=len(this.test_examples) > 0)
 
 
-def _sound_examples(this: Experiment) -> tuple[Tensor, Tensor]:
+def _sound_examples(this: Experiment) -> tuple[Inputs, Tensor]:
     try:
         inputs, targets = two_examples(this)
     except RuntimeError as error:  # a mean for two channels where there is one
         said = f"the data set's transform does not take its inputs: {error}"
         raise UserError(f"{said}; correct dataset.load, e.g. its mean and std") from error
-    if not inputs.isfinite().all():
+    if not all(bool(values.isfinite().all()) for values in tensors_of(inputs)):
         raise UserError(
             "the data set's inputs have NaN or infinite values: correct dataset.load, its mean and std"
         )
     return inputs, targets
 
 
-def _outputs(this: Experiment, inputs: Tensor) -> Tensor:
+def _outputs(this: Experiment, inputs: Inputs) -> Tensor:
     """Return what the model says of two examples; a task of the user's own may take something else."""
     model = this.node_model.eval()
     if not any(p.requires_grad for p in model.parameters()):
         raise UserError("the model has no parameter to train: choose another model, or let one learn")
     try:
         with torch.no_grad():
-            outputs: Tensor = model(inputs)
+            outputs: Tensor = compute_outputs(model, inputs)
     except Exception as error:  # whatever a forward of the user's own raises
         usual = isinstance(error, RuntimeError | ValueError | TypeError | IndexError) and str(error)
+        shape = apply_to_each(lambda values: tuple(values.shape[1:]), inputs)
+        dtype = apply_to_each(lambda values: values.dtype, inputs)
         said = error if usual else f"{type(error).__name__}: {error}"
         raise UserError(
-            f"the model does not take the data set's inputs of shape {tuple(inputs.shape[1:])} and "
-            f"dtype {inputs.dtype} ({said}): choose another model or dataset"
-            f"{_with_setting(this, 'input_shape', ', or do not set {}')}"
+            f"the model does not take the data set's inputs of shape {shape} and dtype {dtype} ({said}): "
+            f"choose another model or dataset{_with_setting(this, 'input_shape', ', or do not set {}')}"
         ) from error
     return outputs
 
@@ -79,7 +81,7 @@ def _classes(outputs: Tensor) -> int:
     return outputs.shape[1]
 
 
-def two_examples(this: Experiment) -> tuple[Tensor, Tensor]:
+def two_examples(this: Experiment) -> tuple[Inputs, Tensor]:
     """Return two examples of the test set; where the sites have all data, two of zeros."""
     data = this.dataset
     if data.site is None:

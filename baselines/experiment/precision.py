@@ -102,8 +102,8 @@ class Cast:
     dtype: torch.dtype
     own: torch.dtype
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __call__(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         """Return what the model says of a batch."""
         # A cached cast would be that of the parameters as they were when the step was recorded.
         with torch.autocast(self.device_type, self.dtype, cache_enabled=False):
-            return self.forward(inputs).to(self.own)
+            return self.forward(*inputs, **named).to(self.own)

@@ -6,6 +6,7 @@ from torch import nn
 from baselines.errors import UserError
 from clients import private
 from clients.app import check_training
+from clients.inputs import compute_outputs
 from strategies import WeightErosionForAll
 from strategies.parts.erosion import EACH, Erosion
 from strategies.parts.grouping import Grouping
@@ -189,12 +190,7 @@ def _check_privacy(this: Experiment) -> None:
 
 
 def _check_noised(model: nn.Module) -> None:
-    """Refuse parameters that the server's noise would move, or move apart, where no node does."""
-    if frozen := [name for name, p in model.named_parameters() if not p.requires_grad]:
-        raise UserError(
-            f"the model's {frozen[0]} is not trained, and privacy's noise on the server would move it: set "
-            "privacy=local, which noises what a node trains, or leave it out of the model"
-        )
+    """Refuse parameters that the server's noise would move apart."""
     if tied := promised.tied(model):
         raise UserError(
             f"the model's {tied[0]} is a parameter under a second name, and each would get its own noise: "
@@ -208,7 +204,7 @@ def _check_deterministic(this: Experiment) -> None:
         inputs, targets = model_checks.two_examples(this)
         with torch.random.fork_rng():
             model = this.model().train()
-            loss, _ = this.dataset.task(model(inputs), targets)
+            loss, _ = this.dataset.task(compute_outputs(model, inputs), targets)
             torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad], allow_unused=True)
     except Exception as error:  # whatever else is wrong is found without it, and told below
         if "deterministic" not in str(error):

@@ -69,8 +69,9 @@ def _warn_of_parts(rule: PseudoGradientStrategy, overrides: str) -> None:
 
 
 def tied(model: nn.Module) -> list[str]:
-    """Return the further names of parameters that have several."""
-    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    """Return the further names of trained parameters that have several."""
+    named = model.named_parameters(remove_duplicate=False)
+    names = [name for name, p in named if p.requires_grad]
     return sorted(set(names) - {name for name, _ in model.named_parameters()})
 
 

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from baselines.errors import UserError
 from clients.evaluation import BATCH_SIZE
+from clients.inputs import Inputs, compute_outputs, tensors_of
 
 from .experiment import Experiment
 
 
-def check(this: Experiment, example: Tensor, target: Tensor) -> None:
+def check(this: Experiment, example: Inputs, target: Tensor) -> None:
     """Refuse a model that fails on one ``example``, [1, ...], where some node or test has a batch of one.
 
     Raises
@@ -39,12 +40,12 @@ def check(this: Experiment, example: Tensor, target: Tensor) -> None:
         ) from error
 
 
-def _error(this: Experiment, example: Tensor, target: Tensor, is_training: bool) -> Exception | None:
+def _error(this: Experiment, example: Inputs, target: Tensor, is_training: bool) -> Exception | None:
     """Return what a fresh model, or the task, raises on one example; None where both can do with it."""
     with torch.random.fork_rng(), torch.no_grad():
-        model = this.model().to(example.device).train(is_training)
+        model = this.model().to(tensors_of(example)[0].device).train(is_training)
         try:
-            this.dataset.task(model(example), target)
+            this.dataset.task(compute_outputs(model, example), target)
         except Exception as error:  # whatever a forward of the user's own raises
             return error
     return None

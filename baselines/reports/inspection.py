@@ -59,6 +59,8 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
     """Print a model's layers and the cost of a training step, beside what a paper prints of it."""
     model, training, classes = this.model(), this.training, _classes(this)
     shape = this.input_shape
+    if not isinstance(shape, list):
+        raise UserError(f"the model takes several tensors, {shape}, and is shown for one alone")
     size = training.batch_size or 32
     inputs, targets, task = _batch(model, max(size, model_cost.PAIR), shape, classes)
     pair, batch = (inputs[: model_cost.PAIR], targets[: model_cost.PAIR]), (inputs[:size], targets[:size])

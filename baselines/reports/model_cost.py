@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from clients import Examples, LocalTraining, Task
+from clients.inputs import Inputs
 
 PAIR = 2  # examples that MACs are counted on: batch normalisation wants more than one
 SECONDS = 1.0  # about how long a step is measured
@@ -52,7 +53,7 @@ def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> lis
         loss, _ = task(model(inputs), targets)
     with _counted() as both:
         loss, _ = task(model(inputs), targets)
-        torch.autograd.grad(loss, list(model.parameters()))
+        torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])
     for handle in handles:
         handle.remove()
     root = type(model).__name__
@@ -119,19 +120,19 @@ class Seconds:
 
 
 def step_seconds(
-    model: nn.Module, inputs: Tensor, targets: Tensor, task: Task, training: LocalTraining
+    model: nn.Module, inputs: Inputs, targets: Tensor, task: Task, training: LocalTraining
 ) -> Seconds:
     """Return the seconds of one step of local training on a batch, after steps to warm up."""
-    examples = Examples(inputs, targets, torch.arange(len(inputs)))
+    examples = Examples(inputs, targets, torch.arange(len(targets)))
 
     def run(steps: int) -> Seconds:
         timed = dataclasses.replace(
-            training, local_epochs=None, local_steps=steps, batch_size=len(inputs), personal=None
+            training, local_epochs=None, local_steps=steps, batch_size=len(targets), personal=None
         )
         started = Seconds.so_far()
         timed(model, examples, task, server_round=1, seed=0)
-        if inputs.device.type != "cpu":
-            torch.accelerator.synchronize(inputs.device)
+        if targets.device.type != "cpu":
+            torch.accelerator.synchronize(targets.device)
         return Seconds.so_far().since(started, steps)
 
     run(1)

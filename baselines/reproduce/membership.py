@@ -18,6 +18,7 @@ from baselines.engine import checkpoint
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from clients import Examples
+from clients.inputs import compute_outputs
 from clients.turn import load
 from strategies.shared.seeding import Purpose, generator
 
@@ -66,7 +67,7 @@ def _logits(model: nn.Module, examples: Examples, batch_size: int = 1000) -> np.
     model.eval()
     device = next(model.parameters()).device
     parts = [
-        model(examples.batch(slice(start, start + batch_size), device)[0]).cpu()
+        compute_outputs(model, examples.batch(slice(start, start + batch_size), device)[0]).cpu()
         for start in range(0, len(examples), batch_size)
     ]
     return np.asarray(torch.cat(parts).numpy())

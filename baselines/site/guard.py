@@ -204,7 +204,9 @@ def _norm_sent(message: Message, reply: Message) -> float | None:
     sent, received = (m.content.get(protocol.ARRAYS) for m in (reply, message))
     if not isinstance(sent, ArrayRecord) or not isinstance(received, ArrayRecord):
         return None
-    if sent.keys() != received.keys():
+    config = message.content.get(protocol.CONFIG)
+    frozen = config.get(protocol.FROZEN_NAMES, []) if isinstance(config, ConfigRecord) else []
+    if sent.keys() != received.keys() - set(frozen):  # type: ignore[arg-type]
         return None
     changes = (
         values_of(array).double() - values_of(received[name]).double() for name, array in sent.items()

@@ -17,6 +17,7 @@ from clients.fast.bare_optimizer import hooked
 from clients.fast.closeness import Coarsest, close, tells, without_tf32
 from clients.fast.steady import Watch
 from clients.gradient import gradient_of
+from clients.inputs import are_several
 from clients.training import LocalTraining
 from clients.turn import Node
 
@@ -50,7 +51,7 @@ def check(nodes: Sequence[Node]) -> None:
         "client.keep_optimizer=true": training.keep_optimizer,
         f"client.personal={type(training.personal).__name__}": training.personal is not None,
         "the model has buffers": next(first.model.buffers(), None) is not None,
-        "the model has frozen parameters": not all(p.requires_grad for p in first.model.parameters()),
+        "examples are of several tensors": are_several(first.train.inputs),
         "nodes hold data of their own": any(not _shared(n.train, first.train) for n in nodes),
         "nodes hold their data differently": any(type(n.train) is not type(first.train) for n in nodes),
         "the data are augmented": any(n.train.augment is not None for n in nodes),
@@ -80,8 +81,8 @@ def measured(
     Parameters
     ----------
     batched : of a copy of the model
-    model : the nodes' own; its parameters are overwritten
-    values : the nodes' parameters [nodes, ...]
+    model : the nodes' own; its trained parameters are overwritten
+    values : the nodes' trained parameters [nodes, ...]
     batch : inputs, targets and, if some rows are none, which are present, [nodes, rows, ...] each
 
     Raises
@@ -96,7 +97,7 @@ def measured(
         raise NotTogether(reason)
     node = int(batch[2].sum(1).argmin()) if len(batch) > 2 else 0
     there = batch[2][node] > 0 if len(batch) > 2 else slice(None)
-    parameters = list(model.parameters())
+    parameters = [p for p in model.parameters() if p.requires_grad]
     for p, value in zip(parameters, values, strict=True):
         p.copy_(value[node])
     plain = gradient_of(model, batched.task)

@@ -17,12 +17,14 @@ from clients.fast import graphs
 from clients.fast.after import After, with_sgd
 from clients.fast.replay import Step as GradientStep
 from clients.fast.steady import Kept
+from clients.frozen import frozen_names
 from clients.optimizer_state import prepare
 from clients.training import LocalTraining
 from clients.turn import Node, Turn
 from clients.update import Update, apply
 from strategies.shared import protocol
 from strategies.shared.divergence import void_measures
+from strategies.shared.frozen import has_same_values
 
 from .batchable import NotTogether, measured
 from .edits import clipped, stacked
@@ -32,7 +34,9 @@ from .sight import Ahead, Sight
 
 
 class Stack:
-    """The parameters of many copies of a model, one tensor [places, ...] for each parameter.
+    """The trained parameters of many copies of a model, one tensor [places, ...] for each parameter.
+
+    Frozen parameters are the model's own in all copies.
 
     Parameters
     ----------
@@ -47,19 +51,21 @@ class Stack:
     def __init__(self, node: Node, size: int) -> None:
         self.model = node.model.train()
         self.training: LocalTraining = node.training
-        self.gradients = Gradients(copy.deepcopy(node.model), node.task)
+        self.gradients = Gradients(_copy(node.model), node.task)
         self._kept = Kept(node.model, node.task), Kept(self.gradients.model, node.task)
         self._measured: set[object] = set()  # shapes of a node's batch
-        self.values = [p.detach().expand(size, *p.shape).clone() for p in node.model.parameters()]
+        self.values = [p.detach().expand(size, *p.shape).clone() for p in _trained(node.model)]
         self.slopes = [torch.zeros_like(value) for value in self.values]
         self.places = [self._place(node.model, place) for place in range(size)]
-        self.owns = [list(place.parameters()) for place in self.places]
+        self._frozen = frozen_names(node.model)
+        self.owns = [_trained(place) for place in self.places]
         self._views = [[p.grad for p in own] for own in self.owns]
         self._last: tuple[Sight, Step, list[Tensor]] | None = None  # the last batch, and of what it is
 
     def serves(self, node: Node) -> bool:
         """Say whether nobody has changed the model, the task or the training since it was copied."""
         alike = self.training == node.training and self.gradients.task == node.task
+        alike = alike and self._frozen == frozen_names(node.model)
         return self.model is node.model.train() and alike and self._unchanged()
 
     def _unchanged(self) -> bool:
@@ -67,8 +73,8 @@ class Stack:
 
     def _place(self, model: nn.Module, place: int) -> nn.Module:
         """Return a copy of the model whose parameters and gradients lie in the stack."""
-        own = copy.deepcopy(model)
-        for p, value, slope in zip(own.parameters(), self.values, self.slopes, strict=True):
+        own = _copy(model)
+        for p, value, slope in zip(_trained(own), self.values, self.slopes, strict=True):
             p.data, p.grad = value[place], slope[place]
         return own
 
@@ -82,6 +88,8 @@ class Stack:
             raise NotTogether("a correction adds to the loss, or takes the gradient elsewhere")
         if any(correction.may_end for turn in turns for correction in turn.corrections):
             raise NotTogether("a correction may end a node's round")
+        if any(not self._has_frozen_of(turn, turns[0]) for turn in turns[1:]):
+            raise NotTogether("nodes have frozen parameters of their own")
         sight, device = Sight.of(turns), self.values[0].device
         plan = Plan.of(turns).placed(sight.data.place(device))
         ahead = Ahead(sight, plan.rows, device, repeats=any(plan.repeats))
@@ -113,6 +121,9 @@ class Stack:
             | {protocol.LOCAL_STEPS: int(steps[k]), protocol.LEARNING_RATE: rate}
             for k in range(len(turns))
         ]
+
+    def _has_frozen_of(self, turn: Turn, other: Turn) -> bool:
+        return all(has_same_values(turn.sent[name], other.sent[name]) for name in self._frozen)
 
     def _batch(self, ahead: Ahead, step: Step) -> list[Tensor]:
         """Return what the task takes: the last batch again where nodes take all of their examples."""
@@ -171,6 +182,15 @@ class Stack:
                     raise NotTogether("a correction takes a gradient away")
                 view.copy_(p.grad)
                 p.grad = view
+
+
+def _trained(model: nn.Module) -> list[Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """Return a copy of a model that shares its frozen parameters."""
+    return copy.deepcopy(model, {id(p): p for p in model.parameters() if not p.requires_grad})
 
 
 def _keep_first(optimizer: Optimizer, active: int) -> None:

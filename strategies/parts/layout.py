@@ -2,21 +2,22 @@
 
 The parts work on flat vectors; clients send named arrays. The layout translates, in the order
 of the model's ``state_dict``, and keeps *parameters* (optimised) apart from *buffers* (carried along:
-integer arrays and running statistics).
+integer arrays and running statistics). Frozen arrays lie in neither: they stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord
+from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
 from strategies.shared import arrays, held
+from strategies.shared.frozen import has_same_values, hash_values
 
 BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -55,17 +56,31 @@ class Layer:
 
 @dataclass(frozen=True)
 class Layout:
-    """The layers of a model in ``state_dict`` order."""
+    """The layers of a model in ``state_dict`` order.
+
+    Parameters
+    ----------
+    layers : those that the nodes change
+    frozen : the arrays that nobody changes, by name
+    names : of all arrays in ``state_dict`` order, where some are frozen
+    """
 
     layers: tuple[Layer, ...]
+    frozen: Mapping[str, Array] = field(default_factory=dict, compare=False)
+    names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, record: ArrayRecord, buffer_names: Sequence[str] = BUFFER_NAMES) -> Layout:
+    def of(
+        cls,
+        record: ArrayRecord,
+        buffer_names: Sequence[str] = BUFFER_NAMES,
+        frozen_names: Sequence[str] = (),
+    ) -> Layout:
         """Read the layout of ``record``.
 
-        An array is a buffer when its dtype is not floating point, or its name is one of ``buffer_names`` or
-        ends in one that is no array's whole name. In a record of whole numbers alone, as counts are, these
-        are the parameters, in float64.
+        An array is frozen when it has one of ``frozen_names``, and a buffer when its dtype is not floating
+        point, or its name is one of ``buffer_names`` or ends in one that is no array's whole name. In a
+        record of whole numbers alone, as counts are, these are the parameters, in float64.
         """
         if isinstance(buffer_names, str):  # whose letters would be names
             raise ValueError(f"buffer_names={buffer_names!r}: expected a tuple, ({buffer_names!r},)")
@@ -73,7 +88,11 @@ class Layout:
         counts = not any(np.issubdtype(np.dtype(array.dtype), np.floating) for array in record.values())
         layers: list[Layer] = []
         ends = {False: 0, True: 0}
+        chosen = set(frozen_names)
+        frozen = {name: array for name, array in record.items() if name in chosen}
         for name, array in record.items():
+            if name in frozen:
+                continue
             named = name in buffer_names or name.endswith(ends_of_names)
             is_count = counts and not named and np.issubdtype(np.dtype(array.dtype), np.integer)
             dtype = "float64" if is_count else array.dtype
@@ -83,8 +102,9 @@ class Layout:
             columns = slice(start, ends[buffer])
             layers.append(Layer(name, tuple(array.shape), dtype, buffer, columns, is_count))
         if ends[False] == 0:
-            raise ValueError("the model has no parameter to train")
-        return cls(tuple(layers))
+            advice = ": choose another model, or let one learn" if frozen else ""
+            raise ValueError(f"the model has no parameter to train{advice}")
+        return cls(tuple(layers), frozen, tuple(record) if frozen else ())
 
     @cached_property
     def parameters(self) -> tuple[Layer, ...]:
@@ -95,6 +115,11 @@ class Layout:
     def buffers(self) -> tuple[Layer, ...]:
         """The layers that are carried along."""
         return tuple(layer for layer in self.layers if layer.buffer)
+
+    @cached_property
+    def frozen_hash(self) -> str:
+        """The hash of the frozen arrays."""
+        return hash_values(self.frozen)
 
     @cached_property
     def num_parameters(self) -> int:
@@ -143,7 +168,10 @@ class Layout:
         return low, high
 
     def record(self, parameters: Tensor, buffers: Tensor | None) -> ArrayRecord:
-        """Return named arrays in their own shapes and dtypes; without buffers where they are None."""
+        """Return named arrays in their own shapes and dtypes: the model's, with what is frozen.
+
+        Where ``buffers`` are None, those of the parameters alone.
+        """
         named: dict[str, Tensor] = {}
         for layer in self.parameters if buffers is None else self.layers:
             source = buffers if layer.buffer and buffers is not None else parameters
@@ -151,7 +179,16 @@ class Layout:
             if not layer.floating:
                 values = values.round()
             named[layer.name] = values.to(layer.torch_dtype, copy=True).view(layer.shape)
-        return held.record(named)
+        return held.record(named) if buffers is None else self._whole(held.record(named))
+
+    def _whole(self, changed: ArrayRecord) -> ArrayRecord:
+        """Return a record with the frozen arrays in their places."""
+        if not self.frozen:
+            return changed
+        whole = ArrayRecord()
+        for name in self.names:
+            whole[name] = self.frozen[name] if name in self.frozen else changed[name]
+        return whole
 
     def mismatch(self, record: ArrayRecord, *, parameters_only: bool = False) -> str | None:
         """Say in words how ``record`` differs from this layout; None when it fits."""
@@ -159,10 +196,13 @@ class Layout:
         expected = {layer.name: layer for layer in layers}
         if missing := [name for name in expected if name not in record]:
             return f"lacks {', '.join(map(repr, missing[:3]))} of the model's arrays"
-        if extra := [name for name in record if name not in expected]:
+        if extra := [name for name in record if name not in expected and name not in self.frozen]:
             return f"has {', '.join(map(repr, extra[:3]))}, which the model does not have"
         for name, array in record.items():
-            if tuple(array.shape) != expected[name].shape:
+            if name in self.frozen:  # a node of another ClientApp sends everything
+                if not has_same_values(array, self.frozen[name]):
+                    return f"changed {name!r}, which is frozen: leave it out of frozen_names"
+            elif tuple(array.shape) != expected[name].shape:
                 return f"{name!r} has shape {tuple(array.shape)}, the model's {expected[name].shape}"
         return None
 

@@ -1,5 +1,6 @@
 """Around: a strategy that plays its rounds with copies of another, and what it passes on to it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, ConfigScalar
@@ -18,6 +19,9 @@ class Around(SuiteStrategy):
 
     def contributions(self) -> dict[str, dict[str, int]]:
         return self.inner.contributions()
+
+    def freeze(self, names: Iterable[str]) -> None:
+        self.inner.freeze(names)
 
     def measure_norms(self) -> None:
         self.inner.measure_norms()

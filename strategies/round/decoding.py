@@ -1,5 +1,7 @@
 """Decoding: a reply's pseudo-gradient, from plain weights or from codes (:mod:`clients.compression`)."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, Message
@@ -30,7 +32,8 @@ def decoded(
     ValueError : for codes that are none
     """
     codes = _codes_of(reply, layout, compression)
-    plain = Layout(tuple(layer for layer in layout.layers if layer.name not in codes)) if codes else layout
+    rest = tuple(layer for layer in layout.layers if layer.name not in codes)
+    plain = replace(layout, layers=rest) if codes else layout
     record = fitting(arrays_of(reply, extra), "arrays", plain)
     plain.flatten_parameters(record, out=out)
     torch.sub(start, out, out=out)

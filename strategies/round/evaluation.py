@@ -111,6 +111,9 @@ class SuiteStrategy(Strategy, metaclass=flower_names.Advising):
     def measure_norms(self) -> None:
         """Measure the norm of each update from now on (:meth:`update_norms`)."""
 
+    def freeze(self, names: Iterable[str]) -> None:
+        """Take the names of parameters that no node trains: they need not travel in each round."""
+
     def update_norms(self) -> dict[str, float]:
         """Return the norms of the last round's updates, by site's name or as ``node 3``."""
         return {}

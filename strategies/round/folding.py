@@ -6,6 +6,8 @@ The mean of such means, each with the weight of its nodes, is the round's mean, 
 taken in another order. What a strategy makes of the mean alone needs no more.
 """
 
+from dataclasses import replace
+
 import torch
 from flwr.app import ArrayRecord, Message
 
@@ -15,6 +17,7 @@ from strategies.shared import protocol
 
 from .buffers import Buffers
 from .evaluation import SuiteStrategy
+from .freezing import Freezing
 from .replies import arrays_of, num_examples_of
 from .stacking import Stack
 
@@ -44,8 +47,9 @@ def folding_of(strategy: SuiteStrategy, arrays: ArrayRecord) -> "Folding":
         raise ValueError("participation.max_norm")
     if extra := getattr(strategy, "extra_record", None):
         raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
-    layout = strategy.check(arrays)
-    assert isinstance(layout, Layout)
+    assert isinstance(strategy, Freezing)
+    names: tuple[str, ...] = strategy.buffer_names  # type: ignore[attr-defined]
+    layout = replace(Layout.of(arrays, names, strategy.frozen_names), frozen={}, names=())  # as replies are
     return Folding(layout, arrays, strategy.weighting, strategy.evidence())  # type: ignore[attr-defined]
 
 

@@ -5,7 +5,7 @@ ids that a runtime gives its nodes. What is done with the answers is the subclas
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -247,6 +247,7 @@ class Participation(SuiteStrategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
         answered, key = self._answers(MessageType.EVALUATE, replies), self.examples_key
+        self._listen(answered)
         sound, faults = dict[int, Message](), dict[int, str]()
         diverged = dict[int, Message]()
         for partition_id in self._sent:
@@ -286,14 +287,23 @@ class Participation(SuiteStrategy):
 
     # ---- for subclasses ------------------------------------------------------------------------
 
-    def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
-        """Return a message to each of the nodes that are asked; a site is told its number."""
+    def _messages(
+        self, content: RecordDict, message_type: str, others: Mapping[int, RecordDict] | None = None
+    ) -> list[Message]:
+        """Return a message to each of the nodes that are asked; a site is told its number.
+
+        ``others`` are the contents for some of them, by partition.
+        """
+        own, sites = others or {}, self._roster.sites
         self._has_asked_to.add(message_type)
         self._sent = {
-            k: Message(addressed(content, k, self._roster.sites), node, message_type, group_id=self.group)
+            k: Message(addressed(own.get(k, content), k, sites), node, message_type, group_id=self.group)
             for k, node in self._asked.items()
         }
         return list(self._sent.values())
+
+    def _listen(self, answered: Mapping[int, Message]) -> None:
+        """Take from the replies to a round's messages, by partition, what they say of their nodes."""
 
     def _answers(self, message_type: str, replies: Iterable[Message]) -> dict[int, Message]:
         """Return the replies to what was sent; where nothing ever was, as in a unit test, all, in order."""

@@ -48,6 +48,7 @@ class Roster:
     timeout : how many seconds to wait for nodes to appear and to answer
     most : partition ids are below it
     telling : what nodes are told when they are asked who they are
+    frozen_at : by partition, which node has frozen parameters, and their hash; None for whichever node
     """
 
     query: bool = True
@@ -57,6 +58,7 @@ class Roster:
     sites: dict[str, int] = field(default_factory=dict)  # their numbers, by name
     ledger: Ledger = field(default_factory=Ledger)
     telling: dict[str, ConfigScalar] = field(default_factory=dict)
+    frozen_at: dict[int, tuple[int | None, str]] = field(default_factory=dict)
     _site_of: dict[int, str] = field(default_factory=dict, init=False, repr=False)
     _node_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # by site, the last
     told: bool = field(default=False, init=False, repr=False)  # whether any node did

@@ -30,6 +30,8 @@ PRIVACY_NOISE = "privacy-noise"  # the noise multiplier
 PRIVACY_SEED = (
     "privacy-seed"  # decides the noise of the nodes; without it each node's operating system does
 )
+FROZEN = "frozen"  # the hash of the frozen parameters; in a reply: the node has them
+FROZEN_NAMES = "frozen-names"  # their names, where a message brings them
 KEPT = "kept"  # in a reply of a node that keeps anything between rounds: whether it had any when asked
 COMPRESSION = "compression"  # its kind; its settings are told by keys that begin with this
 CONTROL_OPTION = "control-option"  # how c_k is renewed, 1 or 2

@@ -18,7 +18,7 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         True,
         TO_THE_BIT,
     ),
-    "proximal, frozen": ("model=frozen strategy=fedprox strategy.mu=0.5", FedProx, False, TO_THE_BIT),
+    "proximal, frozen": ("model=frozen strategy=fedprox strategy.mu=0.5", FedProx, True, TO_THE_BIT),
     "proximal, momentum, decayed": (
         f"{MLP} strategy=fedprox strategy.mu=0.5 client.optimizer.momentum=0.9 client.schedule.gamma=0.5",
         FedProx,

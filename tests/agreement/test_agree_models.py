@@ -45,7 +45,7 @@ def test_no_model_is_missing() -> None:
     ("model", "batches"),
     [
         ("twins", True),
-        ("frozen", False),
+        ("frozen", True),
         ("dropping", False),
         ("buffered", False),
         ("counting", None),  # None: in either way, as long as the numbers are right

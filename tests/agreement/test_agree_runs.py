@@ -9,7 +9,7 @@ import torch
 from plain import Plain, Round
 from plain_methods import FedProx, Scaffold
 from tolerance import ROUNDING, TO_THE_BIT, Taken, Tolerance, hold
-from ways import full, plainly
+from ways import CONF, full, plainly
 
 from baselines import run
 from baselines.engine import checkpoint
@@ -22,6 +22,7 @@ METHODS: dict[str, tuple[str, type[Plain], Tolerance]] = {
     "averaging": (f"{MLP} client.optimizer.momentum=0.9", Plain, TO_THE_BIT),
     "proximal": (f"{MLP} strategy=fedprox strategy.mu=0.5", FedProx, TO_THE_BIT),
     "kept": (f"{MLP} client=adam client.keep_optimizer=true", Plain, TO_THE_BIT),
+    "frozen": ("dataset=digits model=frozen client.batch_size=64", Plain, TO_THE_BIT),
     "control variates": (f"{MLP} strategy=scaffold", Scaffold, Tolerance(1e-6, 1e-4)),
 }
 
@@ -57,7 +58,7 @@ def hold_last(folder: Path, overrides: str, expected: list[Round], tolerance: To
     hold(found, expected[-1:], tolerance)
 
 
-@pytest.mark.parametrize("method", ["averaging", "kept", "control variates"])
+@pytest.mark.parametrize("method", ["averaging", "kept", "frozen", "control variates"])
 def test_a_resumed_run(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides, kind, tolerance = METHODS[method]
     expected = plainly(overrides, kind, ROUNDS)
@@ -76,8 +77,9 @@ def test_batched_as_the_command_line_asks(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["averaging", "proximal"])
+@pytest.mark.parametrize("method", ["averaging", "proximal", "frozen"])
 def test_on_ray(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides, kind, tolerance = METHODS[method]
+    monkeypatch.setenv("PYTHONPATH", str(CONF.parent))  # where workers find the users' models
     launch(tmp_path, f"{overrides} rounds=3 runtime=ray runtime.cpus=2", monkeypatch)
     hold_last(tmp_path, overrides, plainly(overrides, kind, 3), tolerance)

@@ -231,6 +231,15 @@ def test_no_digit_is_cut_off_on_a_narrow_terminal(width: int, tmp_path: Path) ->
     assert "MACs backward" in written.getvalue()
 
 
+def test_a_frozen_layer_has_no_backward_pass() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Linear(6, 4))
+    model[0].requires_grad_(False)
+    inputs, targets = torch.randn(2, 8), torch.tensor([0, 1])
+    below, above = model_cost.layers(model, inputs, targets, Classification())
+    assert (below.forward, below.backward) == (48, 0)
+    assert (above.forward, above.backward) == (24, 24)
+
+
 WAYS = [  # seconds of a step one by one and batched
     ((2e-3, 1e-3), "1 ms a step, one by one 2 ms: runtime.batch_clients=true is 2 times as fast"),
     ((1e-3, 1.5e-3), "1.5 ms a step, one by one 1 ms: runtime.batch_clients=false is 1.5 times as fast"),

@@ -97,3 +97,21 @@ def test_the_anchor_is_the_servers_in_whatever_order(order: str) -> None:
     sent = flat(experiment.load(RUN).initial_arrays())
     for k in range(3):
         assert pulled[k] - free[k] == pytest.approx(0.5 * (sent - drawn(k)), abs=1e-6)
+
+
+def test_frozen_parameters_are_the_servers() -> None:
+    def made(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+        model[0].requires_grad_(False)
+        return model
+
+    model, own = made(1), made(2)
+    config = ConfigRecord({"server-round": 1})
+    content = RecordDict({"config": config})
+    rest = None, None, None, 1, None  # examples, task, optimizer, steps, batch size
+    OwnInitialModel(RoundStart(model, *rest, content, RecordDict(), 0, lambda: own))  # type: ignore[arg-type]
+    found = model.state_dict()
+    for name, value in own.state_dict().items():
+        expected = made(1).state_dict()[name] if name.startswith("0.") else value
+        assert torch.equal(found[name], expected)

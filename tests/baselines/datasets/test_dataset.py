@@ -81,7 +81,8 @@ def several():
         ),
         (
             "several",
-            "the data set's train_inputs are a dict: expected a tensor or an array of numbers, [n, ...]",
+            "the data set's train_inputs are a dict of ['a', 'b'], and its test_inputs one tensor: "
+            "expected the same",
         ),
         ("shorter", "the data set has 4 train_inputs and 3 train_targets: expected as many"),
     ],
@@ -110,7 +111,7 @@ class Items(list):  # type: ignore[type-arg]
     [
         ([], "the test data set has no items"),
         ([{"x": 1}], "item 0 of the test data set is a dict"),
-        ([({"a": torch.zeros(2)}, 0)], "the input of item 0 of the test data set is a dict"),
+        ([({"a": "text"}, 0)], "the input of item 0 of the test data set is a dict"),
         ([("text", 0)], "the input of item 0 of the test data set is a str"),
         ([(torch.zeros(2), "a")], "the targets of the test data set cannot be read"),
     ],

@@ -206,6 +206,37 @@ def half_frozen() -> nn.Module:
     return model
 
 
+@pytest.mark.parametrize("trace_after", [0, 200])
+def test_frozen_parameters_are_one_for_all(
+    trace_after: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gradient_module, "TRACE_AFTER", trace_after)
+    alone, together = grids(half_frozen, local_epochs=2)
+    for server_round in (1, 2, 3):  # each brings other values
+        replies = ask(together, half_frozen, server_round)
+        for one, other in zip(ask(alone, half_frozen, server_round), replies, strict=True):
+            same(one, other)
+    assert together.answering.together is not None
+    assert not caplog.records
+
+
+def test_nodes_with_frozen_parameters_of_their_own_train_in_turn(caplog: pytest.LogCaptureFixture) -> None:
+    _, together = grids(half_frozen)
+    config = ConfigRecord({"server-round": 1})
+    messages = [
+        Message(
+            RecordDict({"arrays": ArrayRecord(half_frozen().state_dict()), "config": config}), node, "train"
+        )
+        for node in together.get_node_ids()
+    ]
+    replies = together.send_and_receive(messages)
+    assert not any(reply.has_error() for reply in replies)
+    assert "frozen parameters of their own" in caplog.text
+    for message, reply in zip(messages, replies, strict=True):
+        sent, come = (m.content.array_records["arrays"]["0.weight"] for m in (message, reply))
+        assert sent.data == come.data
+
+
 def turned(inputs: Tensor) -> Tensor:
     return -inputs
 
@@ -213,7 +244,6 @@ def turned(inputs: Tensor) -> Tensor:
 IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "dropout": ({"make": dropping}, "random"),
     "buffers": ({"make": counted}, "buffers"),
-    "frozen": ({"make": half_frozen}, "frozen"),
     "whole layers": ({"optimizer": partial(RMSGD, lr=0.1)}, "RMSGD"),
     "kept": ({"keep_optimizer": True}, "keep_optimizer"),
     "own data": ({"own_data": True}, "own"),
