@@ -167,7 +167,8 @@ class Turn:
 
     def _require_remembers(self) -> None:
         """Raise ``ValueError`` where a correction stores what no checkpoint would hold."""
-        if self.training.remembers or any(correction.remembers for correction in self.corrections):
+        silent = not any(correction.remembers for correction in self.corrections)
+        if not (self.corrections and silent) or self.training.remembers:
             return
         if stored := sorted(self.memory.keys() - self._stored):
             names = " or ".join(type(correction).__name__ for correction in self.corrections)
