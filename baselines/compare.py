@@ -5,8 +5,13 @@ accuracy" is the last one on the nodes' own test data, where they keep any. The 
 Markdown beside the figure, and with --latex and --csv as .tex and .csv.
 """
 
-import argparse
 import sys
+
+if not __package__:  # called by its file
+    print("error: call the commands as modules, e.g. python -m baselines.run", file=sys.stderr)
+    raise SystemExit(2)
+
+import argparse
 from pathlib import Path
 
 from .errors import UserError

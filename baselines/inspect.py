@@ -10,7 +10,7 @@ either, both are shown. Exit status: 0, or 2 after a user's mistake.
 
 import sys
 
-if __name__ == "inspect":  # called as python baselines/run.py: this file in the place of Python's own
+if not __package__:  # called by its file, or as python baselines/run.py: in the place of Python's own
     print("error: call the commands as modules, e.g. python -m baselines.run", file=sys.stderr)
     raise SystemExit(2)
 

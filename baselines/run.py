@@ -31,7 +31,6 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from .engine.early_stopping import best_round
 from .engine.metrics import less_is_better
 from .engine.objective import objective
 from .engine.signals import interruptible
@@ -77,6 +76,8 @@ def _begun(cfg: DictConfig) -> AbstractContextManager[object]:
 
 def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
     from strategies import TooManyFailedRounds  # and with it torch
+
+    from .engine.early_stopping import best_round
 
     folder = Path(settings.runtime.output_dir)
     try:

@@ -7,7 +7,6 @@ import sys
 from types import TracebackType
 from typing import TextIO
 
-from flwr.common.logger import update_console_handler
 from rich import progress as bars
 from rich.console import Console
 from rich.logging import RichHandler
@@ -25,6 +24,8 @@ def without_colors(text: str) -> str:
 
 def set_log_colors() -> None:
     """Colour Flower's log lines where stderr may have colours."""
+    from strategies.shared.flower_private import update_console_handler
+
     update_console_handler(colored=is_colored(sys.stderr))
 
 

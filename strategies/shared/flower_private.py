@@ -11,6 +11,7 @@ from flwr.app import Context, Error, Message, RecordDict
 TESTED = "flwr>=1.39,<1.43"  # as in pyproject.toml: what scripts/test and scripts/test-newest have passed
 try:
     from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+    from flwr.common.logger import update_console_handler
     from flwr.supercore.run import Run
 except ImportError as error:
     raise ImportError(
@@ -31,6 +32,7 @@ __all__ = [
     "failed",
     "server_context",
     "stamp",
+    "update_console_handler",
 ]
 
 

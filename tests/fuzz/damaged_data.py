@@ -277,7 +277,7 @@ OWN: dict[str, Damage] = {
     "targets of nan": Damage(_array("test_targets", _with(np.nan, float)), "test_targets have NaN"),
     "text": Damage(_array("train_targets", lambda y: y.astype(str)), "train_targets are an array of <U"),
     "a list": Damage(_array("train_inputs", list), "train_inputs are a list"),
-    "a dict": Damage(_array("test_inputs", lambda x: {"a": x, "b": x}), "test_inputs are a dict"),
+    "a dict": Damage(_array("test_inputs", lambda x: {"a": x, "b": x}), "its test_inputs a dict"),
     "a single value": Damage(_array("test_targets", lambda y: np.array(1)), "are a single value"),
     "an empty test part": Damage(
         lambda content: content | {name: content[name][:0] for name in ("test_inputs", "test_targets")},
