@@ -21,6 +21,7 @@ def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
     env |= {"FLWR_HOME": str(tmp_path / "flwr"), "FLWR_TELEMETRY_ENABLED": "0"}
     env |= {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port), "FLWR_LOCAL_CONTROL_API_PORT": str(control)}
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
+    env["RAY_ADDRESS"] = "local"  # not the Ray cluster that a test beside this one has started
     env["PYTHONPATH"] = str(ROOT)  # as pip install -e . does
     yield env
     for line in Path("/proc").glob("[0-9]*/cmdline"):
