@@ -68,13 +68,13 @@ def num_examples_of(message: Message, key: str = protocol.NUM_EXAMPLES) -> float
 def drop_diagnostics(reply: Message, needed: Container[str], tell: Callable[[str], None]) -> None:
     """Take metrics that are NaN or infinite out of a reply; ``tell`` is called with a line for each.
 
-    A loss stays, and what the round needs: without these the node's update is no good.
+    Where a loss is none, or what the round needs, all stay: the node's update is no good.
     """
     metrics = metrics_of(reply)
-    for name, value in list(metrics.items()):
-        is_number = not isinstance(value, float) or math.isfinite(value)
-        if is_number or name in needed or name.endswith("loss"):
-            continue
+    lost = {n: v for n, v in metrics.items() if isinstance(v, float) and not math.isfinite(v)}
+    if any(name in needed or name.endswith("loss") for name in lost):
+        return
+    for name, value in lost.items():
         del metrics[name]
         tell(f"{name!r} of a node is {value}: it is left out, and the node's update counts")
 

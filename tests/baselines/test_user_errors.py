@@ -281,6 +281,7 @@ def test_a_run_that_fails_says_so_names_the_nodes_and_leaves_what_it_has(tmp_pat
     assert done.returncode == 1
     assert "Traceback" not in done.stdout + done.stderr
     assert "\x1b" not in done.stdout + done.stderr  # no colours in a pipe
+    assert "update counts" not in done.stdout + done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert line.startswith("error: 2 rounds in a row failed: 0 sound replies, min_replies=1 (left out")
     assert "partition 0 sent 'loss'=nan, expected a number" in line

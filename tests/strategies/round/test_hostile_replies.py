@@ -152,6 +152,14 @@ def test_a_diagnostic_that_is_no_number_costs_no_update(
     ]
 
 
+def test_beside_a_loss_that_is_no_number_nothing_is_said_to_count(caplog: pytest.LogCaptureFixture) -> None:
+    nan = float("nan")
+    with caplog.at_level(logging.WARNING, "flwr.strategies"):
+        played(FedAvg(), tampered(tells(loss=nan, accuracy=nan), "train"))
+    assert not [line for line in caplog.messages if "update counts" in line]
+    assert len(reasons(caplog)) == 2
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 @pytest.mark.parametrize("which", ["cut", "array nan", "turned, and lies", "counter 1e300"])
 def test_whatever_the_strategy(strategy: type[FedAvg], which: str) -> None:
