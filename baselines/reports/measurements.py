@@ -7,12 +7,10 @@ from pathlib import Path
 import pandas as pd
 
 from baselines.engine.environment import damage
-from baselines.engine.metrics import NODE, OWN_GROUP
+from baselines.engine.metrics import COLUMNS, NODE, OWN_GROUP
 from baselines.errors import UserError
 
 from .labels import started_again
-
-COLUMNS = ["round", "split", "model", "metric", "value"]
 
 
 def examined(folders: list[Path]) -> tuple[list[Path], dict[Path, str]]:
@@ -50,7 +48,7 @@ def measured(run: Path) -> pd.DataFrame:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # it would drop what has no heading
             rows = pd.read_csv(run / "metrics.csv", dtype=str, keep_default_na=False, index_col=False)
-        if list(rows) != COLUMNS or rows.isna().any(axis=None):
+        if list(rows) != list(COLUMNS) or rows.isna().any(axis=None):
             raise ValueError("a row or the heading is cut off")
         if any(rows[name].str.contains("\n").any() for name in COLUMNS):
             raise ValueError("a quote is not closed")
