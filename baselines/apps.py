@@ -15,24 +15,25 @@ from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from baselines.experiment.places import ROOT
 from clients import Node
 from clients import client_app as make_client_app
 from clients.batched.together import Together
-from clients.turn import record_of
+from clients.round import record_of
 from strategies import TooManyFailedRounds
 from strategies.shared import protocol
 
-from .engine.progress import set_log_colors
+from .engine.loggers import set_log_colors
 from .engine.rounds import run_rounds
 from .engine.run_folder import RunFolder, in_outputs, outputs_folder, resolve_output
 from .errors import RunDiverged, UserError
-from .experiment import closed, experiment, precision
+from .experiment import closed, experiment
+from .experiment.device import deterministic_algorithms, use_deterministic
 from .experiment.experiment import Experiment
+from .experiment.identity import source_hash
+from .experiment.overrides import ROOT
 from .experiment.preflight import check
-from .experiment.source import source_hash
-from .grids.polling import PollingGrid
-from .grids.suite_grid import SuiteGrid
+from .grids.base import SuiteGrid
+from .grids.superlink import PollingGrid
 from .site.guard import Guard
 
 REFUSED = "the experiment is refused:"  # and why, in the log of a deployment
@@ -71,7 +72,7 @@ def _run(overrides: str, grid: Grid, context: Context, folder: Path) -> None:
     this = experiment.load(overrides)
     check(this)
     torch.set_num_threads(this.settings.threads)
-    with precision.deterministic(this.deterministic):
+    with deterministic_algorithms(this.deterministic):
         play(this, _grid_of(this, grid, str(context.run_config.get("commit", ""))), folder)
 
 
@@ -171,7 +172,7 @@ def _node_in(
 ) -> Node:
     """Return the node of a partition, or of a site with ``data`` of its own."""
     torch.set_num_threads(this.settings.threads)
-    precision.use_deterministic(this.deterministic)
+    use_deterministic(this.deterministic)
     own = context.node_config
     if protocol.PARTITION_ID in own:
         return this.node(int(own[protocol.PARTITION_ID]))

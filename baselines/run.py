@@ -31,12 +31,12 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from .engine.metrics import less_is_better
-from .engine.objective import objective
+from .engine.metrics import less_is_better, objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
-from .experiment import mistakes, mode, places
-from .experiment.hydra_errors import without_hydras_lines
+from .experiment import overrides as places
+from .experiment.hydra_callbacks import check_direction, check_folder, is_search, run_prefix
+from .experiment.messages import describe_mistake, describe_unreadable, without_hydras_lines
 from .experiment.overrides import carried, keyed, quoted
 
 YAML_WORDS = {"=None": "=null", "=True": "=true", "=False": "=false"}
@@ -77,20 +77,20 @@ def _begun(cfg: DictConfig) -> AbstractContextManager[object]:
 def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
     from strategies import TooManyFailedRounds  # and with it torch
 
-    from .engine.early_stopping import best_round
+    from .engine.metrics import best_round
 
     folder = Path(settings.runtime.output_dir)
     try:
-        mode.check_folder(settings)
-        mode.check_direction(settings, cfg.objective, less_is_better(str(cfg.objective)))
+        check_folder(settings)
+        check_direction(settings, cfg.objective, less_is_better(str(cfg.objective)))
         overrides = shlex.join([*_searchpath(settings), *carried(settings, cfg)])
         _run(overrides, folder)
         stopping = cfg.early_stopping
         best = None if stopping.patience is None else best_round(folder, stopping.metric)
         found = objective(folder, cfg.objective, best)
-        if found is None and mode.searches(settings):
+        if found is None and is_search(settings):
             raise UserError(f"objective={cfg.objective} was not measured: see {folder}/metrics.csv")
-        if found is not None and math.isnan(found) and mode.searches(settings):  # it would end the search
+        if found is not None and math.isnan(found) and is_search(settings):  # it would end the search
             raise RunFailed(f"objective={cfg.objective} is nan: the run has diverged, and counts as failed")
         return found
     except KeyboardInterrupt as signal:
@@ -124,26 +124,27 @@ def _remedy(cfg: DictConfig, settings: HydraConf) -> str:
 
 def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
-    from .engine import divergence, resuming
-    from .engine.progress import set_log_colors
+    from .engine import resume
+    from .engine.loggers import set_log_colors
+    from .engine.metrics import check_divergence
     from .experiment import device, experiment
     from .experiment.preflight import check
 
     set_log_colors()
     console = Console(soft_wrap=True, highlight=False, markup=False)
     this = experiment.load(overrides)
-    if this.settings.resume and resuming.finished(this, folder):
-        console.print(f"finished already: {folder}{resuming.lacks(this, folder)}")
-        divergence.check(this, folder)
+    if this.settings.resume and resume.finished(this, folder):
+        console.print(f"finished already: {folder}{resume.lacks(this, folder)}")
+        check_divergence(this, folder)
         return
-    resuming.protect(this, folder)
+    resume.protect(this, folder)
     check(this)
     if said := device.chosen(this.settings.device):
         console.print(said)
     runtime = this.runtime()
     if this.dataset.site is not None and not getattr(runtime, "sites", None):
         raise UserError(NO_SITES)
-    resuming.check(this, getattr(runtime, "gives_node_states", False))
+    resume.check(this, getattr(runtime, "gives_node_states", False))
     runtime.run(overrides, this.settings.num_nodes, folder)
     console.print(f"results: {folder}")
 
@@ -152,7 +153,7 @@ def _say_error(error: Exception) -> None:
     """Print a line in the words of the command line, where Python's None is null."""
     line = re.sub(r"=(None|True|False)(?=[\s:;]|$)", lambda value: YAML_WORDS[value[0]], str(error))
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
-    console.print(f"{mode.named()}error: {line}")
+    console.print(f"{run_prefix()}error: {line}")
 
 
 def _searchpath(settings: HydraConf) -> list[str]:
@@ -188,10 +189,10 @@ def main() -> int:
     except JobFailed as failed:
         return failed.status
     except (HydraException, OmegaConfBaseException) as error:
-        _say_error(mistakes.mistake(error, sys.argv[1:]))
+        _say_error(describe_mistake(error, sys.argv[1:]))
         return 2
     except YAMLError as error:
-        _say_error(mistakes.unreadable(error))
+        _say_error(describe_unreadable(error))
         return 2
     except BrokenPipeError:  # as of a pipe into head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of it goes nowhere
@@ -200,7 +201,7 @@ def main() -> int:
         _say_error(UserError(f"{error}: set hydra.run.dir, or for a sweep hydra.sweep.dir and .subdir"))
         return 2
     except (ValueError, TypeError, AttributeError, AssertionError) as error:
-        _say_error(mistakes.mistake(error, sys.argv[1:]))  # Hydra's for dataset=3; a run's stay in _job
+        _say_error(describe_mistake(error, sys.argv[1:]))  # Hydra's for dataset=3; a run's stay in _job
         return 2
     except ImportError as error:
         if not str(error).startswith("Flower "):

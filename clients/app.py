@@ -9,17 +9,17 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from strategies.shared import memory, protocol
+from strategies.shared import client_state, protocol
 from strategies.shared.compression import Compression
 
-from . import chosen, optimizer_state
 from .correction import Correction
 from .evaluation import evaluate
-from .keep_trace import NO_CORRECTIONS
+from .methods.uga import NO_CORRECTIONS
+from .optimizer import has_state
 from .privacy import demand, demand_silence
 from .private import restore
-from .training import LocalTraining
-from .turn import Node, Turn, load_sent, partition_id_of, record_of, replied
+from .round import Node, Turn, load_sent, partition_id_of, record_of, replied
+from .training import LocalTraining, changes_initial_model, correction_class
 
 
 def describe(error: BaseException) -> str:
@@ -64,7 +64,7 @@ def client_app(
         demand_silence(context.node_config)
         node = node_of(message, context)
         load_sent(node, message, context.state)
-        personalise(node, memory.recalled(context.state, message.metadata.group_id))
+        personalise(node, client_state.load(context.state, message.metadata.group_id))
         config = record_of(ConfigRecord, message.content, protocol.CONFIG)
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
         if len(node.test):
@@ -97,7 +97,7 @@ def check_training(training: LocalTraining, config: Mapping[str, object]) -> Non
             )
         kind.check(training.optimizer, config)
     for name, begin in training.corrections.items():
-        if chosen.kind_of(begin) in asked:
+        if correction_class(begin) in asked:
             raise ValueError(
                 f"client.corrections.{name}: the strategy asks for the same, which would act twice; leave "
                 "it out, or choose strategy=fedavg"
@@ -115,7 +115,7 @@ def _check_way(
     training: LocalTraining, asked: Sequence[type[Correction]], reads: bool, restricted: bool
 ) -> None:
     """Refuse what moves a node besides the gradients of a round, where the method counts on these alone."""
-    if training.keep_optimizer and optimizer_state.has_any(training.optimizer) and (reads or restricted):
+    if training.keep_optimizer and has_state(training.optimizer) and (reads or restricted):
         who = "strategy=scaffold's option 2 or aggregation=normalized" if reads else "a compression"
         counts = "takes a node's way for gradients of" if reads else "sends no more than the gradients of"
         raise ValueError(
@@ -125,7 +125,7 @@ def _check_way(
     corrections = {f"client.corrections.{name}": begin for name, begin in training.corrections.items()}
     corrections |= {f"{kind.__name__}, which the strategy asks for": kind for kind in asked}
     for name, begin in corrections.items():
-        if not chosen.starts_elsewhere(begin):
+        if not changes_initial_model(begin):
             continue
         if training.personal is not None and training.personal.held_to_start:
             personal = type(training.personal).__name__

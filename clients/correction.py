@@ -19,9 +19,8 @@ from torch.optim import Optimizer
 
 from strategies.shared import protocol
 
-from .examples import Examples
-from .fast.replay import Step
-from .inputs import Inputs
+from .examples import Examples, Inputs
+from .fast.trace import Step
 from .tasks import Task
 
 OptimizerOf = Callable[[list[Parameter]], Optimizer]

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from strategies.shared.divergence import void_measures
+from strategies.shared.checks import void_measures
 
-from .examples import Examples
-from .inputs import compute_outputs
+from .examples import Examples, compute_outputs
 from .tasks import Task
 
 BATCH_SIZE = 1000

@@ -15,8 +15,7 @@ from flwr.app import RecordDict
 from torch import Tensor, nn
 
 from .correction import Correction
-from .examples import Examples
-from .inputs import Inputs
+from .examples import Examples, Inputs
 from .tasks import Task
 
 

@@ -15,8 +15,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from torch import Tensor, nn
 
 from strategies.shared import protocol
-from strategies.shared.float64 import in_float64
-from strategies.shared.held import values_of
+from strategies.shared.arrays import in_float64, values_of
 from strategies.shared.seeding import Purpose, torch_seed
 
 ENOUGH = {protocol.LOCAL: (protocol.LOCAL,), protocol.CENTRAL: (protocol.LOCAL, protocol.CENTRAL)}

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from .core.pseudo_gradient import PseudoGradientStrategy
+from .core.strategy import Gradient
 from .parts.server_optimizer import Momentum, ServerOptimizer
 from .parts.updates import Updates
-from .pseudo_gradient import PseudoGradientStrategy
-from .round.evaluation import Gradient
 from .shared.checks import require
 
 

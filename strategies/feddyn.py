@@ -24,10 +24,10 @@ import torch
 from flwr.app import ConfigScalar
 from torch import Tensor
 
+from .core.pseudo_gradient import Remembering
 from .parts.privacy import NoPrivacy
 from .parts.updates import Updates
 from .parts.weighting import Uniform, Weighting
-from .remembering import Remembering
 from .shared import protocol
 from .shared.checks import require
 from .shared.compression import NoCompression

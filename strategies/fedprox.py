@@ -3,7 +3,7 @@
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated Optimization in Heterogeneous Networks*, MLSys
 2020, Algorithm 2. Node k minimises F_k(w) + (mu / 2) ||w - w[t]||^2; the server step is FedAvg's.
 
-The server only sends mu; the term itself is :class:`clients.corrections.Proximal`, or that of any stock
+The server only sends mu; the term itself is :class:`clients.methods.fedprox.Proximal`, or that of any stock
 client that reads ``proximal-mu``. Reduction: mu = 0 is FedAvg.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigScalar
 
-from .pseudo_gradient import PseudoGradientStrategy
+from .core.pseudo_gradient import PseudoGradientStrategy
 from .shared import protocol
 from .shared.checks import require
 

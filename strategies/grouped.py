@@ -10,24 +10,65 @@ import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
 from flwr.serverapp import Grid
 
+from .core.pseudo_gradient import PseudoGradientStrategy, require_covered
+from .core.replies import of_group, void_mean, within
+from .core.strategy import Gradient, SuiteStrategy, TooManyFailedRounds, merged
+from .core.update_monitor import Movement, among
 from .parts.privacy import refuse_groups
-from .pseudo_gradient import PseudoGradientStrategy
-from .round.around import Around
-from .round.evaluation import merged
-from .round.failures import TooManyFailedRounds
-from .round.movement import Movement, among
-from .round.replies import of_group, void_mean, within
-from .round.wrapping import require_covered
 from .shared.checks import require, require_parts
 
 logger = logging.getLogger("flwr.strategies")
+
+
+# Around: a strategy that plays its rounds with copies of another, and what it passes on to it.
+
+
+@dataclass(kw_only=True, eq=False)
+class Around(SuiteStrategy):
+    """What is the same for all copies is asked of, and told to, ``inner``, the one they are copied from."""
+
+    inner: SuiteStrategy
+
+    def asks(self) -> dict[str, ConfigScalar]:
+        return self.inner.asks()
+
+    def contributions(self) -> dict[str, dict[str, int]]:
+        return self.inner.contributions()
+
+    def freeze(self, names: Iterable[str]) -> None:
+        self.inner.freeze(names)
+
+    def measure_norms(self) -> None:
+        self.inner.measure_norms()
+
+    @property
+    def nodes_remember(self) -> bool:
+        return self.inner.nodes_remember
+
+    @property
+    def needs_validation(self) -> bool:
+        return self.inner.needs_validation
+
+    def learn_with(self, gradient: Gradient) -> None:
+        self.inner.learn_with(gradient)
+
+    def fail_within(self, rounds: int) -> None:
+        self.inner.fail_within(rounds)
+
+    def check(self, arrays: ArrayRecord) -> object:
+        return self.inner.check(arrays)
+
+    def summary(self) -> None:
+        self.inner.summary()
+
+
 Groups = dict[str, tuple[int, ...]]
 
 
@@ -254,3 +295,30 @@ def _require_groups(groups: Any) -> None:
         listed = isinstance(name, str) and isinstance(ids, (tuple, list)) and len(ids) > 0
         whole = listed and all(isinstance(one, (int, np.integer)) and one >= 0 for one in ids)
         require(whole, f"groups[{name!r}]", ids, told)
+
+
+# Local training: every node trains a model of its own and shares nothing, the papers' baseline.
+#
+# Reduction: :class:`~strategies.Grouped` with every node its own group.
+
+
+@dataclass(kw_only=True, eq=False)
+class LocalOnly(Grouped):
+    """One group for each node."""
+
+    stays_alone: ClassVar[bool] = True  # whether nodes train by themselves to the end
+
+    def __post_init__(self) -> None:
+        """Refuse parts that compare nodes: a single one has nothing to be compared with."""
+        super().__post_init__()
+        if self.groups is None:
+            self._build(self.initial_groups([0]))
+        if self.stays_alone:
+            try:
+                self.inner.mask.require_nodes(1)
+            except ValueError as error:
+                raise ValueError(f"{self.name} trains every node by itself: {error}") from error
+
+    def initial_groups(self, partition_ids: list[int]) -> Groups:
+        """Return one group per node."""
+        return {f"node{k}": (k,) for k in partition_ids}

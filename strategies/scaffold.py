@@ -13,7 +13,7 @@ The server sends c as one more record and takes back the change of c_k; c_k itse
 Flower's ``context.state``. A change that did not arrive, or came in a round that failed, is not in c: the
 server tells the node the next time, which goes back to the c_k before, so that c stays the mean of all c_k.
 With a momentum optimiser the correction comes before the momentum, and option 2 divides by the gradients'
-summed weights in place of the steps (:mod:`clients.control_variate` says why).
+summed weights in place of the steps (:mod:`clients.methods.scaffold` says why).
 Reduction: the first round, where all variates are 0, is FedAvg with uniform weights.
 """
 
@@ -25,8 +25,8 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, RecordDict
 from torch import Tensor
 
+from .core.pseudo_gradient import Remembering
 from .parts.weighting import Uniform, Weighting
-from .remembering import Remembering
 from .shared import protocol
 from .shared.checks import require
 

@@ -5,7 +5,7 @@ Learning* (thesis), chapter 6, Algorithm 3.
 
     1. every node trains a model of its own                            rounds 1 ... local_rounds
     2. S_i = where node i's model is right, on a validation set        ``right_on``
-    3. groups from S (:mod:`strategies.parts.grouping`)                      ``grouping``
+    3. groups from S (:mod:`strategies.parts.clustering`)                      ``grouping``
     4. one ``inner`` strategy per group, from the initial model        the rounds after
 
 Deviations: the server evaluates the nodes' models itself, where the thesis sends the validation set to the
@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from .local import LocalOnly
-from .parts.grouping import Grouping, Overlap
-from .round.evaluation import Selections
+from .core.strategy import Selections
+from .grouped import LocalOnly
+from .parts.clustering import Grouping, Overlap
 from .shared.checks import require
 
 logger = logging.getLogger("flwr.strategies")

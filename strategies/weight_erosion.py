@@ -2,7 +2,7 @@
 
 Grimberg et al. 2020; Gengler, Beaussart, Yuan (report, Algorithm 1): the other nodes' pseudo-gradients
 help the requester for as long as they point where its own does. The weights and their equations stand in
-:mod:`strategies.parts.erosion`; the strategy adds that the requester is asked in every round, and that a
+:mod:`strategies.parts.weighting`; the strategy adds that the requester is asked in every round, and that a
 node whose weight has reached 0 is not asked again. Reduction: ``distance_penalty=0`` is FedAvg with uniform
 weights, where all nodes train in each round.
 """
@@ -14,11 +14,10 @@ from typing import ClassVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 
+from .core.client_registry import sample
+from .core.pseudo_gradient import PseudoGradientStrategy
 from .grouped import Grouped
-from .parts.erosion import EACH, Erosion, alphas
-from .parts.weighting import Weighting
-from .pseudo_gradient import PseudoGradientStrategy
-from .round.roster import sample
+from .parts.weighting import EACH, Erosion, Weighting, alphas
 
 
 @dataclass(kw_only=True, eq=False)

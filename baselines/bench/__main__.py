@@ -15,15 +15,15 @@ from rich.console import Console
 
 from baselines.errors import UserError
 
-from . import machine, on_device, report, resnet
+from . import on_device, report
 from .checkpoint import Checkpoint
 from .classification import MNIST, Classification
 from .growth import Growth
-from .on_ray import OnRay
+from .on_ray import OnRay, Workers
+from .plain import resnet_setting
+from .report import Workload, describe_machine, machine_load
 from .server_step import ServerStep
 from .tiny import Tiny
-from .workers import Workers
-from .workload import Workload
 
 LENET = f"{MNIST} model=lenet num_nodes=10"
 MANY = f"{MNIST} num_nodes=100"
@@ -45,7 +45,7 @@ WORKLOADS: tuple[Workload, ...] = (
     Classification("lenet", LENET, {"inline": ("", 1.1)} | CONVOLUTIONS),
     Workers("lenet-ray", LENET, 1.0),
     OnRay("on-ray", LENET),
-    Classification("resnet", resnet.setting(steps=2), {"inline": ("", 1.05)} | CONVOLUTIONS, rounds=2),
+    Classification("resnet", resnet_setting(steps=2), {"inline": ("", 1.05)} | CONVOLUTIONS, rounds=2),
     Growth("growth"),
     ServerStep("server-step"),
     Checkpoint("checkpoint", LENET),
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None, workloads: tuple[Workload, ...] = W
     console = Console(highlight=False, soft_wrap=True)
     rows: list[report.Row] = []
     failed = 0
-    described = {**machine.describe(), "load before": machine.load()}
+    described = {**describe_machine(), "load before": machine_load()}
     for workload in workloads:
         if options.workloads and workload.name not in options.workloads:
             continue
@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None, workloads: tuple[Workload, ...] = W
         except Exception:  # the others are worth having
             traceback.print_exc()
             failed = 1
-        report.write(rows, {**described, "load after": machine.load()}, options.output)
+        report.write(rows, {**described, "load after": machine_load()}, options.output)
     wide = console if console.is_terminal else Console(width=180)
     wide.print(report.terminal(rows))
     console.print(f"written: {options.output / 'benchmarks.csv'}, {options.output / 'benchmarks.md'}")

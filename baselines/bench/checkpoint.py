@@ -14,16 +14,14 @@ from statistics import median
 
 from baselines.apps import client_app_of
 from baselines.engine import checkpoint
-from baselines.engine.progress import Progress
+from baselines.engine.loggers import Progress
 from baselines.engine.rounds import Rounds
 from baselines.engine.run_folder import RunFolder
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 
-from . import runs
-from .report import Goals, Row, compared
-from .timing import Samples, alternate
-from .workload import Workload
+from .report import Goals, Row, Workload, compared
+from .timing import Samples, alternate, run_experiment, with_rounds
 
 SHARE = 0.02  # of a round, for metrics and a checkpoint together
 METRICS = {f"metric_{k}": k / 3 for k in range(10)}  # as many as a round of FedAvg has
@@ -46,10 +44,11 @@ class Checkpoint(Workload):
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
         """Measure the costs beside a full round."""
-        full = runs.with_rounds(self.setting, 2)
-        short = runs.with_rounds(f"{self.setting} {self.short}", self.rounds)
+        full = with_rounds(self.setting, 2)
+        short = with_rounds(f"{self.setting} {self.short}", self.rounds)
         found = alternate(
-            {"round": lambda: {"full round": runs.run(full).round}, "costs": lambda: _costs(short)}, repeats
+            {"round": lambda: {"full round": run_experiment(full).round}, "costs": lambda: _costs(short)},
+            repeats,
         )
         turns = [a | b for a, b in zip(found["round"], found["costs"], strict=True)]
         samples: Samples = {name: [turn[name] for turn in turns] for name in turns[0]}

@@ -16,13 +16,10 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 
-from . import runs
-from .memory import peak
-from .report import Row
-from .timing import Spread, alternate, ratio
-from .workload import Workload
+from .report import Row, Workload
+from .timing import Spread, alternate, peak, ratio, read_round_seconds, with_rounds
 
 START_UP = 5.0  # seconds
 INDEPENDENT = 1.1  # times a round on a smaller population of which as many are sampled
@@ -58,7 +55,7 @@ class Growth(Workload):
             f"dataset.load.num_nodes={population} num_nodes={population} client.local_steps=1 "
             f"nodes_per_round={self._asked(population)}"
         )
-        return runs.with_rounds(overrides, self.rounds)
+        return with_rounds(overrides, self.rounds)
 
     def _rows(self, before: int | None, population: int, found: dict[str, list["Found"]]) -> list[Row]:
         """Return a population's rows, a round beside one of the population before it."""
@@ -114,5 +111,5 @@ def _run(overrides: str, rounds: int) -> Found:
                     memory = peak(process.pid)
         if process.returncode:
             raise RuntimeError(f"{shlex.join(command)} ended with {process.returncode}")
-        seconds = median(runs.rounds_in(Path(folder))[1:])
+        seconds = median(read_round_seconds(Path(folder))[1:])
     return Found(seconds, first - seconds, memory)

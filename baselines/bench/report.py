@@ -2,13 +2,19 @@
 
 import csv
 import json
+import os
+import platform
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
 
-from baselines.reports.markdown import markdown_table
+from baselines.engine.environment import provenance
+from baselines.experiment import experiment
+from baselines.reports.tables import markdown_table
 
 from .timing import Samples, Spread, ratio
 
@@ -182,3 +188,49 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
         if value >= scale:
             return scale, f" {name}"
     return 1.0, unit if unit == "x" else f" {unit}".rstrip()
+
+
+# The machine that measured, in words: times vary by it.
+
+
+def describe_machine() -> dict[str, object]:
+    """Return what stands under the table."""
+    told = provenance(experiment.load(""))
+    hardware = told["hardware"]
+    return {
+        "processor": f"{hardware['processor']}, {hardware['cores']} cores, {platform.system()}",
+        "gpu": hardware["gpu"] or "none",
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB",
+        "versions": told["versions"],
+        "commit": told["git_commit"] or "unknown",
+        "started": time.strftime("%Y-%m-%d %H:%M %Z"),
+    }
+
+
+def machine_load() -> str:
+    """Return how busy the machine is: processes that want to run, over 1, 5 and 15 minutes."""
+    return " ".join(f"{average:.2f}" for average in os.getloadavg())
+
+
+# What every workload is.
+
+
+@dataclass(frozen=True)
+class Workload(ABC):
+    """Something to measure; its fields are its sizes.
+
+    Parameters
+    ----------
+    name : as the command line and the table have it
+    """
+
+    name: str
+
+    @abstractmethod
+    def measure(self, repeats: int, peers: bool) -> list[Row]:
+        """Let the contenders take turns ``repeats`` times; ``peers`` adds other frameworks.
+
+        Raises
+        ------
+        UserError : when the data cannot be had
+        """

@@ -13,10 +13,9 @@ import torch
 from strategies import Updates
 
 from . import step_memory
-from .one_round import collected, played, prepared
-from .report import Row, compared
+from .classification import collected, played, prepared
+from .report import Row, Workload, compared
 from .timing import Spread, alternate
-from .workload import Workload
 
 RESNET = "model=resnet18_gn model.input_shape=[3,32,32] model.num_classes=10"
 SUM = "weighted sum"

@@ -8,11 +8,10 @@ import json
 import subprocess
 import sys
 
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 
-from .memory import peak, resident
-from .one_round import collected, played, prepared
-from .timing import Spread
+from .classification import collected, played, prepared
+from .timing import Spread, peak, resident
 
 
 def of(model: str, nodes: int, parts: tuple[str, ...]) -> dict[str, tuple[Spread, Spread]]:

@@ -12,12 +12,10 @@ from torch import Tensor
 from baselines.experiment import experiment
 from baselines.experiment.experiment import Experiment
 
-from . import runs
 from .peers import flower, pfl_research, present
 from .plain import Client
-from .report import Row, compared
-from .timing import Contenders, Spread, alternate, round_seconds
-from .workload import Workload
+from .report import Row, Workload, compared
+from .timing import Contenders, Spread, alternate, round_seconds, run_experiment, with_rounds
 
 SETTING = "experiment=fedexp/synthetic strategy=fedexp step_size.epsilon=0 strategy.average_last=1"
 GOAL = 0.015  # seconds a round where the loop takes 3.2 ms
@@ -64,7 +62,7 @@ class Tiny(Workload):
         return [*alone, *compared(self.name, "round", "s", samples, goals_of)]
 
     def _seconds(self, more: str) -> float:
-        return runs.run(runs.with_rounds(f"{self.setting} {more}", self.rounds)).round
+        return run_experiment(with_rounds(f"{self.setting} {more}", self.rounds)).round
 
 
 def quickstart(this: Experiment, partition_id: int) -> Client:

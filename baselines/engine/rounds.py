@@ -8,21 +8,36 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
-from baselines.experiment import mode
 from baselines.experiment.experiment import Experiment
-from baselines.grids.suite_grid import SuiteGrid
+from baselines.experiment.hydra_callbacks import run_prefix
+from baselines.grids.base import SuiteGrid
 from strategies import TooManyFailedRounds
-from strategies.shared import held
+from strategies.shared.arrays import move_record
 
-from . import divergence, early_stopping, resuming
-from .checkpoint import Checkpoint
-from .measures import Sent, by_node, node_spread, place_of, rarely_took_part, scalars, sent
-from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
-from .own_state import Watched
-from .progress import Progress
-from .provenance import joined
+from . import resume
+from .checkpoint import Checkpoint, Watched
+from .environment import joined
+from .evaluation import ServerEvaluation
+from .loggers import Progress
+from .metrics import (
+    BY_NODE,
+    GLOBAL,
+    OWN_GROUP,
+    SITES,
+    Sent,
+    best_round,
+    check_divergence,
+    describe_stop,
+    find_rare_nodes,
+    node_spread,
+    per_node_metrics,
+    place_of,
+    scalars,
+    sent,
+    should_stop,
+    spread,
+)
 from .run_folder import RunFolder
-from .server_evaluation import ServerEvaluation
 
 logger = logging.getLogger("flwr")
 
@@ -36,24 +51,24 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
     RunDiverged : when its last evaluation is not finite
     """
     with folder.alone():  # what is there may be new: another process may have run it since it was looked at
-        if this.settings.resume and resuming.finished(this, folder.path):
+        if this.settings.resume and resume.finished(this, folder.path):
             logger.warning("another process has finished %s meanwhile", folder.path)
-            divergence.check(this, folder.path)
+            check_divergence(this, folder.path)
             return
-        saved = resuming.to_resume(this, folder.path, grid.gives_node_states)
+        saved = resume.to_resume(this, folder.path, grid.gives_node_states)
         _run(this, grid, folder, saved)
 
 
 def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint | None) -> None:
-    progress = Progress(this.settings.rounds, mode.named())
+    progress = Progress(this.settings.rounds, run_prefix())
     rounds = Rounds(this, grid, folder, progress)
     with folder.running(saved, rounds.told, grid.way), progress:
         try:
             rounds.run(saved)
         except TooManyFailedRounds:
-            divergence.check(this, folder.path)  # then this is why
+            check_divergence(this, folder.path)  # then this is why
             raise
-        divergence.check(this, folder.path)
+        check_divergence(this, folder.path)
 
 
 class Rounds:
@@ -104,7 +119,7 @@ class Rounds:
     def told(self) -> dict[str, Any]:
         """Return what environment.json says of the nodes: of a deployment also who took part."""
         stopping = self.this.settings.early_stopping
-        lost = self._used | {"lost": self.grid.lost} | early_stopping.reached(self.folder.path, stopping)
+        lost = self._used | {"lost": self.grid.lost} | describe_stop(self.folder.path, stopping)
         if self.strategy.over:
             lost["over"] = self.strategy.over
         deployment = self.grid.deployment()
@@ -133,7 +148,7 @@ class Rounds:
         times = {"seconds": ended - started, "server_seconds": ended - answered}
         in_all = counted.pop(GLOBAL, {})
         self.folder.write(server_round, "train", GLOBAL, scalars(metrics) | times | in_all)
-        own = by_node(replies) if self.this.settings.evaluation.per_node else {}
+        own = per_node_metrics(replies) if self.this.settings.evaluation.per_node else {}
         for name, norm in self.strategy.update_norms().items():
             own.setdefault(name, {})["update_norm"] = norm
         for node in sorted(own | counted, key=place_of):  # replies come as nodes are done
@@ -161,11 +176,11 @@ class Rounds:
         told = self.this.settings.early_stopping
         if told.patience is not None:
             self.evaluation.finish()
-        is_over = early_stopping.is_over(self.folder.path, told, server_round)
+        is_over = should_stop(self.folder.path, told, server_round)
         if is_over and server_round < self.this.settings.rounds:
             logger.info(
                 "early stopping ended the run at round %d: %s was best in round %d",
-                *(server_round, told.metric, early_stopping.best_round(self.folder.path, told.metric) or 0),
+                *(server_round, told.metric, best_round(self.folder.path, told.metric) or 0),
             )
         return is_over
 
@@ -173,7 +188,7 @@ class Rounds:
         """Write down what is left to say of the last models, and why they are the last."""
         if self.strategy.over:
             logger.warning("the run ends after round %d: %s", server_round, self.strategy.over)
-        if absent := rarely_took_part(self.strategy.contributions()):
+        if absent := find_rare_nodes(self.strategy.contributions()):
             logger.warning("took part in less than half of the rounds that asked them: %s", absent)
         models = self.strategy.models(self.arrays)
         self.evaluation.end(server_round, models, self._owners(models))
@@ -201,7 +216,7 @@ class Rounds:
 
     def _placed(self, arrays: ArrayRecord) -> ArrayRecord:
         """Return the model where this process' nodes train; the server's step follows it."""
-        return held.moved(arrays, self.this.device) if self.grid.keeps_arrays else arrays
+        return move_record(arrays, self.this.device) if self.grid.keeps_arrays else arrays
 
     def test_on_nodes(self, server_round: int) -> None:
         """Evaluate on the nodes, where they keep test data."""

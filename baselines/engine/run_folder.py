@@ -24,13 +24,23 @@ from filelock import FileLock, Timeout
 
 from baselines.errors import RunDiverged, UserError
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.ranges import Logger
+from baselines.experiment.validation import Logger
 
-from . import checkpoint, measures, saved_model, whole_file
+from . import checkpoint, saved_model
+from . import metrics as measures
 from .checkpoint import Checkpoint
-from .environment import DIVERGED, FINISHED, checksum, checksums, naming, size
+from .environment import (
+    DIVERGED,
+    FINISHED,
+    Used,
+    checksum,
+    checksums,
+    naming,
+    provenance,
+    size,
+    write_atomically,
+)
 from .metrics import COLUMNS
-from .provenance import Used, provenance
 
 LOCK = ".lock"
 OUTPUTS = "FLORILEGIUM_OUTPUTS"  # variable of a SuperLink: the folder below which submitted runs write
@@ -210,7 +220,7 @@ class RunFolder:
         return self.path / "metrics.csv"
 
     def _save(self, environment: dict[str, Any]) -> None:
-        whole_file.write(self.path / "environment.json", json.dumps(environment, indent=2) + "\n")
+        write_atomically(self.path / "environment.json", json.dumps(environment, indent=2) + "\n")
 
 
 def in_use(folder: Path) -> bool:

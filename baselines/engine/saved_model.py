@@ -33,12 +33,12 @@ from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import LATER
 from clients import Classification, Normalize
-from clients.inputs import apply_to_each
-from clients.turn import load
-from strategies.shared.divergence import has_diverged
+from clients.examples import apply_to_each
+from clients.round import load
+from strategies.shared.checks import has_diverged
 
 from . import checkpoint, environment
-from .objective import by_round
+from .metrics import by_round
 
 ONE = "model.safetensors"
 SEVERAL = "models"  # the folder of one file for each, where a strategy trains several

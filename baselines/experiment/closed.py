@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from baselines.errors import UserError
 
 from . import config
-from .places import CONF
+from .overrides import CONF
 
 TARGETS = "FLORILEGIUM_TARGETS"  # variable: further classes that may be built, by full name, with commas
 TRUST = "FLORILEGIUM_TRUST_SUBMITTER"  # variable: 1 where whoever submits is the owner of this process

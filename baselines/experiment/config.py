@@ -5,30 +5,175 @@ configuration from the ``conf`` folder beside its own code.
 """
 
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
+from inspect import signature
+from itertools import chain
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, InstantiationException
-from hydra.utils import instantiate
+from hydra.types import RunMode
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from torch import nn
+from torch.nn.parameter import is_lazy
 from yaml import YAMLError  # type: ignore[import-untyped]
 
+from baselines.datasets import Dataset
 from baselines.errors import UserError
+from clients import Examples
+from clients.examples import Inputs, apply_to_each, compute_outputs, count_rows
 
-from . import argument_types, ranges, shadowed
-from .build_errors import why
-from .mistakes import mistake, unreadable
-from .overrides import keyed
-from .places import CONF
+from .messages import describe_mistake, describe_unreadable
+from .overrides import CONF, keyed
+from .validation import check_ranges, found, wrong_types
+
+# Modules: what a node imports of the server's parts, none of which it builds.
+#
+# A message asks for corrections by key, and a node finds those of the modules that it has imported. One of
+# the user's own lies beside the strategy, or the part, that asks for it.
+
+
+def import_parts(part: DictConfig) -> None:
+    """Import the modules of a part, and of the parts in it.
+
+    Raises
+    ------
+    UserError : for one that cannot be imported here, without which a correction would be left out unseen
+    """
+    for target in targets(part):
+        try:
+            get_object(target)
+        except Exception as error:  # whatever a module of the user's own raises
+            said = " ".join(str(error).split())
+            raise UserError(
+                f"{target} cannot be imported: {said} (is its folder on PYTHONPATH?)"
+            ) from error
+
+
+def targets(part: DictConfig) -> Iterator[str]:
+    """Yield what a part names as ``_target_``, and what the parts in it do."""
+    return _targets(OmegaConf.to_container(part, resolve=True))
+
+
+def _targets(settings: Any) -> Iterator[str]:
+    if isinstance(settings, dict):
+        if "_target_" in settings:
+            yield str(settings["_target_"])
+        settings = list(settings.values())
+    for value in settings if isinstance(settings, list) else ():
+        yield from _targets(value)
+
+
+# Shadowed: an option of the user's own that has the name of one of the project's, and would not be read.
+#
+# Hydra takes an option from the first folder that has it, and the project's comes first.
+
+
+def check_shadowed(overrides: Sequence[str], sources: Sequence[DictConfig], conf: Path) -> None:
+    """Refuse an option that a configuration takes from ``conf`` and that an added folder has, too.
+
+    Parameters
+    ----------
+    overrides, sources : the configuration's, and where Hydra looks for options
+    conf : the project's folder of options
+
+    Raises
+    ------
+    UserError : in one line that names the file
+    """
+    added = [folder for source in sources if "searchpath" in source.provider for folder in _folders(source)]
+    twice = {path: folder for folder in added for path in _options(folder) if (conf / path).is_file()}
+    if not twice:
+        return
+    loader = GlobalHydra.instance().config_loader()
+    taken = loader.compute_defaults_list("config", list(overrides), RunMode.RUN).defaults
+    for option in taken:
+        path = f"{option.config_path}.yaml"
+        if path in twice:
+            raise UserError(
+                f"{twice[path] / path} would not be read: the project has a {path} of its own; rename yours"
+            )
+
+
+def _folders(source: DictConfig) -> Iterator[Path]:
+    if source.schema == "file":
+        yield Path(source.path)
+    elif source.schema == "pkg":
+        with suppress(ImportError):  # of which Hydra warns
+            spec = find_spec(source.path)
+            yield from map(Path, spec.submodule_search_locations or () if spec else ())
+
+
+def _options(folder: Path) -> Iterator[str]:
+    return (path.relative_to(folder).as_posix() for path in folder.rglob("*.yaml"))
+
+
+# Why a part could not be built, in one line that names its settings.
+
+
+LONGEST = 300  # signs of an error of a library's
+
+
+def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> str:
+    """Return what a part of ours says of its setting; else which part it was, its settings, and why."""
+    cause: BaseException | None = error.__cause__
+    while cause is not None:
+        names_it = isinstance(cause, ValueError) and "=" in str(cause)
+        if names_it or isinstance(cause, UserError):
+            return str(cause)
+        cause = cause.__cause__
+    if undecorated := _undecorated(node):
+        return undecorated
+    said, _, key = str(error).partition("full_key: ")
+    text = " ".join(said.partition(", set env var")[0].split())[:LONGEST]
+    name = key or (node._get_full_key(None) if OmegaConf.is_config(node) else "")
+    given = ", ".join(_given(node, key) + [_text(*pair) for pair in arguments.items()])
+    return f"{name} cannot be built{' with ' * bool(given)}{given}: {text}{_import(error)}"
+
+
+def _undecorated(node: Any) -> str:
+    """Name a class of the user's whose annotated setting is no field, since it is no dataclass itself."""
+    kind = found(str(node.get("_target_"))) if isinstance(node, DictConfig) else None
+    if not isinstance(kind, type) or "__dataclass_params__" in vars(kind):
+        return ""
+    taken, own = signature(kind).parameters, vars(kind).get("__annotations__", {})
+    missing = [name for name in own if name in node and name not in taken]
+    if not missing:
+        return ""
+    name = kind.__name__
+    return f"{name} does not take {missing[0]}: decorate {name} with @dataclass(kw_only=True, eq=False)"
+
+
+def _given(node: Any, key: str) -> list[str]:
+    """Return the settings of the part at a dotted key, the parts in it left out."""
+    root = node._get_full_key(None) if OmegaConf.is_config(node) else ""
+    part = OmegaConf.select(node, key.removeprefix(root).lstrip(".")) if key else node
+    settings = part if isinstance(part, DictConfig) else {}
+    plain = {str(name): settings[name] for name in settings if not str(name).startswith("_")}
+    return [_text(name, value) for name, value in plain.items() if not isinstance(value, DictConfig)]
+
+
+def _text(name: str, value: object) -> str:
+    return f"{name}={'null' if value is None else value}"
+
+
+def _import(error: BaseException) -> str:
+    """Return why, where a class could not be imported."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f": {error} (is its folder on PYTHONPATH?)" if isinstance(error, ImportError) else ""
+
 
 SEVERAL = ("corrections", "experiment", "logger")  # groups of which several options go together
 
@@ -70,7 +215,7 @@ def load(overrides: str) -> DictConfig:
 def composed(overrides: str) -> Composed:
     """Compose the configuration of an override string; :func:`load` says what it raises."""
     found = composed_unchecked(overrides)
-    ranges.check(found.cfg)
+    check_ranges(found.cfg)
     return found
 
 
@@ -81,7 +226,7 @@ def composed_unchecked(overrides: str) -> Composed:
         with composing():
             asked = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
             cfg = compose("config", overrides=asked, return_hydra_config=True)
-            shadowed.check(asked, cfg.hydra.runtime.config_sources, CONF)
+            check_shadowed(asked, cfg.hydra.runtime.config_sources, CONF)
             options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]
@@ -89,11 +234,11 @@ def composed_unchecked(overrides: str) -> Composed:
             if checked != asked:
                 compose("config", overrides=checked)
     except (HydraException, OmegaConfBaseException) as error:
-        raise mistake(error, shlex.split(overrides)) from error
+        raise describe_mistake(error, shlex.split(overrides)) from error
     except YAMLError as error:
-        raise unreadable(error) from error
+        raise describe_unreadable(error) from error
     except (ValueError, TypeError) as error:  # strategy=null, strategy=[1], or a quote that is not closed
-        raise mistake(error, overrides.split()) from error
+        raise describe_mistake(error, overrides.split()) from error
     return Composed(cfg, options)
 
 
@@ -156,9 +301,82 @@ def _must_exist(override: str, cfg: DictConfig) -> str:
 
 def build(node: Any, **arguments: Any) -> Any:
     """Instantiate a configuration node; a value out of range, or no class, is a one-line ``UserError``."""
-    for mistaken in argument_types.wrong(node, given=set(arguments)):
+    for mistaken in wrong_types(node, given=set(arguments)):
         raise UserError(mistaken)
     try:
         return instantiate(node, **arguments, _convert_="all")
     except InstantiationException as error:
         raise UserError(why(error, node, arguments)) from error
+
+
+# Choices: which option a configuration takes in each group, and its values one by one.
+
+
+def choices(overrides: str) -> dict[str, str]:
+    """Return the option that an override string takes in each group; that of one left alone, too.
+
+    Raises
+    ------
+    UserError : as :func:`baselines.experiment.config.load`
+    """
+    taken = composed(overrides).options.items()
+    ours = {group: option for group, option in taken if not group.startswith("hydra/")}
+    return {group: "null" if option is None else str(option) for group, option in ours.items()}
+
+
+def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as {dotted key: value}."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    parts = (leaves(item, f"{prefix}.{key}" if prefix else str(key)) for key, item in value.items())
+    return {key: leaf for part in parts for key, leaf in part.items()}
+
+
+# Lazy modules, as ``nn.LazyLinear``: they learn their shapes from two examples before anything is sent.
+
+
+PAIR = 2
+CPU = torch.device("cpu")
+
+
+def has_lazy_modules(model: nn.Module) -> bool:
+    """Say whether a model has parameters or buffers without a shape."""
+    return bool(_names(model))
+
+
+def materialize_lazy(model: nn.Module, data: Dataset) -> None:
+    """Let a model see two examples, in evaluation mode; what is drawn depends on their shapes alone.
+
+    Raises
+    ------
+    UserError : for a model that does not take them, or has parameters without a shape even then
+    """
+    was_training, inputs = model.training, _two_examples(data)
+    try:
+        with torch.no_grad():
+            compute_outputs(model.eval(), inputs)
+    except Exception as error:  # whatever a forward of the user's own raises
+        said = f"{type(error).__name__}: {error}"
+        raise UserError(
+            "the model's lazy modules learn their shapes from two examples, which it does not take "
+            f"({said}): choose another model or dataset, or give the modules their shapes"
+        ) from error
+    model.train(was_training)
+    if names := _names(model):
+        raise UserError(
+            f"the model's {names[0]} has no shape, as its forward does not use it: give the module its "
+            "shape, or leave it out"
+        )
+
+
+def _names(model: nn.Module) -> list[str]:
+    return [name for name, t in chain(model.named_parameters(), model.named_buffers()) if is_lazy(t)]  # type: ignore[no-untyped-call]
+
+
+def _two_examples(data: Dataset) -> Inputs:
+    """Return two transformed inputs; zeros where the data are not here."""
+    rows = data.train_inputs
+    if count_rows(rows) < PAIR:
+        rows = apply_to_each(lambda part: torch.zeros(PAIR, *part.shape[1:], dtype=part.dtype), rows)
+    examples = Examples(rows, torch.zeros(count_rows(rows)), torch.arange(PAIR), data.transform)
+    return examples.batch(slice(None), CPU)[0]

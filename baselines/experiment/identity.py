@@ -14,14 +14,20 @@ not throw away hours of results. It is written down with each run instead, besid
 import copy
 import hashlib
 import json
+import sys
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from baselines.errors import UserError
+
+from .overrides import ROOT
 
 RESULTS = 1
 PACKAGES = ("numpy", "timm", "torch")
@@ -100,7 +106,7 @@ def identity(cfg: DictConfig, rounds: int | None = None, like: object = None) ->
     settings: a number that is equal there counts as it is written there, 0 as 0.0, and what only says how
     nodes are reached (``PLAYED``) as it is there.
     """
-    return _hash([config_hash(cfg, rounds, like=like), versions()])
+    return _hash_config([config_hash(cfg, rounds, like=like), versions()])
 
 
 def config_hash(
@@ -130,7 +136,7 @@ def config_hash(
         _leave_out(told, name.split("."), then)
     if rounds is not None:
         told["rounds"] = rounds
-    return _hash([RESULTS, told])
+    return _hash_config([RESULTS, told])
 
 
 def _written_as(value: Any, like: object, name: str = "") -> Any:
@@ -165,6 +171,47 @@ def versions() -> dict[str, str]:
     return {package: version(package) for package in PACKAGES}
 
 
-def _hash(value: Any) -> str:
+def _hash_config(value: Any) -> str:
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# Source: the hashes by which two processes, or two runs, know whether they run the same code.
+
+
+# What decides results, also as git understands it.
+COVERED = ("strategies/**/*.py", "clients/**/*.py", "baselines/**/*.py", "conf/**/*.yaml")
+
+
+@cache
+def source_hash() -> str:
+    """Return a hash of this installation's code and configuration: equal code, equal results."""
+    paths = (path for pattern in COVERED for path in sorted(ROOT.glob(pattern)))
+    return _hash_files((path.relative_to(ROOT).as_posix(), path) for path in paths)
+
+
+def own_sources(targets: Iterable[str]) -> dict[str, str]:
+    """Return a hash of each package of the user's own, by its name, that one of these targets is of."""
+    known = {pattern.partition("/")[0] for pattern in COVERED} | sys.stdlib_module_names
+    names = dict.fromkeys(target.partition(".")[0] for target in targets)
+    found = {name: [*_files(name)] for name in names if name not in known}
+    return {name: _hash_files(files) for name, files in found.items() if files}
+
+
+def _files(package: str) -> Iterator[tuple[str, Path]]:
+    """Yield a package's Python files, and their names in it; none of one that pip has installed."""
+    spec = find_spec(package)
+    if spec is None:
+        return
+    module = [spec.origin] if spec.origin and spec.has_location else []
+    for place in map(Path, spec.submodule_search_locations or module):
+        if not any(place.parent.glob("*.dist-info")):  # which pip leaves beside what it installs
+            files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+            yield from ((file.relative_to(place.parent).as_posix(), file) for file in files)
+
+
+def _hash_files(files: Iterable[tuple[str, Path]]) -> str:
+    digest = hashlib.sha256()
+    for name, path in files:
+        digest.update(name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]

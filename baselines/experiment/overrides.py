@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.conf import HydraConf
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -16,10 +16,71 @@ from hydra.errors import HydraException
 from hydra.utils import to_absolute_path
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.errors import UserError
 
-from .schema_file import inlined
+if TYPE_CHECKING:
+    from baselines.datasets.local import Schema
+
+
+# A schema's file, written into the overrides: what other processes and sites get is the schema itself.
+
+
+KEY = "dataset.schema"
+QUOTES = "'\""
+
+
+def inline_schema(override: str) -> str:
+    """Return ``dataset.schema=FILE`` as ``dataset.schema={...}``, and any other override as it is.
+
+    Raises
+    ------
+    UserError : for a file that is not there, or holds no schema
+    """
+    key, _, value = override.partition("=")
+    if key.lstrip("+") != KEY or value.startswith(("{", "$")) or value in ("", "null", "???"):
+        return override
+    return f"{KEY}={_format_flow(read_schema_file(Path(value.strip(QUOTES))).as_dict())}"
+
+
+def read_schema_file(path: Path) -> "Schema":
+    """Return the schema in a file.
+
+    Raises
+    ------
+    UserError : for a file that is not there, or holds no schema
+    """
+    from baselines.datasets.local import schema_of  # and with it torch, which takes seconds
+
+    try:
+        told = OmegaConf.to_container(OmegaConf.create(path.read_text()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"dataset.schema: {path} cannot be read ({error}): write one with "
+            "python -m baselines.federation schema"
+        ) from error
+    except (YAMLError, ValueError) as error:
+        raise UserError(f"dataset.schema: {path} is not YAML: {error}") from error
+    if not isinstance(told, dict):
+        raise UserError(f"dataset.schema: {path} holds no schema")
+    return schema_of(told)  # type: ignore[arg-type]
+
+
+def _format_flow(value: Any) -> str:
+    """Return a value in Hydra's grammar, without spaces."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_format_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_format_flow, value)) + "]"
+    if not isinstance(value, str):
+        return repr(value)
+    if "${" in value or value.endswith("\\"):
+        raise UserError(
+            f"the schema's name {value!r} cannot travel: expected no ${{ and no final backslash"
+        )
+    return "'" + value.replace("'", r"\'") + "'"
+
 
 LONGEST_NAME = 255  # bytes that a file system allows
 MULTIRUN = "multirun.yaml"  # of a sweep's folder: what was asked for, as Hydra writes it
@@ -59,7 +120,7 @@ def carried(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
     The data folder does not depend on a working directory, a value that names another is that value, and a
     schema's file is what it says.
     """
-    for override in map(inlined, _written(settings.overrides, "task")):
+    for override in map(inline_schema, _written(settings.overrides, "task")):
         if override.lstrip("+").startswith("data_root=") and type(_value("data_root", cfg)) is str:
             folder = to_absolute_path(os.path.expanduser(cfg.data_root))
             yield f"data_root={quoted(folder)}"
@@ -144,3 +205,11 @@ def swept(settings: Any) -> list[Override]:
 
 
 OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
+
+
+# Places: where the project lies, and its options.
+
+
+ROOT = Path(__file__).resolve().parents[2]
+CONF = ROOT / "conf"
+SHARED = ("base", "common")  # templates that options are made of, not options themselves

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from baselines.errors import UserError
-from strategies.parts.erosion import EACH
+from strategies.parts.weighting import EACH
 from strategies.shared.seeding import Purpose, generator
 
 from .counts import equal_sizes, fill, fit

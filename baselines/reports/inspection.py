@@ -15,8 +15,17 @@ from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from clients import Classification, LeastSquares, NextToken, Task
 
-from . import batched_cost, curves, model_cost, model_table, partition_table
-from .printed import width_of
+from . import curves, model_cost, partition_table
+from .model_cost import (
+    LAYERS,
+    TIMES,
+    batched_cost_line,
+    beside_printed,
+    layer_table,
+    printed_layers,
+    times_beside,
+)
+from .tables import width_of
 
 
 def show(overrides: Sequence[str], figure: Path) -> None:
@@ -73,7 +82,7 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
             "choose another model or dataset"
         ) from error
     title = f"{type(model).__name__} on inputs of shape {tuple(shape)}, per example"
-    _print_whole(console, model_table.table(layers, title))
+    _print_whole(console, layer_table(layers, title))
     memory = model_cost.step_memory(this.model(), *batch, task, training)
     seconds = model_cost.step_seconds(model, *batch, task, training)
     held = ", ".join(f"{part} {amount / 1e6:.3g}" for part, amount in memory.items())
@@ -81,12 +90,12 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
     console.print(f"  memory {sum(memory.values()) / 1e6:.3g} MB ({held})")
     real = seconds.real
     console.print(f"  time {real * 1e3:.3g} ms, {size / real:,.0f} examples a second")
-    batched = batched_cost.line(this.model(), batch, task, training, this.settings.asked, real)
+    batched = batched_cost_line(this.model(), batch, task, training, this.settings.asked, real)
     console.print(f"  {batched}", soft_wrap=True)
-    if rows := model_table.printed(model_table.LAYERS, name):
-        console.print(model_table.beside(layers, rows))
-    if rows := model_table.printed(model_table.TIMES, name):
-        console.print(model_table.times_beside(seconds, size, rows))
+    if rows := printed_layers(LAYERS, name):
+        console.print(beside_printed(layers, rows))
+    if rows := printed_layers(TIMES, name):
+        console.print(times_beside(seconds, size, rows))
 
 
 def _batch(model: nn.Module, size: int, shape: list[int], classes: int) -> tuple[Tensor, Tensor, Task]:

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from baselines.reports.differences import tied
+from baselines.reports.statistics import tied
 
-from .collect import less_is_better
-from .numbers import Keys, Ours
 from .paper_tables import Cell, PaperTable, agrees, texts
+from .results import Keys, Ours, less_is_better
 
 CONFIDENCE = 0.95
 VERDICTS = ("agrees", "disagrees", "cannot tell", "missing")

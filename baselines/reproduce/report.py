@@ -1,17 +1,24 @@
 """Paper beside ours as Markdown: the cells with their means, spreads and differences, and the findings."""
 
 import math
+import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from baselines.engine import whole_file
-from baselines.reports.markdown import markdown_table
+from markdown_it import MarkdownIt
 
+from baselines.engine.environment import write_atomically
+from baselines.errors import UserError
+from baselines.reports.html import whole
+from baselines.reports.tables import markdown_table, write_text
+
+from . import paper_tables
 from .findings import VERDICTS, Comparison, comparisons
-from .numbers import Keys, Ours, Results, ours
 from .paper_tables import Cell, PaperTable
+from .results import Keys, Ours, Results, ours
 
 EXPLAINED = """A finding is compared in each pair of cells that it speaks of, seed by seed: both have the
 same partition and first model. Ours agrees or disagrees where the 95 % interval of the mean difference
@@ -130,5 +137,39 @@ def number_format(table: PaperTable) -> str:
 def write(table: PaperTable, found: Mapping[Keys, list[Ours]], folder: Path) -> Path:
     """Write ``<table>.md``; return its path."""
     target = folder / f"{table.name}.md"
-    whole_file.write(target, markdown(table, found))
+    write_atomically(target, markdown(table, found))
     return target
+
+
+# A paper's tables as one HTML page: the generated pages, one below the other, with their figures.
+
+
+def write_page(papers: list[str], target: Path) -> None:
+    """Write a page of these papers' tables that needs nothing else; its tables sort.
+
+    Raises
+    ------
+    UserError : for a paper that is not there, or none of whose tables has been made
+    """
+    parts = [_table(paper, name) for paper in papers for name in paper_tables.tables(paper)]
+    body = "\n".join(filter(None, parts))
+    if not body:
+        raise UserError(f"no table of {', '.join(papers)} has been made yet: run one of them first")
+    title = papers[0] if len(papers) == 1 else "The papers' tables"
+    write_text(target, whole(title, f"<h1>{title}</h1>\n{body}"))
+
+
+def _table(paper: str, name: str) -> str:
+    """Return a generated page as HTML, and its figure; nothing where the table has not been made."""
+    file = paper_tables.PAPERS / paper / "ours" / f"{name}.md"
+    if not file.exists():
+        return ""
+    text = re.sub(r"^#", "##", file.read_text(encoding="utf-8"), flags=re.M)
+    shown = MarkdownIt("commonmark").enable("table").render(text)
+    shown = shown.replace("<table>", '<div class="wide"><table class="sortable">')
+    shown = shown.replace("</table>", "</table></div>")
+    picture = file.with_suffix(".png")
+    if picture.exists():
+        data = b64encode(picture.read_bytes()).decode()
+        shown += f'<img alt="{paper}, {name}" src="data:image/png;base64,{data}">'
+    return f"<section>{shown}</section>"

@@ -1,21 +1,161 @@
 """ray: nodes share the processors and GPUs of one machine or of a Ray cluster."""
 
-from collections.abc import Mapping
+import contextlib
+import logging
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from logging import getLogger
 from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from baselines.errors import UserError
+import ray
 
-from . import ahead, batching
+from baselines.engine import signals
+from baselines.errors import UserError
+from baselines.experiment.overrides import ROOT
+
+from . import batching
 
 if TYPE_CHECKING:
     from baselines.experiment.experiment import Experiment
 
 logger = getLogger("flwr.grids")
+
+
+# Seat: a worker's place in a Ray process, taken before it is known what the worker is for.
+
+
+class Seat:
+    """Imports what a worker needs; becomes one when it is told what for."""
+
+    def __init__(self) -> None:
+        self._kind = import_module("baselines.runtimes.ray_worker").Worker
+        self._arguments: tuple[Any, ...] = ()
+        self._worker: Any = None
+
+    def __repr__(self) -> str:
+        """Return what Ray calls it, where it repeats what it prints."""
+        return "Worker"
+
+    def take(self, *arguments: Any) -> None:
+        """Note what the worker is for: the arguments of :class:`~baselines.runtimes.ray_worker.Worker`."""
+        self._arguments = arguments
+
+    def do(self, method: str, *told: Any) -> Any:
+        """Let the worker do something, by its method's name; it is made when it first does."""
+        if self._worker is None:
+            self._worker = self._kind(*self._arguments)
+        return getattr(self._worker, method)(*told)
+
+
+# Ahead: Ray starts on this machine while the command still imports and checks what is to run on it.
+#
+# So do its workers: each imports torch before anybody knows what it is to train.
+
+
+ENVIRONMENT = {  # which Ray reads when it is imported
+    "RAY_gcs_server_request_timeout_seconds": "10",  # to give up on a cluster that does not answer
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",  # which aborts at SIGTERM
+}
+
+
+class Ahead(AbstractContextManager["Ahead"]):
+    """A Ray on this machine, with workers that have not been told what for; it ends with the context.
+
+    A thread starts it, and lives as long: Linux ends Ray's processes with the thread that started them.
+
+    Parameters
+    ----------
+    cpus : processors that Ray may use; None for all
+    client_cpus, client_gpus : what each worker reserves
+    nodes : how many train in a round; there are never more workers
+    """
+
+    def __init__(self, cpus: int | None, client_cpus: float, client_gpus: float, nodes: int) -> None:
+        self.cpus, self.nodes = cpus, nodes
+        self.needs = {"num_cpus": client_cpus, "num_gpus": client_gpus}
+        self.seats: list[Any] = []
+        self._up, self._over = Event(), Event()
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._live, name="ray", daemon=True)
+        self._thread.start()
+
+    def ready(self) -> None:
+        """Wait until it has started; raise what it failed with."""
+        self._up.wait()
+        if self._error is not None:
+            raise self._error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it."""
+        global _begun
+        _begun = None
+        self._over.set()
+        self._thread.join()
+
+    def _live(self) -> None:
+        try:
+            self._start()
+        except BaseException as error:
+            self._error = error
+        self._up.set()
+        self._over.wait()
+        if "ray" in sys.modules:
+            sys.modules["ray"].shutdown()
+
+    def _start(self) -> None:
+        ray = import_ray()
+        ray.init("local", num_cpus=self.cpus, include_dashboard=False, logging_level=logging.ERROR)
+        there = ray.cluster_resources()
+        shares = [there.get(kind, 0) / need for kind, need in self._needed() if need]
+        for _ in range(min(self.nodes, *(int(share + 1e-9) for share in shares))):
+            self.seats.append(worker_class().options(**self.needs).remote())
+
+    def _needed(self) -> list[tuple[str, float]]:
+        return [("CPU", self.needs["num_cpus"]), ("GPU", self.needs["num_gpus"])]
+
+
+_begun: Ahead | None = None
+
+
+def begin_ray(cpus: int | None, client_cpus: float, client_gpus: float, nodes: int) -> Ahead:
+    """Return the Ray that has begun to start; let one start where none has."""
+    global _begun
+    _begun = _begun or Ahead(cpus, client_cpus, client_gpus, nodes)
+    return _begun
+
+
+def worker_class() -> Any:
+    """Return the actor class of what becomes a worker."""
+    return import_ray().remote(max_restarts=0, max_task_retries=0)(Seat)
+
+
+def import_ray() -> Any:
+    """Return Ray, told what it reads when it is imported."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    logging.getLogger("ray._private.worker").setLevel(logging.ERROR)  # it warns that signals are ours
+    warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
+    return ray
+
+
 CODE = ("staged", "installed")
 
 
@@ -82,7 +222,7 @@ class Ray:
         )
         if settings.get("address") or not sound:
             return nullcontext()
-        return ahead.begin(cpus, client_cpus, client_gpus, nodes)
+        return begin_ray(cpus, client_cpus, client_gpus, nodes)
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
         """Run one experiment and write its results into ``folder``."""
@@ -92,12 +232,11 @@ class Ray:
             _check_folding(experiment.load(overrides))
         if self.address is None:
             nodes = experiment.load(overrides).settings.asked
-            with ahead.begin(self.cpus, self.client_cpus, self.client_gpus, nodes) as here:
+            with begin_ray(self.cpus, self.client_cpus, self.client_gpus, nodes) as here:
                 here.ready()
                 self._run(overrides, num_nodes, folder, here.seats)
             return
-        ahead.imported()
-        from .cluster import joined
+        import_ray()
 
         with joined(self.address, self.code, self.modules):
             self._run(overrides, num_nodes, folder, [])
@@ -117,10 +256,10 @@ class Ray:
         from baselines.apps import client_app_of, server_app
         from baselines.experiment import config, experiment
         from baselines.grids.ray import RayGrid
-        from baselines.grids.workers import Workers
+        from baselines.grids.ray_pool import Workers
         from strategies.shared.flower_private import server_context
 
-        from .worker import versions
+        from .ray_worker import versions
 
         this = experiment.load(overrides)
         settings = this.settings
@@ -138,7 +277,7 @@ class Ray:
 
 def _check_folding(this: "Experiment") -> None:
     """Refuse partial sums where the server needs more of the nodes' updates than their weighted mean."""
-    from strategies.round.folding import folding_of
+    from strategies.core.stacking import folding_of
 
     try:
         folding_of(this.prototype, this.initial_arrays())
@@ -151,6 +290,106 @@ def _check_folding(this: "Experiment") -> None:
 
 def _start(seats: list[Any], arguments: tuple[Any, ...], **options: Any) -> Any:
     """Return an actor that has been told what for: one that has begun to start, else a new one."""
-    actor = seats.pop() if seats else ahead.seat().options(**options).remote()
+    actor = seats.pop() if seats else worker_class().options(**options).remote()
     actor.take.remote(*arguments)
     return actor
+
+
+# Cluster: joins a Ray cluster, and takes the code there.
+
+
+PATIENCE = 10  # seconds that a cluster's head has to answer
+ASKING = 120.0  # seconds that the program that asks it may take; it starts slowly where a machine is busy
+SAME = "install the same Ray and Python on every machine"
+OVERRIDE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"  # which Ray names where a job has a folder already
+OF_JOB = (
+    "the job has brought a folder with code of its own (ray job submit --working-dir): set "
+    "runtime.code=installed to use that"
+)
+PACKAGES = ("strategies", "clients", "baselines", "conf")
+
+
+@contextlib.contextmanager
+def joined(address: str, code: str, modules: Sequence[str]) -> Iterator[None]:
+    """Be part of a cluster while the context lasts.
+
+    Parameters
+    ----------
+    address : of the cluster's head
+    code : ``staged`` takes this project's code to the cluster; ``installed`` uses what is there
+    modules : more folders of Python files that the machines are to have
+
+    Raises
+    ------
+    UserError : when nobody answers at the address, or the cluster's Ray or Python is another
+    """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        with signals.kept():
+            _answers(address)
+            _join(address, {"working_dir": _staged(Path(folder), modules)} if code == "staged" else {})
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _join(address: str, travelling: dict[str, Any]) -> None:
+    try:
+        ray.init(address=address, runtime_env=travelling, logging_level=logging.ERROR)
+    except (RuntimeError, ConnectionError, ValueError) as error:  # RuntimeError: other versions than here
+        if OVERRIDE in str(error):
+            raise UserError(f"runtime.address={address}: {OF_JOB}") from error
+        advice = f"; {SAME}" if "mismatch" in str(error) else ""
+        raise UserError(f"runtime.address={address}: {error}{advice}") from error
+
+
+def _answers(address: str) -> None:
+    """Refuse an address at which no cluster answers in time; Ray itself would try for minutes."""
+    what = f"runtime.address={address}"
+    if "://" in address:
+        raise UserError(f"{what}: expected host:port or auto; start the run on a machine of the cluster")
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise UserError(f"{what}: expected host:port, as ray start --head prints it, or auto")
+        try:
+            socket.create_connection((host, int(port)), PATIENCE).close()
+        except (OSError, OverflowError) as error:
+            raise UserError(
+                f"{what}: nobody answers there ({error}); is the cluster's head running?"
+            ) from error
+        _is_ray(address)
+
+
+def _is_ray(address: str) -> None:
+    """Refuse an address where no head of this Ray and Python answers, by asking in a program of its own."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    environment = os.environ | {"RAY_py_gcs_connect_timeout_s": str(PATIENCE)}
+    try:
+        done = subprocess.run(
+            command, env=environment, timeout=ASKING, capture_output=True, check=False, text=True
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"runtime.address={address}: Ray could not be asked within {ASKING:g} s") from error
+    if done.returncode != 0:
+        other = re.search("Ray version mismatch: .*", done.stderr)
+        last = done.stderr.strip().rpartition("\n")[2]  # of a traceback: the error
+        reason = f"no Ray cluster answered there ({last}); is it where ray start --head listens?"
+        if other:
+            reason = f"{other[0]}; {SAME}"
+        raise UserError(f"runtime.address={address}: {reason}")
+
+
+def _staged(folder: Path, modules: Sequence[str]) -> str:
+    """Copy the code, and the user's, into a folder; return it."""
+    for name in PACKAGES:
+        kind = "*.yaml" if name == "conf" else "*.py"
+        for path in (ROOT / name).rglob(kind):
+            target = folder / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    for module in modules:
+        if not Path(module).is_dir():
+            raise UserError(f"runtime.modules: there is no folder {module}")
+        shutil.copytree(module, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    return str(folder)

@@ -22,12 +22,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from baselines.errors import UserError
 from baselines.experiment import closed
 from baselines.experiment.experiment import Experiment, load
-from baselines.experiment.source import source_hash
+from baselines.experiment.identity import source_hash
 from clients.privacy import Refused
-from clients.turn import record_of
+from clients.round import record_of
 from strategies.shared import protocol
+from strategies.shared.arrays import values_of
 from strategies.shared.flower_private import failed
-from strategies.shared.held import values_of
 
 from .policy import Policy, read_leniently
 from .record import SiteRecord

@@ -19,8 +19,8 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.datasets.local import SiteData
 from baselines.errors import UserError
-from baselines.experiment.annotations import fits, words
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.validation import fits, words
 from clients.correction import Correction
 from clients.privacy import demand
 from strategies.shared import protocol

@@ -5,32 +5,229 @@ that do not count; who has fewer steps stops earlier.
 """
 
 import copy
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
+from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
-from clients.correction import Edit
-from clients.fast import graphs
-from clients.fast.after import After, with_sgd
-from clients.fast.replay import Step as GradientStep
-from clients.fast.steady import Kept
+from clients.correction import Edit, Tensors, edits_of
+from clients.examples import Examples
+from clients.fast import cuda_graphs
+from clients.fast.cuda_graphs import After, with_sgd
+from clients.fast.guards import Kept
+from clients.fast.trace import Step as GradientStep
 from clients.frozen import frozen_names
-from clients.optimizer_state import prepare
+from clients.optimizer import Update, apply, prepare
+from clients.round import Node, Turn
 from clients.training import LocalTraining
-from clients.turn import Node, Turn
-from clients.update import Update, apply
 from strategies.shared import protocol
-from strategies.shared.divergence import void_measures
-from strategies.shared.frozen import has_same_values
+from strategies.shared.arrays import has_same_values
+from strategies.shared.checks import void_measures
 
-from .batchable import NotTogether, measured
-from .edits import clipped, stacked
-from .gradients import Gradients
-from .plan import Plan, Step
-from .sight import Ahead, Sight
+from .eligibility import Gradients, NotTogether, measured
+
+# Edits of a stack: what the corrections of many nodes do, as operations on all their gradients at once.
+
+
+def stacked(turns: Sequence[Turn]) -> list[Edit] | None:
+    """Return the nodes' edits as edits of a stack.
+
+    None where a correction is no edit, or nodes correct differently: then they do so one after another.
+    """
+    each = [edits_of(turn.corrections) for turn in turns]
+    known = [edits for edits in each if edits is not None]
+    if len(known) < len(turns) or len({tuple(edit.kind for edit in edits) for edits in known}) > 1:
+        return None
+    return [_joined(slot) for slot in zip(*known, strict=True)]
+
+
+def _joined(edits: Sequence[Edit]) -> Edit:
+    """Return the same edit of several nodes as one of their stack."""
+    lists = zip(*(edit.fixed for edit in edits), strict=True)
+    return replace(
+        edits[0], fixed=[[torch.stack(ts) for ts in zip(*of_nodes, strict=True)] for of_nodes in lists]
+    )
+
+
+def clipped(gradients: Tensors, limit: float) -> Tensors:
+    """Return each node's gradients, clipped as ``nn.utils.clip_grad_norm_`` does for one model."""
+    squares = [g.flatten(1).square().sum(1) for g in gradients]
+    factors = limit / (torch.stack(squares).sum(0).sqrt() + 1e-6)
+    factors.clamp_(max=1)
+    return [g * factors.view(-1, *[1] * (g.ndim - 1)) for g in gradients]
+
+
+# Plan: which examples each step of many nodes takes, laid out as tensors.
+#
+# Nodes have different numbers of steps, and steps different numbers of examples; the gaps are filled up.
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the nodes that have not finished, which are the first ones.
+
+    Parameters
+    ----------
+    rows : of the data set [nodes, batch], filled up with row 0
+    present : which of these rows count [nodes, batch]; None for all
+    again : whether it takes the examples of the step before it; None for the first one, where nobody knows
+    number : of the step, from 0
+    """
+
+    rows: Tensor
+    present: Tensor | None
+    again: bool | None = None
+    number: int = 0
+
+    def same(self, other: "Step") -> bool:
+        """Say whether both take the same examples; on an accelerator this waits for it."""
+        if not torch.equal(self.rows, other.rows):
+            return False
+        if self.present is None or other.present is None:
+            return self.present is other.present
+        return torch.equal(self.present, other.present)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of one round.
+
+    Parameters
+    ----------
+    rows : of the data set [steps, nodes, batch], filled up with row 0, in host memory until it is placed
+    lengths : how many of them count [steps, nodes]; a node that has finished takes none
+    """
+
+    rows: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def of(cls, turns: Sequence[Turn]) -> "Plan":
+        """Plan a round of nodes, those with the most steps first."""
+        chosen, counts = [], []
+        for turn in turns:
+            training, index, size = turn.training, turn.node.train.index, len(turn.node.train)
+            if training.whole(size):
+                chosen.append(index.repeat(training.steps(size)))
+                counts.append(torch.full((training.steps(size),), size))
+            else:
+                positions = list(training.positions(size, torch.Generator().manual_seed(turn.seed)))
+                chosen.append(index[torch.cat(positions)])
+                counts.append(torch.tensor([len(each) for each in positions]))
+        lengths = pad_sequence(counts)
+        present = torch.arange(int(lengths.max())) < lengths.T[..., None]  # [nodes, steps, batch]
+        rows = chosen[0].new_zeros(present.shape)
+        rows[present] = torch.cat(chosen)
+        return cls(rows.transpose(0, 1), lengths)
+
+    def placed(self, device: torch.device) -> "Plan":
+        """Return the plan with its rows on a device, where they go at once."""
+        return replace(self, rows=self.rows.to(device))
+
+    def steps(self) -> Iterator[Step]:
+        """Yield each step, its tensors where the plan's rows are."""
+        lengths, batch = self.lengths, self.rows.shape[2]
+        present = torch.arange(batch) < lengths[..., None]  # [steps, nodes, batch]
+        nodes = (lengths > 0).sum(1).tolist()
+        padded = ((lengths > 0) & (lengths < batch)).any(1).tolist()
+        again, present = [None, *self.repeats], present.to(self.rows.device)
+        for k, (active, short) in enumerate(zip(nodes, padded, strict=True)):
+            yield Step(self.rows[k, :active], present[k, :active] if short else None, again[k], k)
+
+    @cached_property
+    def repeats(self) -> list[bool]:
+        """Of each step but the first whether it takes the examples of the one before [steps - 1]."""
+        rows = (self.rows[1:] == self.rows[:-1]).flatten(1).all(1).cpu()
+        found: list[bool] = (rows & (self.lengths[1:] == self.lengths[:-1]).all(1)).tolist()
+        return found
+
+
+# Sight: what the nodes of a stack see of the data that they share, each through its own transform.
+
+
+AHEAD = 256 * 2**20  # bytes of inputs that are gathered at once on an accelerator
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What nodes see of one data set.
+
+    Parameters
+    ----------
+    nodes : the examples of each, whose tensors are the same; of the first alone where all see alike
+    """
+
+    nodes: tuple[Examples, ...]
+
+    @classmethod
+    def of(cls, turns: Sequence[Turn]) -> "Sight":
+        """Return the sight of the nodes of a round."""
+        nodes = tuple(turn.node.train for turn in turns)
+        alike = all(node.transform == nodes[0].transform for node in nodes)
+        return cls(nodes[:1] if alike else nodes)
+
+    @property
+    def data(self) -> Examples:
+        """One node's examples, for what is the same of all."""
+        return self.nodes[0]
+
+    def same(self, other: "Sight") -> bool:
+        """Say whether the same rows look the same to the same places."""
+        transforms, others = ([node.transform for node in sight.nodes] for sight in (self, other))
+        return self.data.inputs is other.data.inputs and transforms == others
+
+    def batches(self, rows: Tensor, device: torch.device) -> list[Tensor]:
+        """Return inputs and targets of rows [steps, nodes, batch], with these axes first."""
+        inputs, targets = self.data.raw(rows.flatten(), device)
+        if len(self.nodes) == 1:
+            inputs = self.data.seen(inputs)
+        else:
+            by_node = inputs.view(*rows.shape, *inputs.shape[1:]).unbind(1)
+            pairs = zip(self.nodes, by_node, strict=False)  # the last nodes may have finished
+            parts = [
+                torch.unflatten(node.seen(part.flatten(0, 1)), 0, part.shape[:2]) for node, part in pairs
+            ]
+            inputs = torch.stack(parts, 1).flatten(0, 2)
+        return [values.view(*rows.shape, *values.shape[1:]) for values in (inputs, targets)]
+
+
+class Ahead:
+    """The batches of a round, on an accelerator some steps ahead: each operation is a launch there.
+
+    On the CPU one by one: what was just gathered lies in its cache.
+
+    Parameters
+    ----------
+    sight : what the nodes see
+    rows : of the data set [steps, nodes, batch]
+    device : where the batches go
+    repeats : whether steps take the same examples, which are gathered once then
+    """
+
+    def __init__(self, sight: Sight, rows: Tensor, device: torch.device, *, repeats: bool) -> None:
+        self.sight, self.rows, self.device = sight, rows, device
+        self._first, self._gathered = 0, list[Tensor]()
+        self._size = 1 if repeats or device.type == "cpu" else self._fitting()
+
+    def _fitting(self) -> int:
+        inputs = self.sight.data.inputs
+        a_step = 4 * self.rows[0].numel() * math.prod(inputs.shape[1:])  # in float32
+        return max(1, AHEAD // max(1, a_step))
+
+    def batch(self, step: int, active: int) -> list[Tensor]:
+        """Return the inputs and targets of a step's first ``active`` nodes, [active, batch, ...] each."""
+        if self._size == 1:
+            return [values[0] for values in self.sight.batches(self.rows[step, None, :active], self.device)]
+        if not self._gathered or not self._first <= step < self._first + self._size:
+            self._first = step
+            self._gathered = self.sight.batches(self.rows[step : step + self._size], self.device)
+        return [values[step - self._first, :active] for values in self._gathered]
 
 
 class Stack:
@@ -160,7 +357,7 @@ class Stack:
         """Return what comes after the gradients; SGD's step in it where it can be captured."""
         limit = self.training.max_grad_norm
         after = After(edits, None if limit is None else clipped, limit or 0.0, stacked=True)
-        inside = self.training.trace and graphs.capturable(parameters[0].device)
+        inside = self.training.trace and cuda_graphs.can_capture(parameters[0].device)
         return with_sgd(after, optimizer, parameters) if inside else after
 
     def _corrected(self, gradients: Sequence[Tensor], turns: Sequence[Turn]) -> Sequence[Tensor]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from strategies.shared.checks import require
-from strategies.shared.rank import knowledge_gain, unfold
+from strategies.shared.linalg import knowledge_gain, unfold
 
 
 class RMSGD(Optimizer):

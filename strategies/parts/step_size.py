@@ -8,7 +8,7 @@ from torch import Tensor
 
 from strategies.shared.checks import require
 
-from .norms import squared_norms
+from .layout import squared_norms
 from .updates import Updates
 
 

@@ -18,7 +18,7 @@ from tolerance import TO_THE_BIT, hold, moved
 from ways import full, ours
 
 from baselines.experiment import experiment
-from baselines.experiment import model as model_module
+from baselines.experiment import experiment as model_module
 
 CNN = f"model=we_cnn {PICTURES} client.local_epochs=2"
 NOISE = "clip=1 privacy.noise_multiplier=1 privacy.noise_seed=1 weighting=uniform"

@@ -3,8 +3,8 @@
 import pytest
 from ways import BATCHED, BOTH, CAPTURED, CAPTURED_BATCH, EAGER, RECORDED, WAYS, Way, compare, ours
 
-from baselines.experiment.places import CONF
-from clients.fast import taken
+from baselines.experiment.overrides import CONF
+from clients.fast import cuda_graphs
 
 PICTURES = "dataset.shape=[1,28,28] dataset.load.size=15 num_nodes=2 client.batch_size=4"
 DEEP = "dataset.shape=[3,8,8] dataset.load.size=14 num_nodes=2 client.batch_size=4"
@@ -67,12 +67,12 @@ def test_recorded_means_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {}
     for way in WAYS:
         calls.clear()
-        before = taken.steps()
+        before = cuda_graphs.count_steps()
         ours("model=twins client.local_epochs=3", way)
         counts[way] = len(calls)
-        ways = {taken.EAGER} | ({taken.RECORDED} if way.recorded else set())
-        ways |= {taken.CAPTURED} if way.captured else set()
-        assert {kind for kind, steps in taken.since(before).items() if steps} == ways
+        ways = {cuda_graphs.EAGER} | ({cuda_graphs.RECORDED} if way.recorded else set())
+        ways |= {cuda_graphs.CAPTURED} if way.captured else set()
+        assert {kind for kind, steps in cuda_graphs.steps_since(before).items() if steps} == ways
     assert counts[EAGER] == 2 * 3 * 9  # rounds, epochs, and the nodes' batches
     assert counts[CAPTURED] == counts[RECORDED] < counts[EAGER] / 2
     assert counts[CAPTURED_BATCH] == counts[BOTH] < counts[BATCHED] < counts[EAGER] / 2

@@ -3,7 +3,7 @@
 import pytest
 from ways import BATCHED, CAPTURED, CAPTURED_BATCH, ONE_BY_ONE, RECORDED, WAYS, Way, compare
 
-from baselines.experiment.places import CONF, SHARED
+from baselines.experiment.overrides import CONF, SHARED
 
 MLP = "model=mlp model.hidden=8 client.local_epochs=2"
 TORCHS = "client=adam client.optimizer.lr=0.01 client.optimizer._target_=torch.optim"

@@ -22,12 +22,12 @@ from tolerance import ROUNDING, TO_THE_BIT, Taken, Tolerance, hold, moved
 from torch.nn.functional import cross_entropy
 
 from baselines.apps import client_app_of, together_of
-from baselines.engine.evaluator import Evaluator
+from baselines.engine.evaluation import Evaluator
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients import LeastSquares, NextToken
-from clients import gradient as gradient_module
-from clients.fast import graphs
+from clients.fast import cuda_graphs
+from clients.fast import gradient as gradient_module
 
 CONF = Path(__file__).parent / "conf"
 SETTING = "dataset=images num_nodes=3 seed=5 client.batch_size=8"  # 20, 20 and 19 examples: 8 + 8 + 4 or 3
@@ -66,9 +66,9 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
     overrides = full(overrides)
     with _prepared(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(gradient_module, "TRACE_AFTER", trace_after if way.recorded else 10**9)
-        patch.setattr(graphs, "capturable", lambda _: way.captured)
+        patch.setattr(cuda_graphs, "can_capture", lambda _: way.captured)
         if not torch.cuda.is_available():
-            patch.setattr(graphs, "capture", pretended)
+            patch.setattr(cuda_graphs, "capture", pretended)
         this = experiment.load(overrides)
         strategy, arrays = this.strategy(), this.initial_arrays()
         strategy.validate_with(Evaluator(this).right_on)

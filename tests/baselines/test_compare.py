@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from runs import curve, launch, metrics_in, write_run
 
 from baselines import compare, results
-from baselines.reports import comparison, summary
+from baselines.reports import comparison
+from baselines.reports.tables import summarise
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_compare_prints_a_table_and_draws_a_figure(sweep: Path, capsys: pytest.C
 def test_compare_averages_over_seeds(sweep: Path) -> None:
     frame = results.load(sweep)
     assert set(frame.setting) == {"fedavg", "fedexp"}
-    row = summary.summarise(frame).set_index("setting").loc["fedavg"]
+    row = summarise(frame).set_index("setting").loc["fedavg"]
     folders = [path.parent for path in sweep.rglob("metrics.csv") if "fedavg" in path.parent.name]
     a, b = (100 * curve(metrics_in(folder), "test", "accuracy")[-1] for folder in folders)
     assert a != b

@@ -11,13 +11,12 @@ from flwr.app import ArrayRecord
 from runs import curve, launch, metrics_in, played
 
 from baselines.engine import saved_model
-from baselines.engine.divergence import divergence_of
-from baselines.engine.early_stopping import best_round
-from baselines.engine.evaluator import Evaluator
+from baselines.engine.evaluation import Evaluator
+from baselines.engine.metrics import best_round, divergence_of
 from baselines.errors import RunDiverged, UserError
 from baselines.experiment import experiment
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.ranges import Logger
+from baselines.experiment.validation import Logger
 
 SETTING = "num_nodes=3 rounds=2 client.batch_size=null partitioner=iid"  # the model is an mlp
 DIVERGING = f"{SETTING} client.optimizer.lr=1e30"  # one step of it is finite, and its outputs are not

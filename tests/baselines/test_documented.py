@@ -14,8 +14,7 @@ from flwr.app import RecordDict
 
 from baselines import compare
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.overrides import with_config_dir
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT, with_config_dir
 from baselines.federation import __main__ as federation
 from baselines.federation import agreed
 from baselines.reproduce import options, paper_tables

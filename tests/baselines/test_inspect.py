@@ -14,7 +14,8 @@ from rich.console import Console
 from baselines import inspect
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.reports import batched_cost, inspection, model_cost, model_table
+from baselines.reports import inspection, model_cost
+from baselines.reports.model_cost import TIMES, printed_layers, times_beside
 from clients import Classification
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -23,7 +24,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_cost, "SECONDS", 0.02)
-    monkeypatch.setattr(batched_cost, "LONGEST", 0.0)
+    monkeypatch.setattr(model_cost, "LONGEST", 0.0)
 
 
 def show(capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: str) -> str:
@@ -150,7 +151,7 @@ def test_a_round_of_steps_by_hand() -> None:
     """A step of 100 examples that takes 0.3 s: 13,333 of them take 40 s."""
     step = model_cost.Seconds(real=7.6, user=2.0, system=1.0).since(model_cost.Seconds(7.0, 1.0, 1.0), 2)
     assert step == model_cost.Seconds(pytest.approx(0.3), 0.5, 0.0)  # type: ignore[arg-type]
-    table = model_table.times_beside(step, 100, model_table.printed(model_table.TIMES, "cnn4"))
+    table = times_beside(step, 100, printed_layers(TIMES, "cnn4"))
     assert list(table.columns[1].cells) == ["169.98", "503.14", "133.86"]
     assert list(table.columns[2].cells) == ["40", "66.7", "0"]
 
@@ -255,8 +256,8 @@ def test_the_faster_way_to_train_nodes_is_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(batched_cost, "LONGEST", 1e9)
-    monkeypatch.setattr(batched_cost, "seconds_of", lambda *_: seconds)
+    monkeypatch.setattr(model_cost, "LONGEST", 1e9)
+    monkeypatch.setattr(model_cost, "seconds_of", lambda *_: seconds)
     out = show(capsys, tmp_path, "model=softmax", "client.local_steps=4", "client.local_epochs=null")
     assert f"batched nodes (10 with 4 steps a round): {said}" in out
 
@@ -279,7 +280,7 @@ def test_both_ways_are_measured_where_there_are_two(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(batched_cost, "LONGEST", 1e9)
+    monkeypatch.setattr(model_cost, "LONGEST", 1e9)
     assert re.search(said, show(capsys, tmp_path, "model=softmax", *overrides))
 
 

@@ -18,7 +18,7 @@ from baselines.datasets import Dataset
 from baselines.datasets.from_torch import from_torch
 from baselines.errors import UserError
 from baselines.experiment import experiment
-from baselines.experiment.model_checks import two_examples
+from baselines.experiment.preflight import two_examples
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples
 

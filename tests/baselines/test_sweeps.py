@@ -16,10 +16,9 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from runs import METRICS, launch
 
-from baselines.engine.metrics import less_is_better
-from baselines.engine.objective import objective
+from baselines.engine.metrics import less_is_better, objective
 from baselines.errors import UserError
-from baselines.experiment import mode
+from baselines.experiment import hydra_callbacks
 from baselines.reports import comparison
 
 CHOICES = ["seed=0,1", "nodes_per_round=2,9", "num_nodes=3", "rounds=2", "model=softmax", "resume=true"]
@@ -143,8 +142,9 @@ def test_a_search_is_told_that_its_objective_was_not_measured(
         ("optuna_sweeper.OptunaSweeper", True),
     ):
         told = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": {"_target_": sweeper}})
-        assert mode.searches(told) == searches  # type: ignore[arg-type]
-    monkeypatch.setattr(mode, "searches", lambda settings: True)
+        assert hydra_callbacks.is_search(told) == searches  # type: ignore[arg-type]
+    for module in ("run", "experiment.hydra_callbacks"):
+        monkeypatch.setattr(f"baselines.{module}.is_search", lambda settings: True)
     assert (
         launch(
             "-m",
@@ -169,7 +169,7 @@ def test_a_search_is_told_that_a_run_has_diverged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Optuna's sweeper ends at a NaN; of a run that has failed it notes that, and goes on."""
-    monkeypatch.setattr(mode, "searches", lambda settings: searches)
+    monkeypatch.setattr("baselines.run.is_search", lambda settings: searches)
     monkeypatch.setattr("baselines.run.objective", lambda *_: math.nan)
     setting = ("rounds=1", "num_nodes=2", "model=softmax", "seed=0,1", "resume=true")
     for _ in range(2):  # the second time both are finished
@@ -234,7 +234,7 @@ def test_a_search_for_the_worst_is_refused(objective: str, direction: str | None
     sweeper = {"_target_": "optuna_sweeper.OptunaSweeper"} | ({"direction": direction} if direction else {})
     told: Any = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": sweeper})
     with pytest.raises(UserError, match="looks for the worst") if wrong else nullcontext():
-        mode.check_direction(told, objective, less_is_better(objective))
+        hydra_callbacks.check_direction(told, objective, less_is_better(objective))
 
 
 @pytest.mark.parametrize(

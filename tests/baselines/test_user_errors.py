@@ -11,8 +11,9 @@ from hydra.errors import MissingConfigException
 from runs import metrics_in
 
 from baselines import run
-from baselines.experiment import mistakes, preflight
-from baselines.experiment.places import ROOT
+from baselines.experiment import preflight
+from baselines.experiment.messages import describe_mistake
+from baselines.experiment.overrides import ROOT
 
 
 def launch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
@@ -197,7 +198,7 @@ def test_a_plugin_that_is_not_installed_is_told_with_its_own_extra(name: str) ->
         "", missing_cfg_file=f"hydra/{name}", options=["basic", "random_search"]
     )
     extra = name.partition("/")[2].removesuffix("_local")
-    assert str(mistakes.mistake(missing)) == (
+    assert str(describe_mistake(missing)) == (
         f"hydra/{name} does not exist: it comes with one of Hydra's plugins: pip install -e '.[{extra}]'"
     )
 

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from runs import curve, metrics_in
 
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 
 PAGE = (ROOT / "docs" / "your-own.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")

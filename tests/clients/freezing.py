@@ -10,7 +10,7 @@ from torch.optim import SGD
 
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, Frozen, LocalTraining, Node, client_app
-from strategies.round.evaluation import SuiteStrategy
+from strategies.core.strategy import SuiteStrategy
 
 NODES, CLASSES = 4, 3
 NAMES = ("2.weight", "2.bias")

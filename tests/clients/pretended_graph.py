@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from clients.fast import graphs
+from clients.fast.cuda_graphs import WARM_UP
 
 Results = TypeVar("Results")
 WAITS = torch.ops.aten._local_scalar_dense.default
@@ -35,7 +35,7 @@ class Noted(TorchDispatchMode):
 
 def pretended(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
     """Do as ``graphs.capture``: warm up, note one run, and return what repeats it."""
-    for _ in range(graphs.WARM_UP):
+    for _ in range(WARM_UP):
         run()
     with Noted() as noted:
         results = run()

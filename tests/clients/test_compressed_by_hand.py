@@ -13,7 +13,7 @@ from torch.optim import SGD
 from baselines.grids.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
 from strategies import FedAvg, Grouped, LocalPrivacy, LowRank, RandomMask, ScaledSign, TopK, Uniform
-from strategies.shared.low_rank import subspace
+from strategies.shared.codecs import subspace
 
 
 def test_two_rounds_with_error_feedback_by_hand() -> None:

@@ -9,7 +9,7 @@ from compressing import classifiers, play, start, strategy, weights
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from strategies import NoCompression, Scaffold, Sketch
-from strategies.round.decoding import decoded
+from strategies.core.stacking import decoded
 from strategies.shared.arrays import view
 
 

@@ -12,8 +12,7 @@ from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
 from clients import Classification, LocalTraining, RoundStart
-from clients.control_variate import NEEDS_SGD, ControlVariate
-from clients.gradient_weight import gradient_weight
+from clients.methods.scaffold import NEEDS_SGD, ControlVariate, gradient_weight
 
 START, END = (2.0, 3.0), (1.0, 3.6)
 SERVER = (1.0, -2.0)

@@ -15,7 +15,7 @@ from torch.optim import SGD
 
 from baselines.experiment.experiment import Experiment
 from clients import Classification, Ditto, LocalTraining
-from strategies.shared import held
+from strategies.shared.arrays import values_of
 
 SMALL = "dataset=digits num_nodes=3 rounds=3 node_test_fraction=0.2"
 
@@ -53,7 +53,7 @@ def test_both_models_are_those_of_the_plain_loop_with_their_own_statistics() -> 
             sent, *given, server_round=server_round, seed=server_round, memory=state
         )
         LocalTraining(**settings)(plain, *given, server_round=server_round, seed=server_round)
-        own.load_state_dict({n: held.values_of(a) for n, a in state.array_records["ditto"].items()})
+        own.load_state_dict({n: values_of(a) for n, a in state.array_records["ditto"].items()})
         assert_equal(own, plain)
     assert not torch.equal(own[1].running_mean, sent[1].running_mean)
 

@@ -14,7 +14,7 @@ from torch.optim import SGD
 
 from baselines.apps import client_app_of, together_of
 from baselines.experiment import experiment
-from baselines.experiment.once import warn_once
+from baselines.experiment.messages import warn_once
 from baselines.experiment.preflight import check
 from baselines.grids.inline import InlineGrid
 from clients import (
@@ -29,7 +29,7 @@ from clients import (
     RoundStart,
     Task,
 )
-from clients.control_variate import ControlVariate
+from clients.methods.scaffold import ControlVariate
 
 POINT = Examples(torch.ones(1, 1), torch.ones(1, 1), torch.arange(1))  # F(w) = (w - 1)^2 / 2
 

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from clients import Classification, Correction, LocalTraining, PerFedAvg, RoundStart
-from clients.curvature import hessian_product
+from clients.methods.per_fedavg import hessian_product
 from strategies.shared.seeding import Purpose, torch_seed
 
 SMALL = "dataset=digits num_nodes=3 rounds=2 node_test_fraction=0.2"

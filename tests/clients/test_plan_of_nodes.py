@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from clients import Classification, Examples, LocalTraining, Node
-from clients.batched.plan import Plan, Step
-from clients.turn import Turn
+from clients.batched.stack import Plan, Step
+from clients.round import Turn
 from strategies.shared.flower_private import become_server
 
 SIZES = (7, 5, 2)  # the most steps first

@@ -18,10 +18,10 @@ from clients.app import check_training
 from clients.compression import Coding
 from clients.correction import Correction
 from clients.evaluation import evaluate
-from clients.full_gradient import full_gradient, full_loss
-from clients.start_loss import StartLoss
+from clients.methods.qfedavg import StartLoss
+from clients.methods.uga import full_gradient, full_loss
+from clients.round import Turn
 from clients.tasks import Task
-from clients.turn import Turn
 from strategies import LowRank, RandomMask
 from strategies.shared import flower_private
 from strategies.shared.seeding import generator

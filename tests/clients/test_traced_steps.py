@@ -22,8 +22,8 @@ from torch.nn.functional import max_pool2d
 from torch.optim import SGD
 
 from clients import Classification
-from clients import gradient as gradient_module
-from clients.fast.taken import RECORDED
+from clients.fast import gradient as gradient_module
+from clients.fast.cuda_graphs import RECORDED
 
 
 def convolutional() -> nn.Module:

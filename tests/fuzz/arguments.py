@@ -16,7 +16,7 @@ from verdict import Result, died, not_one_line
 from baselines import compare, inspect
 from baselines.bench import __main__ as bench
 from baselines.reproduce import __main__ as reproduce
-from baselines.reproduce import filling, paper_tables
+from baselines.reproduce import campaign, paper_tables
 from baselines.reproduce.plan import SCALES
 
 VALUES = (*WORDS, *NEAR, *HUGE, *ODD, "1,2", "0,1,x", "a=b", "=", "", "/no/such/folder", "/dev/null", ".")
@@ -82,7 +82,7 @@ def _reproduce(random: Random, folder: Path) -> tuple[Command, list[str], list[s
 
 def _shown(arguments: list[str]) -> int:
     """Run reproduce up to where it would begin."""
-    with mock.patch.object(filling, "_announce", side_effect=CheckedOnly):
+    with mock.patch.object(campaign, "_announce", side_effect=CheckedOnly):
         return reproduce.main(arguments)
 
 

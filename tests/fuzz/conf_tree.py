@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from baselines.experiment.places import CONF, SHARED
+from baselines.experiment.overrides import CONF, SHARED
 
 NO_CHOICE = ("hydra", "experiment")  # Hydra's own; a paper's settings, which need its data
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in NO_CHOICE)

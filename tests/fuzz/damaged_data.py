@@ -18,8 +18,7 @@ from verdict import Result
 
 from baselines.datasets import Dataset, tables
 from baselines.datasets.hub import _table as hub_table
-from baselines.datasets.local import SiteData
-from baselines.datasets.schema import Schema
+from baselines.datasets.local import Schema, SiteData
 from baselines.errors import DataError, UserError
 from baselines.experiment.data import check_rows
 from clients import Classification

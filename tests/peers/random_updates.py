@@ -12,8 +12,7 @@ from federation import Federation, Model, answer, model_in, play, record, round_
 from flwr.app import RecordDict
 from torch import Tensor
 
-from strategies.parts.blocks import SIZE
-from strategies.parts.layout import Layout
+from strategies.parts.layout import SIZE, Layout
 from strategies.parts.updates import Updates
 
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {

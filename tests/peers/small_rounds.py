@@ -11,7 +11,7 @@ from small_problem import NODES, model, our_app
 
 from baselines.runtimes.inline import InlineGrid
 from strategies import Scaffold
-from strategies.pseudo_gradient import PseudoGradientStrategy
+from strategies.core.pseudo_gradient import PseudoGradientStrategy
 
 ROUNDS = 8
 Vectors = dict[str, np.ndarray]  # by "model", "server" and node

@@ -19,7 +19,7 @@ REPORTS = (*ENGINE, "baselines.reports")
 MAY = {  # folder: which of our modules it may import; the longest folder that a file lies in counts
     "strategies": ("strategies",),
     "strategies/parts": PARTS,
-    "strategies/round": (*PARTS, "strategies.round"),
+    "strategies/core": (*PARTS, "strategies.core"),
     "strategies/shared": (SHARED,),
     "clients": ("clients", SHARED),
     "baselines": ("baselines", "clients", "strategies"),

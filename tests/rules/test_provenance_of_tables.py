@@ -12,7 +12,7 @@ import pytest
 from checkout import ROOT
 from source import name_of
 
-from baselines.experiment import source
+from baselines.experiment import identity
 
 TABLES = sorted((ROOT / "baselines" / "papers").glob("*/ours/*.csv"))
 
@@ -41,12 +41,12 @@ def history() -> set[str]:
 @cache
 def hash_of(commit: str) -> str:
     """Return the source hash of a commit's code."""
-    covered = [f":(glob){pattern}" for pattern in source.COVERED]
+    covered = [f":(glob){pattern}" for pattern in identity.COVERED]
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "--", *covered))) as archive:
             archive.extractall(folder, filter="data")
-        patch.setattr(source, "ROOT", Path(folder))
-        return source.source_hash.__wrapped__()
+        patch.setattr(identity, "ROOT", Path(folder))
+        return identity.source_hash.__wrapped__()
 
 
 @pytest.mark.parametrize("table", TABLES, ids=name_of)

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 from baselines.reproduce import paper_tables
 
 QUIET = {"NO_MKDOCS_2_WARNING": "1"}

@@ -15,8 +15,7 @@ import pytest
 from deployed import Deployed, deployed
 from runs import lines_in
 
-from baselines.experiment.places import ROOT
-from baselines.experiment.schema_file import inlined
+from baselines.experiment.overrides import ROOT, inline_schema
 from baselines.federation.__main__ import main
 from baselines.runtimes import commands
 
@@ -72,7 +71,7 @@ def attacked(this: Deployed, name: str, *overrides: str, output: str = "") -> st
 
 
 def experiment(this: Deployed) -> list[str]:
-    schema = inlined(f"dataset.schema={this.folder / 'schema.yaml'}")
+    schema = inline_schema(f"dataset.schema={this.folder / 'schema.yaml'}")
     return ["dataset=local", schema, "num_nodes=3", "node_test_fraction=0.25", "model=softmax", "rounds=2"]
 
 

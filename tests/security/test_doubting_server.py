@@ -17,8 +17,8 @@ from baselines.engine import checkpoint
 from baselines.engine.metrics import spread
 from baselines.grids.inline import InlineGrid
 from strategies import CentralPrivacy, FedAdam, FedAvg, FedExP, FedGMA, Scaffold, Uniform
-from strategies.round.replies import capped
-from strategies.round.update_monitor import Recovery
+from strategies.core.replies import capped
+from strategies.core.update_monitor import Recovery
 from strategies.shared import protocol
 
 START = ArrayRecord({"w": Array(np.zeros(4, dtype=np.float32))})

@@ -18,7 +18,7 @@ from baselines.experiment import experiment
 from baselines.federation.__main__ import main
 from baselines.site.policy import read
 from baselines.site.record import SiteRecord
-from strategies.parts.accounting import epsilon
+from strategies.parts.privacy import epsilon
 from strategies.shared import protocol
 
 PROMISED = {protocol.PRIVACY: "local", protocol.PRIVACY_NOISE: 1.0, protocol.PRIVACY_CLIP: 1.0}

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
 from torch import nn
 
-from baselines.engine.measures import bytes_of
+from baselines.engine.metrics import count_bytes
 from baselines.grids.inline import InlineGrid
 from clients import Frozen
 from clients.frozen import KEY
@@ -52,10 +52,9 @@ from strategies import (
     WeightErosion,
     WeightErosionForAll,
 )
-from strategies.round.evaluation import SuiteStrategy
-from strategies.shared import held, protocol
-from strategies.shared.arrays import view
-from strategies.shared.frozen import hash_values
+from strategies.core.strategy import SuiteStrategy
+from strategies.shared import protocol
+from strategies.shared.arrays import hash_values, to_array_record, values_of, view
 
 ASKED: dict[str, Any] = {"query_partitions": True, "num_nodes": NODES}
 LOCAL = LocalPrivacy(clip=1.0, noise_multiplier=1.0, noise_seed=3)
@@ -145,9 +144,9 @@ def test_after_the_first_round_it_costs_what_is_trained() -> None:
     rest = {name: value for name, value in network().state_dict().items() if name not in NAMES}
     trained = ArrayRecord(rest).count_bytes()
     for _, asked, replies in history[1:]:
-        assert bytes_of(asked) == [trained] * NODES
-        assert all(size <= trained + 300 for size in bytes_of(replies))  # with the metrics
-    assert bytes_of(history[0][1]) == [start().count_bytes()] * NODES
+        assert count_bytes(asked) == [trained] * NODES
+        assert all(size <= trained + 300 for size in count_bytes(replies))  # with the metrics
+    assert count_bytes(history[0][1]) == [start().count_bytes()] * NODES
 
 
 def test_without_frozen_parameters_messages_are_as_before() -> None:
@@ -232,7 +231,7 @@ def test_a_resumed_strategy_goes_on_without_them() -> None:
     resumed.load_state_dict(other.state_dict())
     found = play(resumed, again, arrays, first=3, last=4)
     assert_same(expected[-1][0], found[-1][0])
-    assert bytes_of(found[0][1]) == bytes_of(expected[0][1])
+    assert count_bytes(found[0][1]) == count_bytes(expected[0][1])
 
 
 def test_a_state_of_before_goes_on_as_it_began() -> None:
@@ -336,12 +335,12 @@ def test_names_that_cannot_be_meant_are_refused(names: Any, told: str) -> None:
 
 def test_the_hash_is_of_values() -> None:
     model = network()
-    record = held.record({name: model.state_dict()[name] for name in NAMES})
+    record = to_array_record({name: model.state_dict()[name] for name in NAMES})
     packed = ArrayRecord({name: model.state_dict()[name] for name in reversed(NAMES)})
     known = Frozen.of(model)
     assert known is not None
     assert hash_values(record) == hash_values(packed) == known.hash
-    turned = held.record({**{n: held.values_of(a) for n, a in record.items()}, NAMES[0]: model[2].weight.T})  # type: ignore[index,union-attr,dict-item]
+    turned = to_array_record({**{n: values_of(a) for n, a in record.items()}, NAMES[0]: model[2].weight.T})  # type: ignore[index,union-attr,dict-item]
     assert hash_values(turned) != known.hash
     with torch.no_grad():
         model[2].bias[1] += 1e-6  # type: ignore[index,operator]

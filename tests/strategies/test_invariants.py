@@ -51,7 +51,7 @@ from strategies import (
     Weighting,
     Yogi,
 )
-from strategies.parts.adaptive import Adaptive
+from strategies.parts.server_optimizer import Adaptive
 from strategies.shared import protocol
 
 

@@ -9,7 +9,7 @@ from federation import play
 from test_scaffold import OPTIMUM, quadratics, start
 
 from strategies import FedDyn, Scaffold
-from strategies.remembering import Remembering
+from strategies.core.pseudo_gradient import Remembering
 
 METHODS = {
     "option 2": Scaffold,

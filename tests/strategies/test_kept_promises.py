@@ -23,9 +23,9 @@ from strategies import (
     Uniform,
     Weighting,
 )
+from strategies.core.pseudo_gradient import PseudoGradientStrategy
+from strategies.core.strategy import TooManyFailedRounds
 from strategies.parts.layout import Layout
-from strategies.pseudo_gradient import PseudoGradientStrategy
-from strategies.round.failures import TooManyFailedRounds
 
 START = record({"w": np.zeros(1, np.float32)})
 

@@ -25,7 +25,7 @@ from strategies import (
     TopK,
     Uniform,
 )
-from strategies.round.evaluation import SuiteStrategy
+from strategies.core.strategy import SuiteStrategy
 
 START = {"w": np.zeros(2)}
 

@@ -19,8 +19,8 @@ from strategies import (
     WeightErosion,
     WeightErosionForAll,
 )
-from strategies.parts.erosion import Erosion
-from strategies.round.evaluation import SuiteStrategy
+from strategies.core.strategy import SuiteStrategy
+from strategies.parts.weighting import Erosion
 
 NOTHING_MORE = (1, False, False)
 # strategy, (models to evaluate with 7 nodes, nodes keep a state, needs validation examples)

@@ -8,7 +8,7 @@ from flwr.app import RecordDict
 from test_scaffold import quadratics, start
 
 from strategies import Constant, FedDyn, Scaffold
-from strategies.remembering import Remembering
+from strategies.core.pseudo_gradient import Remembering
 
 
 @pytest.mark.parametrize(

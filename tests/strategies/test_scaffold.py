@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from baselines.grids.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
-from clients.control_variate import NEEDS_SGD
-from clients.gradient_weight import gradient_weight
+from clients.methods.scaffold import NEEDS_SGD, gradient_weight
 from strategies import FedAvg, LocalOnly, Scaffold, SelectiveFedAvg, Uniform
-from strategies.shared import memory
+from strategies.shared import client_state
 
 # F_k(w) = 0.5 h_k (w - t_k)^2 per coordinate j: a row sqrt(h) e_j with target sqrt(h) t_j for each j.
 CURVATURES = torch.tensor([[1.0, 4.0], [6.0, 0.5], [2.0, 2.0]], dtype=torch.float64)
@@ -187,7 +186,7 @@ LOST: dict[str, tuple[Scaffold, Losing]] = {
 def own_variates(grid: InlineGrid, groups: Sequence[str] = ("",) * 3) -> np.ndarray:
     """Return c_k, [nodes, 2], each of the node's group."""
     nodes = zip(grid.get_node_ids(), groups, strict=True)
-    states = [memory.recalled(grid.context(node).state, group) for node, group in nodes]
+    states = [client_state.load(grid.context(node).state, group) for node, group in nodes]
     return np.stack([state.array_records["control"]["w"].numpy()[:, 0] for state in states])
 
 

@@ -21,7 +21,7 @@ from strategies import (
     Scaffold,
     Uniform,
 )
-from strategies.round.evaluation import SuiteStrategy
+from strategies.core.strategy import SuiteStrategy
 
 START = record({"w": np.zeros(4, np.float32)})
 FIXED = flower.DifferentialPrivacyServerSideFixedClipping

@@ -6,24 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from baselines.bench import resnet
 from baselines.bench.__main__ import BATCHED, WORKLOADS, main
 from baselines.bench.checkpoint import Checkpoint
 from baselines.bench.classification import Classification
 from baselines.bench.growth import Growth
-from baselines.bench.on_ray import OnRay
+from baselines.bench.on_ray import OnRay, Workers
 from baselines.bench.peers import Peer, present
-from baselines.bench.report import Row
+from baselines.bench.plain import resnet_setting
+from baselines.bench.report import Row, Workload
 from baselines.bench.server_step import ServerStep
 from baselines.bench.timing import Spread
 from baselines.bench.tiny import Tiny
-from baselines.bench.workers import Workers
-from baselines.bench.workload import Workload
 from baselines.errors import UserError
 
 DIGITS = "dataset=digits partitioner=iid num_nodes=4"
 WE_CNN = "model=we_cnn model.input_shape=[1,28,28] model.num_classes=10"
-PICTURES = resnet.setting(steps=1, size=8, model="softmax")
+PICTURES = resnet_setting(steps=1, size=8, model="softmax")
 
 QUICK: tuple[Workload, ...] = (
     Classification("softmax", f"{DIGITS} model=softmax", BATCHED, rounds=2),

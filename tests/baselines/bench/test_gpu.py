@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from baselines.bench import device_round, gpu, gpu_checks, gpu_table, on_device, report
+from baselines.bench import gpu, on_device, report
 from baselines.bench.__main__ import WORKLOADS, _parser, main
-from baselines.bench.captured import Captured, model_of
-from baselines.bench.gpu_table import Check
+from baselines.bench.gpu import Check, format_terminal, write_checks
+from baselines.bench.on_device import Captured, model_of
 from baselines.bench.peers import Peer
 from baselines.bench.plain import Client, train_round
 from baselines.bench.report import Row
 from baselines.bench.timing import Contenders, Spread
 from baselines.experiment import experiment
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 
 FILE = Path("tests/a/test_b.py")
 TOLD = """collecting ... collected 6 items
@@ -33,7 +33,7 @@ SKIPPED [1] tests/a/test_b.py:9: no card
 
 
 def test_each_test_function_is_a_line() -> None:
-    assert list(gpu_checks.checks(FILE, TOLD)) == [
+    assert list(gpu.parse_checks(FILE, TOLD)) == [
         Check("a/test_b.py::test_ways", "1 of 2 pass; failed: [lenet-batched, eager]", "all pass", False),
         Check("a/test_b.py::test_alike", "1 of 1 pass", "all pass", True),
         Check("a/test_b.py::test_other", "0 of 1 pass; 1 skipped: no card", "all pass", None),
@@ -42,19 +42,19 @@ def test_each_test_function_is_a_line() -> None:
 
 
 def test_what_did_not_end_or_begin_is_told() -> None:
-    *_, last = gpu_checks.checks(FILE, TOLD, None)
+    *_, last = gpu.parse_checks(FILE, TOLD, None)
     assert last.found == "out of time before its end"
     assert last.verdict == "not seen"
-    *_, last = gpu_checks.checks(FILE, f"{TOLD}Fatal Python error: Segmentation fault\n", -11)
+    *_, last = gpu.parse_checks(FILE, f"{TOLD}Fatal Python error: Segmentation fault\n", -11)
     assert last.found == "ended early with status -11: Fatal Python error: Segmentation fault"
     assert last.verdict == "no"
-    (only,) = gpu_checks.checks(FILE, "E   ModuleNotFoundError: No module named 'timm'\n")
+    (only,) = gpu.parse_checks(FILE, "E   ModuleNotFoundError: No module named 'timm'\n")
     assert only.found == "did not run: E   ModuleNotFoundError: No module named 'timm'"
     assert only.verdict == "no"
 
 
 def test_the_files_are_those_with_marked_tests() -> None:
-    found = gpu_checks.files()
+    found = gpu.find_test_files()
     assert Path("tests/agreement/test_agree_gpu.py") in found
     assert all((ROOT / file).exists() for file in found)
     assert "test_arrows.py" not in {file.name for file in found}
@@ -67,13 +67,13 @@ def test_the_table_says_what_holds(tmp_path: Path) -> None:
         Check("four", "out of time", "measured", None),
         Check("limit", "3 ms", "", True),
     ]
-    gpu_table.write(checks, {"gpu": "a card"}, tmp_path / "gpu.md")
+    write_checks(checks, {"gpu": "a card"}, tmp_path / "gpu.md")
     text = (tmp_path / "gpu.md").read_text()
     assert "| two \\| three | 0 of 1 pass | all pass | no |\n" in text
     assert "| limit | 3 ms |  |  |\n" in text
     assert "1 hold, 1 do not, 1 not seen\n" in text
     assert text.endswith("- gpu: a card\n")
-    assert gpu_table.terminal(checks, "a card").row_count == 4
+    assert format_terminal(checks, "a card").row_count == 4
 
 
 def test_benchmark_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_what_else_a_user_could_run_stands_beside_a_round(
         assert wanted
         return {peer.name: lambda: 1.0 for peer in peers}
 
-    monkeypatch.setattr(device_round, "present", present)
+    monkeypatch.setattr(on_device, "present", present)
     told = ["--device", "cpu", "--small", "--peers", "--repeats", "1", "--output", str(tmp_path)]
     assert main(["softmax", *told]) == 0
     rows = list(csv.DictReader((tmp_path / "benchmarks.csv").open(newline="")))
@@ -164,7 +164,7 @@ def test_a_dry_run_on_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (one,) = (each for each in on_device.workloads("cpu", on_device.SMALL) if each.name == "server-step")
-    monkeypatch.setattr(gpu_checks, "files", lambda: [Path("tests/clients/test_augment.py")])
+    monkeypatch.setattr(gpu, "find_test_files", lambda: [Path("tests/clients/test_augment.py")])
     monkeypatch.setattr(gpu.on_device, "workloads", lambda *_: (one,))
     arguments = ["--device", "cpu", "--small", "--repeats", "1", "--output", str(tmp_path)]
     assert gpu.main(arguments) == 1  # the test needs a GPU: it was not seen

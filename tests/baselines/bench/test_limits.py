@@ -8,8 +8,8 @@ import torch
 from runs import curve, played
 
 from baselines.bench import tiny
+from baselines.bench.on_ray import Processes
 from baselines.bench.plain import Client, Loop, train_round
-from baselines.bench.workers import Processes
 from baselines.experiment import experiment
 from clients.evaluation import evaluate
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from runs import curve, played
 
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 
 NO_SUMS = "dataset.load.images.sha256=null"
 OFFLINE = "dataset.load.images.download=false"

@@ -14,7 +14,7 @@ from baselines.datasets.cache import Arrays
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.data import loaded
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 
 NO_SUMS = "dataset.load.images.sha256=null"
 

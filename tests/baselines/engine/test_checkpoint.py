@@ -11,12 +11,12 @@ from flwr.app import Context, Message
 from flwr.serverapp.strategy import FedAvg
 from runs import App, launch, lines_in, played
 
-from baselines.engine import checkpoint, resuming
-from baselines.engine.records import packed
+from baselines.engine import checkpoint, resume
+from baselines.engine.checkpoint import packed
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.foreign import Foreign
-from strategies.round.evaluation import SuiteStrategy
+from baselines.experiment.flower_adapter import Foreign
+from strategies.core.strategy import SuiteStrategy
 
 SMALL = "num_nodes=4 rounds=6 checkpoint_every=2"
 METHODS = {
@@ -156,8 +156,8 @@ def test_a_strategy_without_a_state_cannot_be_resumed() -> None:
             return Foreign(FedAvg(), num_nodes=2, max_failed_rounds=3)
 
     with pytest.raises(UserError, match="FedAvg has no state_dict to continue from"):
-        resuming.check(Stock("checkpoint_every=2"), gives_node_states=True)
-    resuming.check(Stock(""), gives_node_states=True)
+        resume.check(Stock("checkpoint_every=2"), gives_node_states=True)
+    resume.check(Stock(""), gives_node_states=True)
 
 
 @pytest.mark.parametrize("method", ["scaffold", "average of iterates", "selective, in groups"])

@@ -11,10 +11,10 @@ import pytest
 import torch
 from runs import launch, lines_in, played
 
-from baselines.engine import checkpoint, resuming, run_folder
+from baselines.engine import checkpoint, resume, run_folder
 from baselines.errors import UserError
-from baselines.experiment import once
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.messages import logger
 
 Damage = Callable[[Path], object]
 SETTING = "num_nodes=2 rounds=4 model=softmax checkpoint_every=2"
@@ -66,9 +66,9 @@ def test_a_damaged_checkpoint_is_told_in_one_line(damage: Damage, folder: Path) 
 
 @pytest.mark.parametrize("text", ['{"status": "fini', "null", "[1]", ""])
 def test_a_run_whose_account_is_damaged_is_not_finished(text: str, folder: Path) -> None:
-    assert resuming.finished(Experiment(SETTING), folder)
+    assert resume.finished(Experiment(SETTING), folder)
     (folder / "environment.json").write_text(text)
-    assert not resuming.finished(Experiment(SETTING), folder)
+    assert not resume.finished(Experiment(SETTING), folder)
 
 
 def without_rows(path: Path) -> None:
@@ -90,7 +90,7 @@ def test_lost_rows_are_noticed(damage: Damage, folder: Path) -> None:
 @pytest.mark.parametrize("damage", [without_rows, os.remove])
 def test_a_finished_run_without_its_rows_is_none(damage: Damage, whole: Path, folder: Path) -> None:
     damage(folder / "metrics.csv")
-    assert not resuming.finished(Experiment(SETTING), folder)
+    assert not resume.finished(Experiment(SETTING), folder)
     (folder / checkpoint.LATEST).unlink()
     assert launch(*SETTING.split(), "resume=true", f"hydra.run.dir={folder}") == 0
     assert lines_in(folder) == lines_in(whole)
@@ -118,7 +118,7 @@ def test_a_new_start_that_is_killed_at_once_is_not_the_finished_run_before_it(
             played(f"{SETTING} resume=false", folder)
     monkeypatch.undo()
     assert seen == ["running"]
-    assert not resuming.finished(Experiment(SETTING), folder)
+    assert not resume.finished(Experiment(SETTING), folder)
 
 
 def test_a_figure_that_cannot_be_written_is_no_failure(
@@ -161,7 +161,7 @@ def test_a_run_without_its_account_is_begun_again_with_a_word(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(once.logger, "warning", said.append)
+    monkeypatch.setattr(logger, "warning", said.append)
     (folder / "environment.json").unlink()
     shutil.rmtree(folder / "checkpoint")
     before = (folder / "metrics.csv").read_text()

@@ -6,9 +6,8 @@ import pandas as pd
 import pytest
 from runs import curve, launch, lines_in, metrics_in, played
 
-from baselines.engine.early_stopping import best_round, is_over
 from baselines.engine.environment import environment
-from baselines.engine.objective import objective
+from baselines.engine.metrics import best_round, objective, should_stop
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.experiment.settings import EarlyStopping
@@ -28,8 +27,8 @@ def test_the_best_round_by_hand(tmp_path: Path) -> None:
     assert best_round(tmp_path, "validation/accuracy") == 2  # the first of equals
     assert best_round(tmp_path, "validation/loss") is None
     stop = EarlyStopping(2, "validation/accuracy")
-    assert [is_over(tmp_path, stop, number) for number in (3, 4, 5)] == [False, True, True]
-    assert not is_over(tmp_path, EarlyStopping(None, "validation/accuracy"), 1000)
+    assert [should_stop(tmp_path, stop, number) for number in (3, 4, 5)] == [False, True, True]
+    assert not should_stop(tmp_path, EarlyStopping(None, "validation/accuracy"), 1000)
     written({0: 3.0, 1: 2.0, 2: 2.5}, tmp_path, "loss")
     assert best_round(tmp_path, "validation/loss") == 1
 
@@ -109,7 +108,7 @@ def test_a_metric_that_is_never_measured_ends_no_run_as_if_it_were_finished(
 
 def test_a_run_that_diverges_has_been_measured(tmp_path: Path) -> None:
     written({0: float("nan"), 1: float("nan")}, tmp_path)
-    assert is_over(tmp_path, EarlyStopping(1, "validation/accuracy"), 1)
+    assert should_stop(tmp_path, EarlyStopping(1, "validation/accuracy"), 1)
 
 
 def test_the_best_and_the_last_model_of_a_stopped_run_are_kept(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from runs import launch, lines_in, played, write_run
 
 from baselines import compare
-from baselines.engine import resuming
+from baselines.engine import resume
 from baselines.engine.run_folder import RunFolder
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
@@ -64,9 +64,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 def test_a_finished_run_is_one_whose_files_are_as_it_left_them(
     damage: Damage, told: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert resuming.finished(Experiment(SETTING), folder)
+    assert resume.finished(Experiment(SETTING), folder)
     damage(folder)
-    assert not resuming.finished(Experiment(SETTING), folder)
+    assert not resume.finished(Experiment(SETTING), folder)
     assert told in caplog.text
 
 
@@ -81,7 +81,7 @@ def test_a_run_older_than_the_checksums_is_finished_as_before(folder: Path) -> N
     account = json.loads((folder / "environment.json").read_text())
     assert set(account.pop("checksums")) == {"metrics.csv", "config.yaml"}
     (folder / "environment.json").write_text(json.dumps(account))
-    assert resuming.finished(Experiment(SETTING), folder)
+    assert resume.finished(Experiment(SETTING), folder)
     overwrite(folder)  # which its size does not tell
     assert launch(*SETTING.split(), "resume=true", f"hydra.run.dir={folder}") == 2
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from baselines.engine import provenance
-from baselines.engine.provenance import git_commit
+from baselines.engine import environment
+from baselines.engine.environment import git_commit
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -22,7 +22,7 @@ def write(path: Path, text: str) -> None:
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a checkout with one file of each kind, all committed."""
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
     for name in ("strategies/part/a.py", "conf/config.yaml", "baselines/papers/gma/ours/table.csv"):
         write(tmp_path / name, "1")
     git(tmp_path, "init", "-q")
@@ -46,7 +46,7 @@ def test_code_or_configuration_of_ones_own_does_not(name: str, checkout: Path) -
 
 
 def test_outside_git_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert git_commit() is None
 
@@ -56,5 +56,5 @@ def test_a_repository_around_an_environment_has_not_the_codes_commit(
 ) -> None:
     write(checkout / ".gitignore", ".venv\n")
     write(checkout / ".venv/lib/strategies/part/a.py", "1")
-    monkeypatch.setattr(provenance, "ROOT", checkout / ".venv" / "lib")
+    monkeypatch.setattr(environment, "ROOT", checkout / ".venv" / "lib")
     assert git_commit() is None

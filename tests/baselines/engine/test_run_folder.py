@@ -9,8 +9,8 @@ import yaml
 from runs import curve, launch, metrics_in, played
 
 from baselines import results
-from baselines.engine.objective import objective
-from baselines.engine.progress import Progress
+from baselines.engine.loggers import Progress
+from baselines.engine.metrics import objective
 from baselines.errors import UserError
 
 SETTING = "num_nodes=4 rounds=3 nodes_per_round=3 node_test_fraction=0.2 strategy=fedexp"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from runs import launch, played
 
-from baselines.engine import resuming, rounds
+from baselines.engine import resume, rounds
 from baselines.errors import UserError
 from baselines.experiment import experiment
 
@@ -43,13 +43,13 @@ def test_a_run_goes_on_where_its_nodes_are_reached_otherwise(tmp_path: Path) -> 
     first = ["runtime=ray", "runtime.retries=1", "runtime.address=one:1"]
     this, then = experiment.load(" ".join([*SMALL, *first])), tmp_path / "config.yaml"
     then.write_text(this.configuration())
-    there = resuming._written(tmp_path)
+    there = resume._written(tmp_path)
     other = experiment.load(" ".join([*SMALL, "runtime=ray", "runtime.address=two:2"]))
     assert other.identity() != this.identity() == other.identity(like=there)
-    assert resuming._differing(other, there) == []
+    assert resume._differing(other, there) == []
     shared = experiment.load(" ".join([*SMALL, "runtime=ray", "runtime.partial_sums=true"]))
     assert shared.identity(like=there) != this.identity()
-    assert resuming._differing(shared, there) == ["runtime.partial_sums"]
+    assert resume._differing(shared, there) == ["runtime.partial_sums"]
 
 
 def test_another_number_is_another_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def test_a_run_is_looked_at_while_its_folder_is_locked(run: Path, monkeypatch: p
         seen.append("locked")
         raise UserError("seen")
 
-    monkeypatch.setattr(resuming, "to_resume", looked)
+    monkeypatch.setattr(resume, "to_resume", looked)
     with pytest.raises(UserError, match="seen"):
         played(" ".join([*SMALL, "rounds=3", "resume=true"]), run)
     assert seen == ["locked"]

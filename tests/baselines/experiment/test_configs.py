@@ -9,7 +9,7 @@ from torch import nn
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 from clients import LocalTraining
 from strategies import PseudoGradientStrategy
 

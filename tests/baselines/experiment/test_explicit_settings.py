@@ -18,10 +18,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from baselines.datasets import Dataset
 from baselines.errors import UserError
-from baselines.experiment import config, data, ranges
+from baselines.experiment import config, data
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.model_checks import check as check_model
+from baselines.experiment.preflight import check_model
 from baselines.experiment.settings import GROUPS as NESTED
+from baselines.experiment.validation import check_ranges
 from clients import Classification
 
 OF_STRATEGY = {
@@ -165,7 +166,7 @@ class Built:
 
         patch.setattr(config, "instantiate", recorded)
         patch.setattr(data, "loaded", data.loaded.__wrapped__)
-        ranges.check(cfg)
+        check_ranges(cfg)
         name = f"++explicit={next(NAMES)}"
         config.take(name, OmegaConf.to_yaml(cfg))
         self.experiment = this = Experiment(name)

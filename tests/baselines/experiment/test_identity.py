@@ -9,7 +9,7 @@ from omegaconf import OmegaConf, open_dict
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.identity import LATER, PLAYED, config_hash, identity
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 from baselines.reproduce import paper_tables
 from baselines.reproduce.plan import plan, select, table_of
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from checkout import ROOT
 
-from baselines.experiment.places import CONF, SHARED
+from baselines.experiment.overrides import CONF, SHARED
 
 ROW = re.compile(r"^\|.*?`(\w+)=`(.*)\|$", re.MULTILINE)
 LISTED = [

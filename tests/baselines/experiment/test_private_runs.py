@@ -11,10 +11,10 @@ from sklearn.datasets import load_digits
 
 from baselines.apps import client_app_of
 from baselines.experiment import experiment
-from baselines.experiment.schema_file import inlined
+from baselines.experiment.overrides import inline_schema
 from baselines.federation.__main__ import main
 from baselines.grids.inline import InlineGrid
-from strategies.parts.accounting import epsilon
+from strategies.parts.privacy import epsilon
 
 SMALL = "dataset=digits partitioner=iid num_nodes=4 model=softmax weighting=uniform client.optimizer.lr=0.1"
 
@@ -150,7 +150,7 @@ def test_a_site_that_demands_more_takes_no_part(
     sites: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     overrides = shlex.join(
-        [*map(inlined, sites), "privacy=local", "privacy.noise_seed=null", "node_timeout=0.2"]
+        [*map(inline_schema, sites), "privacy=local", "privacy.noise_seed=null", "node_timeout=0.2"]
     )
     own = {name: str(tmp_path / f"{name}.npz") for name in ("north", "south")}
     grid = InlineGrid(client_app_of(overrides), 2, sites=own)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from runs import launch, own_options
 
-from baselines.experiment import once
+from baselines.experiment.messages import logger, warn_once
 
 CODE = """
 from dataclasses import dataclass, field
@@ -219,8 +219,8 @@ def test_the_log_says_which_part_of_its_own_a_strategy_has_lost(
     choice: str, warned: bool, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(once.logger, "warning", said.append)
-    once.warn_once.cache_clear()
+    monkeypatch.setattr(logger, "warning", said.append)
+    warn_once.cache_clear()
     assert launch(*arguments, "strategy=even", *choice.split()) == 0
     lost = "Even runs with weighting=examples, not with its own Uniform: choose that in the strategy's file"
     assert [line.partition(" (")[0] for line in said] == [lost] * warned

@@ -8,12 +8,12 @@ from flwr.app import ArrayRecord
 from runs import played
 
 from baselines import results
-from baselines.engine.evaluator import Evaluator
+from baselines.engine.evaluation import Evaluator
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.preflight import check
 from clients.evaluation import evaluate
-from strategies.parts.erosion import EACH
+from strategies.parts.weighting import EACH
 
 TABLE = "experiment=weight_erosion/table2"
 DIGITS = "dataset=digits model=softmax num_nodes=10 rounds=1"

@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from runs import launch
 
-from baselines.experiment.sweep_progress import SweepProgress, equal_values
+from baselines.experiment.hydra_callbacks import SweepProgress, equal_values
 
 SHORT = ["model=softmax", "num_nodes=2", "rounds=1"]
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 
 from baselines.federation.__main__ import main
 from baselines.runtimes import commands, guardian
-from baselines.runtimes.programs import HOST, Programs
+from baselines.runtimes.processes import HOST, Programs
 from baselines.runtimes.superlink import _free_ports
 
 NAMES = ("north", "south", "west", "odd")  # the last has a label that the schema has not

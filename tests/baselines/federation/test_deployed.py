@@ -13,7 +13,7 @@ import pytest
 from deployed import Deployed, deployed, wait_until
 from runs import launch, lines_in
 
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 from baselines.federation.__main__ import main
 from baselines.federation.agreed import read
 from baselines.runtimes import credentials, sites

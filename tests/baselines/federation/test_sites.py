@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from baselines import results
 from baselines.federation.__main__ import main
-from baselines.reports.summary import summarise
+from baselines.reports.tables import summarise
 
 pytestmark = pytest.mark.runtime
 NAMES = np.array(["nil", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])

@@ -9,7 +9,7 @@ import pytest
 import toys
 
 from baselines.errors import UserError
-from strategies.shared.shared_mean import SharedMean
+from strategies.shared.arrays import SharedMean
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from ray.exceptions import RaySystemError
 
 from baselines.grids.ray import RayGrid
-from baselines.grids.workers import Workers
+from baselines.grids.ray_pool import Workers
 
 made: list[Workers] = []
 

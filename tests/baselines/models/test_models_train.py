@@ -10,7 +10,7 @@ from runs import curve, played
 
 from baselines.datasets import Dataset
 from baselines.experiment import experiment
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 from clients import Classification, LeastSquares, NextToken, Normalize
 
 OPTIONS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))

@@ -5,7 +5,7 @@ import pytest
 
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 from baselines.partitioners import Iid, Partitioner, split_node
 from strategies.shared.seeding import Purpose, generator
 

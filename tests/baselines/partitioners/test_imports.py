@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 
 CODE = """
 import sys

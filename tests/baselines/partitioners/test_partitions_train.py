@@ -9,7 +9,7 @@ from runs import curve, played
 from baselines.datasets import Dataset
 from baselines.experiment import experiment
 from baselines.experiment.data import loaded
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 
 OPTIONS = sorted(path.stem for path in (CONF / "partitioner").glob("*.yaml"))
 

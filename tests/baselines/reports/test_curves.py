@@ -11,7 +11,7 @@ from runs import METRICS, write_run
 from baselines import results
 from baselines.errors import UserError
 from baselines.reports import curves
-from baselines.reports.shown import Shown
+from baselines.reports.runs import Shown
 
 
 def figure_of(rows: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Figure]:

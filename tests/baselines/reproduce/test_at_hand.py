@@ -12,7 +12,7 @@ from baselines.datasets import Dataset
 from baselines.errors import UserError
 from baselines.experiment import data, experiment
 from baselines.reproduce.__main__ import main
-from baselines.reproduce.at_hand import at_hand
+from baselines.reproduce.campaign import at_hand
 from baselines.reproduce.plan import Trial, plan, table_of
 
 

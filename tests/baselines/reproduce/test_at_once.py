@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from baselines.reproduce import at_once, filling
+from baselines.reproduce import campaign, concurrency
 from baselines.reproduce.options import parser
 from baselines.reproduce.plan import Trial, plan, table_of
 
@@ -30,16 +30,16 @@ def trial(papers: Path, tmp_path: Path) -> Trial:
 def test_twice_as_many_as_long_as_it_pays(
     rates: dict[int, float], most: int, expected: tuple[int, float]
 ) -> None:
-    assert at_once.fastest(rates.__getitem__, most) == expected
+    assert concurrency.fastest_concurrency(rates.__getitem__, most) == expected
 
 
 def test_a_real_process_steps(trial: Trial) -> None:
-    assert at_once._rate(trial, 1) > 1
+    assert concurrency._rate(trial, 1) > 1
 
 
 def test_one_that_does_not_come_up_does_not_fit(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_once, "_line", lambda _: "")  # as of a process that has ended
-    assert at_once._rate(trial, 1) == 0
+    monkeypatch.setattr(concurrency, "_line", lambda _: "")  # as of a process that has ended
+    assert concurrency._rate(trial, 1) == 0
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ def test_it_is_measured_for_a_budget_on_a_gpu_or_when_asked(
     class Found:
         type = kind
 
-    monkeypatch.setattr(filling.device, "device_of", lambda _: Found)
-    monkeypatch.setattr(filling.device, "chosen", lambda _: None)
-    monkeypatch.setattr(filling.at_once, "measured", lambda _: (4, 3.0))
+    monkeypatch.setattr(campaign.device, "device_of", lambda _: Found)
+    monkeypatch.setattr(campaign.device, "chosen", lambda _: None)
+    monkeypatch.setattr(campaign.at_once, "measured", lambda _: (4, 3.0))
     options = parser("").parse_args(told)
-    assert filling._jobs(options, trial, Console(quiet=True)) == jobs
+    assert campaign._jobs(options, trial, Console(quiet=True)) == jobs

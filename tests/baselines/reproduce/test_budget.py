@@ -9,11 +9,10 @@ import pytest
 from rich.console import Console
 
 from baselines.errors import UserError
-from baselines.reproduce import budget, running
+from baselines.reproduce import campaign
 from baselines.reproduce.__main__ import main
-from baselines.reproduce.display import Display
+from baselines.reproduce.campaign import Display, Running, most_telling, seconds_in
 from baselines.reproduce.plan import Trial, plan, table_of
-from baselines.reproduce.running import Running
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def chosen(
     def cost(trial: Trial) -> float:
         return 100.0 if dear and dear in " ".join(trial.cell.keys.values()) else 10.0
 
-    ordered, fitting = budget.most_telling(table_of("tiny", "table1"), trials, missing, cost, seconds)
+    ordered, fitting = most_telling(table_of("tiny", "table1"), trials, missing, cost, seconds)
     return names(ordered), fitting
 
 
@@ -64,10 +63,10 @@ def test_what_does_not_fit_comes_last(trials: list[Trial]) -> None:
 )
 def test_a_budget_is_a_time(text: str, seconds: float | None, capsys: pytest.CaptureFixture[str]) -> None:
     if seconds is not None:
-        assert budget.seconds_in(text) == seconds
+        assert seconds_in(text) == seconds
         return
     with pytest.raises(UserError, match="expected a time such as 90s, 40m"):
-        budget.seconds_in(text)
+        seconds_in(text)
     assert main(["tiny", "table1", "--budget", text]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -77,14 +76,14 @@ def test_a_deadline_ends_what_runs_and_starts_nothing_more(
 ) -> None:
     sleep = shlex.join([sys.executable, "-c", "import time; time.sleep(60)"])
     arguments = property(lambda _: shlex.split(sleep))
-    process = running.subprocess.Popen
+    process = campaign.subprocess.Popen
     monkeypatch.setattr(Trial, "arguments", arguments)
     monkeypatch.setattr(
-        running.subprocess, "Popen", lambda command, **more: process(shlex.split(sleep), **more)
+        campaign.subprocess, "Popen", lambda command, **more: process(shlex.split(sleep), **more)
     )
     began = time.monotonic()
     run = Running(1, lambda _: False, Display(trials, Console(quiet=True)), began + 0.5)
     run.run(trials)
-    assert time.monotonic() - began < running.PATIENCE
+    assert time.monotonic() - began < campaign.PATIENCE
     assert run.failed == []  # it goes on another time
     assert [trial.folder.exists() for trial in trials].count(True) == 1

@@ -16,7 +16,7 @@ from baselines.datasets import Dataset
 from baselines.experiment import config
 from baselines.experiment.data import loaded
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 from baselines.experiment.preflight import check
 from baselines.partitioners import Partitioner
 from baselines.reproduce import paper_tables

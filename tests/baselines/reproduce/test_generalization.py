@@ -7,7 +7,7 @@ import pytest
 from runs import curve, played
 
 from baselines.errors import UserError
-from baselines.reproduce.generalization import accuracy_gap
+from baselines.reproduce.statistics import accuracy_gap
 
 
 def test_training_less_test_accuracy_of_the_last_round(tmp_path: Path) -> None:

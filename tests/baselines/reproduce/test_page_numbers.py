@@ -5,11 +5,21 @@ from pathlib import Path
 import pytest
 
 from baselines.errors import UserError
-from baselines.reproduce import number_words, page_numbers, paper_tables, scoreboard
+from baselines.reproduce import paper_tables
 from baselines.reproduce.__main__ import main
-from baselines.reproduce.number_words import Unit
-from baselines.reproduce.numbers import Ours
-from baselines.reproduce.quoted import Quoted
+from baselines.reproduce.claims import write_pages
+from baselines.reproduce.quoted import (
+    MARKED,
+    Quoted,
+    Unit,
+    apart,
+    evaluate_expression,
+    order,
+    renew_page,
+    renew_text,
+    span,
+)
+from baselines.reproduce.results import Ours
 
 TABLE = """\
 rate,method,seed,value,rounds,changes,config
@@ -91,7 +101,7 @@ def page(papers: Path) -> Path:
     ],
 )
 def test_what_an_expression_says(expression: str, said: str, page: Path) -> None:
-    assert page_numbers.said("tiny", expression) == said
+    assert evaluate_expression("tiny", expression) == said
 
 
 def one(name: str, paper: float | None, *ours: float) -> Quoted:
@@ -100,23 +110,23 @@ def one(name: str, paper: float | None, *ours: float) -> Quoted:
 
 def test_a_range_of_differences_on_one_side_begins_at_the_nearest_to_zero() -> None:
     below, above = [one("a", None, -3.0), one("b", None, -0.01)], [one("a", None, 2.0), one("b", None, 0.5)]
-    assert number_words.span(below, POINTS) == "0.0 to 3.0 points below"
-    assert number_words.span(above, POINTS) == "0.5 to 2.0 points above"
-    assert number_words.span([*above[:1], one("b", None)], POINTS) == "2.0 points above"
+    assert span(below, POINTS) == "0.0 to 3.0 points below"
+    assert span(above, POINTS) == "0.5 to 2.0 points above"
+    assert span([*above[:1], one("b", None)], POINTS) == "2.0 points above"
 
 
 def test_those_against_the_papers_order_are_named() -> None:
     ours = {"a": 2.0, "b": -2.0, "c": 0.01}
     found = [one(name, 1.0, value) for name, value in ours.items()]
     found += [one("not printed", None, 1.0), one("not run", 1.0)]
-    assert number_words.order(found, POINTS) == "1 of 3 (not b, c)"
+    assert order(found, POINTS) == "1 of 3 (not b, c)"
 
 
 def test_those_apart_from_zero_are_named_where_they_are_some() -> None:
     found = [one("a", None, 1.0, 1.1, 0.9), one("b", None, 1.0, -1.1), one("c", None, -5.0)]
-    assert number_words.apart([*found, one("d", None, -2.0, -2.1)], POINTS) == "2 of 4 (a, d)"
-    assert number_words.apart(found[:1], POINTS) == "1 of 1"
-    assert number_words.apart(found[1:], POINTS) == "0 of 2"
+    assert apart([*found, one("d", None, -2.0, -2.1)], POINTS) == "2 of 4 (a, d)"
+    assert apart(found[:1], POINTS) == "1 of 1"
+    assert apart(found[1:], POINTS) == "0 of 2"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +149,7 @@ def test_an_expression_that_says_nothing_is_one_line(expression: str, said: str,
     text = f"x <!--= {expression} -->1<!--/-->\n"
     page.write_text(text)
     with pytest.raises(UserError) as error:
-        page_numbers.renew(page, "tiny")
+        renew_page(page, "tiny")
     assert str(error.value) == f"{page}: {expression}: {said}"
     assert page.read_text() == text
 
@@ -150,7 +160,7 @@ def test_two_numbers_that_fit_alike_are_refused(page: Path) -> None:
             "0.2,fedavg,0,61,2,rounds=2 num_nodes=8,y\n0.2,fedavg,0,61,2,momentum=1 num_nodes=8,y\n"
         )
     with pytest.raises(UserError, match="several numbers fit"):
-        page_numbers.said("tiny", "table1 0.2 fedavg num_nodes=8")
+        evaluate_expression("tiny", "table1 0.2 fedavg num_nodes=8")
 
 
 @pytest.mark.parametrize(
@@ -164,22 +174,22 @@ def test_two_numbers_that_fit_alike_are_refused(page: Path) -> None:
 )
 def test_a_mark_that_markdown_would_take_otherwise_is_refused(text: str, said: str, page: Path) -> None:
     with pytest.raises(UserError, match=said):
-        page_numbers.renewed(text, "tiny")
+        renew_text(text, "tiny")
 
 
 @pytest.mark.parametrize("paper", paper_tables.papers())
 def test_the_pages_numbers_are_those_of_the_tables(paper: str) -> None:
     """They are generated: `python -m baselines.reproduce PAPER TABLE --collect-only` renews them."""
     text = (paper_tables.PAPERS / paper / "README.md").read_text(encoding="utf-8")
-    assert page_numbers.renewed(text, paper) == text
-    assert len(page_numbers.MARKED.findall(text)) > 8
+    assert renew_text(text, paper) == text
+    assert len(MARKED.findall(text)) > 8
 
 
 def test_a_stale_number_is_found_and_renewed(page: Path) -> None:
     text = "FedExP is at <!--= table1 0.2 fedexp -->91.00<!--/--> %, FedAvg at 1.\n"
-    assert page_numbers.renewed(text, "tiny") == text.replace("91.00", "92.50")
+    assert renew_text(text, "tiny") == text.replace("91.00", "92.50")
     page.write_text(text)
-    scoreboard.write(["tiny"])
+    write_pages(["tiny"])
     assert page.read_text() == text.replace("91.00", "92.50")
 
 

@@ -7,9 +7,9 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from baselines.reproduce import picture
-from baselines.reproduce.numbers import Ours, Results
+from baselines.reproduce.figures import _departure, draw_figure
 from baselines.reproduce.plan import table_of
+from baselines.reproduce.results import Ours, Results
 
 TABLES = [("weight_erosion", "table2"), ("gma", "figure4_2a"), ("selective", "figures7_1_to_7_3")]
 
@@ -23,7 +23,7 @@ def drawn(
     table = table_of(paper, name)
     cells = table.cells()[:5] if curves.empty else table.cells()
     results: Results = {tuple(cell.keys.values()): Ours({0: 1.0, 1: 2.0}, changes) for cell in cells}
-    target = picture.draw(table, results, curves, folder)
+    target = draw_figure(table, results, curves, folder)
     assert target is not None
     assert target.read_bytes().startswith(b"\x89PNG")
     return kept[0]
@@ -38,9 +38,9 @@ def test_paper_and_ours(paper: str, name: str, tmp_path: Path, monkeypatch: pyte
     table = table_of(paper, name)
     first, second = (tuple(cell.keys.values()) for cell in table.cells()[:2])
     both: Results = {first: Ours({0: 1.0}, "rounds=2"), second: Ours({0: 2.0}, "")}
-    assert picture._departure(both) == "not all in the paper's setting: see the table"
+    assert _departure(both) == "not all in the paper's setting: see the table"
     both[second] = Ours({0: 2.0}, "rounds=3")
-    assert picture._departure(both) == "none in the paper's setting: see the table"
+    assert _departure(both) == "none in the paper's setting: see the table"
 
 
 def test_no_line_is_drawn_across_what_has_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_no_line_is_drawn_across_what_has_not_run(tmp_path: Path, monkeypatch: p
     table = table_of("selective", "figures7_1_to_7_3")
     ran = {("cnn4", "0", "local"): 0.3, ("cnn4", "10", "local"): 0.8, ("cnn4", "100", "local"): 0.9}
     results: Results = {keys: Ours({0: value}, "") for keys, value in ran.items()}
-    picture.draw(table, results, pd.DataFrame(), tmp_path)
+    draw_figure(table, results, pd.DataFrame(), tmp_path)
     (axis,) = kept[0].axes
     heights = axis.lines[0].get_ydata()
     assert [x for x, y in enumerate(heights) if y == y] == [0, 1, 5]
@@ -93,7 +93,7 @@ def test_curves_of_another_setting_than_the_numbers_are_left_out(
 
 
 def test_nothing_of_ours_is_no_picture(tmp_path: Path) -> None:
-    assert picture.draw(table_of("weight_erosion", "table2"), {}, pd.DataFrame(), tmp_path) is None
+    assert draw_figure(table_of("weight_erosion", "table2"), {}, pd.DataFrame(), tmp_path) is None
 
 
 def test_the_authors_curves_are_drawn_beside_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

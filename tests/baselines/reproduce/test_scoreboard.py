@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from baselines.experiment.places import ROOT
-from baselines.reproduce import paper_tables, scoreboard
+from baselines.experiment.overrides import ROOT
+from baselines.reproduce import claims, paper_tables
+from baselines.reproduce.claims import Claim
 from baselines.reproduce.findings import Comparison
-from baselines.reproduce.scoreboard import Claim
 
 
 def pair(ours: float | None, spread: float | None, *, seeds: int = 2, departs: bool = False) -> Comparison:
@@ -38,30 +38,30 @@ UNSEEDED = replace(pair(2.0, 0.0, seeds=1), seeded=False)
     ],
 )
 def test_a_claim_in_one_line(pairs: list[Comparison], said: str) -> None:
-    assert scoreboard.line(Claim("gma", "x", ("table4_1",), tuple(pairs))) == said
+    assert claims.claim_line(Claim("gma", "x", ("table4_1",), tuple(pairs))) == said
 
 
 def test_what_was_run_in_a_reduced_setting_counts_apart() -> None:
     """FedER's own table: its pairs are missing, and a claim of its own has what was run."""
     whole, reduced = (
-        next(claim for claim in scoreboard.claims("feder") if claim.text == f"FedER beats FedAvg{told}")
-        for told in ("", scoreboard.REDUCED)
+        next(claim for claim in claims.find_claims("feder") if claim.text == f"FedER beats FedAvg{told}")
+        for told in ("", claims.REDUCED)
     )
-    assert scoreboard.line(whole) == "FedER beats FedAvg: not run"
+    assert claims.claim_line(whole) == "FedER beats FedAvg: not run"
     assert reduced.counts["missing"] == 0
     assert len(reduced.run) == len(reduced.pairs) > 6
     assert all(pair.departs for pair in reduced.pairs)
 
 
 def test_a_claim_of_several_tables_stands_there_once() -> None:
-    texts = [claim.text for claim in scoreboard.claims("gma")]
+    texts = [claim.text for claim in claims.find_claims("gma")]
     assert len(texts) == len(set(texts))
-    masking = scoreboard.claims("gma")[0]
+    masking = claims.find_claims("gma")[0]
     assert {"table4_1", "table4_4"} <= set(masking.tables)
 
 
 def test_a_pair_of_runs_that_fills_several_tables_counts_once() -> None:
-    pairs = scoreboard.claims("gma")[0].run
+    pairs = claims.find_claims("gma")[0].run
     assert len(pairs) > 20
     for pair, other in itertools.permutations(pairs, 2):
         assert not pair.is_in(other)
@@ -78,11 +78,11 @@ def test_a_pair_of_runs_that_fills_several_tables_counts_once() -> None:
 @pytest.mark.parametrize("paper", paper_tables.papers())
 def test_the_pages_hold_what_the_tables_say(paper: str) -> None:
     """They are generated: `python -m baselines.reproduce PAPER TABLE --collect-only` renews them."""
-    assert between(paper_tables.PAPERS / paper / "README.md") == scoreboard.page(paper)
+    assert between(paper_tables.PAPERS / paper / "README.md") == claims.page_lines(paper)
 
 
 def test_the_front_page_holds_what_the_tables_say() -> None:
-    assert between(ROOT / "README.md") == scoreboard.front(paper_tables.papers())
+    assert between(ROOT / "README.md") == claims.front_table(paper_tables.papers())
 
 
 def between(path: Path) -> str:
@@ -94,8 +94,8 @@ def between(path: Path) -> str:
 def test_only_what_stands_between_the_marks_is_renewed(tmp_path: Path) -> None:
     target = tmp_path / "page.md"
     target.write_text("before\n<!-- claims: generated -->\nold\n<!-- end -->\nafter\n")
-    scoreboard.renew(target, "new \\1")
+    claims.replace_marked(target, "new \\1")
     assert target.read_text() == "before\n<!-- claims: generated -->\nnew \\1\n<!-- end -->\nafter\n"
     target.write_text("no marks\n")
-    scoreboard.renew(target, "new")
+    claims.replace_marked(target, "new")
     assert target.read_text() == "no marks\n"

@@ -10,8 +10,10 @@ import pytest
 from filelock import FileLock
 
 from baselines.engine.run_folder import LOCK
-from baselines.reproduce import page_numbers, report, scoreboard
+from baselines.reproduce import report
+from baselines.reproduce.claims import replace_marked, write_pages
 from baselines.reproduce.plan import table_of
+from baselines.reproduce.quoted import renew_page
 
 LIMIT = 2_000  # bytes that fit the disk
 PROSE = "written by hand\n" * LIMIT
@@ -22,8 +24,8 @@ NUMBER = "x <!--= paper table1 0.2 fedexp -->0<!--/--> x\n"
 @pytest.mark.parametrize(
     ("name", "text", "renew"),
     [
-        ("README.md", MARKS + PROSE, lambda page: scoreboard.renew(page, "new")),
-        ("README.md", NUMBER + PROSE, lambda page: page_numbers.renew(page, "tiny")),
+        ("README.md", MARKS + PROSE, lambda page: replace_marked(page, "new")),
+        ("README.md", NUMBER + PROSE, lambda page: renew_page(page, "tiny")),
         ("table1.md", PROSE, lambda page: report.write(table_of("tiny", "table1"), {}, page.parent)),
     ],
 )
@@ -65,7 +67,7 @@ def test_pages_are_renewed_by_one_process_at_a_time(papers: Path) -> None:
     page = papers / "tiny" / "README.md"
     page.write_text("# Tiny\n")
     with FileLock(papers / LOCK):
-        renewing = Thread(target=scoreboard.write, args=[["tiny"]])
+        renewing = Thread(target=write_pages, args=[["tiny"]])
         renewing.start()
         renewing.join(0.5)
         assert renewing.is_alive()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
-from baselines.experiment.source import source_hash
+from baselines.experiment.identity import source_hash
 
 pytestmark = pytest.mark.runtime
 
@@ -64,7 +64,7 @@ def test_it_holds_no_tests(bundle: Path) -> None:
 
 def test_its_code_is_known_by_the_same_hash(bundle: Path) -> None:
     """Servers and nodes compare hashes: the bundle's must be that of the checkout it was built from."""
-    code = "from baselines.experiment.source import ROOT, source_hash; print(ROOT, source_hash())"
+    code = "from baselines.experiment.identity import ROOT, source_hash; print(ROOT, source_hash())"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=bundle, check=True, capture_output=True, text=True
     )

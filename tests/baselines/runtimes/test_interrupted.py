@@ -13,7 +13,7 @@ import pytest
 from checkout import ROOT
 from runs import curve, launch, metrics_in
 
-from baselines.engine.progress import Progress
+from baselines.engine.loggers import Progress
 
 pytestmark = pytest.mark.runtime
 

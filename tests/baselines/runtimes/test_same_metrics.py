@@ -11,7 +11,7 @@ import pytest
 from checkout import ROOT
 from runs import launch
 
-from baselines.engine.provenance import git_commit
+from baselines.engine.environment import git_commit
 from baselines.runtimes import Inline
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from baselines.engine.provenance import git_commit
+from baselines.engine.environment import git_commit
 from baselines.errors import RunFailed, UserError
 from baselines.runtimes import commands, superlink
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
-from baselines.experiment.precision import prepared
+from baselines.experiment.device import prepare_model
 from baselines.runtimes.inline import InlineGrid
 from clients import (
     Classification,
@@ -29,9 +29,9 @@ from clients import (
     RoundStart,
     client_app,
 )
-from clients import gradient as gradient_module
 from clients.batched.together import Together
-from clients.fast.replay import Step
+from clients.fast import gradient as gradient_module
+from clients.fast.trace import Step
 from strategies.shared.arrays import view
 
 Change = Callable[[Node, int], Node]
@@ -299,11 +299,11 @@ def test_a_model_that_begins_to_count_later_is_noticed(caplog: pytest.LogCapture
 
 
 def cast() -> nn.Module:
-    return prepared(perceptron(), CPU, "bfloat16", False)
+    return prepare_model(perceptron(), CPU, "bfloat16", False)
 
 
 def cast_bound() -> nn.Module:
-    return prepared(bound(), CPU, "bfloat16", False)
+    return prepare_model(bound(), CPU, "bfloat16", False)
 
 
 @pytest.mark.parametrize("trace_after", [0, 200])

@@ -9,8 +9,7 @@ from noting import noting
 from torch import Tensor, nn
 
 from clients import Classification
-from clients.batched.batchable import DIFFERS, NotTogether, measured
-from clients.batched.gradients import Gradients
+from clients.batched.eligibility import DIFFERS, Gradients, NotTogether, measured
 
 NODES, ROWS, FEATURES, CLASSES = 3, 4, 2, 2
 
@@ -46,7 +45,7 @@ def step(task: Classification, short: int | None) -> bool:
 
 @pytest.mark.parametrize("short", [None, 0, 1, 2])
 def test_a_right_gradient_passes(short: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.gradient.TRACE_AFTER", 0)
+    monkeypatch.setattr("clients.fast.gradient.TRACE_AFTER", 0)
     assert step(Classification(), short)
 
 

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from clients import Examples
-from clients.batched import sight as sight_module
-from clients.batched.sight import Ahead, Sight
+from clients.batched import stack as sight_module
+from clients.batched.stack import Ahead, Sight
 
 CPU = torch.device("cpu")
 INPUTS, TARGETS = torch.arange(24.0).view(12, 2), torch.arange(12)

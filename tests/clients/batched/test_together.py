@@ -23,8 +23,8 @@ from clients import (
     Task,
     client_app,
 )
-from clients import gradient as gradient_module
 from clients.batched.together import Stack, Together
+from clients.fast import gradient as gradient_module
 from clients.optimizers import RMSGD
 from strategies.shared.arrays import view
 
@@ -177,7 +177,7 @@ def test_each_node_sees_in_its_own_way(batch_size: int | None) -> None:
 
 
 def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.batched.room.MOST_PARAMETERS", 2 * 83)  # two perceptrons
+    monkeypatch.setattr("clients.batched.together.MOST_PARAMETERS", 2 * 83)  # two perceptrons
     alone, together = grids()
     for one, other in zip(ask(alone, perceptron, 1), ask(together, perceptron, 1), strict=True):
         same(one, other)

@@ -17,10 +17,10 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from clients import Classification, Correction, LocalTraining
-from clients import gradient as gradient_module
-from clients.fast.steady import Kept
-from clients.fast.taken import RECORDED
-from clients.gradient import gradient_of
+from clients.fast import gradient as gradient_module
+from clients.fast.cuda_graphs import RECORDED
+from clients.fast.gradient import gradient_of
+from clients.fast.guards import Kept
 
 STEPS = 12
 

@@ -23,8 +23,7 @@ from strategies import (
     Uniform,
     Updates,
 )
-from strategies.parts.blocks import SIZE
-from strategies.parts.layout import Layout
+from strategies.parts.layout import SIZE, Layout
 
 
 def updates(deltas: Tensor, buffers: Tensor | None = None) -> Updates:

@@ -7,7 +7,7 @@ from federation import Federation, answer, play, record
 from flwr.app import RecordDict
 
 from strategies import AgreementMask, AndMask, FedAvg, FedGMA, Grouped, Mask, NoMask
-from strategies.parts import blocks
+from strategies.parts import layout as blocks
 from strategies.parts.layout import Layout
 from strategies.parts.updates import Updates
 

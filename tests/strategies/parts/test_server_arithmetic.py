@@ -18,11 +18,9 @@ from strategies import (
     Updates,
     WeightErosion,
 )
-from strategies.parts.blocks import blocks
-from strategies.parts.erosion import alphas
-from strategies.parts.layout import Layout
-from strategies.parts.norms import squared_distances, squared_norms
-from strategies.round.evaluation import merged
+from strategies.core.strategy import merged
+from strategies.parts.layout import Layout, blocks, squared_distances, squared_norms
+from strategies.parts.weighting import alphas
 
 
 def updates(*rows: tuple[float, ...], examples: tuple[float, ...] = ()) -> Updates:
@@ -104,7 +102,7 @@ def test_alphas_are_one_where_nothing_is_known() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_norms_and_distances(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.parts.norms.PIECE", 2)
+    monkeypatch.setattr("strategies.parts.layout.PIECE", 2)
     values = torch.arange(5.0 * rows).view(rows, 5) - 2
     expected = values.double().square().sum(1)
     torch.testing.assert_close(squared_norms(values), expected)
@@ -115,7 +113,7 @@ def test_norms_and_distances(rows: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize(("stop", "start"), [(0, 0), (5, 0), (8, 0), (9, 0), (9, 3), (11, 3)])
 def test_blocks_cover_each_number_once(stop: int, start: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.parts.blocks.SIZE", 4)
+    monkeypatch.setattr("strategies.parts.layout.SIZE", 4)
     found = [range(10**6)[block] for block in blocks(torch.zeros(20), slice(start, stop))]
     assert [k for block in found for k in block] == list(range(start, stop))
     assert all(len(block) == 4 for block in found[:-1])

@@ -21,7 +21,7 @@ from strategies import (
     TooManyFailedRounds,
     Uniform,
 )
-from strategies.parts import blocks
+from strategies.parts import layout
 
 ENDS = np.array([[1.0, -2.0, 0.0, 5.0], [3.0, 4.0, 0.0, -5.0], [-9.0, 1.0, 2.0, 0.0]])
 LOSSES, RATE = (0.5, 2.0, 1.0), 0.1
@@ -51,10 +51,10 @@ def w(model: ArrayRecord) -> list[float]:
 # ---- majority vote -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [blocks.SIZE, 3])
+@pytest.mark.parametrize("size", [layout.SIZE, 3])
 def test_a_vote_by_hand(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of three to the right, the same, one of one, and a tie; buffers take the median of 0, 1, 4."""
-    monkeypatch.setattr(blocks, "SIZE", size)
+    monkeypatch.setattr(layout, "SIZE", size)
     found = after(SignSGD(step_size=Constant(0.25)), nodes())
     assert w(found) == [0.25, 0.25, 0.25, 0.0]
     assert model_in(found)["running_mean"].tolist() == [1.0]
