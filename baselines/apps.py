@@ -17,8 +17,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from clients import Node
 from clients import client_app as make_client_app
-from clients.batched.together import Together
-from clients.round import record_of
+from clients.batched.together import BatchedTrainer
+from clients.round import get_record
 from strategies import TooManyFailedRounds
 from strategies.shared import protocol
 
@@ -137,9 +137,9 @@ def client_app_in(experiment: Experiment) -> ClientApp:
     return make_client_app(node)
 
 
-def together_of(overrides: str) -> Together:
+def together_of(overrides: str) -> BatchedTrainer:
     """Return what trains the nodes of one experiment batched."""
-    return Together(partial(node_of, overrides))
+    return BatchedTrainer(partial(node_of, overrides))
 
 
 def node_of(overrides: str, message: Message, context: Context) -> Node:
@@ -150,7 +150,7 @@ def node_of(overrides: str, message: Message, context: Context) -> Node:
 
 def require_same_code(message: Message) -> None:
     """Refuse a message of a server that runs other code."""
-    told = str(record_of(ConfigRecord, message.content, protocol.CONFIG).get(protocol.SOURCE_HASH, ""))
+    told = str(get_record(ConfigRecord, message.content, protocol.CONFIG).get(protocol.SOURCE_HASH, ""))
     if told and told != source_hash():
         raise OtherCode(
             f"this node's code ({ROOT}, {source_hash()}) is not the server's ({told}): "

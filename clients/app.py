@@ -18,7 +18,7 @@ from .methods.uga import NO_CORRECTIONS
 from .optimizer import has_state
 from .privacy import demand, demand_silence
 from .private import restore
-from .round import Node, Turn, load_sent, partition_id_of, record_of, replied
+from .round import ClientRound, Node, get_record, load_sent, partition_id_of, replied
 from .training import LocalTraining, changes_initial_model, correction_class
 
 
@@ -50,14 +50,14 @@ def client_app(
         told = ConfigRecord({protocol.SITE: str(context.node_config.get(protocol.SITE, ""))})
         try:
             node_of(message, context)
-            demand(context.node_config, record_of(ConfigRecord, message.content, protocol.CONFIG))
+            demand(context.node_config, get_record(ConfigRecord, message.content, protocol.CONFIG))
         except Exception as error:  # whatever is wrong
             told[protocol.REFUSED] = describe(error)
         return Message(RecordDict({protocol.CONFIG: told}), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return Turn(node_of(message, context), message, context).taken()
+        return ClientRound(node_of(message, context), message, context).run()
 
     @app.evaluate()
     def evaluate_(message: Message, context: Context) -> Message:
@@ -65,7 +65,7 @@ def client_app(
         node = node_of(message, context)
         load_sent(node, message, context.state)
         personalise(node, client_state.load(context.state, message.metadata.group_id))
-        config = record_of(ConfigRecord, message.content, protocol.CONFIG)
+        config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
         if len(node.test):
             metrics |= evaluate(node.model, node.test, node.task)
@@ -108,7 +108,7 @@ def check_training(training: LocalTraining, config: Mapping[str, object]) -> Non
             "compression.error_feedback=true with aggregation=normalized and client.stragglers above 0: "
             "what a round left out would count by another round's steps; leave one of the three out"
         )
-    _check_way(training, asked, any(kind.reads_way(config) for kind in asked), restricted)
+    _check_way(training, asked, any(kind.uses_displacement(config) for kind in asked), restricted)
 
 
 def _check_way(

@@ -109,7 +109,7 @@ class Restricted(Correction):
     def __init__(self, restrictions: Sequence[Restriction | None]) -> None:
         self.restrictions = restrictions
 
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
+    def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
         for p, restriction in zip(parameters, self.restrictions, strict=True):
             if p.grad is not None and restriction is not None:
                 p.grad = restriction(p.grad)

@@ -15,11 +15,11 @@ from strategies.shared.arrays import view
 from strategies.shared.checks import require
 
 from .correction import Correction, OptimizerOf, Tensors, edits_of
-from .fast.bare_optimizer import bare_step, is_descent
-from .fast.cuda_graphs import After, say_outside, with_sgd
+from .fast.bare_optimizer import is_descent, step_without_hooks
+from .fast.cuda_graphs import GradientPipeline, say_outside, with_sgd
 
 
-class Update:
+class OptimizerStep:
     """What is done with the gradients of each step of a round.
 
     Parameters
@@ -34,13 +34,13 @@ class Update:
         self,
         parameters: Sequence[Parameter],
         optimizer: Optimizer,
-        after: After | None = None,
+        after: GradientPipeline | None = None,
         corrections: Sequence[Correction] = (),
         max_grad_norm: float | None = None,
     ) -> None:
         self.parameters, self.after = parameters, after
         self.corrections, self.max_grad_norm = corrections, max_grad_norm
-        self._step, self._group = bare_step(optimizer), optimizer.param_groups[0]
+        self._step, self._group = step_without_hooks(optimizer), optimizer.param_groups[0]
         self._descends = _descends(optimizer, after) and not corrections and max_grad_norm is None
 
     def __call__(self, gradients: Sequence[Tensor]) -> None:
@@ -61,7 +61,7 @@ class Update:
         self._step()
 
 
-def _descends(optimizer: Optimizer, after: After | None) -> bool:
+def _descends(optimizer: Optimizer, after: GradientPipeline | None) -> bool:
     """Say whether SGD's last operation is all that is left to do: it always is in plain SGD."""
     if after is not None and after.descends:
         return True
@@ -69,13 +69,13 @@ def _descends(optimizer: Optimizer, after: After | None) -> bool:
     return is_descent(optimizer) and not group["momentum"] and not group["weight_decay"]
 
 
-def captured_update(
+def captured_step(
     parameters: Sequence[Parameter],
     optimizer: Optimizer,
     corrections: Sequence[Correction],
     max_grad_norm: float | None,
     fresh: bool,
-) -> Update:
+) -> OptimizerStep:
     """Return the update of a node whose steps are captured: as much as can be comes with the gradients.
 
     ``fresh``: the optimiser's state begins with the round.
@@ -83,17 +83,17 @@ def captured_update(
     edits = edits_of(corrections)
     if edits is None:
         say_outside("what a correction does, and all that comes after it,")
-        return Update(parameters, optimizer, After(), corrections, max_grad_norm)
-    after = After(edits, None if max_grad_norm is None else clipped, max_grad_norm or 0.0)
+        return OptimizerStep(parameters, optimizer, GradientPipeline(), corrections, max_grad_norm)
+    after = GradientPipeline(edits, None if max_grad_norm is None else clipped, max_grad_norm or 0.0)
     if fresh:
-        return Update(parameters, optimizer, with_sgd(after, optimizer, parameters))
+        return OptimizerStep(parameters, optimizer, with_sgd(after, optimizer, parameters))
     say_outside("the step of an optimiser that nodes keep")
-    return Update(parameters, optimizer, after)
+    return OptimizerStep(parameters, optimizer, after)
 
 
 def apply(correction: Correction, parameters: Sequence[Parameter]) -> None:
     """Let a correction change the gradients; what it returned would be passed over."""
-    if correction(parameters) is not None:  # type: ignore[func-returns-value]
+    if correction.transform_gradients(parameters) is not None:  # type: ignore[func-returns-value]
         raise TypeError(f"{type(correction).__name__} returns gradients: write them to each p.grad")
 
 

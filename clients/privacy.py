@@ -103,7 +103,7 @@ class LocalNoise:
         return cls(clip, z * clip if z else 0.0, torch.Generator().manual_seed(drawn))
 
     @torch.no_grad()
-    def veil_(self, model: nn.Module, start: ArrayRecord) -> None:
+    def privatize_(self, model: nn.Module, start: ArrayRecord) -> None:
         """Change the model's trained parameters in place, given those that the node ``start``ed from.
 
         Raises

@@ -60,7 +60,7 @@ class Node:
     frozen: Frozen | None = None
 
 
-class Turn:
+class ClientRound:
     """A node's turn in one round: from the server's message to the reply.
 
     Parameters
@@ -75,7 +75,7 @@ class Turn:
         self.kept = has_kept_more(self.state)  # of rounds before; a node that was restarted has lost it
         self.memory = client_state.load(self.state, message.metadata.group_id)
         self.sent, self.frozen = load_sent(node, message, self.state)
-        config = record_of(ConfigRecord, message.content, protocol.CONFIG)
+        config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         demand(context.node_config, config)
         self.partition_id = partition_id_of(context, config)
@@ -109,9 +109,9 @@ class Turn:
             node.own_model,
         )
         asked = list(Correction.asked(config))
-        first = [kind.begin(start) for kind in asked if not kind.starts_elsewhere]
+        first = [kind.begin(start) for kind in asked if not kind.changes_initial_model]
         own = [begin(start) for begin in order_corrections(self.training.corrections)]
-        last = [kind.begin(start) for kind in asked if kind.starts_elsewhere]
+        last = [kind.begin(start) for kind in asked if kind.changes_initial_model]
         return first + own + last + (self.coding.corrections(node.model) if self.coding else [])
 
     def _draws(self) -> np.random.Generator:
@@ -122,7 +122,7 @@ class Turn:
         """What decides the order of the node's examples in this round, and all that its model draws."""
         return torch_seed(self.node.seed, Purpose.LOCAL_TRAINING, **self.place)
 
-    def taken(self) -> Message:
+    def run(self) -> Message:
         """Train; return the reply."""
         metrics = self.training(
             self.node.model,
@@ -139,7 +139,7 @@ class Turn:
         """Return what the server gets; under local privacy what has noise and what no data decide."""
         model = self.node.model
         parameters = [p for p in model.parameters() if p.requires_grad]
-        records = [correction.finish(parameters, metrics) for correction in self.corrections]
+        records = [correction.on_round_end(parameters, metrics) for correction in self.corrections]
         self._require_remembers()
         withhold(model, self.training.private, self.sent, self.memory)
         check_unchanged(model, self.frozen)
@@ -147,7 +147,7 @@ class Turn:
         metrics[protocol.NUM_EXAMPLES] = len(self.node.train)
         metrics[protocol.PARTITION_ID] = self.partition_id
         if self.noise is not None:
-            self.noise.veil_(model, self.sent)
+            self.noise.privatize_(model, self.sent)
             rate = {k: v for k, v in metrics.items() if k == protocol.LEARNING_RATE}
             metrics = {protocol.NUM_EXAMPLES: 1, protocol.PARTITION_ID: self.partition_id} | rate
             records = []
@@ -176,7 +176,7 @@ class Turn:
 
 def training_of(node: Node, message: Message, context: Context) -> LocalTraining:
     """Return how a node trains in the round of a message."""
-    config = record_of(ConfigRecord, message.content, protocol.CONFIG)
+    config = get_record(ConfigRecord, message.content, protocol.CONFIG)
     server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
     return in_round(node.training, node.seed, server_round, partition_id_of(context, config))
 
@@ -191,7 +191,7 @@ def in_round(training: LocalTraining, seed: int, server_round: int, partition_id
     return replace(training, stragglers=0.0, **{unit: work})  # type: ignore[arg-type]
 
 
-def record_of(kind: type[Kind], content: RecordDict, name: str) -> Kind:
+def get_record(kind: type[Kind], content: RecordDict, name: str) -> Kind:
     """Return a message's record; ``content.config_records`` would make a dictionary of them all first."""
     record = content[name]
     assert isinstance(record, kind)
@@ -200,8 +200,8 @@ def record_of(kind: type[Kind], content: RecordDict, name: str) -> Kind:
 
 def load_sent(node: Node, message: Message, state: RecordDict) -> tuple[ArrayRecord, Mapping[str, Array]]:
     """Load the model of a message; return it whole, and its frozen parameters by name."""
-    arrays = record_of(ArrayRecord, message.content, protocol.ARRAYS)
-    config = record_of(ConfigRecord, message.content, protocol.CONFIG)
+    arrays = get_record(ArrayRecord, message.content, protocol.ARRAYS)
+    config = get_record(ConfigRecord, message.content, protocol.CONFIG)
     whole, frozen = complete(arrays, config, node.frozen, state)
     load(node.model, whole)
     return whole, frozen

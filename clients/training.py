@@ -20,10 +20,10 @@ from .correction import Correction, OptimizerOf, RoundStart
 from .examples import Examples, Inputs, compute_outputs
 from .fast import cuda_graphs
 from .fast.bare_optimizer import spare_compiler
-from .fast.cuda_graphs import EAGER, After, count_step
+from .fast.cuda_graphs import EAGER, GradientPipeline, count_step
 from .fast.gradient import gradient_of
 from .fast.trace import Step
-from .optimizer import Update, captured_update, check_rates, keep, prepare
+from .optimizer import OptimizerStep, captured_step, check_rates, keep, prepare
 from .personal import LocalUpdate, Personal
 from .rng import seed_model
 from .tasks import Task
@@ -51,7 +51,7 @@ class WithTerms:
         outputs = compute_outputs(self.model, inputs)
         loss, sums = self.task(outputs, targets)
         for correction in self.corrections:
-            loss = loss + _number(correction, correction.term(self.model, inputs, outputs, targets))
+            loss = loss + _number(correction, correction.loss_term(self.model, inputs, outputs, targets))
         return loss, sums
 
     def __call__(
@@ -72,15 +72,19 @@ def _number(correction: Correction, term: Tensor) -> Tensor:
 
 
 def step_of(
-    model: nn.Module, task: Task, corrections: Sequence[Correction], trace: bool, after: After | None
+    model: nn.Module,
+    task: Task,
+    corrections: Sequence[Correction],
+    trace: bool,
+    after: GradientPipeline | None,
 ) -> Step:
     """Return what computes the gradients of one round's steps, and what ``after`` makes of them."""
-    adding = [correction for correction in corrections if correction.has_term]
+    adding = [correction for correction in corrections if correction.has_loss_term]
     step: Step = (
         WithTerms(model, task, adding) if adding else gradient_of(model, task).of_round(trace, after)
     )
     for correction in corrections:
-        step = correction.around(step)
+        step = correction.wrap_gradient(step)
     return step
 
 
@@ -139,7 +143,7 @@ def order_corrections(corrections: Mapping[str, Begin]) -> list[Begin]:
 
 def changes_initial_model(begin: object) -> bool:
     """Say whether the node then begins from another model than the one it was sent."""
-    return bool(getattr(correction_class(begin), "starts_elsewhere", False))
+    return bool(getattr(correction_class(begin), "changes_initial_model", False))
 
 
 def correction_class(begin: object) -> object:
@@ -328,10 +332,10 @@ class LocalTraining:
         ``memory`` is where a kept optimiser's state lives on.
         """
         update = LocalUpdate(self, model, examples, task, server_round, seed, corrections, memory)
-        return self.personal.train(update) if self.personal else update.taken()
+        return self.personal.train(update) if self.personal else update.run()
 
     @torch.no_grad()
-    def loop(self, update: LocalUpdate) -> dict[str, float]:
+    def train_loop(self, update: LocalUpdate) -> dict[str, float]:
         """Take the steps of a local update, whatever the personal method; return its metrics."""
         model, corrections = update.model, update.corrections
         parameters = [p for p in model.parameters() if p.requires_grad]
@@ -340,10 +344,14 @@ class LocalTraining:
         kept = update.memory if self.keep_optimizer else None
         rate = prepare(optimizer, self.schedule(update.server_round), kept)
         edited = corrections, self.max_grad_norm
-        if self.trace and cuda_graphs.can_capture(device) and not any(c.alone for c in corrections):
-            move = captured_update(parameters, optimizer, *edited, fresh=kept is None)
+        if (
+            self.trace
+            and cuda_graphs.can_capture(device)
+            and not any(c.requires_sequential for c in corrections)
+        ):
+            move = captured_step(parameters, optimizer, *edited, fresh=kept is None)
         else:
-            move = Update(parameters, optimizer, None, *edited)
+            move = OptimizerStep(parameters, optimizer, None, *edited)
         end_epoch = getattr(optimizer, "epoch_step", None)
         per_epoch = self._steps_per_epoch(len(update.examples))
         draws = torch.Generator().manual_seed(update.seed)
@@ -361,7 +369,7 @@ class LocalTraining:
             steps += 1
             if end_epoch is not None and steps % per_epoch == 0:
                 end_epoch()
-            if corrections and any(correction.done(parameters) for correction in corrections):
+            if corrections and any(correction.should_stop(parameters) for correction in corrections):
                 break
         if kept is not None:
             keep(optimizer, kept)
@@ -371,7 +379,7 @@ class LocalTraining:
     def _steps_per_epoch(self, size: int) -> int:
         return -(-size // (self.batch_size or size or 1))
 
-    def lasting(self, *, epochs: int | None = None, steps: int | None = None) -> Self:
+    def with_duration(self, *, epochs: int | None = None, steps: int | None = None) -> Self:
         """Return the same training for so many epochs, or steps, however slow the node is."""
         return replace(self, local_epochs=epochs, local_steps=steps, stragglers=0.0)
 

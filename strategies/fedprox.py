@@ -31,5 +31,5 @@ class FedProx(PseudoGradientStrategy):
         term = [f"the proximal term ({protocol.PROXIMAL_MU} in the message's config)"] if self.mu else []
         return " and ".join([*term, *filter(None, [super().unproved()])])
 
-    def asks(self) -> dict[str, ConfigScalar]:
-        return {**super().asks(), protocol.PROXIMAL_MU: self.mu}
+    def train_config(self) -> dict[str, ConfigScalar]:
+        return {**super().train_config(), protocol.PROXIMAL_MU: self.mu}

@@ -19,8 +19,8 @@ from flwr.serverapp import Grid
 
 from .core.pseudo_gradient import PseudoGradientStrategy, require_covered
 from .core.replies import of_group, void_mean, within
-from .core.strategy import Gradient, SuiteStrategy, TooManyFailedRounds, merged
-from .core.update_monitor import Movement, among
+from .core.strategy import BaseStrategy, Gradient, TooManyFailedRounds, merged
+from .core.update_monitor import StallDetector, among
 from .parts.privacy import refuse_groups
 from .shared.checks import require, require_parts
 
@@ -31,16 +31,16 @@ logger = logging.getLogger("flwr.strategies")
 
 
 @dataclass(kw_only=True, eq=False)
-class Around(SuiteStrategy):
+class StrategyWrapper(BaseStrategy):
     """What is the same for all copies is asked of, and told to, ``inner``, the one they are copied from."""
 
-    inner: SuiteStrategy
+    inner: BaseStrategy
 
-    def asks(self) -> dict[str, ConfigScalar]:
-        return self.inner.asks()
+    def train_config(self) -> dict[str, ConfigScalar]:
+        return self.inner.train_config()
 
-    def contributions(self) -> dict[str, dict[str, int]]:
-        return self.inner.contributions()
+    def participation_counts(self) -> dict[str, dict[str, int]]:
+        return self.inner.participation_counts()
 
     def freeze(self, names: Iterable[str]) -> None:
         self.inner.freeze(names)
@@ -56,11 +56,11 @@ class Around(SuiteStrategy):
     def needs_validation(self) -> bool:
         return self.inner.needs_validation
 
-    def learn_with(self, gradient: Gradient) -> None:
-        self.inner.learn_with(gradient)
+    def set_gradient_fn(self, gradient: Gradient) -> None:
+        self.inner.set_gradient_fn(gradient)
 
-    def fail_within(self, rounds: int) -> None:
-        self.inner.fail_within(rounds)
+    def set_num_rounds(self, rounds: int) -> None:
+        self.inner.set_num_rounds(rounds)
 
     def check(self, arrays: ArrayRecord) -> object:
         return self.inner.check(arrays)
@@ -73,7 +73,7 @@ Groups = dict[str, tuple[int, ...]]
 
 
 @dataclass(kw_only=True, eq=False)
-class Grouped(Around):
+class Grouped(StrategyWrapper):
     """One copy of ``inner`` per group, each with a model of its own.
 
     Parameters
@@ -96,7 +96,7 @@ class Grouped(Around):
         refuse_groups(self.inner.privacy)
         if self.groups is not None:  # they name nodes, which are asked who they are
             _require_groups(self.groups)
-            self.inner._roster.mean_certain()
+            self.inner._roster.require_partition_ids()
             self._build(self.groups)
 
     def initial_groups(self, partition_ids: list[int]) -> Groups:
@@ -113,7 +113,7 @@ class Grouped(Around):
             max_failed_rounds=sys.maxsize,  # the run ends when all groups have failed too often
         )
         strategy._roster, strategy._scratch = self.inner._roster, self.inner._scratch  # one at a time
-        strategy._movement, strategy._watch = Movement(alone=False), self.inner._watch
+        strategy._movement, strategy._watch = StallDetector(alone=False), self.inner._watch
         return strategy
 
     def regroup(self, groups: Groups, models: dict[str, ArrayRecord]) -> None:
@@ -221,14 +221,14 @@ class Grouped(Around):
 
     # ---- what is judged, saved and shown -------------------------------------------------------
 
-    def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+    def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         """Return each group's model to evaluate, by the group's name."""
         if not self._strategies:
-            return self.inner.models(arrays)
-        found = {name: s.models(self._models[name]) for name, s in self._strategies.items()}
+            return self.inner.models_to_evaluate(arrays)
+        found = {name: s.models_to_evaluate(self._models[name]) for name, s in self._strategies.items()}
         return {name: next(iter(models.values())) for name, models in found.items()}
 
-    def weight(self, name: str) -> int:
+    def model_weight(self, name: str) -> int:
         return len(self._strategies[name].members or ()) if name in self._strategies else 1
 
     def owner_of(self, name: str) -> int | None:
@@ -236,11 +236,11 @@ class Grouped(Around):
         nodes = (strategy.judges or strategy.members or ()) if strategy else ()
         return nodes[0] if len(nodes) == 1 else None
 
-    def most_models(self, num_nodes: int) -> int:
+    def max_num_models(self, num_nodes: int) -> int:
         return num_nodes
 
-    def at_sites(self) -> dict[str, dict[str, float]]:
-        return dict(pair for s in self._strategies.values() for pair in s.at_sites().items())
+    def per_site_metrics(self) -> dict[str, dict[str, float]]:
+        return dict(pair for s in self._strategies.values() for pair in s.per_site_metrics().items())
 
     def update_norms(self) -> dict[str, float]:
         return dict(pair for s in self._strategies.values() for pair in s.update_norms().items())

@@ -25,14 +25,14 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, RecordDict
 from torch import Tensor
 
-from .core.pseudo_gradient import Remembering
+from .core.pseudo_gradient import StatefulClientsStrategy
 from .parts.weighting import Uniform, Weighting
 from .shared import protocol
 from .shared.checks import require
 
 
 @dataclass(kw_only=True, eq=False)
-class Scaffold(Remembering):
+class Scaffold(StatefulClientsStrategy):
     """FedAvg with control variates; the nodes must be ours, or return a ``control`` record.
 
     Parameters
@@ -52,8 +52,8 @@ class Scaffold(Remembering):
         super().__post_init__()
         require(self.option in (1, 2), "strategy.option", self.option, "1 or 2")
 
-    def asks(self) -> dict[str, ConfigScalar]:
-        return {**super().asks(), protocol.CONTROL_OPTION: self.option}
+    def train_config(self) -> dict[str, ConfigScalar]:
+        return {**super().train_config(), protocol.CONTROL_OPTION: self.option}
 
     def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         assert self._layout is not None

@@ -75,7 +75,7 @@ def _costs(overrides: str) -> dict[str, float]:
                 written = time.perf_counter()
                 saved = checkpoint.load(folder.path)
                 assert saved is not None, "it has just been written"
-                rounds.go_on_from(saved)
+                rounds.resume_from(saved)
                 writing.append(written - started)
                 resuming.append(time.perf_counter() - written)
     return {"metrics and a checkpoint": median(writing), "resuming": median(resuming)}

@@ -12,7 +12,7 @@ from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients.round import load
 from strategies import PseudoGradientStrategy, Updates
-from strategies.core.stacking import Buffers
+from strategies.core.stacking import Workspace
 from strategies.shared import protocol
 from strategies.shared.arrays import move_record, to_array_record
 
@@ -85,7 +85,7 @@ def played(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message
 def collected(strategy: PseudoGradientStrategy, replies: list[Message]) -> Updates:
     """Return the replies checked and stacked, as ``aggregate_train`` does."""
     assert strategy._layout is not None
-    strategy._scratch = Buffers()
+    strategy._scratch = Workspace()
     return strategy._collect(1, replies, strategy._layout).updates
 
 

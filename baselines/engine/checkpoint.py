@@ -21,7 +21,7 @@ from torch import Tensor
 
 from baselines.errors import UserError
 from baselines.experiment.messages import warn_once
-from strategies.core.strategy import SuiteStrategy
+from strategies.core.strategy import BaseStrategy
 from strategies.shared.arrays import values_of
 
 from . import environment
@@ -200,7 +200,7 @@ class Watched:
     strategy : as it is before its first round
     """
 
-    def __init__(self, strategy: SuiteStrategy) -> None:
+    def __init__(self, strategy: BaseStrategy) -> None:
         self.strategy: Any = strategy
         self._before = self._undeclared()
 

@@ -129,7 +129,7 @@ def provenance(this: Experiment) -> dict[str, Any]:
     }
 
 
-class Used:
+class ResourceUsage:
     """What this process uses from now on, as environment.json says when a run has ended.
 
     Parameters
@@ -146,13 +146,13 @@ class Used:
         """Return the accelerator's peak memory in bytes, and how the steps were taken.
 
         None where this process does not know: on the CPU, and of steps that other processes took. Ray's
-        workers tell theirs in the end (:func:`joined`).
+        workers tell theirs in the end (:func:`merge_usage`).
         """
         steps = steps_since(self._before)
         return {"gpu_peak_bytes": peak_memory(self.device), "steps": steps if any(steps.values()) else None}
 
 
-def joined(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_usage(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what several processes have used together: their steps' sums, and the greatest peak memory.
 
     Nothing where there are none.

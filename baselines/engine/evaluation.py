@@ -26,7 +26,7 @@ from strategies.shared.arrays import to_array_record
 from .loggers import Progress
 from .metrics import OWN_GROUP, write_classes
 from .run_folder import RunFolder
-from .saved_model import Keeper, describe
+from .saved_model import ModelSaver, describe
 
 Metrics = dict[str, float]
 Owners = Sequence[int | None]  # for each model: whose own it is, None for that of several nodes
@@ -65,7 +65,7 @@ class Evaluator:
             found.append(predictions(self._model, kept(self.this, "test", owner)))
         return found
 
-    def right_on(self, models: Sequence[ArrayRecord]) -> Tensor:
+    def correctness_fn(self, models: Sequence[ArrayRecord]) -> Tensor:
         """Return whether each model classifies each validation example rightly, [models, V] of bools."""
         return torch.stack([self._right_on(arrays) for arrays in models])
 
@@ -135,7 +135,7 @@ class ServerEvaluation:
         self.this, self.folder, self.progress = this, folder, progress
         self.evaluator = _evaluator_of(this, grid)
         save = this.settings.save
-        self._keeper = Keeper(folder.path, save, describe(this) if save else None)
+        self._keeper = ModelSaver(folder.path, save, describe(this) if save else None)
         self._pending: Pending | None = None
         self._mean: Metrics = {}  # of the last models; none where a resumed run had nothing left to do
 
@@ -161,9 +161,9 @@ class ServerEvaluation:
         self._keeper.offer(pending.server_round, pending.models, self._mean)
         self.progress.show(pending.server_round, self._mean)
 
-    def go_on_from(self, server_round: int, models: Models) -> None:
+    def resume_from(self, server_round: int, models: Models) -> None:
         """Keep what is to be kept of a run that goes on, and may have kept something else."""
-        self._keeper.go_on_from(
+        self._keeper.resume_from(
             server_round, models, "test" if len(self.this.test_examples) else "node-test"
         )
 
@@ -232,10 +232,10 @@ class RayEvaluator(Evaluator):
 
         return wait
 
-    def right_on(self, models: Sequence[ArrayRecord]) -> Tensor:
+    def correctness_fn(self, models: Sequence[ArrayRecord]) -> Tensor:
         """Return whether each model classifies each validation example rightly, [models, V] of bools."""
         batches = num_batches(self.this.validation_examples)
-        dealt = [self._tasks(arrays, batches, len(models), "right_on") for arrays in models]
+        dealt = [self._tasks(arrays, batches, len(models), "correctness_fn") for arrays in models]
         group = self.dispatch.add(chain(*dealt), aside=True)
         return torch.stack([torch.cat(parts) for parts in self._outcomes(dealt, group)])
 

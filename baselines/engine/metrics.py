@@ -34,14 +34,14 @@ SITES = "site-test"  # the "split" of what each node measures on its own test da
 BY_NODE = "site-train"  # the "split" of what is each node's of a round of training
 
 
-def spread(at_sites: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def spread(per_site_metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return the lowest, the highest and the median of each metric over the sites that sent it.
 
     NaN where one of them is no number: it has no place among the others, and would hide.
     """
     found: dict[str, float] = {}
-    for name in dict.fromkeys(name for metrics in at_sites.values() for name in metrics):
-        values = [metrics[name] for metrics in at_sites.values() if name in metrics]
+    for name in dict.fromkeys(name for metrics in per_site_metrics.values() for name in metrics):
+        values = [metrics[name] for metrics in per_site_metrics.values() if name in metrics]
         if not all(map(isfinite, values)):
             values = [nan]
         parts = {"lowest": min(values), "median": median(values), "highest": max(values)}

@@ -32,7 +32,7 @@ from .checkpoint import Checkpoint
 from .environment import (
     DIVERGED,
     FINISHED,
-    Used,
+    ResourceUsage,
     checksum,
     checksums,
     naming,
@@ -180,7 +180,7 @@ class RunFolder:
         self._started = time.time() - (saved.wall_seconds if saved else 0)
         self._resumed = (*saved.resumed, saved.server_round) if saved else ()
         environment = provenance(self.this) | {"resumed": list(self._resumed)} | dict(first or {})
-        used = Used(self.this.device)
+        used = ResourceUsage(self.this.device)
         status = "interrupted"
         # Before anything is touched: an earlier run's "finished" would outlive a kill.
         self._save(environment | {"status": "running"})

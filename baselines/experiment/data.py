@@ -152,12 +152,12 @@ class Holdings:
             )
         return np.sort(generator(self.settings.seed, Purpose.VALIDATION).permutation(total)[:size])
 
-    def dealt(self) -> Dealt:
+    def partition_arrays(self) -> Dealt:
         """Return who holds which rows, for a process that need not work it out again."""
         both = [rows for pair in self.partitions for rows in pair]
         return np.concatenate(both), np.array([len(rows) for rows in both])
 
-    def take(self, dealt: Dealt) -> None:
+    def set_partition(self, dealt: Dealt) -> None:
         """Hold what another process has dealt."""
         rows, lengths = dealt
         both = np.split(rows.copy(), np.cumsum(lengths)[:-1])  # what came through Ray cannot be written to

@@ -23,7 +23,7 @@ from baselines.partitioners import Partitioner
 from clients import Examples, LocalTraining, Node
 from clients.correction import Correction
 from clients.frozen import Frozen
-from strategies.core.strategy import SuiteStrategy
+from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol
 from strategies.shared.seeding import Purpose, torch_seed
 
@@ -41,7 +41,7 @@ from .validation import takes_argument
 
 
 @dataclass(frozen=True)
-class Described:
+class ExperimentSpec:
     """What is known of an experiment by its override string alone."""
 
     overrides: str
@@ -178,7 +178,7 @@ NO_VALIDATION = (
 
 
 @dataclass(frozen=True)
-class Experiment(Described):
+class Experiment(ExperimentSpec):
     """One seed of one setting.
 
     Parameters
@@ -233,7 +233,7 @@ class Experiment(Described):
         """Return the model before training, as the server sends it."""
         return ArrayRecord(self.model().state_dict())
 
-    def strategy(self) -> SuiteStrategy:
+    def strategy(self) -> BaseStrategy:
         """Return a fresh strategy, ready to run.
 
         Raises
@@ -242,20 +242,20 @@ class Experiment(Described):
         """
         strategy = strategy_of(self.cfg)
         strategy.freeze(self.frozen.arrays if self.frozen else ())
-        strategy.fail_within(self.settings.rounds)  # a run without any step has failed, if short
+        strategy.set_num_rounds(self.settings.rounds)  # a run without any step has failed, if short
         if strategy.needs_validation and not self.settings.validation_size:
             raise UserError(f"{strategy.name} {NO_VALIDATION}")
         return strategy
 
     @cached_property
-    def prototype(self) -> SuiteStrategy:
+    def prototype(self) -> BaseStrategy:
         """The strategy, to be asked what it needs; a run takes a fresh one."""
         return self.strategy()
 
     @property
     def nodes_remember(self) -> bool:
         """Whether the nodes keep anything from round to round."""
-        asked = Correction.asked(self.prototype.asks())
+        asked = Correction.asked(self.prototype.train_config())
         return (
             self.prototype.nodes_remember
             or self.training.remembers

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from baselines.errors import UserError
 from clients.fast.guards import draws_put_back
 from strategies import TooManyFailedRounds
-from strategies.core.strategy import SuiteStrategy, reason_of
+from strategies.core.strategy import BaseStrategy, reason_of
 from strategies.shared import protocol
 from strategies.shared.checks import require_count
 from strategies.shared.seeding import Purpose, torch_seed
@@ -31,7 +31,7 @@ OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
 BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # of a strategy that has them
 
 
-class Foreign(SuiteStrategy):
+class FlowerStrategyAdapter(BaseStrategy):
     """Another strategy, wrapped.
 
     Parameters
@@ -68,7 +68,7 @@ class Foreign(SuiteStrategy):
         """What the strategy is called."""
         return type(self.strategy).__name__
 
-    def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+    def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         return {"global": arrays}
 
     def check(self, arrays: ArrayRecord) -> None:
@@ -96,7 +96,7 @@ class Foreign(SuiteStrategy):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         raise NotImplementedError(f"{self.name} has no load_state_dict")
 
-    def fail_within(self, rounds: int) -> None:
+    def set_num_rounds(self, rounds: int) -> None:
         self.max_failed_rounds = min(self.max_failed_rounds, rounds)
 
     def configure_train(
@@ -167,7 +167,7 @@ def _errors(replies: Iterable[Message]) -> str:
     return "; ".join([*dict.fromkeys(reasons)][:3]) or "none"
 
 
-def strategy_of(cfg: DictConfig) -> SuiteStrategy:
+def strategy_of(cfg: DictConfig) -> BaseStrategy:
     """Return the strategy of a configuration, wrapped where it is none of this suite's.
 
     Raises
@@ -175,7 +175,7 @@ def strategy_of(cfg: DictConfig) -> SuiteStrategy:
     UserError : for one of this suite's whose file leaves out what the experiment sets
     """
     strategy: Strategy = config.build(cfg.strategy)
-    if isinstance(strategy, SuiteStrategy):
+    if isinstance(strategy, BaseStrategy):
         own = (key for key in BY_NAME if hasattr(strategy, key))
         unread = _unread(cfg, (*OF_OURS, *own))
         if not hasattr(strategy, "grouping") and cfg.grouping != config.load("").grouping:
@@ -191,7 +191,7 @@ def strategy_of(cfg: DictConfig) -> SuiteStrategy:
         require_count("max_failed_rounds", cfg.max_failed_rounds)
     except ValueError as error:
         raise UserError(str(error)) from error
-    return Foreign(
+    return FlowerStrategyAdapter(
         strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, (*OF_OURS, "grouping")), cfg.seed
     )
 

@@ -16,7 +16,7 @@ from clients.evaluation import BATCH_SIZE
 from clients.examples import Inputs, apply_to_each, compute_outputs, tensors_of
 from strategies import WeightErosionForAll
 from strategies.core.pseudo_gradient import PseudoGradientStrategy
-from strategies.grouped import Around
+from strategies.grouped import StrategyWrapper
 from strategies.parts.clustering import Grouping
 from strategies.parts.layout import Layout
 from strategies.parts.privacy import Gaussian
@@ -46,15 +46,15 @@ def check_promises(this: Experiment, layout: object) -> None:
         as the strategy says
     """
     strategy = this.prototype
-    answered = KNOWN.union(*({kind.asked_by, *kind.reads} for kind in Correction.asked_for))
-    for key in strategy.asks():
+    answered = KNOWN.union(*({kind.config_key, *kind.reads} for kind in Correction.asked_for))
+    for key in strategy.train_config():
         if key not in answered and not key.startswith(protocol.COMPRESSION):
             raise UserError(
                 f"{strategy.name} asks nodes for {key!r}, which no imported correction reads: import the "
-                "correction's module in the strategy's own, and let its asked_by or reads name the key"
+                "correction's module in the strategy's own, and let its config_key or reads name the key"
             )
     rule, key = strategy, "strategy.buffer_names"
-    if isinstance(strategy, Around):
+    if isinstance(strategy, StrategyWrapper):
         rule, key = strategy.inner, "strategy.inner.buffer_names"
     if not isinstance(rule, PseudoGradientStrategy):
         return
@@ -336,7 +336,7 @@ def _check(this: Experiment) -> None:
     try:
         strategy = this.prototype
         layout = strategy.check(this.initial_arrays())
-        check_training(this.training, strategy.asks())
+        check_training(this.training, strategy.train_config())
         private.check(this.node_model, this.training.private)
         if this.training.personal is not None:
             this.training.personal.check(this.node_model, this.training.private)
@@ -477,14 +477,14 @@ def _check_privacy(this: Experiment) -> None:
     privacy = getattr(this.prototype, "privacy", None)
     if not isinstance(privacy, Gaussian):
         return
-    if privacy.at_nodes and this.settings.node_test_fraction:
+    if privacy.is_local and this.settings.node_test_fraction:
         raise UserError(
             f"node_test_fraction={this.settings.node_test_fraction}: with privacy=local nodes do not "
             "evaluate, since what they would tell has no noise; set node_test_fraction=0"
         )
-    if not privacy.at_nodes and privacy.noise_multiplier > 0:
+    if not privacy.is_local and privacy.noise_multiplier > 0:
         _check_noised(this.node_model)
-    if this.dataset.site is not None and not privacy.fresh:
+    if this.dataset.site is not None and not privacy.unseeded_noise:
         raise UserError(
             "privacy would not hold: sites with data of their own know privacy.noise_seed, or there is no "
             "noise; set privacy.noise_seed=null and privacy.noise_multiplier above 0"

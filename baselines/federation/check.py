@@ -112,9 +112,9 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
     try:
         if policy.file:
             closed.check(shlex.join(map(inline_schema, overrides)), policy.targets)
-            policy.admit(this, MessageType.QUERY, this.prototype.asks())
+            policy.admit(this, MessageType.QUERY, this.prototype.train_config())
         else:
-            policy.demand_privacy(this.prototype.asks())
+            policy.demand_privacy(this.prototype.train_config())
         node = this.site(site, str(data))
         policy.require_rows(len(node.train) + len(node.test))
     except (UserError, Refused) as error:

@@ -21,10 +21,10 @@ logger = getLogger("flwr.grids")
 # Answering: how a process that has nodes' contexts at hand lets them handle messages.
 
 
-Together = Callable[[Sequence[Message], Sequence[Context]], list[Message]]
+BatchedTrainer = Callable[[Sequence[Message], Sequence[Context]], list[Message]]
 
 
-class Answering:
+class MessageHandler:
     """Answers messages: one after another, or the training of many nodes at once.
 
     Parameters
@@ -33,7 +33,7 @@ class Answering:
     together : answers the training messages of many nodes; when it raises, it is not called again
     """
 
-    def __init__(self, app: ClientApp, together: Together | None = None) -> None:
+    def __init__(self, app: ClientApp, together: BatchedTrainer | None = None) -> None:
         self.app, self.together = app, together
 
     def __call__(self, requests: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
@@ -93,7 +93,7 @@ def delivered(message: Message) -> Message:
 # Population: nodes that are known before anything is sent, each with its context at hand.
 
 
-class Population(SuiteGrid):
+class NodePool(SuiteGrid):
     """A grid of ``num_nodes`` nodes; node k holds partition k, or is the k-th site.
 
     A context is made when its node is first addressed, so that the population costs nothing.
@@ -174,7 +174,7 @@ def _position(node_id: int) -> int:
     return node_id - SUPERLINK_NODE_ID - 1
 
 
-class InlineGrid(Population):
+class InlineGrid(NodePool):
     """A grid of ``num_nodes`` nodes that live in this process.
 
     Parameters
@@ -191,11 +191,11 @@ class InlineGrid(Population):
         self,
         app: ClientApp,
         num_nodes: int,
-        together: Together | None = None,
+        together: BatchedTrainer | None = None,
         sites: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(num_nodes, sites)
-        self.answering = Answering(app, together)
+        self.answering = MessageHandler(app, together)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -17,7 +17,7 @@ from strategies.shared import client_state, protocol
 from strategies.shared.arrays import SharedMean, copy_record, receive_values, record_size, sendable_values
 from strategies.shared.flower_private import failed, stamp
 
-from .inline import Population, answer, delivered
+from .inline import NodePool, answer, delivered
 from .ray_pool import Dispatch, Task, Workers
 
 # How records travel on Ray: arrays straight to where they go, and what messages have in common once.
@@ -161,7 +161,7 @@ class Round:
     room : how much of Ray's store they may keep
     """
 
-    nodes: Population
+    nodes: NodePool
     folded: bool = False
     replies: list[Message] = field(default_factory=list)
     room: Room = field(default_factory=Room)
@@ -171,7 +171,7 @@ class Round:
         return self.nodes.context(message.metadata.dst_node_id)
 
 
-class Share(Task):
+class MessageBatch(Task):
     """Messages to nodes, for one worker to answer.
 
     Parameters
@@ -218,7 +218,7 @@ class Share(Task):
         """Return the messages one by one: no other node is to suffer from the one that went wrong."""
         if len(self.messages) == 1:
             return [self]
-        parts = [Share([message], self.round) for message in self.messages]
+        parts = [MessageBatch([message], self.round) for message in self.messages]
         for part in parts:
             part.deaths, part.alone = self.deaths, self.alone
         return parts
@@ -241,7 +241,7 @@ LONG = 2.0  # seconds after which they are answered one by one
 HURRY = 60.0  # seconds: with less for a round there is no time for a second try
 
 
-class RayGrid(Population):
+class RayGrid(NodePool):
     """A grid of ``num_nodes`` nodes whose messages are answered by Ray workers.
 
     A node's context goes with its message and comes back with the reply. A message whose worker died
@@ -293,7 +293,9 @@ class RayGrid(Population):
         self._seconds[kind] = max((one.seconds / len(one.messages) for one in shares), default=math.inf)
         return this.replies
 
-    def _shares(self, kind: str, messages: list[Message], this: Round, *, one_by_one: bool) -> list[Share]:
+    def _shares(
+        self, kind: str, messages: list[Message], this: Round, *, one_by_one: bool
+    ) -> list[MessageBatch]:
         """Return the tasks that answer the messages.
 
         Nodes that train batched, or whose models are folded: one for each worker. Others: one for each
@@ -305,7 +307,7 @@ class RayGrid(Population):
             several = 1 if one_by_one else max(1, int(SHORT / self._seconds.get(kind, math.inf)))
             count, patience = max(len(self.workers), math.ceil(len(messages) / several)), LONG
         count = min(count, len(messages))
-        return [Share(messages[k::count], this, patience) for k in range(count)]
+        return [MessageBatch(messages[k::count], this, patience) for k in range(count)]
 
     def used(self) -> list[dict[str, Any]]:
         """Return what each worker says of its steps and its memory."""

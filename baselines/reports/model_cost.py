@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from baselines.grids.inline import InlineGrid
 from clients import Examples, LocalTraining, Node, Task, client_app
-from clients.batched.together import Together
+from clients.batched.together import BatchedTrainer
 from clients.examples import Inputs
 from strategies.shared import protocol
 
@@ -191,7 +191,7 @@ def batched_cost_line(
     nodes, steps = min(nodes, NODES), min(training.local_steps or STEPS, STEPS)
     if 2 * TURNS * nodes * steps * step > LONGEST:
         return "batched nodes: not measured; steps as long as these gain next to nothing"
-    found = seconds_of(model, batch, task, training.lasting(steps=steps), nodes)
+    found = seconds_of(model, batch, task, training.with_duration(steps=steps), nodes)
     if isinstance(found, str):
         return f"batched nodes: {found}; they train one by one"
     alone, batched = found
@@ -224,7 +224,9 @@ def seconds_of(
             torch.accelerator.synchronize(inputs.device)
         return (time.perf_counter() - started) / steps
 
-    grids = [InlineGrid(client_app(of_node), nodes, together) for together in (None, Together(of_node))]
+    grids = [
+        InlineGrid(client_app(of_node), nodes, together) for together in (None, BatchedTrainer(of_node))
+    ]
     taken = [[turn(grid) for grid in grids] for _ in range(TURNS)]
     if grids[1].answering.together is None:
         return "nodes cannot be batched"

@@ -64,7 +64,7 @@ class Calibration:
         sizes = [len(train) for train, _ in this.partitions]
         batches = fmean(-(-size // (training.batch_size or size)) for size in sizes)
         steps = training.local_steps or batches * (training.local_epochs or 0)
-        models = this.prototype.most_models(told.num_nodes)
+        models = this.prototype.max_num_models(told.num_nodes)
         tests = models * len(this.test_examples) / told.evaluate_every
         return _start_seconds() + told.rounds * (told.asked * steps * step + tests * example)
 

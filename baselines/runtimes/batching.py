@@ -22,7 +22,7 @@ from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.grids.inline import InlineGrid
 from clients import LocalTraining, Node, client_app
-from clients.batched.together import Together
+from clients.batched.together import BatchedTrainer
 from clients.fast.gradient import gradient_of
 from clients.fast.guards import draws_put_back
 from strategies.shared.arrays import move_record
@@ -162,7 +162,7 @@ def seconds_of(this: Experiment, sites: Mapping[str, str] | None) -> tuple[float
         trial = _Trial(this, sites)
         if len(trial.sizes) < 2:
             return "fewer than two nodes train in round 1"
-        ways = [None, Together(trial.node)]
+        ways = [None, BatchedTrainer(trial.node)]
         if reason := next(filter(None, map(trial.warmed, ways)), None):
             return reason
         turns = [[trial.turn(way) for way in ways] for _ in range(TURNS)]
@@ -205,7 +205,7 @@ class _Trial:
         train = replace(node.train, index=node.train.index[:rows])
         return replace(node, model=self.model, training=self.training, train=train)
 
-    def warmed(self, together: Together | None) -> str | None:
+    def warmed(self, together: BatchedTrainer | None) -> str | None:
         """Take turns until everything is as it stays; return why that cannot be, if so."""
         until = time.perf_counter() + WARM
         while True:
@@ -218,7 +218,7 @@ class _Trial:
             if time.perf_counter() >= until:
                 return None
 
-    def turn(self, together: Together | None) -> float:
+    def turn(self, together: BatchedTrainer | None) -> float:
         """Return the seconds that a turn takes."""
         grid = self._grid(together)
         messages = self._messages(grid)
@@ -231,7 +231,7 @@ class _Trial:
     def _messages(self, grid: InlineGrid) -> list[Message]:
         return list(self.strategy.configure_train(1, self.arrays, self.this.train_config(), grid))
 
-    def _grid(self, together: Together | None) -> InlineGrid:
+    def _grid(self, together: BatchedTrainer | None) -> InlineGrid:
         return InlineGrid(client_app(self.node), self.this.settings.num_nodes, together, self.sites)
 
 

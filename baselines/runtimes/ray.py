@@ -38,7 +38,7 @@ logger = getLogger("flwr.grids")
 # Seat: a worker's place in a Ray process, taken before it is known what the worker is for.
 
 
-class Seat:
+class WorkerSlot:
     """Imports what a worker needs; becomes one when it is told what for."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ ENVIRONMENT = {  # which Ray reads when it is imported
 }
 
 
-class Ahead(AbstractContextManager["Ahead"]):
+class RayPrestart(AbstractContextManager["RayPrestart"]):
     """A Ray on this machine, with workers that have not been told what for; it ends with the context.
 
     A thread starts it, and lives as long: Linux ends Ray's processes with the thread that started them.
@@ -130,19 +130,19 @@ class Ahead(AbstractContextManager["Ahead"]):
         return [("CPU", self.needs["num_cpus"]), ("GPU", self.needs["num_gpus"])]
 
 
-_begun: Ahead | None = None
+_begun: RayPrestart | None = None
 
 
-def begin_ray(cpus: int | None, client_cpus: float, client_gpus: float, nodes: int) -> Ahead:
+def begin_ray(cpus: int | None, client_cpus: float, client_gpus: float, nodes: int) -> RayPrestart:
     """Return the Ray that has begun to start; let one start where none has."""
     global _begun
-    _begun = _begun or Ahead(cpus, client_cpus, client_gpus, nodes)
+    _begun = _begun or RayPrestart(cpus, client_cpus, client_gpus, nodes)
     return _begun
 
 
 def worker_class() -> Any:
     """Return the actor class of what becomes a worker."""
-    return import_ray().remote(max_restarts=0, max_task_retries=0)(Seat)
+    return import_ray().remote(max_restarts=0, max_task_retries=0)(WorkerSlot)
 
 
 def import_ray() -> Any:
@@ -265,7 +265,7 @@ class Ray:
         settings = this.settings
         self._tell_idle(ray.cluster_resources().get("GPU", 0), settings.device)  # type: ignore[no-untyped-call]
         choice = batching.unmeasured(self.batch_clients, this).say()
-        dealt = ray.put(this.holdings.dealt())
+        dealt = ray.put(this.holdings.partition_arrays())
         arguments = (overrides, config.text(overrides), versions(), choice.batched, dealt)
         workers = Workers(partial(_start, seats, arguments), self.client_cpus, self.client_gpus)
         workers.grow(settings.asked)  # they start while the server prepares

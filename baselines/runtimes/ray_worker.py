@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from torch import Tensor
 
 from baselines.apps import client_app_of, together_of
-from baselines.engine.environment import Used
+from baselines.engine.environment import ResourceUsage
 from baselines.engine.evaluation import kept
 from baselines.engine.loggers import set_log_colors
 from baselines.errors import UserError
@@ -21,10 +21,10 @@ from baselines.experiment import config, experiment
 from baselines.experiment.data import Dealt
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import source_hash
-from baselines.grids.inline import Answering
+from baselines.grids.inline import MessageHandler
 from baselines.grids.ray import Buffered, buffered
 from clients.evaluation import Sums, batch_sums, correct
-from clients.round import load, record_of
+from clients.round import get_record, load
 from strategies.core.stacking import folding_of
 from strategies.shared import protocol
 
@@ -47,7 +47,9 @@ class Worker:
         set_log_colors()
         config.take(overrides, configuration)
         self.overrides, self.expected, self.dealt = overrides, versions, dealt
-        self.answering = Answering(client_app_of(overrides), together_of(overrides) if batched else None)
+        self.answering = MessageHandler(
+            client_app_of(overrides), together_of(overrides) if batched else None
+        )
 
     def unfit(self) -> str | None:
         """Prepare for messages; return what this machine lacks, None where it can answer."""
@@ -59,8 +61,8 @@ class Worker:
             torch.set_num_threads(self._this.settings.threads)
             _ = self._this.training  # and with it what its messages may ask for
             _ = self._this.node_model
-            self._used = Used(self._this.device)
-            self._this.holdings.take(self.dealt)
+            self._used = ResourceUsage(self._this.device)
+            self._this.holdings.set_partition(self.dealt)
         except UserError as error:  # a device or a data set that is not there
             return str(error)
         return None
@@ -82,7 +84,7 @@ class Worker:
         are folded one after another, so that the worker holds two models whatever its share.
         """
         folding = folding_of(
-            self._this.prototype, record_of(ArrayRecord, requests[0].content, protocol.ARRAYS)
+            self._this.prototype, get_record(ArrayRecord, requests[0].content, protocol.ARRAYS)
         )
         step = len(requests) if self.answering.together else 1
         replies: list[Message] = []
@@ -104,7 +106,7 @@ class Worker:
         found = batch_sums(this.node_model, kept(this, split, owner), this.dataset.task, batches)
         return [{name: value.cpu() for name, value in sums.items()} for sums in found]
 
-    def right_on(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:
+    def correctness_fn(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:
         """Return which examples the model is right about, of these batches of the validation set."""
         load(self._this.node_model, arrays)
         return [correct(self._this.node_model, self._this.validation_examples, batches)]

@@ -24,7 +24,7 @@ from baselines.experiment import closed
 from baselines.experiment.experiment import Experiment, load
 from baselines.experiment.identity import source_hash
 from clients.privacy import Refused
-from clients.round import record_of
+from clients.round import get_record
 from strategies.shared import protocol
 from strategies.shared.arrays import values_of
 from strategies.shared.flower_private import failed
@@ -96,7 +96,7 @@ class Guard:
         self._hides_counts = policy.privacy is not None or policy.max_epsilon is not None
         closed.check(overrides, policy.targets)
         experiment = load(overrides)
-        config = record_of(ConfigRecord, message.content, protocol.CONFIG)
+        config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         kind = message.metadata.message_type.partition(".")[0]
         policy.admit(experiment, kind, config)
         record = SiteRecord(policy) if policy.file else None

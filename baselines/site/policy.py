@@ -138,8 +138,8 @@ class Policy:
 
     def _admit_requests(self, experiment: Experiment, config: Mapping[str, Any]) -> None:
         """Refuse what the strategy that is named does not ask of nodes, whatever the message says."""
-        asked = experiment.prototype.asks()
-        keys = [str(kind.asked_by) for kind in Correction.asked(config)]
+        asked = experiment.prototype.train_config()
+        keys = [str(kind.config_key) for kind in Correction.asked(config)]
         if other := [key for key in keys if not asked.get(key)]:
             raise SiteRefusal("strategies", f"the message asks for {', '.join(other)} besides")
 

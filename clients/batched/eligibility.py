@@ -17,7 +17,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 from clients.examples import Examples, are_several
 from clients.fast.bare_optimizer import hooked
 from clients.fast.gradient import Gradient, gradient_of
-from clients.fast.guards import Watch
+from clients.fast.guards import SideEffectCheck
 from clients.fast.trace import Coarsest, close, tells, without_tf32
 from clients.round import Node
 from clients.training import LocalTraining
@@ -65,12 +65,12 @@ DIFFERS = (
 BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
 
 
-class NotTogether(Exception):
+class NotBatchable(Exception):
     """These nodes cannot be batched."""
 
 
 def check(nodes: Sequence[Node]) -> None:
-    """Raise :class:`NotTogether` with the reason, where there is one."""
+    """Raise :class:`NotBatchable` with the reason, where there is one."""
     first, training = nodes[0], nodes[0].training
     optimizer = training.optimizer([Parameter(torch.zeros(1))])
     name = type(optimizer).__name__
@@ -93,7 +93,7 @@ def check(nodes: Sequence[Node]) -> None:
     }
     for reason, holds in reasons.items():
         if holds:
-            raise NotTogether(reason)
+            raise NotBatchable(reason)
 
 
 def _overridden(part: object, base: type) -> str | None:
@@ -124,12 +124,12 @@ def measured(
     ------
     NotTogether : where the node's gradient, or what else its step does, differs
     """
-    watch = Watch(batched.model, batched.task)
+    watch = SideEffectCheck(batched.model, batched.task)
     with Coarsest() as precision:
         gradients, sums = batched.eager(values, *batch)
     if reason := watch.changed():
         watch.put_back()
-        raise NotTogether(reason)
+        raise NotBatchable(reason)
     node = int(batch[2].sum(1).argmin()) if len(batch) > 2 else 0
     there = batch[2][node] > 0 if len(batch) > 2 else slice(None)
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -141,7 +141,7 @@ def measured(
     metrics = [(sums[name][node], own[name]) for name in own if own[name].is_floating_point()]
     for found, right in (zip(*pairs, strict=True), zip(*metrics, strict=True) if metrics else ((), ())):
         if not close(found, right, precision.eps):
-            raise NotTogether(DIFFERS)
+            raise NotBatchable(DIFFERS)
     return (gradients, sums), tells(expected)
 
 

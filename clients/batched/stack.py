@@ -16,26 +16,26 @@ from torch.nn import Parameter
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
-from clients.correction import Edit, Tensors, edits_of
+from clients.correction import GradientTransform, Tensors, edits_of
 from clients.examples import Examples
 from clients.fast import cuda_graphs
-from clients.fast.cuda_graphs import After, with_sgd
-from clients.fast.guards import Kept
+from clients.fast.cuda_graphs import GradientPipeline, with_sgd
+from clients.fast.guards import ModelSnapshot
 from clients.fast.trace import Step as GradientStep
 from clients.frozen import frozen_names
-from clients.optimizer import Update, apply, prepare
-from clients.round import Node, Turn
+from clients.optimizer import OptimizerStep, apply, prepare
+from clients.round import ClientRound, Node
 from clients.training import LocalTraining
 from strategies.shared import protocol
 from strategies.shared.arrays import has_same_values
 from strategies.shared.checks import void_measures
 
-from .eligibility import Gradients, NotTogether, measured
+from .eligibility import Gradients, NotBatchable, measured
 
 # Edits of a stack: what the corrections of many nodes do, as operations on all their gradients at once.
 
 
-def stacked(turns: Sequence[Turn]) -> list[Edit] | None:
+def stacked(turns: Sequence[ClientRound]) -> list[GradientTransform] | None:
     """Return the nodes' edits as edits of a stack.
 
     None where a correction is no edit, or nodes correct differently: then they do so one after another.
@@ -47,7 +47,7 @@ def stacked(turns: Sequence[Turn]) -> list[Edit] | None:
     return [_joined(slot) for slot in zip(*known, strict=True)]
 
 
-def _joined(edits: Sequence[Edit]) -> Edit:
+def _joined(edits: Sequence[GradientTransform]) -> GradientTransform:
     """Return the same edit of several nodes as one of their stack."""
     lists = zip(*(edit.fixed for edit in edits), strict=True)
     return replace(
@@ -108,7 +108,7 @@ class Plan:
     lengths: Tensor
 
     @classmethod
-    def of(cls, turns: Sequence[Turn]) -> "Plan":
+    def of(cls, turns: Sequence[ClientRound]) -> "Plan":
         """Plan a round of nodes, those with the most steps first."""
         chosen, counts = [], []
         for turn in turns:
@@ -155,7 +155,7 @@ AHEAD = 256 * 2**20  # bytes of inputs that are gathered at once on an accelerat
 
 
 @dataclass(frozen=True)
-class Sight:
+class StackedView:
     """What nodes see of one data set.
 
     Parameters
@@ -166,7 +166,7 @@ class Sight:
     nodes: tuple[Examples, ...]
 
     @classmethod
-    def of(cls, turns: Sequence[Turn]) -> "Sight":
+    def of(cls, turns: Sequence[ClientRound]) -> "StackedView":
         """Return the sight of the nodes of a round."""
         nodes = tuple(turn.node.train for turn in turns)
         alike = all(node.transform == nodes[0].transform for node in nodes)
@@ -177,7 +177,7 @@ class Sight:
         """One node's examples, for what is the same of all."""
         return self.nodes[0]
 
-    def same(self, other: "Sight") -> bool:
+    def same(self, other: "StackedView") -> bool:
         """Say whether the same rows look the same to the same places."""
         transforms, others = ([node.transform for node in sight.nodes] for sight in (self, other))
         return self.data.inputs is other.data.inputs and transforms == others
@@ -197,7 +197,7 @@ class Sight:
         return [values.view(*rows.shape, *values.shape[1:]) for values in (inputs, targets)]
 
 
-class Ahead:
+class Prefetcher:
     """The batches of a round, on an accelerator some steps ahead: each operation is a launch there.
 
     On the CPU one by one: what was just gathered lies in its cache.
@@ -210,7 +210,7 @@ class Ahead:
     repeats : whether steps take the same examples, which are gathered once then
     """
 
-    def __init__(self, sight: Sight, rows: Tensor, device: torch.device, *, repeats: bool) -> None:
+    def __init__(self, sight: StackedView, rows: Tensor, device: torch.device, *, repeats: bool) -> None:
         self.sight, self.rows, self.device = sight, rows, device
         self._first, self._gathered = 0, list[Tensor]()
         self._size = 1 if repeats or device.type == "cpu" else self._fitting()
@@ -249,7 +249,7 @@ class Stack:
         self.model = node.model.train()
         self.training: LocalTraining = node.training
         self.gradients = Gradients(_copy(node.model), node.task)
-        self._kept = Kept(node.model, node.task), Kept(self.gradients.model, node.task)
+        self._kept = ModelSnapshot(node.model, node.task), ModelSnapshot(self.gradients.model, node.task)
         self._measured: set[object] = set()  # shapes of a node's batch
         self.values = [p.detach().expand(size, *p.shape).clone() for p in _trained(node.model)]
         self.slopes = [torch.zeros_like(value) for value in self.values]
@@ -257,7 +257,9 @@ class Stack:
         self._frozen = frozen_names(node.model)
         self.owns = [_trained(place) for place in self.places]
         self._views = [[p.grad for p in own] for own in self.owns]
-        self._last: tuple[Sight, Step, list[Tensor]] | None = None  # the last batch, and of what it is
+        self._last: tuple[StackedView, Step, list[Tensor]] | None = (
+            None  # the last batch, and of what it is
+        )
 
     def serves(self, node: Node) -> bool:
         """Say whether nobody has changed the model, the task or the training since it was copied."""
@@ -276,27 +278,27 @@ class Stack:
         return own
 
     @torch.no_grad()
-    def train(self, turns: Sequence[Turn]) -> list[dict[str, float]]:
+    def train(self, turns: Sequence[ClientRound]) -> list[dict[str, float]]:
         """Take all steps of nodes that sit in the first places, most steps first; return their metrics."""
         training = self.training
         if len({turn.server_round for turn in turns}) > 1:
-            raise NotTogether("nodes are in different rounds")
-        if any(correction.alone for turn in turns for correction in turn.corrections):
-            raise NotTogether("a correction adds to the loss, or takes the gradient elsewhere")
+            raise NotBatchable("nodes are in different rounds")
+        if any(correction.requires_sequential for turn in turns for correction in turn.corrections):
+            raise NotBatchable("a correction adds to the loss, or takes the gradient elsewhere")
         if any(correction.may_end for turn in turns for correction in turn.corrections):
-            raise NotTogether("a correction may end a node's round")
+            raise NotBatchable("a correction may end a node's round")
         if any(not self._has_frozen_of(turn, turns[0]) for turn in turns[1:]):
-            raise NotTogether("nodes have frozen parameters of their own")
-        sight, device = Sight.of(turns), self.values[0].device
+            raise NotBatchable("nodes have frozen parameters of their own")
+        sight, device = StackedView.of(turns), self.values[0].device
         plan = Plan.of(turns).placed(sight.data.place(device))
-        ahead = Ahead(sight, plan.rows, device, repeats=any(plan.repeats))
+        ahead = Prefetcher(sight, plan.rows, device, repeats=any(plan.repeats))
         parameters = [Parameter(value[: len(turns)]) for value in self.values]
         optimizer = training.optimizer(parameters)
         rate = prepare(optimizer, training.schedule(turns[0].server_round), None)
         edits = stacked(turns)
-        after = After() if edits is None else self._after(edits, optimizer, parameters)
+        after = GradientPipeline() if edits is None else self._after(edits, optimizer, parameters)
         gradients_of = self.gradients.of_round(training.trace, after)
-        update = Update(parameters, optimizer, after)
+        update = OptimizerStep(parameters, optimizer, after)
         totals: dict[str, Tensor] = {}
         for now in plan.steps():
             active = len(now.rows)
@@ -310,7 +312,7 @@ class Stack:
                     totals[name] = torch.zeros(len(turns), dtype=value.dtype, device=device)
                 totals[name][:active] += value
         if not self._unchanged():
-            raise NotTogether("the model changes its own attributes")
+            raise NotBatchable("the model changes its own attributes")
         seen, steps = plan.lengths.sum(0), (plan.lengths > 0).sum(0)
         means = {name: (total.cpu().double() / seen).tolist() for name, total in totals.items()}
         return [
@@ -319,10 +321,10 @@ class Stack:
             for k in range(len(turns))
         ]
 
-    def _has_frozen_of(self, turn: Turn, other: Turn) -> bool:
+    def _has_frozen_of(self, turn: ClientRound, other: ClientRound) -> bool:
         return all(has_same_values(turn.sent[name], other.sent[name]) for name in self._frozen)
 
-    def _batch(self, ahead: Ahead, step: Step) -> list[Tensor]:
+    def _batch(self, ahead: Prefetcher, step: Step) -> list[Tensor]:
         """Return what the task takes: the last batch again where nodes take all of their examples."""
         if not self._repeats(ahead.sight, step):
             batch = ahead.batch(step.number, len(step.rows))
@@ -332,7 +334,7 @@ class Stack:
         assert self._last is not None, "the first step of a plan repeats none"
         return self._last[2]
 
-    def _repeats(self, sight: Sight, step: Step) -> bool:
+    def _repeats(self, sight: StackedView, step: Step) -> bool:
         """Say whether a step takes the last batch again; the first one of a round may, too."""
         if step.again is not None or self._last is None:
             return bool(step.again)
@@ -348,19 +350,21 @@ class Stack:
                 return gradients_of(values, *batch)
             result, told = measured(self.gradients, self.model, values, batch)
         except RuntimeError as error:
-            raise NotTogether(" ".join(str(error).split())) from error
+            raise NotBatchable(" ".join(str(error).split())) from error
         if told:
             self._measured.add(shape)
         return self.gradients.finished(values, *result)
 
-    def _after(self, edits: Sequence[Edit], optimizer: Optimizer, parameters: Sequence[Parameter]) -> After:
+    def _after(
+        self, edits: Sequence[GradientTransform], optimizer: Optimizer, parameters: Sequence[Parameter]
+    ) -> GradientPipeline:
         """Return what comes after the gradients; SGD's step in it where it can be captured."""
         limit = self.training.max_grad_norm
-        after = After(edits, None if limit is None else clipped, limit or 0.0, stacked=True)
+        after = GradientPipeline(edits, None if limit is None else clipped, limit or 0.0, stacked=True)
         inside = self.training.trace and cuda_graphs.can_capture(parameters[0].device)
         return with_sgd(after, optimizer, parameters) if inside else after
 
-    def _corrected(self, gradients: Sequence[Tensor], turns: Sequence[Turn]) -> Sequence[Tensor]:
+    def _corrected(self, gradients: Sequence[Tensor], turns: Sequence[ClientRound]) -> Sequence[Tensor]:
         """Let each node's corrections change its gradients, one after another; then clip them."""
         for slope, gradient in zip(self.slopes, gradients, strict=True):
             slope[: len(turns)] = gradient
@@ -376,7 +380,7 @@ class Stack:
         for p, view in zip(self.owns[place], self._views[place], strict=True):
             if p.grad is not view:
                 if p.grad is None or view is None:
-                    raise NotTogether("a correction takes a gradient away")
+                    raise NotBatchable("a correction takes a gradient away")
                 view.copy_(p.grad)
                 p.grad = view
 

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from clients.examples import memory_of
 from clients.fast.guards import draws_put_back
-from clients.round import Node, Turn, training_of
+from clients.round import ClientRound, Node, training_of
 from clients.tasks import Task
 
-from .eligibility import NotTogether, check
+from .eligibility import NotBatchable, check
 from .stack import Stack
 
 # Room: how many nodes train at once, as much as memory allows.
@@ -38,7 +38,7 @@ COPIES = (
 PASSES = 3  # of what the forward pass keeps: itself, its gradient, what is computed between
 
 
-class Room:
+class MemoryPlan:
     """Says how many nodes train at once; what is free is asked once, before the first stack takes of it."""
 
     def __init__(self) -> None:
@@ -97,10 +97,10 @@ def kept_bytes(model: nn.Module, task: Task, inputs: Tensor, targets: Tensor) ->
     return sum(kept.values())
 
 
-__all__ = ["NotTogether", "Stack", "Together"]
+__all__ = ["BatchedTrainer", "NotBatchable", "Stack"]
 
 
-class Together:
+class BatchedTrainer:
     """Answers training messages for many nodes at once.
 
     Parameters
@@ -115,7 +115,7 @@ class Together:
     def __init__(self, node_of: Callable[[Message, Context], Node]) -> None:
         self.node_of = node_of
         self._stack: Stack | None = None
-        self._room = Room()
+        self._room = MemoryPlan()
 
     def __call__(self, messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
         """Return the reply to each message, in order."""
@@ -132,7 +132,7 @@ class Together:
         for start in range(0, len(nodes), places):
             chosen = by_steps[start : start + places]
             seats = zip(chosen, self._stack.places, strict=False)
-            turns = [Turn(replace(nodes[k], model=m), messages[k], contexts[k]) for k, m in seats]
+            turns = [ClientRound(replace(nodes[k], model=m), messages[k], contexts[k]) for k, m in seats]
             started = time.perf_counter()
             results = self._stack.train(turns)
             seconds = (time.perf_counter() - started) / len(turns)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from clients.correction import Edit, Tensors
+from clients.correction import GradientTransform, Tensors
 
 from .bare_optimizer import is_descent
 from .trace import Step
@@ -36,7 +36,7 @@ Clip = Callable[[Tensors, float], Tensors]
 
 
 @dataclass(frozen=True)
-class After:
+class GradientPipeline:
     """What becomes of the gradients of one node, or of a stack of nodes.
 
     Parameters
@@ -49,7 +49,7 @@ class After:
     stacked : whether tensors have a first axis over nodes, of which the first ones may be left alone
     """
 
-    edits: Sequence[Edit] = ()
+    edits: Sequence[GradientTransform] = ()
     clip: Clip | None = None
     limit: float = 0.0
     descends: bool = False
@@ -100,14 +100,16 @@ class After:
         """Return all tensors that it reads, or writes, besides parameters and gradients."""
         return [t for edit in self.edits for tensors in edit.fixed for t in tensors] + list(self.buffers)
 
-    def on(self, memory: Sequence[Tensor]) -> "After":
+    def on(self, memory: Sequence[Tensor]) -> "GradientPipeline":
         """Return the same with other tensors in the place of :meth:`memory`."""
         ahead = iter(memory)
         edits = [replace(e, fixed=[[next(ahead) for _ in ts] for ts in e.fixed]) for e in self.edits]
         return replace(self, edits=edits, buffers=[next(ahead) for _ in self.buffers])
 
 
-def with_sgd(after: After, optimizer: Optimizer, parameters: Sequence[Tensor]) -> After:
+def with_sgd(
+    after: GradientPipeline, optimizer: Optimizer, parameters: Sequence[Tensor]
+) -> GradientPipeline:
     """Return it with the step of a fresh optimiser, but for its last operation; where it can.
 
     Momentum begins with zeros, which is what torch's begins with but for its dampening. One line says what
@@ -175,12 +177,12 @@ class Graphs:
     """The captured steps of one model, and the memory that they share from round to round."""
 
     def __init__(self) -> None:
-        self.after = After()
+        self.after = GradientPipeline()
         self._kind = self.after.kind
         self._memory: dict[object, list[Tensor]] = {}
         self._steps: dict[object, Step | None] = {}  # None where it cannot be captured
 
-    def begin(self, after: After) -> After:
+    def begin(self, after: GradientPipeline) -> GradientPipeline:
         """Begin a round; return what comes after its gradients, on the memory that stays."""
         memory = after.memory()
         if memory:
@@ -212,14 +214,14 @@ class Graphs:
 
 
 def captured(
-    step: Step, parameters: Sequence[Tensor], batch: Sequence[Tensor], after: After | None = None
+    step: Step, parameters: Sequence[Tensor], batch: Sequence[Tensor], after: GradientPipeline | None = None
 ) -> Step | None:
     """Return a recorded step, captured for these parameters and for batches of these shapes.
 
     None, and a line, where it cannot be. Call it, and what it returns, under ``torch.no_grad``. The next
     call writes over the gradients that this one returns, not over the metrics' sums.
     """
-    after = after or After()
+    after = after or GradientPipeline()
     there, own = [p.detach() for p in parameters], [tensor.clone() for tensor in batch]
     before = [tensor.clone() for tensor in after.buffers]
 

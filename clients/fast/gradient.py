@@ -22,8 +22,8 @@ from clients.examples import are_several, compute_outputs
 from clients.tasks import Task
 
 from . import cuda_graphs
-from .cuda_graphs import AFTER, EAGER, RECORDED, After, Graphs, count_step
-from .guards import Kept, Watch
+from .cuda_graphs import AFTER, EAGER, RECORDED, GradientPipeline, Graphs, count_step
+from .guards import ModelSnapshot, SideEffectCheck
 from .trace import Coarsest, Step, close, pool_by_pixels, record, without_tf32
 
 logger = logging.getLogger("flwr.clients")
@@ -50,12 +50,12 @@ class Gradient:
         self.names = self._trained()
         self._steps: dict[object, tuple[str, Step]] = {}  # and how each is taken
         self._seen: Counter[object] = Counter()
-        self._kept = Kept(model, task)
-        self._after: After | None = None
+        self._kept = ModelSnapshot(model, task)
+        self._after: GradientPipeline | None = None
         self._graphs = Graphs()
         self._captures = False
 
-    def of_round(self, trace: bool, after: After | None = None) -> Step:
+    def of_round(self, trace: bool, after: GradientPipeline | None = None) -> Step:
         """Return what computes the steps of one round, for the parameters that are trained in it.
 
         It returns what ``after`` makes of the gradients; without it nothing is captured, as for gradients
@@ -115,7 +115,7 @@ class Gradient:
         self, parameters: Sequence[Tensor], *batch: Tensor
     ) -> tuple[tuple[Sequence[Tensor], dict[str, Tensor]], tuple[str, Step]]:
         """Take a step by autograd; return its results, and how the next ones are taken."""
-        watch = Watch(self.model, self.task)
+        watch = SideEffectCheck(self.model, self.task)
         with Coarsest() as precision:
             gradients, sums = self._eager(parameters, *batch)
         taken: tuple[str, Step] = EAGER, self._eager
@@ -150,7 +150,7 @@ class Gradient:
         """Forget what was recorded, and count anew, if somebody has changed an attribute since."""
         if self._kept.holds():
             return False
-        self._kept = Kept(self.model, self.task)
+        self._kept = ModelSnapshot(self.model, self.task)
         self._steps.clear()
         self._seen.clear()
         self._graphs.clear()

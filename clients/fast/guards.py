@@ -24,7 +24,7 @@ BUFFERS = "_buffers"  # a model that has any is neither recorded nor batched
 TORCHS_OWN = frozenset(vars(nn.Module())) - {"training"}  # hooks, parameters, modules: mostly empty
 
 
-class Kept:
+class ModelSnapshot:
     """What a model and its task keep in Python, as it is when this is made.
 
     It is every attribute and hook of every module: numbers, and what is in containers and other objects, as
@@ -141,11 +141,11 @@ def _equal(one: object, other: object) -> bool:
     return type(one) is type(other) and type(one) in PLAIN and (one == other or one != one)  # NaN
 
 
-class Watch:
+class SideEffectCheck:
     """Notes what a step could change besides its results, from when it is made."""
 
     def __init__(self, model: nn.Module, task: object) -> None:
-        self._kept = Kept(model, task)
+        self._kept = ModelSnapshot(model, task)
         self._random = _random_state()
 
     def changed(self) -> str | None:

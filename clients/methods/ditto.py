@@ -60,10 +60,10 @@ class Ditto(Personal):
         assert state is not None, "what a node keeps needs a place"
         anchor = [p.detach().clone() for p in model.parameters() if p.requires_grad]
         sent = _values(model)
-        metrics = update.taken()
+        metrics = update.run()
         shared = _values(model)
         model.load_state_dict(_kept(state) or sent)
-        replace(update, corrections=[Towards(anchor, self.strength)], memory=None).taken()
+        replace(update, corrections=[Towards(anchor, self.strength)], memory=None).run()
         state[KEY] = to_array_record(_values(model))
         model.load_state_dict(shared)
         return metrics

@@ -7,7 +7,7 @@ import torch
 from flwr.app import ArrayRecord
 from torch.nn import Parameter
 
-from clients.correction import Correction, Edit, RoundStart, Tensors
+from clients.correction import Correction, GradientTransform, RoundStart, Tensors
 from strategies.shared import protocol
 from strategies.shared.arrays import to_array_record, values_of
 
@@ -20,7 +20,7 @@ class Dynamic(Correction):
     g_k stays at the node, in Flower's ``context.state``. alpha = 0 is FedAvg.
     """
 
-    asked_by: ClassVar[str] = protocol.DYNAMIC_ALPHA
+    config_key: ClassVar[str] = protocol.DYNAMIC_ALPHA
     remembers: ClassVar[bool] = True
     shares_all: ClassVar[bool] = True  # g_k of a private parameter would pull it back to where it began
 
@@ -36,9 +36,11 @@ class Dynamic(Correction):
             torch.zeros_like(p) if kept is None else values_of(kept[name]).to(p)
             for name, p in zip(self.names, self.anchor, strict=True)
         ]
-        self.edit = Edit(_pulled, [self.own, self.anchor], (self.alpha,))
+        self.gradient_transform = GradientTransform(_pulled, [self.own, self.anchor], (self.alpha,))
 
-    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+    def on_round_end(
+        self, parameters: Sequence[Parameter], metrics: dict[str, float]
+    ) -> dict[str, ArrayRecord]:
         """Renew g_k in the node's state."""
         renewed = {
             name: own - self.alpha * (p.detach() - start)

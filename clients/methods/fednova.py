@@ -24,7 +24,7 @@ class EffectiveSteps(Correction):
     term and weight decay count as parts of the gradient.
     """
 
-    asked_by: ClassVar[str] = protocol.EFFECTIVE_STEPS
+    config_key: ClassVar[str] = protocol.EFFECTIVE_STEPS
 
     def __init__(self, start: RoundStart) -> None:
         self.optimizer = start.optimizer
@@ -35,11 +35,13 @@ class EffectiveSteps(Correction):
         gradient_weight(optimizer, 1, *NEEDS_SGD)
 
     @classmethod
-    def reads_way(cls, config: Mapping[str, object]) -> bool:
+    def uses_displacement(cls, config: Mapping[str, object]) -> bool:
         """It does: the server divides the way by what it reports."""
         return True
 
-    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+    def on_round_end(
+        self, parameters: Sequence[Parameter], metrics: dict[str, float]
+    ) -> dict[str, ArrayRecord]:
         steps = int(metrics[protocol.LOCAL_STEPS])
         metrics[protocol.EFFECTIVE_STEPS] = gradient_weight(self.optimizer, steps, *NEEDS_SGD)
         return {}

@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord
 from torch import Tensor
 from torch.nn import Parameter
 
-from clients.correction import Correction, Edit, RoundStart, Tensors
+from clients.correction import Correction, GradientTransform, RoundStart, Tensors
 from strategies.shared import protocol
 from strategies.shared.arrays import in_float64
 from strategies.shared.checks import require, require_count
@@ -24,14 +24,14 @@ class GradientVariance(Correction):
     SCAFFOLD's, which adds the same in each step and leaves the variance as it is.
     """
 
-    asked_by: ClassVar[str] = protocol.GRADIENT_VARIANCE
+    config_key: ClassVar[str] = protocol.GRADIENT_VARIANCE
 
     def __init__(self, start: RoundStart | None = None) -> None:
         self.steps = 0
         self.means: list[Tensor] = []
         self.squares: list[Tensor] = []
 
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
+    def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
         gradients = [p.grad for p in parameters if p.grad is not None]
         if not self.means:
             self.means = [torch.zeros_like(g) for g in gradients]
@@ -42,7 +42,9 @@ class GradientVariance(Correction):
             mean.add_(change, alpha=1 / self.steps)
             square.addcmul_(change, g - mean)
 
-    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+    def on_round_end(
+        self, parameters: Sequence[Parameter], metrics: dict[str, float]
+    ) -> dict[str, ArrayRecord]:
         coordinates = sum(square.numel() for square in self.squares)
         total = sum(float(in_float64(square).sum()) for square in self.squares)
         metrics[protocol.GRADIENT_VARIANCE] = total / coordinates / max(self.steps - 1, 1)
@@ -59,7 +61,7 @@ class Towards(Correction):
     """
 
     def __init__(self, anchor: Sequence[Tensor], mu: float) -> None:
-        self.edit = Edit(_towards, [list(anchor)], (mu,))
+        self.gradient_transform = GradientTransform(_towards, [list(anchor)], (mu,))
 
 
 class Proximal(Towards):
@@ -71,7 +73,7 @@ class Proximal(Towards):
     mu : strength, 0 or above; 0 is FedAvg
     """
 
-    asked_by: ClassVar[str] = protocol.PROXIMAL_MU
+    config_key: ClassVar[str] = protocol.PROXIMAL_MU
 
     def __init__(self, start: RoundStart, mu: float) -> None:
         self.check_settings(mu)
@@ -147,7 +149,7 @@ class Inexact(Correction):
             "check_steps below the steps of a round, or gamma=0 to have the inexactness reported alone"
         )
 
-    def done(self, parameters: Sequence[Parameter]) -> bool:
+    def should_stop(self, parameters: Sequence[Parameter]) -> bool:
         """Look where it is time to; say whether it is enough."""
         self.steps += 1
         if self.gamma == 0 or self.steps % self.every:
@@ -155,7 +157,9 @@ class Inexact(Correction):
         self._look(parameters)
         return self.reached <= self.gamma
 
-    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+    def on_round_end(
+        self, parameters: Sequence[Parameter], metrics: dict[str, float]
+    ) -> dict[str, ArrayRecord]:
         if self.looked < self.steps:
             self._look(parameters)
         metrics[protocol.INEXACTNESS] = self.reached

@@ -54,20 +54,20 @@ class FedRep(Personal):
 
     def train(self, update: LocalUpdate) -> dict[str, float]:
         if self.head_epochs == 0:
-            return update.taken()
+            return update.run()
         head, body = _split(update.model, update.training.private)
         everything = [p for p in update.model.parameters() if p.requires_grad]
         of_head = replace(
             update,
-            training=update.training.lasting(epochs=self.head_epochs),
+            training=update.training.with_duration(epochs=self.head_epochs),
             seed=torch_seed(update.seed, Purpose.HEAD),
             corrections=(),
             memory=None,
         )
         with _resting(body):
-            of_head.taken()
+            of_head.run()
         with _resting(head):
-            return replace(update, corrections=[OfAll(c, everything) for c in update.corrections]).taken()
+            return replace(update, corrections=[OfAll(c, everything) for c in update.corrections]).run()
 
 
 class OfAll(Correction):
@@ -83,27 +83,27 @@ class OfAll(Correction):
         self.inner, self.parameters = inner, parameters
 
     @property
-    def has_term(self) -> bool:
+    def has_loss_term(self) -> bool:
         """Whether it adds to the loss."""
-        return self.inner.has_term
+        return self.inner.has_loss_term
 
-    def term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
-        return self.inner.term(model, inputs, outputs, targets)
+    def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.inner.loss_term(model, inputs, outputs, targets)
 
-    def around(self, step: Step) -> Step:
-        return self.inner.around(step)
+    def wrap_gradient(self, step: Step) -> Step:
+        return self.inner.wrap_gradient(step)
 
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
-        self.inner(self.parameters)
+    def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
+        self.inner.transform_gradients(self.parameters)
 
     @property
     def may_end(self) -> bool:
         """Whether it can end a round before its last step."""
         return self.inner.may_end
 
-    def done(self, parameters: Sequence[Parameter]) -> bool:
+    def should_stop(self, parameters: Sequence[Parameter]) -> bool:
         with _awake([p for p in self.parameters if not p.requires_grad]):
-            return self.inner.done(self.parameters)
+            return self.inner.should_stop(self.parameters)
 
 
 def _split(model: nn.Module, patterns: Sequence[str]) -> tuple[list[Parameter], list[Parameter]]:

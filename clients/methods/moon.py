@@ -48,7 +48,7 @@ class Moon(Correction):
         self.model, self.state = start.model, start.state
         last_linear(start.model)  # in the first round, too
         self.fixed: list[Representation] = []
-        if self.has_term:
+        if self.has_loss_term:
             kept = self.state.array_records[KEY].items()
             last = copy.deepcopy(start.model)
             last.load_state_dict({name: values_of(array) for name, array in kept})
@@ -61,18 +61,20 @@ class Moon(Correction):
         require(temperature > 0, "client.corrections.moon.temperature", temperature, "above 0")
 
     @property
-    def has_term(self) -> bool:
+    def has_loss_term(self) -> bool:
         """Whether it adds to the loss: not in a node's first round."""
         return self.mu > 0 and KEY in self.state.array_records
 
-    def term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
         with torch.no_grad():
             of_global, of_last = (fixed(inputs) for fixed in self.fixed)
         z = self.own.seen
         near, far = cosine_similarity(z, of_global), cosine_similarity(z, of_last)
         return self.mu * softplus((far - near) / self.temperature).mean()
 
-    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+    def on_round_end(
+        self, parameters: Sequence[Parameter], metrics: dict[str, float]
+    ) -> dict[str, ArrayRecord]:
         """Keep the model in the node's state."""
         values = self.model.state_dict().items()
         self.state[KEY] = to_array_record({name: tensor.clone() for name, tensor in values})

@@ -31,7 +31,7 @@ class OwnInitialModel(Correction):
     ValueError : for a node that draws no model, as a ClientApp's of one's own may be
     """
 
-    starts_elsewhere: ClassVar[bool] = True
+    changes_initial_model: ClassVar[bool] = True
 
     @torch.no_grad()
     def __init__(self, start: RoundStart) -> None:

@@ -75,8 +75,8 @@ class PerFedAvg(Personal):
         steps = training.steps(len(examples)) * (1 if self.first_order else 2)
         draws = torch.Generator().manual_seed(torch_seed(update.seed, Purpose.META))
         device = next(update.model.parameters()).device
-        others = training.lasting(steps=steps).batches(examples, device, draws)
-        return replace(update, corrections=[*update.corrections, Meta(self, update, others)]).taken()
+        others = training.with_duration(steps=steps).batches(examples, device, draws)
+        return replace(update, corrections=[*update.corrections, Meta(self, update, others)]).run()
 
     @torch.no_grad()
     def personalise(
@@ -102,10 +102,10 @@ class Meta(Correction):
         self, method: PerFedAvg, update: LocalUpdate, others: Iterator[tuple[Inputs, Tensor]]
     ) -> None:
         self.method, self.others = method, others
-        terms = [correction for correction in update.corrections if correction.has_term]
+        terms = [correction for correction in update.corrections if correction.has_loss_term]
         self.objective = WithTerms(update.model, update.task, terms)
 
-    def around(self, step: Step) -> Step:
+    def wrap_gradient(self, step: Step) -> Step:
         alpha = self.method.alpha
 
         def after_a_step(parameters: Sequence[Tensor], *batch: Tensor) -> Taken:

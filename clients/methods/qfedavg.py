@@ -18,11 +18,13 @@ class StartLoss(Correction):
     It costs the node one more pass over its data, without gradients.
     """
 
-    asked_by: ClassVar[str] = protocol.START_LOSS
+    config_key: ClassVar[str] = protocol.START_LOSS
 
     def __init__(self, start: RoundStart) -> None:
         self.loss = full_loss(start.model, start.examples, start.task, start.batch_size)
 
-    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+    def on_round_end(
+        self, parameters: Sequence[Parameter], metrics: dict[str, float]
+    ) -> dict[str, ArrayRecord]:
         metrics[protocol.START_LOSS] = self.loss
         return {}

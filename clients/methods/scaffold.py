@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD
 
-from clients.correction import Correction, Edit, OptimizerOf, RoundStart, Tensors
+from clients.correction import Correction, GradientTransform, OptimizerOf, RoundStart, Tensors
 from strategies.shared import protocol
 from strategies.shared.arrays import to_array_record, values_of
 from strategies.shared.compression import Compression
@@ -126,7 +126,7 @@ class ControlVariate(Correction):
     which takes the :func:`~clients.methods.scaffold.gradient_weight` of the steps that were taken.
     """
 
-    asked_by: ClassVar[str] = protocol.CONTROL_OPTION
+    config_key: ClassVar[str] = protocol.CONTROL_OPTION
     remembers: ClassVar[bool] = True
     shares_all: ClassVar[bool] = True  # c of a private parameter would be the mean of what is not alike
 
@@ -142,7 +142,7 @@ class ControlVariate(Correction):
         kept = self.store.variate
         self.own = [torch.zeros_like(p) for p in self.start] if kept is None else _tensors(kept, named)
         self.shift = [c - own for c, own in zip(_tensors(self.sent, named), self.own, strict=True)]
-        self.edit = Edit(_shifted, [self.shift])
+        self.gradient_transform = GradientTransform(_shifted, [self.shift])
         self.optimizer = start.optimizer
         self.renewal: Sequence[Tensor] | None = None
         if start.config[protocol.CONTROL_OPTION] == 1:
@@ -151,7 +151,7 @@ class ControlVariate(Correction):
     @classmethod
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` where a node under option 2 moves by anything but sums of its gradients."""
-        if not cls.reads_way(config):
+        if not cls.uses_displacement(config):
             return
         gradient_weight(optimizer, 1, *NEEDS_SGD)
         compression = Compression.asked(config)
@@ -159,11 +159,13 @@ class ControlVariate(Correction):
             raise ValueError(RESTRICTED)
 
     @classmethod
-    def reads_way(cls, config: Mapping[str, object]) -> bool:
+    def uses_displacement(cls, config: Mapping[str, object]) -> bool:
         """Option 2 does."""
         return config[protocol.CONTROL_OPTION] == 2
 
-    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+    def on_round_end(
+        self, parameters: Sequence[Parameter], metrics: dict[str, float]
+    ) -> dict[str, ArrayRecord]:
         """Renew c_k in the node's state; return its change for the server."""
         renewed = self._renewed(parameters, metrics)
         changes = [new - own for new, own in zip(renewed, self.own, strict=True)]

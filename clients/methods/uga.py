@@ -67,7 +67,7 @@ class KeepTrace(LocalTraining):
         return (super().steps(size) - self._steps_per_epoch(size)) + 1
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]
-    def loop(self, update: LocalUpdate) -> dict[str, float]:
+    def train_loop(self, update: LocalUpdate) -> dict[str, float]:
         """Take the steps of a local update; return its metrics.
 
         Raises

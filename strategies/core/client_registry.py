@@ -35,7 +35,7 @@ MOST_PARTITIONS = 1 << 20  # some weightings keep a number for each
 
 
 @dataclass(frozen=True)
-class Told:
+class ClientInfo:
     """A node's answer.
 
     Parameters
@@ -50,7 +50,7 @@ class Told:
     fault: str = ""
 
     @classmethod
-    def of(cls, reply: Message, most: int) -> "Told":
+    def of(cls, reply: Message, most: int) -> "ClientInfo":
         """Read a reply; partition ids are below ``most``."""
         if reply.has_error():
             return cls(fault=reason_of(reply))
@@ -80,7 +80,7 @@ def _unfit(told: object, most: int) -> str:
 
 
 @dataclass
-class Ledger:
+class ContributionLog:
     """By partition: how many ``updates`` were sound, how often it was ``left_out``, and on how many
     ``examples`` it trained last.
     """
@@ -122,7 +122,7 @@ NAMELESS = "node {node} does not say which partition it holds, and is asked agai
 
 
 @dataclass
-class Roster:
+class ClientRegistry:
     """The nodes known so far.
 
     A node holds a partition, or is a *site* with data of its own, known by its name. Sites are numbered in
@@ -143,8 +143,8 @@ class Roster:
     most: int = MOST_PARTITIONS
     partition_of: dict[int, int] = field(default_factory=dict)
     sites: dict[str, int] = field(default_factory=dict)  # their numbers, by name
-    ledger: Ledger = field(default_factory=Ledger)
-    telling: dict[str, ConfigScalar] = field(default_factory=dict)
+    ledger: ContributionLog = field(default_factory=ContributionLog)
+    query_config: dict[str, ConfigScalar] = field(default_factory=dict)
     frozen_at: dict[int, tuple[int | None, str]] = field(default_factory=dict)
     _site_of: dict[int, str] = field(default_factory=dict, init=False, repr=False)
     _node_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # by site, the last
@@ -169,7 +169,7 @@ class Roster:
                 return dict(self._nodes)
             self._away |= self._known - online
             if new := online - self._present - asked:
-                self._enrol(grid, sorted(new))
+                self._register(grid, sorted(new))
                 asked |= new
                 continue  # more may have connected meanwhile
             known, late = online & self._present, time.monotonic() > deadline
@@ -190,7 +190,7 @@ class Roster:
         self._number_sites(known)
         nodes = dict(sorted((k, node) for node, k in self.partition_of.items() if node in known))
         for k in [k for k, node in self._nodes.items() if k not in nodes and node not in self._named]:
-            logger.warning("%s is no longer connected: continuing without it", self.called(k))
+            logger.warning("%s is no longer connected: continuing without it", self.display_name(k))
         self._online, self._nodes = known, nodes  # one that is not known yet is asked again
         return dict(nodes)
 
@@ -205,16 +205,16 @@ class Roster:
         none = f"no node takes part {within}, of {len(online)} that are connected"
         return "; ".join([none, *refusals[:3]])
 
-    def mean_certain(self) -> None:
+    def require_partition_ids(self) -> None:
         """Ask nodes who they are in any case, and warn where none says it."""
         self.query = self._certain = True
 
-    def called(self, partition_id: int) -> str:
+    def display_name(self, partition_id: int) -> str:
         """Return what to call who has a number: ``site north``, or ``partition 0``."""
         names = {k: name for name, k in self.sites.items()}
         return f"site {names[partition_id]}" if partition_id in names else f"partition {partition_id}"
 
-    def doubt(self, nodes: set[int]) -> None:
+    def recheck(self, nodes: set[int]) -> None:
         """Ask nodes again who they are, before the next round: they may have been configured anew."""
         if self.told and (doubted := self._known & nodes):
             self._away, self._online = self._away | doubted, set()
@@ -227,12 +227,12 @@ class Roster:
     def _present(self) -> set[int]:
         return self._known - self._away
 
-    def _enrol(self, grid: Grid, nodes: list[int]) -> None:
+    def _register(self, grid: Grid, nodes: list[int]) -> None:
         """Learn who new nodes are; one that is unreachable is asked again later."""
         if not self.query:
             self._number(nodes)
             return
-        content = RecordDict({protocol.CONFIG: ConfigRecord(dict(self.telling))})
+        content = RecordDict({protocol.CONFIG: ConfigRecord(dict(self.query_config))})
         messages = [Message(content, node, MessageType.QUERY) for node in nodes]
         silent: dict[int, str] = {}
         held = {of[n]: n for n in self._present for of in (self._site_of, self.partition_of) if n in of}
@@ -241,9 +241,9 @@ class Roster:
         for node, reply in sorted(found.items(), key=lambda one: (one[0] not in self._known, one[0])):
             if reply.has_error() and reply.error.code in UNREACHABLE:
                 continue
-            told = Told.of(reply, self.most)
+            told = ClientInfo.of(reply, self.most)
             if not told.fault:
-                self._take(node, told, held)
+                self._accept(node, told, held)
             elif told.site:
                 self._refuse(node, f"site {told.site} takes no part: {told.fault}")
             elif told.partition_id is not None:
@@ -257,7 +257,7 @@ class Roster:
         for node in sorted(silent):  # a number would be another node's partition
             self._refuse(node, NAMELESS.format(node=node, why=silent[node]))
 
-    def _take(self, node: int, told: Told, held: dict[int | str, int]) -> None:
+    def _accept(self, node: int, told: ClientInfo, held: dict[int | str, int]) -> None:
         """Let a node take part, unless another one that is here holds what it says it holds."""
         self.told = True
         holder = held.setdefault(told.site if told.partition_id is None else told.partition_id, node)
@@ -330,7 +330,7 @@ DROWNED = ": the step is mostly noise; more nodes in a round, or fewer parameter
 
 
 @dataclass
-class Budget:
+class PrivacyAccountant:
     """Applies a privacy part, round by round, and keeps its accounts.
 
     Parameters
@@ -342,7 +342,7 @@ class Budget:
     """
 
     privacy: Privacy
-    ledger: Ledger
+    ledger: ContributionLog
     state: State = field(default_factory=dict)
     again: int = 0
     has_compared: bool = False  # whether the noise has been set beside the update, once a process
@@ -352,7 +352,7 @@ class Budget:
         """For how many rounds the node that trained most has paid; where nodes noise, also for those
         in which it was left out.
         """
-        in_vain = self.privacy.at_nodes
+        in_vain = self.privacy.is_local
         paid = [entry["updates"] + entry["left_out"] * in_vain for entry in self.ledger.kept.values()]
         return max(paid, default=0) + self.again
 
@@ -392,4 +392,4 @@ class Budget:
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Continue; a round that was under way is paid for once more where its noise will be another."""
         if state is not None:
-            self.state, self.again = state["state"], state["again"] + self.privacy.fresh
+            self.state, self.again = state["state"], state["again"] + self.privacy.unseeded_noise

@@ -20,7 +20,7 @@ from strategies.shared.checks import require, require_count
 from strategies.shared.compression import Compression, NoCompression
 from strategies.shared.seeding import Purpose, generator
 
-from .client_registry import MOST_PARTITIONS, Roster, sample, share_of
+from .client_registry import MOST_PARTITIONS, ClientRegistry, sample, share_of
 from .replies import (
     Diverged,
     Fault,
@@ -37,7 +37,7 @@ from .replies import (
     void_mean,
     within,
 )
-from .strategy import Lacking, NoStep, SuiteStrategy, TooManyFailedRounds, end_if_alike
+from .strategy import BaseStrategy, Lacking, NoStep, TooManyFailedRounds, end_if_alike
 from .update_monitor import AUTO, Recovery, UpdateMonitor, has_lost_the_nodes, require_max_norm
 
 logger = logging.getLogger("flwr.strategies")
@@ -78,7 +78,7 @@ SITE_SHARE = (
 
 
 @dataclass(kw_only=True, eq=False)
-class Participation(SuiteStrategy):
+class Participation(BaseStrategy):
     """A Flower strategy that knows whom to ask, and not yet what for.
 
     Parameters
@@ -165,9 +165,11 @@ class Participation(SuiteStrategy):
             require(valid, "nodes_per_round", asked, f"at most num_nodes={population}")
             require(self.min_replies <= asked, "min_replies", self.min_replies, f"at most {asked}")
         self._monitor.max_norm = AUTO if self.max_norm == "auto" else self.max_norm  # type: ignore[assignment]
-        self._roster = Roster(self.query_partitions, self.node_timeout, population or MOST_PARTITIONS)
+        self._roster = ClientRegistry(
+            self.query_partitions, self.node_timeout, population or MOST_PARTITIONS
+        )
         if self.names_partitions:
-            self._roster.mean_certain()
+            self._roster.require_partition_ids()
 
     def _require_fractions(self) -> None:
         """Refuse what is no share, two answers to the question how many train, and what is no function."""
@@ -241,14 +243,14 @@ class Participation(SuiteStrategy):
         names = {k: name for name, k in self._roster.sites.items()}
         return names.get(partition_id, f"node {partition_id}")
 
-    def at_sites(self) -> dict[str, dict[str, float]]:
+    def per_site_metrics(self) -> dict[str, dict[str, float]]:
         return self._at_sites
 
-    def contributions(self) -> dict[str, dict[str, int]]:
+    def participation_counts(self) -> dict[str, dict[str, int]]:
         kept = self._roster.ledger.kept
-        return {self._roster.called(k): kept[k] for k in sorted(kept)}
+        return {self._roster.display_name(k): kept[k] for k in sorted(kept)}
 
-    def fail_within(self, rounds: int) -> None:
+    def set_num_rounds(self, rounds: int) -> None:
         self.max_failed_rounds = min(self.max_failed_rounds, rounds)
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
@@ -268,7 +270,7 @@ class Participation(SuiteStrategy):
             count = share_of(len(judges), self.fraction_evaluate)
             judges = sample(judges, count, self.seed, server_round, Purpose.EVALUATING_NODES)
         self._asked = {k: nodes[k] for k in judges}
-        (judged,) = self.models(arrays).values()
+        (judged,) = self.models_to_evaluate(arrays).values()
         told = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
         content = RecordDict({protocol.ARRAYS: judged, protocol.CONFIG: told})
         return self._messages(content, MessageType.EVALUATE)
@@ -290,7 +292,7 @@ class Participation(SuiteStrategy):
         judged = {k: reply for k, reply in sound.items() if num_examples_of(reply, key) > 0}
         faults |= lacking(judged)
         for partition_id, reason in faults.items():
-            who = self._roster.called(partition_id)
+            who = self._roster.display_name(partition_id)
             logger.warning("round %d: %s did not evaluate: %s", server_round, who, reason)
         judged = {k: reply for k, reply in judged.items() if k not in faults}
         self._at_sites = by_site(self._roster.sites, dict(sorted((judged | diverged).items())))
@@ -354,7 +356,7 @@ class Participation(SuiteStrategy):
             raise TypeError(f"{name} gave a {type(metrics).__name__}, expected a MetricRecord")
         return dict(metrics)
 
-    def _standing(self) -> dict[str, Any]:
+    def _participation_state(self) -> dict[str, Any]:
         """Return what the next round depends on of this round's participation."""
         roster = self._roster
         kept: dict[str, Any] = {"sites": dict(roster.sites), "contributions": roster.ledger.state_dict()}
@@ -362,7 +364,7 @@ class Participation(SuiteStrategy):
             kept |= {"monitor": self._monitor.state_dict(), "recovery": self._recovery.state_dict()}
         return {"failed_rounds": self._failed_rounds, **kept}
 
-    def _stand_at(self, state: dict[str, Any]) -> None:
+    def _load_participation_state(self, state: dict[str, Any]) -> None:
         self._failed_rounds = state["failed_rounds"]
         self._roster.sites.update(state.get("sites", {}))
         self._roster.ledger.load_state_dict(state.get("contributions", {}))
@@ -382,15 +384,15 @@ class Participation(SuiteStrategy):
         examples = map(int, updates.num_examples.tolist())
         self._roster.ledger.note(dict(zip(updates.partition_ids, examples, strict=True)), faults)
         self._advice = LOWER_RATE if has_lost_the_nodes(answered) else LOOK_AT_NODES
-        self._roster.doubt({answered[k].metadata.src_node_id for k in faults if k in answered})
+        self._roster.recheck({answered[k].metadata.src_node_id for k in faults if k in answered})
         for k, reason in faults.items():
-            logger.warning("round %d: %s left out: %s", server_round, self._roster.called(k), reason)
+            logger.warning("round %d: %s left out: %s", server_round, self._roster.display_name(k), reason)
 
     def _fail(self, server_round: int, lack: NoStep, faults: dict[int, str]) -> None:
         """Count a round without a step; end the run after too many in a row."""
         self._failed_rounds += 1
         logger.warning("round %d: %s: the model stays as it was", server_round, lack)
-        reasons = "; ".join(f"{self._roster.called(p)} {r}" for p, r in list(faults.items())[:3])
+        reasons = "; ".join(f"{self._roster.display_name(p)} {r}" for p, r in list(faults.items())[:3])
         self._last_failure = f"{lack} (left out in the last round: {reasons or 'none'}); {self._advice}"
         if self._failed_rounds >= self.max_failed_rounds:
             raise TooManyFailedRounds(f"{self._failed_rounds} rounds in a row failed: {self._last_failure}")
@@ -476,7 +478,7 @@ class Keeping(Attendance):
         super()._note(server_round, updates, faults, answered)
         told = {k: said(answered[k], protocol.KEPT) for k in updates.partition_ids}
         for k in sorted(k for k in self._keepers if told.get(k) is False):
-            logger.warning(LOST, server_round, self._roster.called(k))
+            logger.warning(LOST, server_round, self._roster.display_name(k))
         self._keepers |= {k for k, kept in told.items() if kept is not None}
 
 
@@ -504,8 +506,8 @@ class Compressing(Keeping):
         compressed = not isinstance(self.compression, NoCompression)
         return f"compression={type(self.compression).__name__}" if compressed else ""
 
-    def asks(self) -> dict[str, ConfigScalar]:
-        return super().asks() | self.compression.asks()
+    def train_config(self) -> dict[str, ConfigScalar]:
+        return super().train_config() | self.compression.train_config()
 
 
 # Freezing: what no node trains travels to each node once, and is no part of the update rule.
@@ -576,12 +578,12 @@ class Freezing(Compressing):
             else:
                 holders.pop(k, None)
 
-    def _standing(self) -> dict[str, Any]:
+    def _participation_state(self) -> dict[str, Any]:
         known = {k: digest for k, (_, digest) in self._roster.frozen_at.items()}
-        return super()._standing() | ({"frozen_at": known} if self.frozen_names else {})
+        return super()._participation_state() | ({"frozen_at": known} if self.frozen_names else {})
 
-    def _stand_at(self, state: dict[str, Any]) -> None:
-        super()._stand_at(state)
+    def _load_participation_state(self, state: dict[str, Any]) -> None:
+        super()._load_participation_state(state)
         if (known := state.get("frozen_at")) is None:  # of a strategy whose vectors have everything
             self.frozen_names = ()
             return

@@ -38,12 +38,12 @@ from strategies.shared import protocol
 from strategies.shared.checks import require_count, require_named_part, require_parts
 from strategies.shared.compression import NoCompression
 
-from .client_registry import Budget
+from .client_registry import PrivacyAccountant
 from .participation import Freezing
 from .replies import arrays_of, is_of_other_app, mean_lists, mean_metrics, name_unread, with_own
-from .stacking import Buffers, Collected, Stack, rows
+from .stacking import Collected, Stack, Workspace, rows
 from .strategy import Lacking, NoStep, TooManyFailedRounds
-from .update_monitor import Movement, has_lost_the_nodes
+from .update_monitor import StallDetector, has_lost_the_nodes
 
 logger = logging.getLogger("flwr.strategies")
 
@@ -54,7 +54,7 @@ logger = logging.getLogger("flwr.strategies")
 Iterate = tuple[Tensor, Tensor]  # parameters [P], buffers [B]
 
 
-class Iterates:
+class IterateAverage:
     """The last ``most`` iterates, fewer while fewer exist; none where ``most`` is 1."""
 
     def __init__(self, most: int) -> None:
@@ -85,10 +85,10 @@ class Iterates:
 
 def needed_metrics(weighting: Weighting, aggregation: Aggregation) -> list[str]:
     """Return the names of the metrics without which a reply cannot be used."""
-    return [*([weighting.asks_for] if weighting.asks_for else []), *aggregation.needs]
+    return [*([weighting.required_metric] if weighting.required_metric else []), *aggregation.needs]
 
 
-def weigh(
+def compute_weights(
     weighting: Weighting, aggregation: Aggregation, updates: Updates, state: State, min_replies: int
 ) -> tuple[Tensor, State]:
     """Return the weights alpha[t], [K] or [K, L], and the weighting's next state.
@@ -108,7 +108,7 @@ def weigh(
     return aggregation.weights(updates, weights), state
 
 
-def length(
+def compute_step_size(
     step_size: StepSize, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
 ) -> float:
     """Return eta[t]; raise ``NoStep`` where what the step size gave is no finite number."""
@@ -123,7 +123,7 @@ def length(
     return eta
 
 
-def directed(optimizer: ServerOptimizer, mean: Tensor, state: State) -> tuple[Tensor, State]:
+def apply_optimizer(optimizer: ServerOptimizer, mean: Tensor, state: State) -> tuple[Tensor, State]:
     """Return the direction [P] and the optimizer's next state; raise ``NoStep`` where they are none."""
     shape = mean.shape
     direction, state = _pair("server_optimizer", optimizer, optimizer(mean, state))
@@ -323,7 +323,9 @@ class PseudoGradientStrategy(Freezing):
     buffer_names : names, or ends of names, of floating-point arrays that are buffers
     """
 
-    of_mean: ClassVar[bool] = True  # whether _step does without each node's update; who has another says so
+    needs_only_mean: ClassVar[bool] = (
+        True  # whether _step does without each node's update; who has another says so
+    )
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
     weighting: Weighting = ByExamples()
     aggregation: Aggregation = Mean()
@@ -336,12 +338,12 @@ class PseudoGradientStrategy(Freezing):
 
     _parameters: Tensor = field(init=False, repr=False)  # w[t], as sent to the nodes
     _buffers: Tensor = field(init=False, repr=False)
-    _iterates: Iterates = field(init=False, repr=False)
+    _iterates: IterateAverage = field(init=False, repr=False)
     _weighting_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
     _optimizer_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
-    _budget: Budget = field(init=False, repr=False)
-    _movement: Movement = field(default_factory=Movement, init=False, repr=False)
-    _scratch: Buffers = field(init=False, repr=False)
+    _budget: PrivacyAccountant = field(init=False, repr=False)
+    _movement: StallDetector = field(default_factory=StallDetector, init=False, repr=False)
+    _scratch: Workspace = field(init=False, repr=False)
     _watch: StepWatch = field(default_factory=StepWatch, init=False, repr=False)
     _is_lost: bool = field(default=False, init=False, repr=False)  # whether w[t] is no model for most nodes
 
@@ -353,16 +355,19 @@ class PseudoGradientStrategy(Freezing):
         require_count("average_last", self.average_last)
         self.aggregation.require(self.weighting, self.step_size, self.most_in_round)
         self.privacy.require(self.weighting, self.aggregation, self.mask, self.step_size)
-        if self.max_norm is not None and type(self.privacy) is not NoPrivacy and not self.privacy.at_nodes:
+        if self.max_norm is not None and type(self.privacy) is not NoPrivacy and not self.privacy.is_local:
             looks = f"max_norm={self.max_norm} looks at the updates before they have their noise"
             refuse(looks, "set participation.max_norm=null (each update is clipped)")
-        self.federated_evaluation = self.federated_evaluation and not self.privacy.at_nodes
-        self._roster.telling, self._budget = self.privacy.asks(), Budget(self.privacy, self._roster.ledger)
+        self.federated_evaluation = self.federated_evaluation and not self.privacy.is_local
+        self._roster.query_config, self._budget = (
+            self.privacy.train_config(),
+            PrivacyAccountant(self.privacy, self._roster.ledger),
+        )
         if self.num_nodes is not None:
             self.mask.require_nodes(self.count_in_round(self.num_nodes))
             self.weighting.require_nodes(self.num_nodes)
-        self._iterates = Iterates(self.average_last)
-        self._scratch = Buffers(keeps_parameters=self.average_last > 1)
+        self._iterates = IterateAverage(self.average_last)
+        self._scratch = Workspace(keeps_parameters=self.average_last > 1)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -370,7 +375,7 @@ class PseudoGradientStrategy(Freezing):
         """Choose the round's nodes and send each of them the model w[t]."""
         require_covered(self, self._beyond_mean())
         self._start_from(arrays)
-        self._asked = {} if self.over else self.ask(grid, server_round)
+        self._asked = {} if self.stop_reason else self.ask(grid, server_round)
         if self.is_guarded:
             state = self.state_dict()
             self._recovery.send(arrays, {key: state[key] for key in state.keys() - STAYS})
@@ -380,7 +385,7 @@ class PseudoGradientStrategy(Freezing):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord]:
         """Take the step to w[t+1]; None, then ``TooManyFailedRounds``, when too few replies are sound."""
-        if self.over:
+        if self.stop_reason:
             return None, MetricRecord()
         if MessageType.TRAIN not in self._has_asked_to:
             replies = list(replies)
@@ -426,7 +431,7 @@ class PseudoGradientStrategy(Freezing):
         """Check and stack what the nodes that were asked have sent."""
         needed = needed_metrics(self.weighting, self.aggregation)
         answered = self._answers(MessageType.TRAIN, replies)
-        expected = self.extra_record, needed, self.compression, self.evidence()
+        expected = self.extra_record, needed, self.compression, self.required_reply_keys()
         self._listen(answered)
         place = layout, self._parameters, self._scratch, rows(self._sent, answered)
         stack = Stack(*place, *expected, self.examples_key, self._tell_once)
@@ -451,8 +456,13 @@ class PseudoGradientStrategy(Freezing):
         lacks = set(lacking.values())
         if len(lacks) != 1:
             return
-        parts = {"weighting": self.weighting.asks_for, "aggregation": self.aggregation.asks_for}
-        asking = [slot for slot, asks in parts.items() if asks] + ["privacy"] * bool(self.privacy.evidence)
+        parts = {
+            "weighting": self.weighting.required_metric,
+            "aggregation": self.aggregation.required_metric,
+        }
+        asking = [slot for slot, asks in parts.items() if asks] + ["privacy"] * bool(
+            self.privacy.required_reply_keys
+        )
         named = ", ".join(f"{slot}={type(getattr(self, slot)).__name__}" for slot in asking)
         who = f"{self.name} with {named}" if named else self.name
         who_lacks = "the one node" if len(lacking) == 1 else f"each of the {len(lacking)} nodes"
@@ -489,10 +499,10 @@ class PseudoGradientStrategy(Freezing):
         if found is None:
             return None
         arrays, state, since, culprit = found
-        named = ", ".join(f"{self._roster.called(k)} (norm {norm:.3g})" for k, norm in since.items())
+        named = ", ".join(f"{self._roster.display_name(k)} (norm {norm:.3g})" for k, norm in since.items())
         logger.warning(RUINED, server_round, named)
         if culprit is not None:
-            logger.warning(EXCLUDED, self._roster.called(culprit), self._short_name(culprit))
+            logger.warning(EXCLUDED, self._roster.display_name(culprit), self._short_name(culprit))
         self.load_state_dict({**state, "failed_rounds": self._failed_rounds})
         self._start_from(arrays)
         return arrays
@@ -500,25 +510,27 @@ class PseudoGradientStrategy(Freezing):
     def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         """Apply the update rule; return what is shown of it, and alpha[t], or raise ``NoStep``."""
         parts = self.weighting, self.aggregation
-        weights, state = weigh(*parts, updates, self._weighting_state, self.min_replies)
+        weights, state = compute_weights(*parts, updates, self._weighting_state, self.min_replies)
         self._budget.clip_(updates, server_round)
-        mean, factors = self.aggregation.with_factors(updates, weights, self.mask, self._scratch.pair)
+        mean, factors = self.aggregation.aggregate(updates, weights, self.mask, self._scratch.pair)
         self._budget.noise_(mean, len(weights), server_round)
-        if factors is None and not self.mask.idle:  # an aggregation of the user's own
+        if factors is None and not self.mask.is_identity:  # an aggregation of the user's own
             self._watch.unused.add("mask")
-        eta = length(self.step_size, server_round, updates, weights, mean)
-        direction, self._optimizer_state = directed(self.server_optimizer, mean, self._optimizer_state)
+        eta = compute_step_size(self.step_size, server_round, updates, weights, mean)
+        direction, self._optimizer_state = apply_optimizer(
+            self.server_optimizer, mean, self._optimizer_state
+        )
         self._weighting_state = state
         self._scratch.free = None if self.server_optimizer.keeps_mean else mean
         self._parameters = self._scratch.moved(self._parameters, direction, factors, eta)
-        self._buffers = self.aggregation.of_buffers(updates, weights)
+        self._buffers = self.aggregation.aggregate_buffers(updates, weights)
         return {protocol.STEP_SIZE: eta} | self.mask.metrics(factors), weights
 
-    def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+    def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         return self._iterates.models(arrays, self._layout or self.check(arrays))
 
     @property
-    def over(self) -> str:
+    def stop_reason(self) -> str:
         return self._budget.over
 
     @property
@@ -539,7 +551,7 @@ class PseudoGradientStrategy(Freezing):
             "iterates": list(self._iterates.kept),
             "movement": self._movement.state_dict(),
             "privacy": self._budget.state_dict(),
-            **self._standing(),
+            **self._participation_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -548,21 +560,21 @@ class PseudoGradientStrategy(Freezing):
         self._iterates.kept = list(state["iterates"])
         self._movement.load_state_dict(state.get("movement"))
         self._budget.load_state_dict(state.get("privacy"))
-        self._stand_at(state)
+        self._load_participation_state(state)
 
-    def asks(self) -> dict[str, ConfigScalar]:
-        asked = (self.weighting.asks_for, self.aggregation.asks_for)
-        return super().asks() | self.privacy.asks() | {name: True for name in asked if name}
+    def train_config(self) -> dict[str, ConfigScalar]:
+        asked = (self.weighting.required_metric, self.aggregation.required_metric)
+        return super().train_config() | self.privacy.train_config() | {name: True for name in asked if name}
 
-    def evidence(self) -> dict[str, str]:
+    def required_reply_keys(self) -> dict[str, str]:
         """Return what a reply says of a node that does its part, and the fault of one that does not."""
-        return self.privacy.evidence
+        return self.privacy.required_reply_keys
 
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
 
     def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return what every node of the round is sent; a subclass adds its own."""
-        asked = ConfigRecord({**config, **self.asks(), protocol.SERVER_ROUND: server_round})
+        asked = ConfigRecord({**config, **self.train_config(), protocol.SERVER_ROUND: server_round})
         return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: asked})
 
     def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
@@ -608,7 +620,7 @@ class PseudoGradientStrategy(Freezing):
 
 
 @dataclass(kw_only=True, eq=False)
-class Remembering(PseudoGradientStrategy):
+class StatefulClientsStrategy(PseudoGradientStrategy):
     """Tells nodes which of their changes have not been counted."""
 
     _counted: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # round by partition

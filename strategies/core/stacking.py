@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, Message
 from torch import Tensor
 
 from strategies.parts.layout import Layout
-from strategies.parts.mask import Factors
+from strategies.parts.mask import MaskResult
 from strategies.parts.updates import Updates
 from strategies.parts.weighting import Uniform, Weighting
 from strategies.shared import protocol
@@ -34,7 +34,7 @@ from .replies import (
     said,
     scalar_metrics,
 )
-from .strategy import SuiteStrategy
+from .strategy import BaseStrategy
 
 logger = logging.getLogger("flwr.strategies")
 
@@ -42,7 +42,7 @@ logger = logging.getLogger("flwr.strategies")
 # Who owns which memory: what is written over, round by round, as fresh pages cost more than arithmetic.
 
 
-class Buffers:
+class Workspace:
     """Scratch space of a strategy that outlives a round.
 
     Parameters
@@ -73,7 +73,9 @@ class Buffers:
         self._kept[name] = kept
         return kept[:count]
 
-    def moved(self, parameters: Tensor, direction: Tensor, factors: Factors | None, eta: float) -> Tensor:
+    def moved(
+        self, parameters: Tensor, direction: Tensor, factors: MaskResult | None, eta: float
+    ) -> Tensor:
         """Return ``parameters - eta * factors * direction``, written over what is free."""
         out, self.free = self.free, None
         if factors is None:
@@ -192,7 +194,7 @@ class Stack:
         self,
         layout: Layout,
         start: Tensor,
-        scratch: Buffers,
+        scratch: Workspace,
         most: int,
         extra: str | None = None,
         needed: Iterable[str] = (),
@@ -325,7 +327,7 @@ def _finite(values: Tensor) -> bool:
 PARTS = ("weighting", "aggregation", "mask", "step_size", "privacy", "compression")
 
 
-def folding_of(strategy: SuiteStrategy, arrays: ArrayRecord) -> "Folding":
+def folding_of(strategy: BaseStrategy, arrays: ArrayRecord) -> "Folding":
     """Return what folds the models of nodes that were sent ``arrays``.
 
     Raises
@@ -334,10 +336,10 @@ def folding_of(strategy: SuiteStrategy, arrays: ArrayRecord) -> "Folding":
     """
     for name in PARTS:
         part = getattr(strategy, name, strategy)
-        if not vars(type(part)).get("of_mean", False):  # which a class says of itself alone
+        if not vars(type(part)).get("needs_only_mean", False):  # which a class says of itself alone
             raise ValueError(f"{name if part is not strategy else 'strategy'}={type(part).__name__}")
     owner = next(kind for kind in type(strategy).__mro__ if "_step" in vars(kind))
-    if not vars(owner).get("of_mean", False):
+    if not vars(owner).get("needs_only_mean", False):
         raise ValueError(f"strategy={strategy.name}, with a step of its own,")
     weighting = type(strategy.weighting)  # type: ignore[attr-defined]
     if getattr(strategy, "averages_uniformly", False) and weighting is not Uniform:
@@ -370,7 +372,7 @@ class Folding:
     ) -> None:
         self.layout, self.weighting, self.evidence = layout, weighting, evidence
         self._start = layout.flatten_parameters(arrays)
-        self._scratch = Buffers()
+        self._scratch = Workspace()
         self._total = 0.0
         self._deltas = torch.zeros(layout.num_parameters, dtype=torch.float64)
         self._buffers = torch.zeros(layout.num_buffers, dtype=torch.float64)

@@ -27,7 +27,7 @@ Selections = Callable[[Sequence[ArrayRecord]], Tensor]
 Gradient = Callable[[ArrayRecord], ArrayRecord]
 
 
-class SuiteStrategy(Strategy, metaclass=flower_names.Advising):
+class BaseStrategy(Strategy, metaclass=flower_names.Advising):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
     resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
@@ -52,7 +52,7 @@ class SuiteStrategy(Strategy, metaclass=flower_names.Advising):
         return type(self).__name__
 
     @abstractmethod
-    def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+    def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         """Return the models to evaluate, by name; ``arrays`` are the last that were aggregated."""
 
     @abstractmethod
@@ -68,14 +68,14 @@ class SuiteStrategy(Strategy, metaclass=flower_names.Advising):
         """Continue where the strategy that gave ``state`` stood, bit for bit."""
 
     @abstractmethod
-    def fail_within(self, rounds: int) -> None:
+    def set_num_rounds(self, rounds: int) -> None:
         """Let a run of so few rounds fail when none of them takes a step."""
 
-    def asks(self) -> dict[str, ConfigScalar]:
+    def train_config(self) -> dict[str, ConfigScalar]:
         """Return what the messages' configuration asks of each node besides its training."""
         return {}
 
-    def weight(self, name: str) -> int:
+    def model_weight(self, name: str) -> int:
         """Return how many nodes a model is for, relative to the others: what it counts in their mean."""
         return 1
 
@@ -83,7 +83,7 @@ class SuiteStrategy(Strategy, metaclass=flower_names.Advising):
         """Return the partition of the node whose own a model is; None where several share it."""
         return None
 
-    def most_models(self, num_nodes: int) -> int:
+    def max_num_models(self, num_nodes: int) -> int:
         """Return how many models there can be to evaluate, with so many nodes."""
         return 1
 
@@ -93,21 +93,21 @@ class SuiteStrategy(Strategy, metaclass=flower_names.Advising):
         return False
 
     @property
-    def over(self) -> str:
+    def stop_reason(self) -> str:
         """Why no further round may be taken; empty where it may."""
         return ""
 
     @property
     def needs_validation(self) -> bool:
-        """Whether :meth:`validate_with` and :meth:`learn_with` have to be called before the first round."""
+        """Whether :meth:`set_correctness_fn` and :meth:`set_gradient_fn` have to be called before the first round."""
         return False
 
-    def at_sites(self) -> dict[str, dict[str, float]]:
+    def per_site_metrics(self) -> dict[str, dict[str, float]]:
         """Return the metrics of the last evaluation on each node, by its site's name or as ``node 3``."""
         return {}
 
-    def contributions(self) -> dict[str, dict[str, int]]:
-        """Return what each node has contributed so far (:class:`~.client_registry.Ledger`)."""
+    def participation_counts(self) -> dict[str, dict[str, int]]:
+        """Return what each node has contributed so far (:class:`~.client_registry.ContributionLog`)."""
         return {}
 
     def measure_norms(self) -> None:
@@ -120,10 +120,10 @@ class SuiteStrategy(Strategy, metaclass=flower_names.Advising):
         """Return the norms of the last round's updates, by site's name or as ``node 3``."""
         return {}
 
-    def validate_with(self, right_on: Selections) -> None:
+    def set_correctness_fn(self, correctness_fn: Selections) -> None:
         """Take a function that tells what models are right about, [models, validation examples]."""
 
-    def learn_with(self, gradient: Gradient) -> None:
+    def set_gradient_fn(self, gradient: Gradient) -> None:
         """Take a function that gives the gradient of the loss on the validation examples at a model."""
 
     def start(
@@ -146,18 +146,21 @@ class SuiteStrategy(Strategy, metaclass=flower_names.Advising):
         ValueError : for too few rounds, or where the strategy lacks what it needs of its caller
         TooManyFailedRounds : after so many rounds in a row without a step, or when none took one
         """
-        self.fail_within(num_rounds)
+        self.set_num_rounds(num_rounds)
         if self.needs_validation:
             raise ValueError(
-                f"{self.name} needs validation examples: call validate_with and learn_with before"
+                f"{self.name} needs validation examples: call set_correctness_fn and set_gradient_fn before"
             )
 
         def evaluate_all(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None
-            found = {name: evaluate_fn(server_round, model) for name, model in self.models(arrays).items()}
+            found = {
+                name: evaluate_fn(server_round, model)
+                for name, model in self.models_to_evaluate(arrays).items()
+            }
             measured = {name: metrics for name, metrics in found.items() if metrics is not None}
             if len(measured) > 1:
-                return merged(list(measured.values()), [self.weight(name) for name in measured])
+                return merged(list(measured.values()), [self.model_weight(name) for name in measured])
             return next(iter(measured.values()), None)
 
         return super().start(

@@ -180,7 +180,7 @@ CAUSES = (
 )
 
 
-class Movement:
+class StallDetector:
     """Watches the rounds of one model.
 
     Once a node has moved a parameter, later rounds without movement are named and no more: a model may have
@@ -227,7 +227,7 @@ class Movement:
         self.seen, self.still, self.named = state["seen"], state["still"], state["named"]
 
 
-def among(server_round: int, movements: Mapping[str, Movement]) -> None:
+def among(server_round: int, movements: Mapping[str, StallDetector]) -> None:
     """Name the models, by group, that no node has moved, each once.
 
     Raises

@@ -24,7 +24,7 @@ from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 
 from .layout import blocks, squared_distances, squared_norms
-from .mask import Factors, Mask
+from .mask import Mask, MaskResult
 from .step_size import StepSize
 from .updates import Updates
 from .weighting import ByExamples, Uniform, Weighting
@@ -35,13 +35,13 @@ Spare = tuple[Tensor, Tensor] | None
 class Aggregation(ABC):
     """What the sum over the nodes is in the update rule."""
 
-    of_mean: ClassVar[bool] = False  # whether it is their weighted mean; subclasses say so anew
-    asks_for: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
+    needs_only_mean: ClassVar[bool] = False  # whether it is their weighted mean; subclasses say so anew
+    required_metric: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The metrics without which a reply cannot be aggregated."""
-        return (self.asks_for,) if self.asks_for else ()
+        return (self.required_metric,) if self.required_metric else ()
 
     def require(self, weighting: Weighting, step_size: StepSize, nodes: int | None) -> None:
         """Raise ``ValueError`` for parts, or a number of nodes in a round, that it cannot go with."""
@@ -56,13 +56,13 @@ class Aggregation(ABC):
         return weights
 
     @abstractmethod
-    def with_factors(
+    def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Factors | None]:
-        """Return the aggregate [P] and the mask's factors (see :meth:`~strategies.Mask.with_mean`)."""
+    ) -> tuple[Tensor, MaskResult | None]:
+        """Return the aggregate [P] and the mask's factors (see :meth:`~strategies.Mask.mean_and_mask`)."""
 
     @abstractmethod
-    def of_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
+    def aggregate_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
         """Return the aggregate [B] of the buffers."""
 
 
@@ -70,15 +70,15 @@ class Aggregation(ABC):
 class Mean(Aggregation):
     """D = sum_k alpha_k Delta_k, as every method of this package prints it."""
 
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
 
-    def with_factors(
+    def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Factors | None]:
+    ) -> tuple[Tensor, MaskResult | None]:
         """Return the weighted mean, and the mask's factors from the same pass."""
-        return mask.with_mean(updates, weights, spare)
+        return mask.mean_and_mask(updates, weights, spare)
 
-    def of_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
+    def aggregate_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
         """Return the weighted mean."""
         return updates.mean_buffers(weights)
 
@@ -108,14 +108,14 @@ class Trimmed(Robust):
     def cut(self, nodes: int) -> int:
         """Return how many values are left out at each end, of so many."""
 
-    def with_factors(
+    def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Factors | None]:
+    ) -> tuple[Tensor, MaskResult | None]:
         """Return the trimmed mean; the mask reads all updates."""
-        middle, factors = mask.with_mean(updates, weights, spare)
+        middle, factors = mask.mean_and_mask(updates, weights, spare)
         return self._trimmed(updates.deltas, middle), factors
 
-    def of_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
+    def aggregate_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
         """Return the trimmed mean."""
         return self._trimmed(updates.buffers, torch.empty_like(updates.buffers[0]))
 
@@ -229,11 +229,11 @@ class MajorityVote(Median):
     the median. A single node gives the sign of its update.
     """
 
-    def with_factors(
+    def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Factors | None]:
+    ) -> tuple[Tensor, MaskResult | None]:
         """Return the vote; the mask reads all updates."""
-        votes, factors = mask.with_mean(updates, weights, spare)
+        votes, factors = mask.mean_and_mask(updates, weights, spare)
         for block in blocks(updates.deltas):
             torch.sum(updates.deltas[:, block].sign(), 0, out=votes[block]).sign_()
         return votes, factors
@@ -263,7 +263,7 @@ class Fair(Mean):
 
     q: float = 1.0
     lipschitz: float | None = None
-    asks_for: ClassVar[str | None] = protocol.START_LOSS
+    required_metric: ClassVar[str | None] = protocol.START_LOSS
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -297,11 +297,11 @@ class Fair(Mean):
         logs = weights.log() + self.q * _losses(updates).log()  # F^q alone may be beyond all numbers
         return torch.softmax(logs, 0)
 
-    def with_factors(
+    def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Factors | None]:
+    ) -> tuple[Tensor, MaskResult | None]:
         """Return D, given :meth:`weights`, and the mask's factors."""
-        mean, factors = super().with_factors(updates, weights, mask, spare)
+        mean, factors = super().aggregate(updates, weights, mask, spare)
         longer = self.q * float((weights * squared_norms(updates.deltas) / _losses(updates)).sum())
         if longer:
             mean.div_(1 + self._lipschitz(updates) * longer)
@@ -334,16 +334,16 @@ class Normalized(Mean):
     having taken one.
     """
 
-    asks_for: ClassVar[str | None] = protocol.EFFECTIVE_STEPS
+    required_metric: ClassVar[str | None] = protocol.EFFECTIVE_STEPS
 
-    def with_factors(
+    def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Factors | None]:
+    ) -> tuple[Tensor, MaskResult | None]:
         """Return the normalized mean, and the mask's factors; the updates are normalized in place."""
         steps = updates.metrics[protocol.EFFECTIVE_STEPS].clamp_min(1)
         if bool((steps != steps[0]).any()):
             _scale_(updates, weights, steps)
-        return super().with_factors(updates, weights, mask, spare)
+        return super().aggregate(updates, weights, mask, spare)
 
 
 def _scale_(updates: Updates, weights: Tensor, steps: Tensor) -> None:

@@ -24,7 +24,7 @@ from .layout import block_size
 from .updates import Updates
 
 
-class Factors(NamedTuple):
+class MaskResult(NamedTuple):
     """What a mask makes of one round.
 
     Parameters
@@ -41,14 +41,14 @@ class Factors(NamedTuple):
 class Mask(ABC):
     """The letter m of the update rule."""
 
-    of_mean: ClassVar[bool] = False  # whether it does without each node's update; subclasses say so anew
+    needs_only_mean: ClassVar[bool] = False  # does without each node's update; subclasses say so anew
     min_nodes: ClassVar[int] = 1
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Refuse an ``idle`` that is no property: a method is true."""
+        """Refuse an ``is_identity`` that is no property: a method is true."""
         super().__init_subclass__(**settings)
-        if inspect.isfunction(vars(cls).get("idle")):
-            raise TypeError(f"{cls.__name__}.idle is a method: decorate it with @property")
+        if inspect.isfunction(vars(cls).get("is_identity")):
+            raise TypeError(f"{cls.__name__}.is_identity is a method: decorate it with @property")
 
     def require_nodes(self, count: int) -> None:
         """Raise ``ValueError`` where a round of ``count`` nodes is too few to agree or disagree."""
@@ -61,25 +61,25 @@ class Mask(ABC):
 
     @property
     @abstractmethod
-    def idle(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether every factor is 1; then a round is, bit for bit, one without a mask."""
 
     @abstractmethod
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write to ``out`` the factor per coordinate [B] of the pseudo-gradients [K, B] there.
 
         ``scratch``, of the deltas' shape, may be overwritten: a fresh one would cost more than the rest.
         """
 
-    def with_mean(
+    def mean_and_mask(
         self, updates: Updates, weights: Tensor, spare: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Factors | None]:
+    ) -> tuple[Tensor, MaskResult | None]:
         """Return the mean pseudo-gradient [P] and the factors, in one pass over the updates.
 
         The factors are None where all of them are 1. ``spare``, two vectors [P] of no more use, is
         written over: fresh pages would cost a seventh of the time.
         """
-        if self.idle:
+        if self.is_identity:
             return updates.mean(weights), None
         deltas = updates.deltas
         mean, values = spare or (torch.empty_like(deltas[0]), torch.empty_like(deltas[0]))
@@ -89,15 +89,15 @@ class Mask(ABC):
             piece, factors = deltas[:, columns], values[columns]
             room = scratch[:, : piece.shape[1]]
             torch.mv(piece.T, alpha, out=mean[columns])
-            if self.factor(piece, room, factors) is not None:  # type: ignore[func-returns-value]
-                raise TypeError(f"{type(self).__name__}.factor returns its factors: write them to out")
+            if self.mask_values(piece, room, factors) is not None:  # type: ignore[func-returns-value]
+                raise TypeError(f"{type(self).__name__}.mask_values returns its values: write them to out")
             # A float's floor and sum take half the time of a comparison and a count.
             ones = torch.floor(factors, out=room[0])
             counts.append(ones.sum(dtype=torch.float32))
         masked = len(values) - int(torch.stack(counts).long().sum())
-        return mean, Factors(values, masked / len(values))
+        return mean, MaskResult(values, masked / len(values))
 
-    def metrics(self, factors: Factors | None) -> dict[str, float]:
+    def metrics(self, factors: MaskResult | None) -> dict[str, float]:
         """Return what a round's metrics show: the share of coordinates that were masked."""
         return {protocol.MASKED: 0.0 if factors is None else factors.masked}
 
@@ -106,14 +106,14 @@ class Mask(ABC):
 class NoMask(Mask):
     """m = 1 everywhere."""
 
-    of_mean: ClassVar[bool] = True
-    idle = True
+    needs_only_mean: ClassVar[bool] = True
+    is_identity = True
 
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write ones."""
         out.fill_(1)
 
-    def metrics(self, factors: Factors | None) -> dict[str, float]:
+    def metrics(self, factors: MaskResult | None) -> dict[str, float]:
         """Return nothing: no mask was chosen."""
         return {}
 
@@ -135,11 +135,11 @@ class AndMask(Mask):
         require(0 <= self.tau <= 1, "mask.tau", self.tau, "in [0, 1]")
 
     @property
-    def idle(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether tau is 0."""
         return self.tau == 0
 
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write 1 where the nodes agree, else 0."""
         out.ge_(self._count(deltas, scratch, out))
 
@@ -161,7 +161,7 @@ class AgreementMask(AndMask):
     pseudo-gradient is multiplied by a positive number.
     """
 
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write 1 where the nodes agree, else how far they do."""
         least, nodes = self._count(deltas, scratch, out), float(len(deltas))
         # -K A_j <= -least becomes -K: one pass where a comparison and a choice would be three
@@ -186,7 +186,7 @@ class MagnitudeMask(AgreementMask):
     and none of them 0, give :class:`AgreementMask`; tau = 0 masks nothing.
     """
 
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write 1 where the nodes agree, else how far they do."""
         total = torch.abs(deltas, out=scratch).sum(0)
         torch.sum(deltas, 0, out=out).abs_().div_(total).nan_to_num_(0).clamp_max_(1)
@@ -207,13 +207,13 @@ class GeometricMask(AndMask):
     """
 
     @property
-    def idle(self) -> bool:
+    def is_identity(self) -> bool:
         """Never: tau = 0 still takes the geometric mean."""
         return False
 
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write the ratio of the two means where the nodes agree, else 0."""
-        super().factor(deltas, scratch, out)
+        super().mask_values(deltas, scratch, out)
         sizes = torch.abs(deltas, out=scratch)
         ratio = sizes.div_(sizes.mean(0)).log_().mean(0).exp_()
         out.mul_(ratio.nan_to_num_(0).clamp_max_(1))  # 0 / 0 where no node moves
@@ -243,11 +243,11 @@ class SandMask(AndMask):
         require(0 < self.k < float("inf"), "mask.k", self.k, "a number above 0")
 
     @property
-    def idle(self) -> bool:
+    def is_identity(self) -> bool:
         """Never: factors are below 1 wherever updates differ."""
         return False
 
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write how far the nodes agree beyond tau, in units of how they differ."""
         nodes = len(deltas)
         torch.sum(torch.sign(deltas, out=scratch), 0, out=out).abs_()  # K A_j, whole numbers

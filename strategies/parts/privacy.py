@@ -96,12 +96,14 @@ State = Mapping[str, float]
 class Privacy(ABC):
     """What happens to a round's updates before they are averaged, and to their mean."""
 
-    at_nodes: ClassVar[bool] = False  # whether the nodes see to it
-    evidence: ClassVar[dict[str, str]] = {}  # what shows that they do, and the fault of a reply without it
-    fresh: bool = False  # whether a round that is taken again has other noise
+    is_local: ClassVar[bool] = False  # whether the nodes see to it
+    required_reply_keys: ClassVar[
+        dict[str, str]
+    ] = {}  # what shows that they do, and the fault of a reply without it
+    unseeded_noise: bool = False  # whether a round that is taken again has other noise
     stop_at_epsilon: float | None = None
 
-    def asks(self) -> dict[str, ConfigScalar]:
+    def train_config(self) -> dict[str, ConfigScalar]:
         """Return what the messages tell the nodes of it."""
         return {}
 
@@ -147,7 +149,7 @@ class Untouched(Privacy):
 class NoPrivacy(Untouched):
     """Updates and their mean stay as they are."""
 
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -191,11 +193,11 @@ class Gaussian(Privacy):
             require(limit >= first, "privacy.stop_at_epsilon", limit, f"at least {first:.4g}, a round's")
 
     @property
-    def fresh(self) -> bool:  # type: ignore[override]
+    def unseeded_noise(self) -> bool:  # type: ignore[override]
         """Whether the operating system decides."""
         return self.noise_seed is None and self.noise_multiplier > 0
 
-    def asks(self) -> dict[str, ConfigScalar]:
+    def train_config(self) -> dict[str, ConfigScalar]:
         """Return the kind, the clip and the noise, which a node may demand."""
         return {
             protocol.PRIVACY: self.kind,
@@ -210,8 +212,11 @@ class Gaussian(Privacy):
         if type(weighting) is not Uniform:
             told = f"weighting={type(weighting).__name__} may follow the nodes' data, and gets no noise"
             refuse(told, "set weighting=uniform")
-        if aggregation.asks_for:
-            refuse(f"nodes also send {aggregation.asks_for!r}, which gets no noise", "set aggregation=mean")
+        if aggregation.required_metric:
+            refuse(
+                f"nodes also send {aggregation.required_metric!r}, which gets no noise",
+                "set aggregation=mean",
+            )
 
     def check(self, layout: Layout, extra: str | None) -> None:
         """Refuse running statistics, and control variates."""
@@ -236,16 +241,18 @@ class LocalPrivacy(Untouched, Gaussian):
     The server sees no loss, number of examples or evaluation: what it makes of the updates costs no more.
     """
 
-    of_mean: ClassVar[bool] = True
-    at_nodes: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
+    is_local: ClassVar[bool] = True
     kind: ClassVar[str] = protocol.LOCAL
-    evidence: ClassVar[dict[str, str]] = {protocol.PRIVACY: "does not say that it noised its update"}
+    required_reply_keys: ClassVar[dict[str, str]] = {
+        protocol.PRIVACY: "does not say that it noised its update"
+    }
     distance: ClassVar[float] = 2.0
 
-    def asks(self) -> dict[str, ConfigScalar]:
+    def train_config(self) -> dict[str, ConfigScalar]:
         """Return also the seed, if there is one."""
         seed = {} if self.noise_seed is None else {protocol.PRIVACY_SEED: self.noise_seed}
-        return super().asks() | seed
+        return super().train_config() | seed
 
 
 def refuse(reason: str, remedy: str) -> None:
@@ -285,7 +292,7 @@ class CentralPrivacy(Gaussian):
         looks = "looks at the updates before they have their noise"
         if type(aggregation) is not Mean:
             refuse(f"aggregation={type(aggregation).__name__} is no sum", "set aggregation=mean")
-        if not mask.idle:
+        if not mask.is_identity:
             refuse(f"mask={type(mask).__name__} {looks}", "set mask=none")
         if type(step_size) is not Constant:
             refuse(f"step_size={type(step_size).__name__} {looks}", "set step_size=constant")

@@ -25,8 +25,8 @@ State = dict[str, Tensor]
 class Weighting(ABC):
     """The letter alpha of the update rule."""
 
-    of_mean: ClassVar[bool] = False  # whether :meth:`counts` says all of it; subclasses say so anew
-    asks_for: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
+    needs_only_mean: ClassVar[bool] = False  # whether :meth:`counts` says all of it; subclasses say so anew
+    required_metric: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
 
     @property
     def examples_key(self) -> str:
@@ -66,7 +66,7 @@ class Weighting(ABC):
 class Uniform(Weighting):
     """alpha_k = 1/K over the nodes that replied (FedExP, Algorithm 1)."""
 
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
 
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return 1/K for each node."""
@@ -88,7 +88,7 @@ class ByExamples(Weighting):
     """
 
     key: str = field(default=protocol.NUM_EXAMPLES, repr=False)
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
 
     @property
     def examples_key(self) -> str:
@@ -113,7 +113,7 @@ class InverseVariance(Weighting):
     give :class:`Uniform`.
     """
 
-    asks_for: ClassVar[str | None] = protocol.GRADIENT_VARIANCE
+    required_metric: ClassVar[str | None] = protocol.GRADIENT_VARIANCE
 
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return each node's share of the precision."""

@@ -15,7 +15,7 @@ from .quantization import MOST_BITS, numbers, quantized
 
 
 @dataclass(frozen=True)
-class Share(Compression):
+class PartialCodec(Compression):
     """A share of each array is sent, in so many bits a number.
 
     Parameters
@@ -78,7 +78,7 @@ class Share(Compression):
 
 
 @dataclass(frozen=True)
-class LowRank(Share):
+class LowRank(PartialCodec):
     """A random subspace of a ``share`` of a matrix's rows: k = share * d1, rounded up.
 
     The columns of A are orthonormal (the paper leaves that open), so that a step of B's gradient A^T G is
@@ -141,7 +141,7 @@ def subspace(rows: int, rank: int, seed: int) -> Tensor:
 # there. Buffers are sent as they are. The paper's other structured update is :mod:`.low_rank`.
 
 
-class Sparse(Share):
+class Sparse(PartialCodec):
     """A share of each array's places is sent; the server takes the others for 0."""
 
     @abstractmethod

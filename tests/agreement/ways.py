@@ -71,7 +71,7 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
             patch.setattr(cuda_graphs, "capture", pretended)
         this = experiment.load(overrides)
         strategy, arrays = this.strategy(), this.initial_arrays()
-        strategy.validate_with(Evaluator(this).right_on)
+        strategy.set_correctness_fn(Evaluator(this).correctness_fn)
         together = together_of(overrides) if way.batched else None
         grid = InlineGrid(client_app_of(overrides), this.settings.num_nodes, together)
         start, done = _tensors(arrays), []

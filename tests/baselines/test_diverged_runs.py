@@ -114,7 +114,7 @@ def test_a_node_that_has_diverged_is_right_about_nothing(tmp_path: Path) -> None
     this = experiment.load(f"{SETTING} validation_size=100")
     lost = this.model()
     lost.get_parameter("out.bias").data.fill_(torch.nan)
-    right = Evaluator(this).right_on([ArrayRecord(lost.state_dict()), this.initial_arrays()])
+    right = Evaluator(this).correctness_fn([ArrayRecord(lost.state_dict()), this.initial_arrays()])
     assert right.any(1).tolist() == [False, True]
 
 
@@ -127,7 +127,7 @@ def test_the_best_model_is_the_one_before(tmp_path: Path) -> None:
 
 
 def test_a_round_whose_loss_is_infinite_is_never_the_best(tmp_path: Path) -> None:
-    keeper = saved_model.Keeper(tmp_path, "best")
+    keeper = saved_model.ModelSaver(tmp_path, "best")
     arrays = {"global": experiment.load(SETTING).initial_arrays()}
     keeper.offer(0, arrays, {"loss": math.inf, "accuracy": 0.9})
     assert not saved_model.descriptions(tmp_path)

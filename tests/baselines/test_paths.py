@@ -17,7 +17,7 @@ class Half(Mask):
     min_nodes = 1
     idle = False
 
-    def factor(self, deltas, scratch, out):
+    def mask_values(self, deltas, scratch, out):
         out.fill_(self.share)
 """
 

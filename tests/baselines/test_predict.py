@@ -454,7 +454,7 @@ def test_a_models_file_names_no_code_to_run(digits: Path, tmp_path: Path) -> Non
     about["network"]["config"]["_target_"] = "os.system"
     save_file(load_file(path), path, metadata={"florilegium": json.dumps(about)})
     assert isinstance(results.predictor(run), Predictor)
-    keeper = saved_model.Keeper(run, "last")  # weights of another model than config.yaml's
+    keeper = saved_model.ModelSaver(run, "last")  # weights of another model than config.yaml's
     keeper.end(1, {"global": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
     with pytest.raises(UserError, match=r"config.yaml and the model do not belong"):
         results.predictor(run)

@@ -10,7 +10,7 @@ from torch.optim import SGD
 
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, Frozen, LocalTraining, Node, client_app
-from strategies.core.strategy import SuiteStrategy
+from strategies.core.strategy import BaseStrategy
 
 NODES, CLASSES = 4, 3
 NAMES = ("2.weight", "2.bias")
@@ -70,7 +70,7 @@ Played = tuple[ArrayRecord, list[Message], list[Message]]
 
 
 def play(
-    strategy: SuiteStrategy, grid: InlineGrid, arrays: ArrayRecord, first: int = 1, last: int = 3
+    strategy: BaseStrategy, grid: InlineGrid, arrays: ArrayRecord, first: int = 1, last: int = 3
 ) -> list[Played]:
     """Return the model, the messages and the replies after each round."""
     history = []

@@ -54,7 +54,7 @@ def test_gradient_variance_is_what_torch_computes() -> None:
         observed([w])
     assert torch.equal(w.grad, gradients[-1])
     metrics: dict[str, float] = {}
-    observed.finish([w], metrics)
+    observed.on_round_end([w], metrics)
     assert metrics["gradient-variance"] == pytest.approx(float(gradients.var(0).mean()), rel=1e-5)
 
 
@@ -62,7 +62,7 @@ def test_gradient_variance_of_one_step_is_zero() -> None:
     w, observed, metrics = nn.Parameter(torch.zeros(2)), GradientVariance(), dict[str, float]()
     w.grad = torch.ones(2)
     observed([w])
-    observed.finish([w], metrics)
+    observed.on_round_end([w], metrics)
     assert metrics == {"gradient-variance": 0.0}
 
 
@@ -72,7 +72,7 @@ def test_gradient_variance_of_two_steps_is_divided_by_one() -> None:
     for gradient in ([1.0, 2.0], [4.0, 2.0]):
         w.grad = torch.tensor(gradient)
         observed([w])
-    observed.finish([w], metrics)
+    observed.on_round_end([w], metrics)
     assert metrics == {"gradient-variance": 2.25}
 
 
@@ -83,7 +83,7 @@ class Distance(Correction):
         self.anchor = [p.detach().clone() for p in start.named.values()]
         self.mu = mu
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         squares = [(p - w).square().sum() for p, w in zip(model.parameters(), self.anchor, strict=True)]
         return self.mu / 2 * torch.stack(squares).sum()
 
@@ -94,7 +94,7 @@ class Distilled(Correction):
     def __init__(self, start: RoundStart) -> None:
         self.teacher = copy.deepcopy(start.model).eval()
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         with torch.no_grad():
             wanted = self.teacher(inputs).softmax(1)
         return -(wanted * outputs.log_softmax(1)).sum(1).mean()

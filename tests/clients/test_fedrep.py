@@ -51,7 +51,7 @@ class Breaking(Correction):
     def __init__(self, start: RoundStart | None = None) -> None:
         """Need nothing of the round."""
 
-    def __call__(self, parameters: object) -> None:
+    def transform_gradients(self, parameters: object) -> None:
         raise RuntimeError("broken")
 
 
@@ -69,7 +69,7 @@ class Ridge(Correction):
     def __init__(self, start: RoundStart | None = None) -> None:
         """Need nothing of the round."""
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         return 5.0 * sum(p.square().sum() for p in model.parameters())
 
 
@@ -94,7 +94,7 @@ class Enough(Correction):
     def __init__(self, start: RoundStart | None = None) -> None:
         self.asked: list[bool] = []
 
-    def done(self, parameters: Sequence[Parameter]) -> bool:
+    def should_stop(self, parameters: Sequence[Parameter]) -> bool:
         self.asked.append(all(p.requires_grad for p in parameters) and len(parameters) == 4)
         return len(self.asked) == 2
 

@@ -41,7 +41,7 @@ class Ridge(Correction):
     def __init__(self, start: RoundStart | None = None) -> None:
         """Need nothing of the round."""
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         return sum((p.square().sum() for p in model.parameters()), outputs.new_zeros(()))
 
 

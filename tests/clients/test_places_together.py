@@ -13,7 +13,7 @@ from torch.optim import SGD
 
 from baselines.runtimes.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, Task, client_app
-from clients.batched.together import COPIES, PASSES, SHARE, Room, Stack, Together, kept_bytes
+from clients.batched.together import COPIES, PASSES, SHARE, BatchedTrainer, MemoryPlan, Stack, kept_bytes
 
 NODES, FEATURES, CLASSES = 7, 3, 2
 PARAMETERS = FEATURES * CLASSES + CLASSES
@@ -43,7 +43,7 @@ def played(monkeypatch: pytest.MonkeyPatch, batch_size: int | None = 2) -> tuple
         examples = Examples(inputs, targets, torch.arange(4 * k, 4 * k + 4))
         return Node(model, training, Classification(), examples, examples)
 
-    grid = InlineGrid(client_app(node_of), NODES, Together(node_of))
+    grid = InlineGrid(client_app(node_of), NODES, BatchedTrainer(node_of))
     records = {"arrays": ArrayRecord(model.state_dict()), "config": ConfigRecord({"server-round": 1})}
     replies = grid.send_and_receive([Message(RecordDict(records), n, "train") for n in grid.get_node_ids()])
     assert not any(reply.has_error() for reply in replies)
@@ -101,7 +101,7 @@ def test_what_is_free_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     examples = Examples(torch.ones(4, FEATURES), torch.zeros(4, dtype=torch.int64), torch.arange(4))
     training = LocalTraining(optimizer=partial(SGD, lr=0.1))
     nodes = [Node(nn.Linear(FEATURES, CLASSES), training, Classification(), examples, examples)] * 3
-    room = Room()
+    room = MemoryPlan()
     assert [room.places(nodes), room.places(nodes)] == [3, 3]
     assert asked == [torch.device("cpu")]
 
@@ -159,7 +159,7 @@ def test_a_stack_takes_no_more_than_its_share_of_a_gpu() -> None:
         examples = Examples(inputs, targets, torch.arange(64 * k, 64 * k + 64))
         return Node(model, training, Classification(), examples, examples)
 
-    grid = InlineGrid(client_app(node_of), 8, Together(node_of))
+    grid = InlineGrid(client_app(node_of), 8, BatchedTrainer(node_of))
     records = {"arrays": ArrayRecord(model.state_dict()), "config": ConfigRecord({"server-round": 1})}
     messages = [Message(RecordDict(records), n, "train") for n in grid.get_node_ids()]
     before = torch.cuda.memory_allocated()

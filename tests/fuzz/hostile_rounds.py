@@ -44,7 +44,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "groups of scaffold": lambda: Grouped(inner=Scaffold(**ASKS), groups=GROUPS),
     "local": lambda: LocalOnly(inner=FedAvg(**ASKS)),
     "selective": lambda: SelectiveFedAvg(
-        inner=FedAvg(**ASKS), local_rounds=1, grouping=Overlap(0.1), right_on=_right_on
+        inner=FedAvg(**ASKS), local_rounds=1, grouping=Overlap(0.1), correctness_fn=_right_on
     ),
 }
 Happens = Callable[[list[Message]], list[Message]]

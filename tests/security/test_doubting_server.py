@@ -143,8 +143,8 @@ def test_what_was_spent_stays_spent_when_the_server_goes_back() -> None:
     privacy = CentralPrivacy(clip=1.0, noise_multiplier=1.0, noise_seed=0)
     strategy = FedAvg(num_nodes=3, query_partitions=True, privacy=privacy, weighting=Uniform())
     trained(strategy, Losing(), 3)
-    assert [entry["updates"] for entry in strategy.contributions().values()] == [2, 2, 3]
-    assert strategy.contributions()["site north"]["left_out"] == 1
+    assert [entry["updates"] for entry in strategy.participation_counts().values()] == [2, 2, 3]
+    assert strategy.participation_counts()["site north"]["left_out"] == 1
     assert strategy._budget.rounds == 3
 
 
@@ -187,7 +187,7 @@ class Uncounted(Sites):
 def test_a_site_without_a_count_is_none_that_diverged() -> None:
     strategy = FedAvg(num_nodes=3, query_partitions=True)
     assert evaluated(strategy, Uncounted()) == {"accuracy": 0.5, "loss": 0.5}
-    assert strategy.at_sites().keys() == {"north"}
+    assert strategy.per_site_metrics().keys() == {"north"}
 
 
 def test_the_spread_over_sites_hides_no_nan() -> None:
@@ -250,7 +250,7 @@ def test_sites_without_a_number_are_not_outvoted_by_one_that_has_one() -> None:
     found = strategy.aggregate_evaluate(2, grid.send_and_receive(messages))
     assert found is not None
     assert math.isnan(found["loss"])  # type: ignore[arg-type]
-    rows = strategy.at_sites()
+    rows = strategy.per_site_metrics()
     assert math.isnan(rows["north"]["loss"])
     assert rows["west"]["loss"] == 0
 

@@ -54,17 +54,19 @@ def test_it_needs_examples_and_takes_a_gradient() -> None:
     assert this.needs_validation
     with pytest.raises(ValueError, match="FedMeta needs a meta set"):
         play(this, nodes(), start())
-    this.learn_with(slope)
+    this.set_gradient_fn(slope)
     assert not this.needs_validation
-    FedAdam().learn_with(slope)  # who does not learn with it takes it too
+    FedAdam().set_gradient_fn(slope)  # who does not learn with it takes it too
 
 
 def test_each_group_learns_with_it() -> None:
     local = LocalOnly(inner=FedMeta(meta_rate=0.2))
     assert local.needs_validation
-    local.learn_with(slope)
+    local.set_gradient_fn(slope)
     play(local, nodes(), start())
-    found = {name: model_in(model)["w"].tolist() for name, model in local.models(start()).items()}
+    found = {
+        name: model_in(model)["w"].tolist() for name, model in local.models_to_evaluate(start()).items()
+    }
     assert found["node0"] == pytest.approx([1.8, 0.2], rel=1e-12)  # (2, 0), and 0.2 along (1, -1)
     assert found["node1"] == pytest.approx([3.4, 3.4], rel=1e-12)
 

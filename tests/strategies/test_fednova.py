@@ -91,10 +91,10 @@ def test_weights_per_layer() -> None:
     buffers = torch.tensor([[1.0], [5.0]], dtype=torch.float64)
     given = Updates(rows, buffers, torch.ones(2), (0, 1), layout, torch.zeros(2), steps)
     weights = torch.tensor([[0.5, 0.5, 0.25], [0.5, 0.5, 0.75]], dtype=torch.float64)
-    mean, factors = Normalized().with_factors(given, weights, AgreementMask(0))
+    mean, factors = Normalized().aggregate(given, weights, AgreementMask(0))
     assert factors is None
     assert mean.tolist() == pytest.approx([2 * (0.5 + 0.5), 2.5 * (0.5 + 1.5)], rel=1e-12)
-    assert Normalized().of_buffers(given, weights).tolist() == [3.0]  # as they came
+    assert Normalized().aggregate_buffers(given, weights).tolist() == [3.0]  # as they came
 
 
 # ---- with nodes of ours --------------------------------------------------------------------------
@@ -156,14 +156,14 @@ def test_nodes_that_do_not_tell_are_left_out_by_name(caplog: pytest.LogCaptureFi
 
 
 def test_nodes_are_asked_for_it_and_for_nothing_else() -> None:
-    assert FedNova().asks() == {protocol.EFFECTIVE_STEPS: True}
-    assert FedAvg().asks() == {}
+    assert FedNova().train_config() == {protocol.EFFECTIVE_STEPS: True}
+    assert FedAvg().train_config() == {}
 
 
 def test_only_sgds_steps_can_be_counted() -> None:
     adam = LocalTraining(optimizer=partial(torch.optim.Adam, lr=0.1))
     with pytest.raises(ValueError, match=r"FedNova.*client\.optimizer is Adam: set client=sgd"):
-        check_training(adam, FedNova().asks())
+        check_training(adam, FedNova().train_config())
     with pytest.raises(ValueError, match="FedNova"):
         EffectiveSteps.check(adam.optimizer, {})
 

@@ -52,7 +52,7 @@ from strategies import (
     WeightErosion,
     WeightErosionForAll,
 )
-from strategies.core.strategy import SuiteStrategy
+from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol
 from strategies.shared.arrays import hash_values, to_array_record, values_of, view
 
@@ -60,11 +60,11 @@ ASKED: dict[str, Any] = {"query_partitions": True, "num_nodes": NODES}
 LOCAL = LocalPrivacy(clip=1.0, noise_multiplier=1.0, noise_seed=3)
 
 
-def right_on(models: Any) -> torch.Tensor:
+def correctness_fn(models: Any) -> torch.Tensor:
     return torch.tensor([[k % 2 == 0, k % 2 == 1] for k in range(len(models))])
 
 
-METHODS: dict[str, Callable[[], SuiteStrategy]] = {
+METHODS: dict[str, Callable[[], BaseStrategy]] = {
     "fedavg": lambda: FedAvg(**ASKED),
     "fedavg, some nodes": lambda: FedAvg(**ASKED, nodes_per_round=2, seed=5),
     "fedavg, mean of iterates": lambda: FedAvg(**ASKED, average_last=2),
@@ -88,9 +88,11 @@ METHODS: dict[str, Callable[[], SuiteStrategy]] = {
     "low rank": lambda: FedAvg(**ASKED, compression=LowRank(0.3)),
     "scaled sign": lambda: FedAvg(**ASKED, compression=ScaledSign()),
     "local": lambda: LocalOnly(inner=FedAvg(**ASKED)),
-    "selective": lambda: SelectiveFedAvg(inner=FedAvg(**ASKED), local_rounds=1, right_on=right_on),
+    "selective": lambda: SelectiveFedAvg(
+        inner=FedAvg(**ASKED), local_rounds=1, correctness_fn=correctness_fn
+    ),
 }
-SUMMED: dict[str, Callable[[], SuiteStrategy]] = {
+SUMMED: dict[str, Callable[[], BaseStrategy]] = {
     "fedexp": lambda: FedExP(**ASKED),
     "scaffold": lambda: Scaffold(**ASKED),
     "scaffold, option 1": lambda: Scaffold(**ASKED, option=1),
@@ -117,9 +119,9 @@ def test_a_methods_models_are_those_without_it(method: str, known: bool) -> None
 
 
 def assert_models_alike(
-    one: SuiteStrategy, other: SuiteStrategy, last: ArrayRecord, others: ArrayRecord
+    one: BaseStrategy, other: BaseStrategy, last: ArrayRecord, others: ArrayRecord
 ) -> None:
-    expected, found = one.models(last), other.models(others)
+    expected, found = one.models_to_evaluate(last), other.models_to_evaluate(others)
     assert expected.keys() == found.keys()
     for name, model in expected.items():
         assert_same(model, found[name])

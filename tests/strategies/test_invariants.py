@@ -55,7 +55,7 @@ from strategies.parts.server_optimizer import Adaptive
 from strategies.shared import protocol
 
 
-def right_on(models: Sequence[ArrayRecord]) -> Tensor:
+def correctness_fn(models: Sequence[ArrayRecord]) -> Tensor:
     """Stand in for a validation set: selection vectors that depend on the models."""
     rows = [torch.from_numpy(model_in(arrays)["fc.weight"] > 0).flatten() for arrays in models]
     return torch.stack(rows)
@@ -99,7 +99,7 @@ STRATEGIES: dict[str, Make] = {
     "FedMeta": lambda: FedMeta(gradient=level),
     "Grouped": lambda: Grouped(inner=FedExP(), groups={"low": (0, 1), "high": (2, 3, 4)}),
     "LocalOnly": lambda: LocalOnly(inner=FedAvgM()),
-    "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), right_on=right_on),
+    "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), correctness_fn=correctness_fn),
     "WeightErosionForAll": lambda: WeightErosionForAll(inner=WeightErosion()),
 }
 
@@ -237,7 +237,7 @@ def test_nodes_that_do_not_move_leave_the_model_to_the_bit(make: Make) -> None:
     strategy = make()
     for new, _ in play(strategy, Federation(idle, NODES), arrays, rounds=(1, 2, 3)):
         # What Grouped returns is a mean over groups, which rounds: its groups' own models do not.
-        for model in strategy.models(new).values() if isinstance(strategy, Grouped) else [new]:
+        for model in strategy.models_to_evaluate(new).values() if isinstance(strategy, Grouped) else [new]:
             assert_same(model, arrays)
 
 
@@ -293,7 +293,7 @@ def test_a_restored_strategy_goes_on_as_if_nothing_had_happened(make: Make) -> N
     (*_, (middle, _)) = play(half, Federation(drifting, NODES), arrays, rounds=(1, 2))
     restored = make()
     restored.load_state_dict(pickle.loads(pickle.dumps(half.state_dict())))  # as from disk
-    judged, expected = restored.models(middle), half.models(middle)
+    judged, expected = restored.models_to_evaluate(middle), half.models_to_evaluate(middle)
     assert list(judged) == list(expected)
     for name in expected:
         assert_same(judged[name], expected[name])
@@ -301,7 +301,7 @@ def test_a_restored_strategy_goes_on_as_if_nothing_had_happened(make: Make) -> N
     for (model_a, metrics_a), (model_b, metrics_b) in zip(history[2:], rest, strict=True):
         assert_same(model_a, model_b)
         assert dict(metrics_a) == dict(metrics_b)
-    judged, expected = restored.models(rest[-1][0]), whole.models(history[-1][0])
+    judged, expected = restored.models_to_evaluate(rest[-1][0]), whole.models_to_evaluate(history[-1][0])
     for name in expected:
         assert_same(judged[name], expected[name])
 

@@ -9,7 +9,7 @@ from federation import play
 from test_scaffold import OPTIMUM, quadratics, start
 
 from strategies import FedDyn, Scaffold
-from strategies.core.pseudo_gradient import Remembering
+from strategies.core.pseudo_gradient import StatefulClientsStrategy
 
 METHODS = {
     "option 2": Scaffold,
@@ -21,7 +21,7 @@ METHODS = {
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("alone", [1, 2, 4])
 def test_a_node_that_joins_later_counts_as_one_that_was_there(
-    method: Callable[[], Remembering], alone: int
+    method: Callable[[], StatefulClientsStrategy], alone: int
 ) -> None:
     """What was divided by two at first is a third of the whole once there are three."""
     strategy, grid, arrays = method(), quadratics(), start()
@@ -34,7 +34,9 @@ def test_a_node_that_joins_later_counts_as_one_that_was_there(
 
 
 @pytest.mark.parametrize(("method", "name"), [(Scaffold, "control"), (FedDyn, "sum")])
-def test_a_checkpoint_that_has_the_mean_goes_on_with_the_sum(method: type[Remembering], name: str) -> None:
+def test_a_checkpoint_that_has_the_mean_goes_on_with_the_sum(
+    method: type[StatefulClientsStrategy], name: str
+) -> None:
     strategy = method(num_nodes=3)
     play(strategy, quadratics(), start(), range(1, 4))
     state = strategy.state_dict()

@@ -25,7 +25,7 @@ from strategies import (
     TopK,
     Uniform,
 )
-from strategies.core.strategy import SuiteStrategy
+from strategies.core.strategy import BaseStrategy
 
 START = {"w": np.zeros(2)}
 
@@ -38,7 +38,7 @@ def stock(partition_id: int, content: RecordDict) -> RecordDict:
 
 
 OURS = "needs this project's ClientApp (clients.client_app), or one that does the same"
-LACKING: dict[str, tuple[SuiteStrategy, str]] = {
+LACKING: dict[str, tuple[BaseStrategy, str]] = {
     "scaffold": (Scaffold(), "sent no 'control' record: Scaffold"),
     "fednova": (FedNova(), "sent no 'effective-steps': FedNova with aggregation=Normalized"),
     "feddyn": (FedDyn(), "does not keep FedDyn's gradient: FedDyn"),

@@ -219,10 +219,10 @@ def test_in_groups_the_variate_is_the_mean_over_the_group() -> None:
 
 
 def test_one_group_after_local_training_is_scaffold() -> None:
-    def right_on(models: Sequence[ArrayRecord]) -> Tensor:
+    def correctness_fn(models: Sequence[ArrayRecord]) -> Tensor:
         return torch.ones(len(models), 4, dtype=torch.bool)
 
-    alike = SelectiveFedAvg(inner=Scaffold(num_nodes=3), local_rounds=3, right_on=right_on)
+    alike = SelectiveFedAvg(inner=Scaffold(num_nodes=3), local_rounds=3, correctness_fn=correctness_fn)
     found = play(alike, quadratics(), start(), range(1, 9))[-1][0]
     assert_same(found, play(Scaffold(), quadratics(), start(), range(1, 6))[-1][0])
 

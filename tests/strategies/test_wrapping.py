@@ -21,7 +21,7 @@ from strategies import (
     Scaffold,
     Uniform,
 )
-from strategies.core.strategy import SuiteStrategy
+from strategies.core.strategy import BaseStrategy
 
 START = record({"w": np.zeros(4, np.float32)})
 FIXED = flower.DifferentialPrivacyServerSideFixedClipping
@@ -32,7 +32,7 @@ def moving(partition_id: int, content: RecordDict) -> RecordDict:
     return answer({"w": sent_model(content)["w"] + np.float32(partition_id + 1)}, 1)
 
 
-def wrapped(strategy: SuiteStrategy, kind: Any = FIXED) -> Any:
+def wrapped(strategy: BaseStrategy, kind: Any = FIXED) -> Any:
     clipping = {"clipping_norm": 1.0} if kind is FIXED else {}
     return kind(strategy, noise_multiplier=0.0, num_sampled_clients=2, **clipping)
 
@@ -44,7 +44,7 @@ def test_fedavg_takes_the_mean_of_clipped_updates_as_flowers_does(kind: Any) -> 
     np.testing.assert_allclose(model_in(ours.arrays)["w"], model_in(stock.arrays)["w"], rtol=1e-5)
 
 
-REFUSED: dict[str, tuple[SuiteStrategy, str]] = {
+REFUSED: dict[str, tuple[BaseStrategy, str]] = {
     "fedexp": (FedExP(), "step_size=Extrapolated of FedExP"),
     "fedadam": (FedAdam(), "server_optimizer=Adam of FedAdam"),
     "fedgma": (FedGMA(), "mask=AgreementMask of FedGMA"),

@@ -15,8 +15,8 @@ from baselines.engine import checkpoint, resume
 from baselines.engine.checkpoint import packed
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.flower_adapter import Foreign
-from strategies.core.strategy import SuiteStrategy
+from baselines.experiment.flower_adapter import FlowerStrategyAdapter
+from strategies.core.strategy import BaseStrategy
 
 SMALL = "num_nodes=4 rounds=6 checkpoint_every=2"
 METHODS = {
@@ -152,8 +152,8 @@ def test_what_could_not_be_resumed_is_refused_at_once(
 
 def test_a_strategy_without_a_state_cannot_be_resumed() -> None:
     class Stock(Experiment):
-        def strategy(self) -> SuiteStrategy:
-            return Foreign(FedAvg(), num_nodes=2, max_failed_rounds=3)
+        def strategy(self) -> BaseStrategy:
+            return FlowerStrategyAdapter(FedAvg(), num_nodes=2, max_failed_rounds=3)
 
     with pytest.raises(UserError, match="FedAvg has no state_dict to continue from"):
         resume.check(Stock("checkpoint_every=2"), gives_node_states=True)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from baselines import results
 from baselines.engine import saved_model
-from baselines.engine.saved_model import Keeper
+from baselines.engine.saved_model import ModelSaver
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from clients.evaluation import evaluate
@@ -123,7 +123,7 @@ def test_a_finished_run_says_that_it_has_kept_none(
 def test_equal_models_are_equal_files(tmp_path: Path) -> None:
     hashes = set()
     for _ in range(20):
-        Keeper(tmp_path, "last").end(1, {"a": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
+        ModelSaver(tmp_path, "last").end(1, {"a": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
         hashes.add(sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest())
     assert len(hashes) == 1
 
@@ -131,7 +131,7 @@ def test_equal_models_are_equal_files(tmp_path: Path) -> None:
 def test_an_older_file_is_written_over_only_by_a_better_model(tmp_path: Path) -> None:
     older = {"round": "1", "value": "0.5", "model": "global"}
     save_file({"w": torch.zeros(2)}, tmp_path / "model.safetensors", metadata=older)
-    keeper = Keeper(tmp_path, "best")
+    keeper = ModelSaver(tmp_path, "best")
     keeper.offer(2, {"global": ArrayRecord({"w": torch.ones(2)})}, {"accuracy": 0.4})
     assert not load_file(tmp_path / "model.safetensors")["w"].any()
     keeper.offer(3, {"global": ArrayRecord({"w": torch.ones(2)})}, {"accuracy": 0.6})
@@ -153,7 +153,7 @@ def test_a_kill_while_several_are_written_leaves_those_before(
             raise Killed
         save_file(tensors, path, metadata=metadata)
 
-    keeper = Keeper(tmp_path, "best")
+    keeper = ModelSaver(tmp_path, "best")
     keeper.offer(1, models(1.0), {"accuracy": 0.5})
     monkeypatch.setattr("baselines.engine.saved_model.save_file", third)
     with pytest.raises(Killed):
@@ -169,7 +169,7 @@ def test_a_kill_while_several_are_written_leaves_those_before(
 def test_a_model_of_any_name_has_a_file(tmp_path: Path) -> None:
     names = ["../up", "a b", "node10", "node2"]
     models = {name: ArrayRecord({"w": torch.full((1,), float(k))}) for k, name in enumerate(names)}
-    saved_model.Keeper(tmp_path, "last").end(1, models, {"loss": 1.0})
+    saved_model.ModelSaver(tmp_path, "last").end(1, models, {"loss": 1.0})
     described = saved_model.descriptions(tmp_path)
     assert list(described) == ["../up", "a b", "node2", "node10"]
     assert all(path.parent == tmp_path / "models" for path in tmp_path.rglob("*.safetensors"))
@@ -185,13 +185,13 @@ def test_of_several_models_one_is_named(tmp_path: Path) -> None:
         results.model(tmp_path, "node3")
     measured = rows[(rows.split == "test") & (rows.model == "node1")]
     assert accuracy(tmp_path, setting, "node1") in curve(measured, "test", "accuracy")
-    keeper = Keeper(tmp_path, "last")
+    keeper = ModelSaver(tmp_path, "last")
     keeper.end(1, {"global": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
     assert not (tmp_path / "models").exists()
 
 
 def test_a_loss_counts_where_there_is_no_accuracy_and_no_number_is_worst(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path, "best")
+    keeper = ModelSaver(tmp_path, "best")
     for place, loss in enumerate((float("nan"), 3.0, 1.0, float("nan"), 2.0)):
         keeper.offer(place, {"global": ArrayRecord({"w": torch.full((2,), float(place))})}, {"loss": loss})
     with safe_open(tmp_path / "model.safetensors", "pt") as file:

@@ -27,8 +27,8 @@ class Even(FedAvg):
 
 @dataclass(kw_only=True, eq=False)
 class Asking(FedAvg):
-    def asks(self):
-        return {**super().asks(), "shrink": 1.0}
+    def train_config(self):
+        return {**super().train_config(), "shrink": 1.0}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -74,12 +74,12 @@ class Returning(Correction):
 
 @dataclass(kw_only=True, eq=False)
 class Pairing(FedAvg):
-    def asks(self):
-        return {**super().asks(), "pair": True, "pair_rate": 2.0}
+    def train_config(self):
+        return {**super().train_config(), "pair": True, "pair_rate": 2.0}
 
 
 class Pair(Correction):
-    asked_by = "pair"
+    config_key = "pair"
     reads = ("pair_rate",)
 
     def __init__(self, start):
@@ -99,7 +99,7 @@ class Vector(Correction):
     def __init__(self, start):
         pass
 
-    def term(self, model, inputs, outputs, targets):
+    def loss_term(self, model, inputs, outputs, targets):
         return outputs.square().mean(1)
 
 

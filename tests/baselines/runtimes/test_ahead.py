@@ -11,7 +11,7 @@ import pytest
 from checkout import ROOT
 
 from baselines.runtimes import Ray
-from baselines.runtimes.ray import Ahead
+from baselines.runtimes.ray import RayPrestart
 
 MARK = "FLORILEGIUM_TEST_AHEAD"
 
@@ -73,7 +73,7 @@ def test_what_ray_fails_with_is_raised_where_it_is_needed(monkeypatch: pytest.Mo
         raise RuntimeError("no room for Ray")
 
     monkeypatch.setattr("baselines.runtimes.ray.import_ray", fails)
-    with Ahead(1, 1.0, 0.0, 1) as begun, pytest.raises(RuntimeError, match="no room for Ray"):
+    with RayPrestart(1, 1.0, 0.0, 1) as begun, pytest.raises(RuntimeError, match="no room for Ray"):
         begun.ready()
 
 

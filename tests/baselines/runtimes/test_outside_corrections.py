@@ -21,12 +21,12 @@ from strategies import FedAvg, Uniform
 class Pulled(FedAvg):
     mu: float = 1.0
 
-    def asks(self):
-        return {**super().asks(), "pull": float(self.mu)}
+    def train_config(self):
+        return {**super().train_config(), "pull": float(self.mu)}
 
 
 class Pull(Correction):
-    asked_by: ClassVar[str] = "pull"
+    config_key: ClassVar[str] = "pull"
 
     def __init__(self, start):
         self.mu = float(start.config["pull"])
@@ -46,11 +46,11 @@ from strategies import Uniform
 
 @dataclass(frozen=True)
 class Curious(Uniform):
-    asks_for: ClassVar[str] = "curiosity"
+    required_metric: ClassVar[str] = "curiosity"
 
 
 class Curiosity(Correction):
-    asked_by: ClassVar[str] = "curiosity"
+    config_key: ClassVar[str] = "curiosity"
 """
 YAML = "defaults: [base]\n_target_: pulling.Pulled\nmu: 1.0\n"
 SMALL = "strategy=pulled model=softmax num_nodes=3 rounds=2 partitioner=iid client.local_epochs=2"

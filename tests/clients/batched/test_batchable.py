@@ -29,7 +29,7 @@ from clients import (
     RoundStart,
     client_app,
 )
-from clients.batched.together import Together
+from clients.batched.together import BatchedTrainer
 from clients.fast import gradient as gradient_module
 from clients.fast.trace import Step
 from strategies.shared.arrays import view
@@ -60,7 +60,7 @@ def grids(
         return change(Node(shared, training, Classification(), examples, examples, seed=7), k)
 
     app = client_app(node_of)
-    return shared, InlineGrid(app, len(SIZES)), InlineGrid(app, len(SIZES), Together(node_of))
+    return shared, InlineGrid(app, len(SIZES)), InlineGrid(app, len(SIZES), BatchedTrainer(node_of))
 
 
 def ask(grid: InlineGrid, start: ArrayRecord, server_round: int, asked: dict[int, Any]) -> list[Message]:
@@ -214,16 +214,16 @@ class Pulled(Correction):
     def __init__(self, start: RoundStart) -> None:
         """Need nothing of the round."""
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.square().mean()
 
 
 class Elsewhere(Pulled):
     """Takes half the gradient."""
 
-    term = Correction.term
+    loss_term = Correction.loss_term
 
-    def around(self, step: Step) -> Step:
+    def wrap_gradient(self, step: Step) -> Step:
         def half(*given: Any) -> Any:
             gradients, sums = step(*given)
             return [g / 2 for g in gradients], sums

@@ -9,7 +9,7 @@ from noting import noting
 from torch import Tensor, nn
 
 from clients import Classification
-from clients.batched.eligibility import DIFFERS, Gradients, NotTogether, measured
+from clients.batched.eligibility import DIFFERS, Gradients, NotBatchable, measured
 
 NODES, ROWS, FEATURES, CLASSES = 3, 4, 2, 2
 
@@ -51,7 +51,7 @@ def test_a_right_gradient_passes(short: int | None, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("short", [1, 2])
 def test_rows_that_fill_a_batch_up_must_not_count(short: int) -> None:
-    with pytest.raises(NotTogether, match=re.escape(DIFFERS)) as told:
+    with pytest.raises(NotBatchable, match=re.escape(DIFFERS)) as told:
         step(Counting(), short)
     assert "the task leave present out" in str(told.value)
 

@@ -23,7 +23,7 @@ from clients import (
     Task,
     client_app,
 )
-from clients.batched.together import Stack, Together
+from clients.batched.together import BatchedTrainer, Stack
 from clients.fast import gradient as gradient_module
 from clients.optimizers import RMSGD
 from strategies.shared.arrays import view
@@ -62,7 +62,7 @@ def grids(
         return Node(shared, training, task or Classification(), train, train, seed=7)
 
     app = client_app(node_of)
-    return InlineGrid(app, len(SIZES)), InlineGrid(app, len(SIZES), Together(node_of))
+    return InlineGrid(app, len(SIZES)), InlineGrid(app, len(SIZES), BatchedTrainer(node_of))
 
 
 def ask(grid: InlineGrid, make: Callable[[], nn.Module], server_round: int, **more: Any) -> list[Message]:
@@ -181,7 +181,7 @@ def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.Monk
     alone, together = grids()
     for one, other in zip(ask(alone, perceptron, 1), ask(together, perceptron, 1), strict=True):
         same(one, other)
-    assert isinstance(together.answering.together, Together)
+    assert isinstance(together.answering.together, BatchedTrainer)
     assert isinstance(together.answering.together._stack, Stack)
     assert len(together.answering.together._stack.places) == 2
 

@@ -15,8 +15,15 @@ from torch.optim import SGD, Adam, Optimizer
 
 from clients import Classification, Correction, LocalTraining
 from clients.fast import cuda_graphs
-from clients.fast.cuda_graphs import CAPTURED, After, count_steps, say_outside, steps_since, with_sgd
-from clients.optimizer import Update, clipped
+from clients.fast.cuda_graphs import (
+    CAPTURED,
+    GradientPipeline,
+    count_steps,
+    say_outside,
+    steps_since,
+    with_sgd,
+)
+from clients.optimizer import OptimizerStep, clipped
 
 RATES = (0.1, 0.05, 0.4, 0.2)  # another one in each step
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -48,8 +55,10 @@ def test_a_round_of_captured_sgd_is_torchs_whatever_the_rates(settings: str, lim
     steps = cuda_graphs.Graphs()
     for _ in range(2):  # rounds; each begins with a fresh optimiser
         optimizer, other = (SGD(p, lr=9.0, foreach=False, **SETTINGS[settings]) for p in (ours, plain))
-        after = with_sgd(After((), None if limit is None else clipped, limit or 0.0), optimizer, ours)
-        update = Update(ours, optimizer, steps.begin(after))
+        after = with_sgd(
+            GradientPipeline((), None if limit is None else clipped, limit or 0.0), optimizer, ours
+        )
+        update = OptimizerStep(ours, optimizer, steps.begin(after))
         for rate, batch in zip(RATES, batches, strict=True):
             optimizer.param_groups[0]["lr"] = other.param_groups[0]["lr"] = rate
             update(steps.take("a step", slope, ours, [batch])[0])
@@ -74,7 +83,7 @@ def test_a_step_that_no_graph_can_repeat_is_left_to_the_optimiser_with_a_line(
 ) -> None:
     parameters = [Parameter(torch.ones(2))]
     for _ in range(2):
-        assert with_sgd(After(), optimizer(parameters), parameters) == After()
+        assert with_sgd(GradientPipeline(), optimizer(parameters), parameters) == GradientPipeline()
     (line,) = [record.message for record in caplog.records]
     assert line.startswith(f"the step of {optimizer.func.__name__} as it is configured is not part of")
 

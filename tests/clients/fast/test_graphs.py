@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from clients import Classification
 from clients.fast import cuda_graphs
-from clients.fast.cuda_graphs import CAPTURED, EAGER, RECORDED, After, count_steps, steps_since
+from clients.fast.cuda_graphs import CAPTURED, EAGER, RECORDED, GradientPipeline, count_steps, steps_since
 from clients.fast.gradient import Gradient
 
 Results = tuple[Sequence[Tensor], dict[str, Tensor]]
@@ -47,7 +47,7 @@ def test_parameters_elsewhere_in_memory_have_a_graph_of_their_own() -> None:
 
 
 def test_a_capture_leaves_the_momentum_as_it_was() -> None:
-    after = After(momentum=0.5, descends=True, buffers=[torch.full((2,), 8.0)])
+    after = GradientPipeline(momentum=0.5, descends=True, buffers=[torch.full((2,), 8.0)])
     step = cuda_graphs.captured(doubled, [torch.ones(2)], [torch.ones(3)], after)
     assert step is not None
     assert after.buffers[0].tolist() == [8, 8]
@@ -88,7 +88,7 @@ def ways(batches: Sequence[int]) -> dict[str, int]:
     """Take steps on batches of these sizes, each held beside autograd; return how they were taken."""
     torch.manual_seed(0)
     model, task = nn.Linear(3, 2), Classification()
-    gradient, before = Gradient(model, task).of_round(True, After()), count_steps()
+    gradient, before = Gradient(model, task).of_round(True, GradientPipeline()), count_steps()
     with torch.no_grad():
         for size in batches:
             inputs, targets = torch.randn(size, 3), torch.randint(2, (size,))

@@ -20,7 +20,7 @@ from clients import Classification, Correction, LocalTraining
 from clients.fast import gradient as gradient_module
 from clients.fast.cuda_graphs import RECORDED
 from clients.fast.gradient import gradient_of
-from clients.fast.guards import Kept
+from clients.fast.guards import ModelSnapshot
 
 STEPS = 12
 
@@ -227,7 +227,7 @@ def test_what_is_kept() -> None:
     model.nan = float("nan")  # type: ignore[assignment]
 
     def held(change: Callable[[], object]) -> tuple[bool, bool]:
-        kept = Kept(model, Classification())
+        kept = ModelSnapshot(model, Classification())
         assert kept.unmoved()
         assert kept.holds()
         change()
@@ -254,7 +254,7 @@ def test_an_attribute_of_another_name_is_another_one() -> None:
     """There are as many of them as before."""
     model = nn.Linear(FEATURES, CLASSES)
     model.one = 1  # type: ignore[assignment]
-    kept = Kept(model, Classification())
+    kept = ModelSnapshot(model, Classification())
     del model.one
     model.two = 1  # type: ignore[assignment]
     assert (kept.unmoved(), kept.holds()) == (False, False)

@@ -21,11 +21,11 @@ from strategies import (
     Scaffold,
     WeightErosion,
 )
-from strategies.core.stacking import Buffers
+from strategies.core.stacking import Workspace
 from strategies.shared.protocol import CONTROL
 
 
-def fresh(memory: Buffers, name: str, count: int, like: torch.Tensor) -> torch.Tensor:
+def fresh(memory: Workspace, name: str, count: int, like: torch.Tensor) -> torch.Tensor:
     return torch.full((count, len(like)), torch.nan, dtype=like.dtype)
 
 
@@ -65,15 +65,15 @@ def test_rounds_equal_those_in_fresh_memory(
 ) -> None:
     spared = make()
     found = play(spared, Federation(node, 5), start(), range(1, 6))
-    monkeypatch.setattr(Buffers, "rows", fresh)
+    monkeypatch.setattr(Workspace, "rows", fresh)
     other = make()
     expected = play(other, Federation(node, 5), start(), range(1, 6))
     for (model, metrics), (expected_model, expected_metrics) in zip(found, expected, strict=True):
         assert_same(model, expected_model)
         assert dict(metrics) == dict(expected_metrics)
     last = expected[-1][0]
-    for name, model in other.models(last).items():
-        assert_same(spared.models(last)[name], model)
+    for name, model in other.models_to_evaluate(last).items():
+        assert_same(spared.models_to_evaluate(last)[name], model)
 
 
 def test_groups_take_turns_with_one_memory() -> None:
@@ -85,7 +85,7 @@ def test_groups_take_turns_with_one_memory() -> None:
 
 
 def test_fewer_rows_lie_where_more_did() -> None:
-    memory = Buffers()
+    memory = Workspace()
     three = memory.rows("a", 3, torch.empty(4, dtype=torch.float32))
     assert memory.rows("a", 2, torch.empty(4, dtype=torch.float32)).data_ptr() == three.data_ptr()
     assert memory.rows("b", 2, torch.empty(4, dtype=torch.float32)).data_ptr() != three.data_ptr()

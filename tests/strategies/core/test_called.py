@@ -31,7 +31,7 @@ from strategies import (
 )
 from strategies.core.strategy import NoStep
 from strategies.parts.aggregation import Spare
-from strategies.parts.mask import Factors, Mask
+from strategies.parts.mask import Mask, MaskResult
 from strategies.parts.updates import Updates
 
 START = {"w": np.array([1.0, -2.0, 3.0, 0.5])}
@@ -80,11 +80,11 @@ class Afterwards(PseudoGradientStrategy):
 class Unmasked(Mean):
     """A mean that does not ask the mask."""
 
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
 
-    def with_factors(
+    def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Factors | None]:
+    ) -> tuple[Tensor, MaskResult | None]:
         return updates.mean(weights), None
 
 

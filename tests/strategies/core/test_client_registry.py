@@ -11,7 +11,7 @@ from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
 import strategies
-from strategies.core.client_registry import Roster, sample
+from strategies.core.client_registry import ClientRegistry, sample
 
 pytestmark = pytest.mark.runtime
 ROUNDS = (1, 2, 3, 4)
@@ -193,8 +193,8 @@ def test_a_node_that_was_configured_anew_unnoticed_is_asked_again_who_it_is(fail
     play(strategy, grid, MODEL, (3,))
     assert grid.asked[0] == ("query", 2)
     assert strategy._asked == {0: 100, 2: 101}
-    assert strategy.contributions()["partition 1"] == {"updates": 1, "left_out": 1, "examples": 1}
-    assert strategy.contributions().get("partition 2", {}).get("updates", 0) == (0 if fails else 1)
+    assert strategy.participation_counts()["partition 1"] == {"updates": 1, "left_out": 1, "examples": 1}
+    assert strategy.participation_counts().get("partition 2", {}).get("updates", 0) == (0 if fails else 1)
 
 
 def test_after_a_round_without_faults_the_list_of_nodes_is_still_good() -> None:
@@ -268,7 +268,7 @@ def test_no_node_at_all_is_an_error() -> None:
 
 def test_without_a_query_nodes_are_ordered_by_node_id() -> None:
     grid = Federation(moving, {23: 0, 8: 1, 1: 2}, query=False)
-    for roster in (Roster(query=False), Roster()):  # told so, or found out
+    for roster in (ClientRegistry(query=False), ClientRegistry()):  # told so, or found out
         assert roster.available(grid, 3) == {0: 1, 1: 8, 2: 23}
     grid = Federation(moving, 3)
     play(strategies.FedAvg(), grid, MODEL)
@@ -276,7 +276,7 @@ def test_without_a_query_nodes_are_ordered_by_node_id() -> None:
 
 
 def test_a_newcomer_without_a_query_gets_the_next_number() -> None:
-    grid, roster = Federation(moving, {30: 0, 10: 1, 20: 2}, query=False), Roster()
+    grid, roster = Federation(moving, {30: 0, 10: 1, 20: 2}, query=False), ClientRegistry()
     grid.online.remove(10)
     assert roster.available(grid, 2) == {0: 20, 1: 30}
     grid.online.append(10)
@@ -319,5 +319,5 @@ def test_works_with_a_client_as_in_flowers_quickstart() -> None:
 
 @pytest.mark.parametrize(("told", "known"), [(2**20 - 1, True), (2**20, False), (0, True), (-1, False)])
 def test_a_partition_id_lies_below_2_to_the_20(told: int, known: bool) -> None:
-    grid, roster = Federation(moving, {5: 7, 6: told}), Roster()
+    grid, roster = Federation(moving, {5: 7, 6: told}), ClientRegistry()
     assert roster.available(grid, 1) == ({7: 5, told: 6} if known else {7: 5})

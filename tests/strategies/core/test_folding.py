@@ -30,7 +30,7 @@ from strategies import (
     Uniform,
 )
 from strategies.core.stacking import folding_of
-from strategies.core.strategy import SuiteStrategy
+from strategies.core.strategy import BaseStrategy
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
 from strategies.shared.arrays import SharedMean
@@ -46,7 +46,7 @@ NODES = 7
 class Folded(Federation):
     """A grid that folds the replies of every third node into one mean, as workers with a share each do."""
 
-    def __init__(self, strategy: SuiteStrategy, node: Node) -> None:
+    def __init__(self, strategy: BaseStrategy, node: Node) -> None:
         super().__init__(node, NODES)
         self.strategy = strategy
 
@@ -102,7 +102,7 @@ def floats(arrays: ArrayRecord) -> Model:
     ids=["fedavg", "uniform", "fedavgm", "fedadam", "feddyn", "local privacy"],
 )
 def test_a_round_of_means_is_that_of_all_nodes(
-    make: Callable[[], SuiteStrategy], names: Iterable[str], node: Node
+    make: Callable[[], BaseStrategy], names: Iterable[str], node: Node
 ) -> None:
     start, strategy = record({name: START[name] for name in names}), make()
     alone = play(make(), Federation(node, NODES), start, (1, 2, 3))
@@ -117,7 +117,7 @@ def test_the_mean_by_hand_and_a_row_for_each_mean() -> None:
     seen: list[Updates] = []
 
     class Spy(FedAvg):
-        of_mean = True
+        needs_only_mean = True
 
         def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], object]:  # type: ignore[override]
             seen.append(updates)
@@ -167,6 +167,6 @@ class Normed(FedAvg):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_who_needs_each_update_is_named(strategy: SuiteStrategy, named: str) -> None:
+def test_who_needs_each_update_is_named(strategy: BaseStrategy, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         folding_of(strategy, record({"w": START["w"]}))

@@ -2,11 +2,11 @@
 
 import torch
 
-from strategies.core.stacking import Buffers
+from strategies.core.stacking import Workspace
 
 
 def test_the_same_memory_while_it_is_large_enough() -> None:
-    memory = Buffers()
+    memory = Workspace()
     first = memory.rows("deltas", 4, torch.empty(3, dtype=torch.float32))
     assert first.shape == (4, 3)
     for count in (4, 2, 4):
@@ -16,7 +16,7 @@ def test_the_same_memory_while_it_is_large_enough() -> None:
 
 
 def test_other_memory_for_more_rows_other_columns_and_dtypes() -> None:
-    memory = Buffers()
+    memory = Workspace()
     for count, columns, dtype in (
         (2, 3, torch.float32),
         (3, 3, torch.float32),
@@ -29,6 +29,6 @@ def test_other_memory_for_more_rows_other_columns_and_dtypes() -> None:
 
 
 def test_each_name_has_its_own() -> None:
-    memory = Buffers()
+    memory = Workspace()
     one, other = (memory.rows(name, 2, torch.empty(2, dtype=torch.float32)) for name in ("one", "other"))
     assert one.data_ptr() != other.data_ptr()

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from strategies import TooManyFailedRounds
-from strategies.core.update_monitor import Movement
+from strategies.core.update_monitor import StallDetector
 
 ABOVE_0, ALL_0, ONE_0 = torch.tensor([0.1, 0.2]), torch.zeros(2), torch.tensor([0.0, 0.1])
 
@@ -18,7 +18,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_the_third_still_round_ends_the_run_and_the_first_is_named(
     rates: Tensor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    movement = Movement()
+    movement = StallDetector()
     movement.note(1, False, rates)
     movement.note(2, False, rates)
     with pytest.raises(TooManyFailedRounds, match="no node has moved any parameter in 3 rounds: look"):
@@ -28,7 +28,7 @@ def test_the_third_still_round_ends_the_run_and_the_first_is_named(
 
 
 def test_a_learning_rate_of_0_is_a_choice(caplog: pytest.LogCaptureFixture) -> None:
-    movement = Movement()
+    movement = StallDetector()
     for server_round in range(1, 6):
         movement.note(server_round, False, ALL_0)
     assert movement.state_dict() == {"seen": False, "still": 0, "named": False}
@@ -38,7 +38,7 @@ def test_a_learning_rate_of_0_is_a_choice(caplog: pytest.LogCaptureFixture) -> N
 def test_where_nodes_do_not_tell_their_rates_it_is_named_and_no_more(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    movement = Movement()
+    movement = StallDetector()
     for server_round in range(1, 6):
         movement.note(server_round, False, None)
     assert movement.state_dict() == {"seen": False, "still": 5, "named": True}
@@ -46,7 +46,7 @@ def test_where_nodes_do_not_tell_their_rates_it_is_named_and_no_more(
 
 
 def test_once_moved_a_model_may_stand_still(caplog: pytest.LogCaptureFixture) -> None:
-    movement = Movement()
+    movement = StallDetector()
     movement.note(1, False, ABOVE_0)
     movement.note(2, True, ABOVE_0)
     for server_round in range(3, 8):
@@ -56,7 +56,7 @@ def test_once_moved_a_model_may_stand_still(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_resumed_run_counts_on(caplog: pytest.LogCaptureFixture) -> None:
-    first, second = Movement(), Movement()
+    first, second = StallDetector(), StallDetector()
     first.note(1, False, ABOVE_0)
     first.note(2, False, ABOVE_0)
     second.load_state_dict(first.state_dict())
@@ -66,7 +66,7 @@ def test_a_resumed_run_counts_on(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_an_older_checkpoint_stands_for_a_model_that_has_moved(caplog: pytest.LogCaptureFixture) -> None:
-    movement = Movement()
+    movement = StallDetector()
     movement.load_state_dict(None)
     for server_round in range(1, 5):
         movement.note(server_round, False, ABOVE_0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from strategies import AdaptivePrivacy, CentralPrivacy, LocalPrivacy, NoPrivacy
-from strategies.core.client_registry import Budget, Ledger
+from strategies.core.client_registry import ContributionLog, PrivacyAccountant
 from strategies.parts.privacy import Privacy
 
 PARTS = [
@@ -26,7 +26,7 @@ def test_the_first_round_has_a_line(
     part: Privacy, state: dict[str, float], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of 100 parameters and four nodes the noise has an expected norm of 10 z C / 4."""
-    budget = Budget(part, Ledger(), dict(state))
+    budget = PrivacyAccountant(part, ContributionLog(), dict(state))
     with caplog.at_level(logging.INFO, "flwr.strategies"):
         for server_round in (1, 2):
             budget.noise_(torch.eye(1, 100)[0], 4, server_round)
@@ -41,5 +41,5 @@ def test_where_the_server_adds_none_nothing_is_said(
     part: Privacy, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "flwr.strategies"):
-        Budget(part, Ledger()).noise_(torch.ones(3), 4, 1)
+        PrivacyAccountant(part, ContributionLog()).noise_(torch.ones(3), 4, 1)
     assert not caplog.messages

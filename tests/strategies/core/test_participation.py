@@ -107,7 +107,7 @@ def test_a_judge_that_does_not_answer_is_named(caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize(("rounds", "most"), [(1, 1), (2, 2), (3, 3), (9, 3)])
 def test_a_short_run_fails_within_its_rounds(rounds: int, most: int) -> None:
     strategy = FedAvg(max_failed_rounds=3)
-    strategy.fail_within(rounds)
+    strategy.set_num_rounds(rounds)
     assert strategy.max_failed_rounds == most
 
 

@@ -70,7 +70,7 @@ def test_the_run_ends_before_the_round_that_would_cost_more() -> None:
     ]
     assert [dict(metrics) for _, metrics in history[3:]] == [{}, {}, {}]
     assert len(grid.trained()) == 6
-    assert strategy.over.endswith("a further round would cost epsilon 9.997")
+    assert strategy.stop_reason.endswith("a further round would cost epsilon 9.997")
 
 
 def test_it_resumes_where_it_stood() -> None:

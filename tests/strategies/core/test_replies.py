@@ -170,7 +170,7 @@ def test_below_min_replies_the_model_and_all_state_stay() -> None:
     assert_same(first[0], second[0])
     assert dict(second[1]) == {"replies": 1, "failed": 1}
     np.testing.assert_array_equal(model_in(third[0])["w"], np.full((2, 2), 2, np.float32))
-    (judged,) = strategy.models(third[0]).values()
+    (judged,) = strategy.models_to_evaluate(third[0]).values()
     np.testing.assert_array_equal(model_in(judged)["w"], np.full((2, 2), 1.5, np.float32))
 
 

@@ -44,5 +44,5 @@ def test_iterates_that_are_averaged(last: int) -> None:
         ((model, _),) = play(strategy, grid, model, (server_round,))
         iterates.append(2.0 * server_round)
         expected = float(np.mean(iterates[-last:]))
-        (judged,) = strategy.models(model).values()
+        (judged,) = strategy.models_to_evaluate(model).values()
         np.testing.assert_allclose(model_in(judged)["w"], [expected, expected, 0], rtol=1e-12)

@@ -11,14 +11,14 @@ from strategies import FedAvg, Grouped
 class Two(FedAvg):
     """Lets the server judge the model, and the one without its weights; the nodes judge nothing."""
 
-    def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+    def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         return {"global": arrays, "zero": record({"w": np.zeros(2)})}
 
 
 class Heavier(Two):
     """Its first model is for three nodes, the other for one."""
 
-    def weight(self, name: str) -> int:
+    def model_weight(self, name: str) -> int:
         return 3 if name == "global" else 1
 
 
@@ -37,9 +37,9 @@ def test_the_mean_is_over_the_models_weights_which_are_one_each(kind: type[FedAv
 def test_a_group_weighs_its_nodes_and_the_model_before_all_groups_one() -> None:
     grid = Federation(lambda _, content: answer(sent_model(content)), 3)
     strategy = Grouped(inner=FedAvg(), groups={"pair": (0, 2), "one": (1,)})
-    assert strategy.weight("global") == 1
+    assert strategy.model_weight("global") == 1
     play(strategy, grid, record({"w": np.zeros(2)}))
-    assert [strategy.weight(name) for name in ("pair", "one")] == [2, 1]
+    assert [strategy.model_weight(name) for name in ("pair", "one")] == [2, 1]
 
 
 def test_the_metrics_of_a_single_model_stay_as_they_are() -> None:

@@ -143,7 +143,7 @@ def test_a_reply_for_another_one_is_left_out(caplog: pytest.LogCaptureFixture) -
     strategy = FedAvg()
     numbers(strategy, Sites({7: "a", 8: "b"}, answers_for=0))
     assert lines(caplog) == ["round 1: site b left out: answered for partition 0"]
-    assert strategy.contributions() == {
+    assert strategy.participation_counts() == {
         "site a": {"updates": 1, "left_out": 0, "examples": 1},
         "site b": {"updates": 0, "left_out": 1, "examples": 0},
     }

@@ -5,7 +5,7 @@ import pytest
 from federation import answer, record
 from flwr.app import Message, RecordDict
 
-from strategies.core.stacking import Buffers, Collected, Stack
+from strategies.core.stacking import Collected, Stack, Workspace
 from strategies.parts.layout import Layout
 from strategies.shared.flower_private import become_server
 
@@ -17,7 +17,7 @@ def collected(*models: tuple[float, ...], start: np.ndarray = START) -> Collecte
     """Return what a round of nodes with these parameters leaves."""
     become_server()
     layout = Layout.of(record({"w": start}))
-    stack = Stack(layout, layout.flatten_parameters(record({"w": start})), Buffers(), len(models))
+    stack = Stack(layout, layout.flatten_parameters(record({"w": start})), Workspace(), len(models))
     for partition_id, model in enumerate(models):
         request = Message(RecordDict(), partition_id, "train")
         reply = Message(answer({"w": np.array(model, np.float32)}), reply_to=request)

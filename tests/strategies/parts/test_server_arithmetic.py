@@ -40,8 +40,8 @@ def test_masks_by_hand() -> None:
     """A = 1, 1/3, 1/3 (one of them 0: 2/3 - 1/3), 2/3, 0 of three nodes, compared with tau = 2/3."""
     given = updates((1, 1, 1, 2, 0), (2, -1, 0, 3, 0), (3, 4, 0, 0, 0))
     weights = torch.full((3,), 1 / 3, dtype=torch.float64)
-    _, hard = AndMask(2 / 3).with_mean(given, weights)
-    _, soft = AgreementMask(2 / 3).with_mean(given, weights)
+    _, hard = AndMask(2 / 3).mean_and_mask(given, weights)
+    _, soft = AgreementMask(2 / 3).mean_and_mask(given, weights)
     assert hard is not None
     assert soft is not None
     assert hard.values.tolist() == [1, 0, 0, 1, 0]
@@ -52,8 +52,8 @@ def test_masks_by_hand() -> None:
 def test_a_threshold_of_0_is_no_mask(kind: type[AndMask]) -> None:
     """Not even factors of 1, which would be multiplied by."""
     weights = torch.full((2,), 0.5, dtype=torch.float64)
-    assert kind(0).with_mean(updates((1, -1), (1, 1)), weights)[1] is None
-    assert kind(1e-9).with_mean(updates((1, -1), (1, 1)), weights)[1] is not None
+    assert kind(0).mean_and_mask(updates((1, -1), (1, 1)), weights)[1] is None
+    assert kind(1e-9).mean_and_mask(updates((1, -1), (1, 1)), weights)[1] is not None
 
 
 @pytest.mark.parametrize("agreeing", range(11))
@@ -61,7 +61,7 @@ def test_a_share_of_exactly_tau_agrees(agreeing: int) -> None:
     given = updates(*[(1.0,) if k < agreeing else (0.0,) for k in range(10)])
     weights = torch.full((10,), 0.1, dtype=torch.float64)
     for tenths in range(1, 11):
-        _, factors = AndMask(tenths / 10).with_mean(given, weights)
+        _, factors = AndMask(tenths / 10).mean_and_mask(given, weights)
         assert factors is not None
         assert factors.values.tolist() == [float(agreeing >= tenths)]
 

@@ -147,7 +147,7 @@ def test_nodes_that_do_not_tell_end_the_run() -> None:
     start = record({"w": np.zeros(4), "running_mean": np.zeros(1)})
     with pytest.raises(TooManyFailedRounds, match=r"each of the 3 nodes .* sent no 'start-loss'"):
         play(QFedAvg(), nodes(losses=None), start)
-    assert QFedAvg().asks() == {"start-loss": True}
+    assert QFedAvg().train_config() == {"start-loss": True}
 
 
 @pytest.mark.parametrize(

@@ -267,11 +267,11 @@ def test_what_makes_no_sense_is_refused(make: Callable[[], object], said: str) -
 
 @pytest.mark.parametrize("compression", EVERY, ids=repr)
 def test_a_node_makes_of_the_message_what_the_server_means(compression: Compression) -> None:
-    assert Compression.asked(compression.asks()) == compression
+    assert Compression.asked(compression.train_config()) == compression
 
 
 def test_nothing_is_asked_where_nothing_is_compressed() -> None:
-    assert NoCompression().asks() == {}
+    assert NoCompression().train_config() == {}
     assert Compression.asked({"server-round": 1}) is None
 
 
