@@ -469,7 +469,7 @@ def _check_without_test_set(this: Experiment) -> None:
 
 def _is_unheard(this: Experiment) -> bool:
     """Say whether the nodes evaluate for nobody, whatever they hold."""
-    return bool(getattr(getattr(this.prototype, "privacy", None), "at_nodes", False))
+    return bool(getattr(getattr(this.prototype, "privacy", None), "is_local", False))
 
 
 def _check_privacy(this: Experiment) -> None:

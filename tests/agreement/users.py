@@ -124,7 +124,7 @@ class Dynamic(Correction):
     def __init__(self, start: list[Tensor], h: list[Tensor], alpha: float) -> None:
         self.start, self.h, self.alpha = start, h, alpha
 
-    def __call__(self, parameters: Sequence[nn.Parameter]) -> None:
+    def transform_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         for p, h, start in zip(parameters, self.h, self.start, strict=True):
             assert p.grad is not None
             p.grad.sub_(h).add_(p.detach() - start, alpha=self.alpha)

@@ -22,7 +22,7 @@ from tolerance import ROUNDING, TO_THE_BIT, Taken, Tolerance, hold, moved
 from torch.nn.functional import cross_entropy
 
 from baselines.apps import client_app_of, together_of
-from baselines.engine.evaluation import Evaluator
+from baselines.engine.evaluator import Evaluator
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients import LeastSquares, NextToken

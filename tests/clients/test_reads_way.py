@@ -129,7 +129,7 @@ def test_private_layers_are_trained_as_a_whole_under_a_restriction() -> None:
     coding = Coding.asked(RandomMask(share=0.25).train_config(), model, lambda: generator(0, 1), ["last"])
     assert coding is not None
     (restricted,) = coding.corrections(model)
-    restricted(list(model.parameters()))
+    restricted.transform_gradients(list(model.parameters()))
     left = [int(p.grad.count_nonzero()) for p in model.parameters() if p.grad is not None]
     assert left == [16, 2, 64, 8]
 
@@ -192,5 +192,5 @@ def test_one_that_a_message_asks_for_and_that_remembers_makes_nodes_remember(
     this = experiment.Experiment("model=softmax num_nodes=3")
     assert not this.nodes_remember
     elsewhere.remembers = True
-    monkeypatch.setattr(type(this.prototype), "asks", lambda _: {elsewhere.config_key: True})
+    monkeypatch.setattr(type(this.prototype), "train_config", lambda _: {elsewhere.config_key: True})
     assert this.nodes_remember

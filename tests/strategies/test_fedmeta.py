@@ -9,7 +9,7 @@ from federation import Federation, answer, assert_same, model_in, play, record
 from flwr.app import ArrayRecord, RecordDict
 from runs import launch, lines_in, played
 
-from baselines.engine.evaluation import Evaluator
+from baselines.engine.evaluator import Evaluator
 from baselines.experiment import experiment
 from strategies import FedAdam, FedAvg, FedMeta, LocalOnly
 from strategies.shared.arrays import view

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
 from torch import nn
 
-from baselines.engine.metrics import count_bytes
+from baselines.engine.measures import count_bytes
 from baselines.grids.inline import InlineGrid
 from clients import Frozen
 from clients.frozen import KEY

@@ -7,7 +7,8 @@ import pytest
 from runs import curve, launch, lines_in, metrics_in, played
 
 from baselines.engine.environment import environment
-from baselines.engine.metrics import best_round, objective, should_stop
+from baselines.engine.metrics import objective
+from baselines.engine.stopping import best_round, should_stop
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.experiment.settings import EarlyStopping

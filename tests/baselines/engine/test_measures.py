@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from runs import App, curve, lines_in, played
 
 from baselines.apps import client_app_of, play
-from baselines.engine import metrics as measures
+from baselines.engine import measures
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid

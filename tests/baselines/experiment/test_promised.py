@@ -68,7 +68,7 @@ class Returning(Correction):
     def __init__(self, start):
         pass
 
-    def __call__(self, parameters):
+    def transform_gradients(self, parameters):
         return [p.grad for p in parameters]
 
 
@@ -201,7 +201,7 @@ def test_a_correction_that_returns_gradients_is_told_to_write_them(
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("vector", "Vector.term returns shape [32]: expected one number, e.g. its mean"),
+        ("vector", "Vector.loss_term returns shape [32]: expected one number, e.g. its mean"),
         ("forgetting", "Forgetting writes ['mine'] to start.state: set remembers = True in its class"),
     ],
 )

@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord
 from runs import played
 
 from baselines import results
-from baselines.engine.evaluation import Evaluator
+from baselines.engine.evaluator import Evaluator
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.preflight import check

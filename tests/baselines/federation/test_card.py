@@ -16,7 +16,7 @@ from baselines.federation.__main__ import main
 HEADINGS = [
     "Model details",
     "Intended use",
-    "MaskResult",
+    "Factors",
     "Metrics",
     "Evaluation data",
     "Training data",

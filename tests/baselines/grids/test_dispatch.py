@@ -9,7 +9,7 @@ import pytest
 import ray
 import toys
 
-from baselines.engine.evaluation import Evaluating
+from baselines.engine.ray_evaluator import Evaluating
 from baselines.errors import RunFailed
 from baselines.grids.ray_pool import Dispatch
 

@@ -13,7 +13,7 @@ from torch import nn
 from ways import CONF
 
 from baselines.experiment import experiment
-from baselines.runtimes import batching
+from baselines.runtimes import batching, measuring
 from clients import LocalTraining
 
 MLP = "dataset=digits partitioner=dirichlet model=mlp model.hidden=8 num_nodes=4"
@@ -39,7 +39,7 @@ def measures(monkeypatch: pytest.MonkeyPatch, found: tuple[float, float] | str |
         assert found is not None, "measured"
         return found
 
-    monkeypatch.setattr(batching, "seconds_of", seconds_of)
+    monkeypatch.setattr(measuring, "seconds_of", seconds_of)
 
 
 def on(
@@ -80,9 +80,9 @@ def test_where_bits_are_promised_auto_never_asks_the_clock(
 
 def test_what_cannot_be_batched_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     on(monkeypatch, CUDA)
-    measures(monkeypatch, batching.CANNOT)
+    measures(monkeypatch, measuring.CANNOT)
     choice = batching.choice("auto", "", tmp_path, None)
-    assert (choice.batched, choice.why, choice.seconds) == (False, batching.CANNOT, None)
+    assert (choice.batched, choice.why, choice.seconds) == (False, measuring.CANNOT, None)
 
 
 @pytest.mark.parametrize(("seconds", "as_by"), [((1.0, 0.5), "true"), ((0.5, 1.0), "false")])
@@ -153,7 +153,7 @@ def test_a_killed_run_has_written_its_choice_down(monkeypatch: pytest.MonkeyPatc
 )
 def test_measuring_leaves_no_trace(setting: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not in the model's attributes, the draws, the nodes' states, nor in what was counted."""
-    monkeypatch.setattr(batching, "WARM", 0.0)
+    monkeypatch.setattr(measuring, "WARM", 0.0)
     experiment.load.cache_clear()
     random.seed(9)
     found = run(tmp_path / "measured", f"{setting} rounds=2 runtime.batch_clients=measured")
@@ -201,6 +201,6 @@ def test_a_shortened_round_keeps_proportions(
     given: dict[str, object], sizes: list[int], expected: tuple[int | None, int | None, float]
 ) -> None:
     training = LocalTraining(optimizer=lambda p: torch.optim.SGD(p, lr=0.1), **given)  # type: ignore[arg-type]
-    short, share = batching.shortened(training, sizes)
+    short, share = measuring.shortened(training, sizes)
     assert (short.local_epochs, short.local_steps, share) == expected
     assert short.stragglers == 0

@@ -32,7 +32,7 @@ class Pull(Correction):
         self.mu = float(start.config["pull"])
         self.anchor = [p.detach().clone() for p in start.named.values()]
 
-    def __call__(self, parameters):
+    def transform_gradients(self, parameters):
         for p, a in zip(parameters, self.anchor, strict=True):
             p.grad.add_(p.detach() - a, alpha=self.mu)
 """

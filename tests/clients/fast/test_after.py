@@ -104,7 +104,7 @@ def test_a_correction_of_ones_own_acts_outside_of_the_graph(caplog: pytest.LogCa
     calls: list[int] = []
 
     class Counted(Correction):
-        def __call__(self, parameters: Sequence[Parameter]) -> None:
+        def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
             calls.append(1)
 
     with caplog.at_level(logging.WARNING, "flwr.clients"):

@@ -166,14 +166,14 @@ def test_an_attribute_that_is_changed_between_steps_is_noticed() -> None:
         def __init__(self, model: Scaled) -> None:
             self.model, self.steps = model, 0
 
-        def __call__(self, parameters: Sequence[Parameter]) -> None:
+        def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
             self.steps += 1
             if self.steps == STEPS // 2:  # the step is recorded by then
                 self.model.p *= 0.5
 
     ours, theirs = seeded(Scaled), seeded(Scaled)
     train(ours, corrections=[Fading(ours)])  # type: ignore[arg-type]
-    plain(theirs, partial(Fading(theirs), ()))  # type: ignore[arg-type]
+    plain(theirs, partial(Fading(theirs).transform_gradients, ()))  # type: ignore[arg-type]
     assert_equal(ours, theirs)
 
 
