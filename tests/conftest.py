@@ -12,6 +12,7 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 # Ray gives its workers little of a busy machine (15), and this one is busy with the other tests.
 os.environ.setdefault("RAY_worker_niceness", "0")
 ROOT = Path(__file__).resolve().parents[1]
+pytest.register_assert_rewrite("helpers")  # what fails there is shown as in a test
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from tolerance import ROUNDING, Tolerance, hold
-from ways import BATCHED, BOTH, EAGER, WAYS, Way, compare, ours, plainly
+
+from helpers.agreement.tolerance import ROUNDING, Tolerance, hold
+from helpers.agreement.ways import BATCHED, BOTH, EAGER, WAYS, Way, compare, ours, plainly
 
 LENET = "model=lenet dataset.shape=[1,28,28] dataset.load.size=15 num_nodes=2 client.batch_size=4"
 MLP = "model=mlp model.hidden=8"

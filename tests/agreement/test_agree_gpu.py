@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from test_agree_methods import METHODS
-from test_agree_optimizers import CLIENTS, DRIVEN
-from tolerance import ROUNDING, Tolerance, hold
-from ways import CAPTURED, CAPTURED_BATCH, WAYS, Way, compare, ours, plainly
+
+from helpers.agreement.settings import CLIENTS, DRIVEN, METHODS
+from helpers.agreement.tolerance import ROUNDING, Tolerance, hold
+from helpers.agreement.ways import CAPTURED, CAPTURED_BATCH, WAYS, Way, compare, ours, plainly
 
 pytestmark = [
     pytest.mark.gpu,

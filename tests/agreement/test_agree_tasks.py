@@ -1,7 +1,8 @@
 """Every task, and data that are changed on their way: normalised, or augmented."""
 
 import pytest
-from ways import BATCHED, RECORDED, WAYS, Way, compare
+
+from helpers.agreement.ways import BATCHED, RECORDED, WAYS, Way, compare
 
 REGRESSION = (
     "dataset=synthetic num_nodes=3 dataset.load.num_nodes=3 dataset.load.dimension=20 dataset.load.rows=5"

@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from baselines.apps import client_app_of
 from baselines.experiment import experiment, identity
 from baselines.grids.inline import InlineGrid
+from helpers.checkout import ROOT
 from strategies.shared import protocol
 
 pytestmark = pytest.mark.runtime

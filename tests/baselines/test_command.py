@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from baselines import __main__ as florilegium
 from baselines import run
 from baselines.errors import UserError
 from baselines.runtimes import commands
+from helpers.checkout import ROOT
 
 
 def test_it_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from runs import curve, launch, metrics_in, write_run
 
 from baselines import compare, results
 from baselines.reports import comparison
 from baselines.reports.tables import summarise
+from helpers.runs import curve, launch, metrics_in, write_run
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from runs import curve, launch, lines_in, metrics_in, played
+
+from helpers.runs import curve, launch, lines_in, metrics_in, played
 
 SMALL = "dataset=digits partitioner=iid num_nodes=4 client.optimizer.lr=0.1 seed=2"
 NPY = 128  # bytes before an array's values

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from flwr.app import ArrayRecord
-from runs import curve, launch, metrics_in, played
 
 from baselines.engine import saved_model
 from baselines.engine.evaluation import Evaluator
@@ -17,6 +16,7 @@ from baselines.errors import RunDiverged, UserError
 from baselines.experiment import experiment
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.validation import Logger
+from helpers.runs import curve, launch, metrics_in, played
 
 SETTING = "num_nodes=3 rounds=2 client.batch_size=null partitioner=iid"  # the model is an mlp
 DIVERGING = f"{SETTING} client.optimizer.lr=1e30"  # one step of it is finite, and its outputs are not

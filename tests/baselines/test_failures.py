@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
-from runs import App, curve, metrics_in, played
 
 from baselines.grids import inline
+from helpers.runs import App, curve, metrics_in, played
 from strategies import TooManyFailedRounds
 
 SETTING = "num_nodes=4 rounds=2 model=softmax partitioner=iid"

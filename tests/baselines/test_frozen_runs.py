@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from runs import App, played
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from baselines.experiment.experiment import Experiment
+from helpers.runs import App, played
 
 
 class Tuned(nn.Module):

@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from checkout import ROOT
+
+from helpers.checkout import ROOT
 
 HEAVY = ("torch", "pandas", "matplotlib", "flwr", "sklearn")
 PROGRAM = """

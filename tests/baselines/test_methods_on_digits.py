@@ -18,7 +18,7 @@ PARTS = {
 }
 CONVOLUTIONAL = {
     "model": "mlp",
-    "model._target_": "tiny.Convolutional",
+    "model._target_": "helpers.tiny.Convolutional",
     "num_nodes": 3,
     "rounds": 2,
     "client.batch_size": 128,

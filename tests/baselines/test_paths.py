@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import launch, metrics_in
 
 from baselines.experiment import config
+from helpers.runs import launch, metrics_in
 
 HALF = """from dataclasses import dataclass
 from strategies import Mask

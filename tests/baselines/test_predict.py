@@ -11,7 +11,6 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from flwr.app import ArrayRecord
 from PIL import Image
-from runs import curve, launch, played
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -21,6 +20,7 @@ from baselines.engine.predictor import Predictor
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.federation.__main__ import main as federation
+from helpers.runs import curve, launch, played
 
 COLUMNS = ["age", "glucose", "dose"]
 KINDS = np.array(["mild", "none", "severe"])

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from runs import launch, metrics_in, write_run
 from scipy import stats
 
 from baselines import results
 from baselines.errors import UserError
+from helpers.runs import launch, metrics_in, write_run
 
 ACCURACIES = {  # by strategy and seed
     ("fedavg", 0): [0.1, 0.5, 0.4],

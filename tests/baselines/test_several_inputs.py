@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from runs import metrics_in, played
 from torch import Tensor, nn
 
 from baselines import results
@@ -21,6 +20,7 @@ from baselines.experiment import experiment
 from baselines.experiment.preflight import two_examples
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples
+from helpers.runs import metrics_in, played
 
 HALVES = ("left", "right")
 

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
+
+from helpers.checkout import ROOT
 
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

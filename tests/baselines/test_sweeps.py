@@ -11,15 +11,15 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from checkout import ROOT
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from runs import METRICS, launch
 
 from baselines.engine.metrics import less_is_better, objective
 from baselines.errors import UserError
 from baselines.experiment import hydra_callbacks
 from baselines.reports import comparison
+from helpers.checkout import ROOT
+from helpers.runs import METRICS, launch
 
 CHOICES = ["seed=0,1", "nodes_per_round=2,9", "num_nodes=3", "rounds=2", "model=softmax", "resume=true"]
 NAMES = {f"model=softmax,nodes_per_round=2,num_nodes=3,seed={seed}" for seed in (0, 1)}

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from hydra.errors import MissingConfigException
-from runs import metrics_in
 
 from baselines import run
 from baselines.experiment import preflight
 from baselines.experiment.messages import describe_mistake
 from baselines.experiment.overrides import ROOT
+from helpers.runs import metrics_in
 
 
 def launch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:

@@ -5,9 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import configurations
 import pytest
-from campaign import attempt
+
+from helpers.fuzz import configurations
+from helpers.fuzz.campaign import attempt
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 12  # tries in one test

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from deployed import Deployed, deployed
-from runs import lines_in
 
 from baselines.experiment.overrides import ROOT, inline_schema
 from baselines.federation.__main__ import main
 from baselines.runtimes import commands
+from helpers.deployed import Deployed, deployed
+from helpers.runs import lines_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.runtime]
 SITES = ("north", "south", "west")

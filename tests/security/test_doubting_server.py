@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from runs import launch, metrics_in, played
 
 from baselines.engine import checkpoint
 from baselines.engine.metrics import spread
 from baselines.grids.inline import InlineGrid
+from helpers.runs import launch, metrics_in, played
 from strategies import CentralPrivacy, FedAdam, FedAvg, FedExP, FedGMA, Scaffold, Uniform
 from strategies.core.replies import capped
 from strategies.core.update_monitor import Recovery

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federation import assert_same, play
-from test_scaffold import CURVATURES, OPTIMUM, RATE, STEPS, TARGETS, quadratics, reached, start
 
+from helpers.federation import assert_same, play
+from helpers.quadratics import CURVATURES, OPTIMUM, RATE, STEPS, TARGETS, quadratics, reached, start
 from strategies import AgreementMask, FedAvg, FedDyn, Median, Uniform
 
 

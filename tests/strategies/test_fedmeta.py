@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, model_in, play, record
 from flwr.app import ArrayRecord, RecordDict
-from runs import launch, lines_in, played
 
 from baselines.engine.evaluation import Evaluator
 from baselines.experiment import experiment
+from helpers.federation import Federation, answer, assert_same, model_in, play, record
+from helpers.runs import launch, lines_in, played
 from strategies import FedAdam, FedAvg, FedMeta, LocalOnly
 from strategies.shared.arrays import view
 

@@ -5,13 +5,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, model_in, play, record, sent_model
 from flwr.app import Context, Message, RecordDict
-from test_scaffold import CURVATURES, OPTIMUM, TARGETS, Point, start
 
 from baselines.grids.inline import InlineGrid
 from clients import EffectiveSteps, Examples, LeastSquares, LocalTraining, Node, client_app
 from clients.app import check_training
+from helpers.federation import Federation, answer, assert_same, model_in, play, record, sent_model
+from helpers.quadratics import CURVATURES, OPTIMUM, TARGETS, Point, start
 from strategies import (
     AgreementMask,
     Extrapolated,

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import curve, played
 
 from baselines.bench import tiny
 from baselines.bench.on_ray import Processes
 from baselines.bench.plain import Client, Loop, train_round
 from baselines.experiment import experiment
 from clients.evaluation import evaluate
+from helpers.runs import curve, played
 
 ROUNDS = 3
 WHOLE_BATCHES = (

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import curve, played
 
 from baselines.experiment.overrides import CONF
+from helpers.runs import curve, played
 
 NO_SUMS = "dataset.load.images.sha256=null"
 OFFLINE = "dataset.load.images.download=false"

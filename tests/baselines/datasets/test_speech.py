@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import curve, played
 
 from baselines.datasets import speech
 from baselines.datasets.speech import VOCABULARY, spoken, windows
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from helpers.runs import curve, played
 
 PLAY = "ROMEO:\nHe jests at scars\nthat never felt.\n\nJULIET:\nAy me! O Romeo\n\nROMEO:\nShe speaks.\n"
 

@@ -9,13 +9,13 @@ import torch
 from filelock import FileLock
 from flwr.app import Context, Message
 from flwr.serverapp.strategy import FedAvg
-from runs import App, launch, lines_in, played
 
 from baselines.engine import checkpoint, resume
 from baselines.engine.checkpoint import packed
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.flower_adapter import FlowerStrategyAdapter
+from helpers.runs import App, launch, lines_in, played
 from strategies.core.strategy import BaseStrategy
 
 SMALL = "num_nodes=4 rounds=6 checkpoint_every=2"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import launch, lines_in, played
 
 from baselines.engine import checkpoint, resume, run_folder
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.messages import logger
+from helpers.runs import launch, lines_in, played
 
 Damage = Callable[[Path], object]
 SETTING = "num_nodes=2 rounds=4 model=softmax checkpoint_every=2"

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from runs import curve, launch, lines_in, metrics_in, played
 
 from baselines.engine.environment import environment
 from baselines.engine.metrics import best_round, objective, should_stop
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.experiment.settings import EarlyStopping
+from helpers.runs import curve, launch, lines_in, metrics_in, played
 
 SETTING = "num_nodes=3 partitioner=iid model=softmax validation_size=200 client.optimizer.lr=0.5"
 STOP = "rounds=40 early_stopping.patience=2"

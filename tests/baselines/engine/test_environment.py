@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import launch, lines_in, played, write_run
 
 from baselines import compare
 from baselines.engine import resume
 from baselines.engine.run_folder import RunFolder
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from helpers.runs import launch, lines_in, played, write_run
 
 Damage = Callable[[Path], object]
 SETTING = "num_nodes=2 rounds=2 model=softmax checkpoint_every=1"

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import launch, played
 from torch import nn
 
 from baselines import predict, results
 from baselines.engine import exported
 from baselines.engine.predictor import Predictor
 from baselines.errors import UserError
+from helpers.runs import launch, played
 
 MISSING = [name for name in exported.LIBRARIES if importlib.util.find_spec(name) is None]
 ONNX = pytest.param(

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from flwr.app import Context, Message
-from runs import App, metrics_in, played
 
 from baselines.engine import loggers
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from helpers.runs import App, metrics_in, played
 
 SETTING = "num_nodes=3 rounds=5 model=softmax checkpoint_every=2"
 

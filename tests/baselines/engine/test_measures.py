@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-from runs import App, curve, lines_in, played
 
 from baselines.apps import client_app_of, play
 from baselines.engine import metrics as measures
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
+from helpers.runs import App, curve, lines_in, played
 from strategies.shared.flower_private import become_server
 
 SETTING = "num_nodes=4 rounds=2 nodes_per_round=3 node_test_fraction=0.2 model=softmax"

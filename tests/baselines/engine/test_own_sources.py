@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import launch, own_options
 
 from baselines.experiment.identity import own_sources
 from baselines.experiment.messages import logger
+from helpers.runs import launch, own_options
 
 CODE = "from strategies import Constant as Steady\n"
 

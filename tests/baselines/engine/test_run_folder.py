@@ -6,12 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from runs import curve, launch, metrics_in, played
 
 from baselines import results
 from baselines.engine.loggers import Progress
 from baselines.engine.metrics import objective
 from baselines.errors import UserError
+from helpers.runs import curve, launch, metrics_in, played
 
 SETTING = "num_nodes=4 rounds=3 nodes_per_round=3 node_test_fraction=0.2 strategy=fedexp"
 

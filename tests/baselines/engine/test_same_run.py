@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from runs import launch, played
 
 from baselines.engine import resume, rounds
 from baselines.errors import UserError
 from baselines.experiment import experiment
+from helpers.runs import launch, played
 
 SMALL = ["model=softmax", "num_nodes=3", "client.optimizer.lr=1", "checkpoint_every=1"]
 OTHERWISE = ["model=softmax", "num_nodes=3", "client.optimizer.lr=1.0", "client.optimizer.momentum=0"]

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from flwr.app import ArrayRecord, Context, Message
-from runs import App, curve, launch, played
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -18,6 +17,7 @@ from baselines.engine.saved_model import ModelSaver
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from clients.evaluation import evaluate
+from helpers.runs import App, curve, launch, played
 
 SETTING = "num_nodes=3 rounds=3 model=mlp client.optimizer.lr=1.0"  # so high that the last is worse
 

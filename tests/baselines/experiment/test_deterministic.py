@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import launch, lines_in
 from torch import Tensor, nn
 
 from baselines import apps
@@ -14,6 +13,7 @@ from baselines.bench.plain import resnet_pictures
 from baselines.experiment.device import WORKSPACE, deterministic_algorithms
 from clients import Classification, LocalTraining
 from clients.fast.gradient import gradient_of
+from helpers.runs import launch, lines_in
 
 SMALL = "dataset=digits partitioner=iid num_nodes=2 rounds=1 model=softmax"
 

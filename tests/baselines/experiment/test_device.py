@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from elsewhere import DEVICE, Accelerator
-from runs import launch
 
 from baselines.errors import UserError
 from baselines.experiment import device
+from helpers.elsewhere import DEVICE, Accelerator
+from helpers.runs import launch
 
 CARD = SimpleNamespace(
     get_device_name=lambda _: "a card",

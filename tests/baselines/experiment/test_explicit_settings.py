@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pytest
 import torch
-from conf_tree import GROUPS, options, settings_of, top_level
 from omegaconf import DictConfig, OmegaConf
 
 from baselines.datasets import Dataset
@@ -24,6 +23,7 @@ from baselines.experiment.preflight import check_model
 from baselines.experiment.settings import GROUPS as NESTED
 from baselines.experiment.validation import check_ranges
 from clients import Classification
+from helpers.fuzz.conf_tree import GROUPS, options, settings_of, top_level
 
 OF_STRATEGY = {
     *("weighting", "server_optimizer", "mask", "step_size", "aggregation", "privacy", "compression"),

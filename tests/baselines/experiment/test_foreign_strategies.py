@@ -6,7 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from runs import curve, launch, metrics_in
+
+from helpers.runs import curve, launch, metrics_in
 
 FAILING = """from clients import LocalTraining
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from runs import launch
+
+from helpers.runs import launch
 
 SMALL = "model=softmax num_nodes=3 rounds=1"
 REFUSED = {

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import played
 from torch import Tensor, nn
 
 from baselines import results
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from helpers.runs import played
 
 RUN = "dataset=digits num_nodes=3 rounds=2"
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from runs import launch
+
+from helpers.runs import launch
 
 ONE = "expected a number"
 WHOLE = "expected a whole number"

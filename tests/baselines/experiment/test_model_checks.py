@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from runs import launch, own_options
+
+from helpers.checkout import ROOT
+from helpers.runs import launch, own_options
 
 MODELS = """
 from torch import nn

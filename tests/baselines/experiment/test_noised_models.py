@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import played
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.preflight import check
+from helpers.runs import played
 
 NOISED = "weighting=uniform privacy.noise_multiplier=1 num_nodes=3"
 

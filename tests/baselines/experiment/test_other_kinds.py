@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from runs import launch
+
+from helpers.runs import launch
 
 PART = "is out of range: expected a part"
 MISTAKES = {

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from runs import launch
 
 from baselines.experiment import config
+from helpers.runs import launch
 
 SMALL = ["model=softmax", "num_nodes=2", "rounds=1"]
 LONG = [  # defaults, so that the runs are those of the few that differ

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import curve, launch, lines_in, metrics_in, played
 from sklearn.datasets import load_digits
 
 from baselines.apps import client_app_of
@@ -14,6 +13,7 @@ from baselines.experiment import experiment
 from baselines.experiment.overrides import inline_schema
 from baselines.federation.__main__ import main
 from baselines.grids.inline import InlineGrid
+from helpers.runs import curve, launch, lines_in, metrics_in, played
 from strategies.parts.privacy import epsilon
 
 SMALL = "dataset=digits partitioner=iid num_nodes=4 model=softmax weighting=uniform client.optimizer.lr=0.1"

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from runs import launch, own_options
 
 from baselines.experiment.messages import logger, warn_once
+from helpers.runs import launch, own_options
 
 CODE = """
 from dataclasses import dataclass, field

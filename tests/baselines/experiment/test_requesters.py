@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord
-from runs import played
 
 from baselines import results
 from baselines.engine.evaluation import Evaluator
@@ -13,6 +12,7 @@ from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.preflight import check
 from clients.evaluation import evaluate
+from helpers.runs import played
 from strategies.parts.weighting import EACH
 
 TABLE = "experiment=weight_erosion/table2"

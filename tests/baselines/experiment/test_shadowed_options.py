@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from runs import launch
 
 from baselines.errors import UserError
 from baselines.experiment.config import load
+from helpers.runs import launch
 
 SMALL = ("model=softmax", "num_nodes=2", "rounds=1")
 MINE = "defaults: [base]\n_target_: strategies.FedAvg\n"

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from runs import launch, own_options
+
+from helpers.runs import launch, own_options
 
 SQUEEZING = """
 from torch import nn

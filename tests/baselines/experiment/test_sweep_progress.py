@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
-from runs import launch
 
 from baselines.experiment.hydra_callbacks import SweepProgress, equal_values
+from helpers.runs import launch
 
 SHORT = ["model=softmax", "num_nodes=2", "rounds=1"]
 

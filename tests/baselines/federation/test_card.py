@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from runs import launch, played, write_run
 
 from baselines.engine import saved_model
 from baselines.federation import card
 from baselines.federation.__main__ import main
+from helpers.runs import launch, played, write_run
 
 HEADINGS = [
     "Model details",

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from deployed import Deployed, deployed, wait_until
-from runs import launch, lines_in
 
 from baselines.experiment.overrides import ROOT
 from baselines.federation.__main__ import main
 from baselines.federation.agreed import read
 from baselines.runtimes import credentials, sites
 from baselines.runtimes.superlink import _free_ports
+from helpers.deployed import Deployed, deployed, wait_until
+from helpers.runs import launch, lines_in
 
 pytestmark = pytest.mark.slow  # on the newest Flower only what costs no run
 STRANGERS = ("stranger", "keyless", "misled", "plain")

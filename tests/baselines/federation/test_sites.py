@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml  # type: ignore[import-untyped]
-from runs import launch, metrics_in
 from sklearn.datasets import load_digits
 
 from baselines import results
 from baselines.federation.__main__ import main
 from baselines.reports.tables import summarise
+from helpers.runs import launch, metrics_in
 
 pytestmark = pytest.mark.runtime
 NAMES = np.array(["nil", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import curve, played
 
 from baselines.datasets import Dataset
 from baselines.experiment import experiment
 from baselines.experiment.data import loaded
 from baselines.experiment.overrides import CONF
+from helpers.runs import curve, played
 
 OPTIONS = sorted(path.stem for path in (CONF / "partitioner").glob("*.yaml"))
 

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from runs import launch, write_run
-
 from baselines import results
+from helpers.runs import launch, write_run
 
 
 def test_what_decides_no_number_makes_no_other_setting(tmp_path: Path) -> None:

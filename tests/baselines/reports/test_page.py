@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import write_run
 
 from baselines import compare
+from helpers.runs import write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DIGITS = "dataset=digits num_nodes=3 rounds=2"

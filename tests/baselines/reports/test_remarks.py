@@ -5,11 +5,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-from runs import launch, write_run
 
 from baselines import compare, results
 from baselines.errors import UserError
 from baselines.experiment import experiment
+from helpers.runs import launch, write_run
 
 
 def with_versions(run: Path, torch: str) -> None:

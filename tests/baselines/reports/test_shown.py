@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
-from runs import write_run
 
 from baselines import compare
+from helpers.runs import write_run
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from runs import curve, played
 
 from baselines.errors import UserError
 from baselines.reproduce.statistics import accuracy_gap
+from helpers.runs import curve, played
 
 
 def test_training_less_test_accuracy_of_the_last_round(tmp_path: Path) -> None:

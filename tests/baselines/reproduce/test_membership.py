@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import played
 from torch import nn
 
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.reproduce import statistics
 from clients import Examples
+from helpers.runs import played
 
 SETTING = "num_nodes=2 rounds=1 checkpoint_every=1 dataset.load.test_size=0.5"
 

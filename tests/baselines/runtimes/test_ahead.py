@@ -8,10 +8,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from baselines.runtimes import Ray
 from baselines.runtimes.ray import RayPrestart
+from helpers.checkout import ROOT
 
 MARK = "FLORILEGIUM_TEST_AHEAD"
 

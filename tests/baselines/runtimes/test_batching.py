@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from runs import launch, lines_in
 from torch import nn
-from ways import CONF
 
 from baselines.experiment import experiment
 from baselines.runtimes import batching
 from clients import LocalTraining
+from helpers.agreement.ways import CONF
+from helpers.runs import launch, lines_in
 
 MLP = "dataset=digits partitioner=dirichlet model=mlp model.hidden=8 num_nodes=4"
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")

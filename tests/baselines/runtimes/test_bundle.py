@@ -8,9 +8,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from baselines.experiment.identity import source_hash
+from helpers.checkout import ROOT
 
 pytestmark = pytest.mark.runtime
 

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from runs import lines_in
+
+from helpers.checkout import ROOT
+from helpers.runs import lines_in
 
 MODULE = """
 from dataclasses import dataclass

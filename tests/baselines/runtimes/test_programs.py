@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from baselines.engine.signals import SIGNALS
 from baselines.errors import RunFailed
 from baselines.runtimes.processes import Programs
+from helpers.checkout import ROOT
 
 pytestmark = pytest.mark.runtime
 
