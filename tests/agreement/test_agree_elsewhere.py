@@ -65,6 +65,7 @@ def far_away() -> Iterator[None]:
             yield
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("overrides", CASES)
 def test_rounds_elsewhere_have_the_cpus_bits(overrides: str) -> None:
     near = ours(overrides)

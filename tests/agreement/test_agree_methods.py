@@ -11,6 +11,7 @@ from helpers.agreement.tolerance import TO_THE_BIT, hold, moved
 from helpers.agreement.ways import EAGER, WAYS, Way, compare, ours
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method(method: str, way: Way) -> None:
@@ -18,6 +19,7 @@ def test_every_method(method: str, way: Way) -> None:
     compare(overrides, way, kind, batches=batches, one_by_one=tolerance, rounds=3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("first_order", ["true", "false"])
 def test_the_gradient_after_a_step_is_the_same_in_every_way(first_order: str, way: Way) -> None:
@@ -30,12 +32,14 @@ def test_the_gradient_after_a_step_is_the_same_in_every_way(first_order: str, wa
     hold(found, plain.rounds, TO_THE_BIT)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_users_own_client(way: Way) -> None:
     """FedDyn, written as a subclass of LocalTraining: what it does must not be passed over."""
     compare(f"{MLP} client=feddyn", way, FedDyn, batches=None, rounds=3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_client_that_trains_one_layer_after_another(way: Way) -> None:
     """The layers are of one shape: the gradient of the one must not go to the other."""

@@ -31,6 +31,7 @@ MODELS = {  # each on pictures of its size, and whether nodes with it can be bat
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model(model: str, way: Way) -> None:
@@ -51,6 +52,7 @@ def test_no_model_is_missing() -> None:
     assert {*MODELS, *elsewhere, "resnet18", "resnet18_gn"} == there
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize(
     ("model", "batches"),

@@ -16,6 +16,7 @@ from helpers.agreement.ways import (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_every_optimizer(client: str, way: Way) -> None:
@@ -28,6 +29,7 @@ def test_no_optimizer_is_missing() -> None:
     assert CLIENTS.keys() == {path.stem for path in (CONF / "client").glob("*.yaml")} - others
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", [RECORDED, BATCHED, CAPTURED, CAPTURED_BATCH], ids=str)
 @pytest.mark.parametrize("case", DRIVEN)
 def test_every_way_to_drive_one(case: str, way: Way) -> None:
@@ -35,6 +37,7 @@ def test_every_way_to_drive_one(case: str, way: Way) -> None:
     compare(overrides, way, batches=batches, rounds=3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", [*ONE_BY_ONE, BATCHED], ids=str)
 def test_nodes_of_very_different_sizes(way: Way) -> None:
     """The Dirichlet distribution leaves some nodes a batch or two, and others many."""

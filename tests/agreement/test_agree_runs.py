@@ -59,6 +59,7 @@ def hold_last(folder: Path, overrides: str, expected: list[Round], tolerance: To
     hold(found, expected[-1:], tolerance)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["averaging", "kept", "frozen", "control variates"])
 def test_a_resumed_run(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides, kind, tolerance = METHODS[method]
@@ -69,6 +70,7 @@ def test_a_resumed_run(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     hold_last(tmp_path, overrides, expected, tolerance)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("batched", "tolerance"), [("true", ROUNDING), ("false", TO_THE_BIT)])
 def test_batched_as_the_command_line_asks(
     batched: str, tolerance: Tolerance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

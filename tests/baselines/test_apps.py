@@ -47,6 +47,7 @@ def test_the_hash_covers_code_and_configuration(tmp_path: Path, monkeypatch: pyt
     assert len(set(hashes)) == 3
 
 
+@pytest.mark.slow
 def test_a_client_process_does_not_import_what_only_the_server_needs() -> None:
     """A deployment starts a process for every message: what it imports is paid each time."""
     heavy = {"matplotlib", "pandas", "ray", "sklearn", "flwr_datasets", "datasets", "torchvision"}

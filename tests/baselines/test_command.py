@@ -39,6 +39,7 @@ def test_it_hands_the_arguments_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [["-m", "seed=0,1"]]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", florilegium.COMMANDS)
 def test_every_command_is_one(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -72,6 +72,7 @@ def parsed(name: str, arguments: list[str]) -> Namespace:
     return options.parser("").parse_intermixed_args(arguments)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_a_command_is_understood(page: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

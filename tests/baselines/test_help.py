@@ -18,6 +18,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["compare", "inspect", "reproduce"])
 def test_it_needs_no_torch(command: str) -> None:
     program = PROGRAM.replace("HEAVY", repr(HEAVY))

@@ -192,6 +192,7 @@ def test_the_figures_name_may_stand_between_overrides(tmp_path: Path) -> None:
     assert target.exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -139,6 +139,7 @@ def test_two_rounds_against_plain_arithmetic(momentum: float) -> None:
     np.testing.assert_allclose(reached(FedNova(), 2, rate, momentum=momentum), w, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_comes_near_the_optimum_that_fedavg_misses() -> None:
     """With a small learning rate all that is left is the error of unequal work."""
     missed = np.abs(reached(FedAvg(), 1500, 0.002) - OPTIMUM.numpy()).max()

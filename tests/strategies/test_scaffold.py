@@ -28,6 +28,7 @@ from strategies import FedAvg, LocalOnly, Scaffold, SelectiveFedAvg, Uniform
 from strategies.shared import client_state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sgd", [{}, {"momentum": 0.9, "lr": 0.02}], ids=["plain", "momentum"])
 @pytest.mark.parametrize("option", [1, 2])
 def test_reaches_the_optimum_that_fedavg_misses(option: int, sgd: dict[str, float]) -> None:

@@ -43,6 +43,7 @@ def table(folder: Path) -> list[dict[str, str]]:
     return list(csv.DictReader((folder / "benchmarks.csv").open(newline="")))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workload", ALL, ids=lambda workload: workload.name)
 def test_a_workload_gives_finite_positive_numbers(workload: Workload, tmp_path: Path) -> None:
     arguments = [workload.name, "--repeats", "1", "--output", str(tmp_path)]

@@ -20,6 +20,7 @@ WHOLE_BATCHES = (
 DIGITS = f"dataset=digits partitioner=dirichlet num_nodes=5 {WHOLE_BATCHES}"
 
 
+@pytest.mark.slow
 def test_the_addmm_loop_is_fedexp(tmp_path: Path) -> None:
     losses = curve(played(f"{tiny.SETTING} rounds={ROUNDS}", tmp_path), "test", "loss")
     this = experiment.load(tiny.SETTING)

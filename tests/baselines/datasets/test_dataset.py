@@ -61,6 +61,7 @@ def several():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "told"),
     [

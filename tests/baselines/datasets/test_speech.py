@@ -51,6 +51,7 @@ def test_the_generated_play_depends_on_its_seed_alone() -> None:
     assert int(one.train_targets.max()) < VOCABULARY
 
 
+@pytest.mark.slow
 def test_each_node_is_a_speaker_and_a_run_learns(tmp_path: Path) -> None:
     this = Experiment("dataset=speech")
     owners = this.dataset.owners

@@ -116,6 +116,7 @@ def test_a_word_on_the_command_line_changes_a_part(overrides: str, parts: str) -
     assert " ".join(map(repr, found)) == parts
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("added", "key", "value"),
     [

@@ -52,6 +52,7 @@ TOLD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "told"), TOLD.items(), ids=TOLD)
 def test_a_model_that_cannot_work(
     model: str,
@@ -66,6 +67,7 @@ def test_a_model_that_cannot_work(
     assert line.startswith(f"error: {told}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "status", "said"),
     [

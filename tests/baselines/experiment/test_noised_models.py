@@ -41,6 +41,7 @@ def test_two_names_are_refused(privacy: str) -> None:
         check(asked(privacy, tied=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("privacy", ["central", "adaptive"])
 def test_noise_leaves_alone_what_is_not_trained(privacy: str, tmp_path: Path) -> None:
     played(f"{asked(privacy, tied=False).overrides} rounds=1 save=last", tmp_path)

@@ -54,6 +54,7 @@ def test_two_requesters_that_differ_are_refused(overrides: str, setting: str) ->
         check(experiment.load(f"{TABLE} {SMALL} {overrides}"))
 
 
+@pytest.mark.slow
 def test_each_model_is_judged_on_its_own_node_s_test_examples(tmp_path: Path) -> None:
     overrides = f"{TABLE} {SMALL} strategy=weight_erosion_all weighting=each_requester save=last"
     metrics = played(overrides, tmp_path)

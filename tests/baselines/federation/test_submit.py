@@ -23,6 +23,7 @@ def lakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -39,6 +39,7 @@ def alphabet(length: int, rows: int) -> Dataset:
     return Dataset(texts[:, :-1], texts[:, 1:], texts[:, :-1], texts[:, 1:], NextToken())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_round_of_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = SHAPES.get(name, (1, 28, 28))

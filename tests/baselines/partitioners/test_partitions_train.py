@@ -29,6 +29,7 @@ def with_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     experiment.load.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_round_of_training(name: str, tmp_path: Path) -> None:
     nodes = 1 if name == "centralized" else 10

@@ -93,6 +93,7 @@ def test_a_metric_that_comes_twice_is_shown_once(tmp_path: Path, drawn: list[str
     assert heading == "| setting | seeds | rounds | last accuracy | best accuracy |"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "wish", "best"),
     [

@@ -15,9 +15,8 @@ from baselines.engine.loggers import Progress
 from helpers.checkout import ROOT
 from helpers.runs import curve, launch, metrics_in
 
-pytestmark = pytest.mark.runtime
 
-
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("number", "setting", "remedy"),
     [

@@ -16,8 +16,6 @@ from baselines.errors import RunFailed
 from baselines.runtimes.processes import Programs
 from helpers.checkout import ROOT
 
-pytestmark = pytest.mark.runtime
-
 SLEEP = "import time; time.sleep(600)"
 # A program with a child in a session of its own, which no signal to the parent reaches.
 FAMILY = f"""
@@ -111,6 +109,7 @@ with Programs(home, dict(os.environ), home) as programs:
 """
 
 
+@pytest.mark.slow
 @needs_proc
 def test_programs_and_their_children_end_after_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen([*python(PARENT), str(tmp_path)], cwd=ROOT)
