@@ -1,4 +1,4 @@
-"""scripts/mutate: do the fast tests notice a changed operator, condition or number?
+"""scripts/mutate: do the tests notice a changed operator, condition or number?
 
 A sample of all mutants of strategies/ and clients/, drawn by a seed, of which each of their folders has its
 share. Each is tried on the tests of tests/strategies or tests/clients that run the changed statement (known

@@ -23,7 +23,7 @@ from coverage import CoverageData
 
 from helpers.mutation.mutants import Mutant
 
-FAST = ("-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not slow")
+OPTIONS = ("-p", "no:xdist", "-p", "no:cacheprovider")
 CPU_SECONDS = 60  # of one test, of a few; an endless loop is noticed, too
 WALL_SECONDS = 120.0  # so is a mutant that waits
 OURS = ("strategies", "clients", "baselines")
@@ -34,7 +34,7 @@ class TestsFail(RuntimeError):
 
 
 class Tests:
-    """The fast tests of a folder of ``tests/``, and which of them run a line.
+    """The tests of a folder of ``tests/``, and which of them run a line.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Tests:
         new = data.with_suffix(".new")
         measured = (f"--cov={folder}", "--cov-context=test", "--cov-report=")
         found = subprocess.run(
-            [sys.executable, "-m", "pytest", *FAST, *measured, self.folder],
+            [sys.executable, "-m", "pytest", *OPTIONS, *measured, self.folder],
             cwd=self.root,
             env={**os.environ, "COVERAGE_FILE": str(new)},
             stdout=subprocess.PIPE,
@@ -126,7 +126,7 @@ class Progress:
 def warm_up(root: Path, folders: Sequence[str]) -> None:
     """Import what the tests import, and forget what is ours: a trial imports it anew."""
     with _silence():
-        pytest.main([*FAST, "-p", "no:cov", "--collect-only", *folders])
+        pytest.main([*OPTIONS, "-p", "no:cov", "--collect-only", *folders])
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         ours = file is not None and any(root / each in Path(file).parents for each in (*OURS, "tests"))
@@ -165,7 +165,7 @@ def _trial(root: Path, mutant: Mutant, tests: Sequence[str]) -> tuple[str, str]:
             try:
                 sys.meta_path.insert(0, Mutated(root, mutant))
                 with _silence():
-                    code = int(pytest.main([*FAST, "-p", "no:cov", "-x", *tests], [Progress(note)]))
+                    code = int(pytest.main([*OPTIONS, "-p", "no:cov", "-x", *tests], [Progress(note)]))
             finally:
                 os._exit(code)
         while not (ended := os.waitpid(child, os.WNOHANG))[0]:
