@@ -63,6 +63,7 @@ def _gives_logits(choice: str, shape: str) -> bool:
         return False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_composes_and_instantiates(name: str) -> None:
     this = Experiment(f"experiment={name}")

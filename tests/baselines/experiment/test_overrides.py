@@ -133,6 +133,7 @@ def test_what_a_sweeper_varies_names_folders(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_threads_compose_at_once() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda seed: config.load(f"seed={seed}").seed, range(4100, 4112)))
