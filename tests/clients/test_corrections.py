@@ -5,17 +5,11 @@ from functools import partial
 
 import pytest
 import torch
-from flwr.app import RecordDict
-from plain_loop import SEED, by_hand, examples, perceptron, seeded
 from torch import Tensor, nn
 from torch.optim import SGD
 
 from clients import Classification, Correction, GradientVariance, LocalTraining, Proximal, RoundStart
-
-
-def start_of(model: nn.Module) -> RoundStart:
-    task, data = Classification(), examples()
-    return RoundStart(model, data, task, partial(SGD, lr=0.1), 1, None, RecordDict(), RecordDict(), 0)
+from helpers.plain_loop import SEED, by_hand, examples, perceptron, seeded, start_of
 
 
 @pytest.mark.parametrize("clip", [None, 0.5], ids=["", "clipped"])

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from runs import launch
 from torch import nn
 
 from baselines.errors import UserError
@@ -22,6 +21,7 @@ from clients.methods.qfedavg import StartLoss
 from clients.methods.uga import full_gradient, full_loss
 from clients.round import ClientRound
 from clients.tasks import Task
+from helpers.runs import launch
 from strategies import LowRank, RandomMask
 from strategies.shared import flower_private
 from strategies.shared.seeding import generator

@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 import torch
-from plain_loop import CLASSES, FEATURES, examples, train
 from torch import Tensor, nn
 from torch.optim import SGD
 
 from clients.compression import Restricted
+from helpers.plain_loop import CLASSES, FEATURES, examples, train
 
 
 class Sum(nn.Module):

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 from ray._common.usage.usage_constants import CLUSTER_METADATA_KEY
 from ray._private.ray_constants import KV_NAMESPACE_CLUSTER
 from ray._raylet import GcsClient
 from ray.cluster_utils import Cluster
-from runs import launch
 
 from baselines.errors import UserError
 from baselines.runtimes.ray_cluster import PATIENCE, _is_ray
+from helpers.checkout import ROOT
+from helpers.runs import launch
 
 pytestmark = pytest.mark.slow
 

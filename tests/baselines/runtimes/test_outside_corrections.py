@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from runs import lines_in
+
+from helpers.checkout import ROOT
+from helpers.runs import lines_in
 
 MODULE = """
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ def test_on_ray_they_are_inlines(lab: Path) -> None:
     assert run(lab, "ray", "runtime=ray", "runtime.cpus=2") == inline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "key", "known"),
     [("strategy=pulled", "pull", "Pull"), ("weighting=curious", "curiosity", "Curiosity")],
@@ -115,6 +117,7 @@ def test_a_node_knows_what_lies_beside_the_strategy_and_its_parts(
     assert python("-c", NODE.format(text=str(text), key=key)) == f"['{known}']\n"
 
 
+@pytest.mark.slow
 def test_a_node_without_the_strategy_s_module_says_so(lab: Path) -> None:
     (lab.parent / "pulling.py").unlink()
     script = f"""

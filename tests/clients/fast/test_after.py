@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from plain_loop import SEED, examples, perceptron, seeded
-from pretended_graph import pretended
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
@@ -24,6 +22,8 @@ from clients.fast.cuda_graphs import (
     with_sgd,
 )
 from clients.optimizer import OptimizerStep, clipped
+from helpers.plain_loop import SEED, examples, perceptron, seeded
+from helpers.pretended_graph import pretended
 
 RATES = (0.1, 0.05, 0.4, 0.2)  # another one in each step
 SETTINGS: dict[str, dict[str, Any]] = {

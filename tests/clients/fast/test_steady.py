@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from plain_loop import CLASSES, FEATURES, SEED, assert_equal, by_hand, examples, perceptron, seeded
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
@@ -21,6 +20,7 @@ from clients.fast import gradient as gradient_module
 from clients.fast.cuda_graphs import RECORDED
 from clients.fast.gradient import gradient_of
 from clients.fast.guards import ModelSnapshot
+from helpers.plain_loop import CLASSES, FEATURES, SEED, assert_equal, by_hand, examples, perceptron, seeded
 
 STEPS = 12
 
