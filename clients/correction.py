@@ -4,11 +4,12 @@ FedProx and its kin differ from FedAvg on the node by a term in the loss or in t
 gradient is taken, and by what they tell the server in the end. A correction is all of these. It is made
 anew for each round, and chosen in one of two ways:
 
-* by the message: the strategy sends a key, and the class names it as ``config_key``;
+* by the message: the strategy sends a key, and the class names it as ``config_key``
+  (:mod:`clients.requested` lists the classes);
 * by ``client.corrections``: a YAML file names the class and its settings (``_partial_: true``).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -103,28 +104,12 @@ class RoundStart:
 class Correction:
     """What is added in one round; its constructor takes a :class:`RoundStart`."""
 
-    config_key: ClassVar[str] = (
-        ""  # the key of the message's configuration that asks for it; empty for none
-    )
+    config_key: ClassVar[str] = ""  # the key of a message's configuration that asks for it; none if empty
     reads: ClassVar[tuple[str, ...]] = ()  # further keys of the message's configuration that it looks at
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
     changes_initial_model: ClassVar[bool] = False  # whether the node begins from another model than w_t
-    gradient_transform: GradientTransform | None = (
-        None  # what it does to the gradients, where an edit can say it
-    )
-    asked_for: ClassVar[list[type["Correction"]]] = []  # by messages, in the order in which they act
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        """Let messages ask for the class."""
-        super().__init_subclass__(**settings)
-        if "config_key" in vars(cls):
-            Correction.asked_for.append(cls)
-
-    @staticmethod
-    def asked(config: Mapping[str, object]) -> Iterator[type["Correction"]]:
-        """Yield the corrections that a message with this configuration asks for."""
-        return (kind for kind in Correction.asked_for if config.get(kind.config_key))
+    gradient_transform: GradientTransform | None = None  # what it does to gradients, if one can say it
 
     @classmethod
     def begin(cls, start: RoundStart) -> "Correction":
