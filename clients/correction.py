@@ -19,6 +19,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from strategies.shared import protocol
+from strategies.shared.old_names import accept_old_names, warn_of_old_names
 
 from .examples import Examples, Inputs
 from .fast.trace import Step
@@ -101,6 +102,22 @@ class RoundStart:
         return record
 
 
+Edit = GradientTransform  # its old name, for one release
+RENAMED = {  # what a correction defines: the old names, for one release, and the new ones
+    "term": "loss_term",
+    "has_term": "has_loss_term",
+    "around": "wrap_gradient",
+    "__call__": "transform_gradients",
+    "done": "should_stop",
+    "finish": "on_round_end",
+    "alone": "requires_sequential",
+    "starts_elsewhere": "changes_initial_model",
+    "reads_way": "uses_displacement",
+    "edit": "gradient_transform",
+    "asked_by": "config_key",
+}
+
+
 class Correction:
     """What is added in one round; its constructor takes a :class:`RoundStart`."""
 
@@ -110,6 +127,21 @@ class Correction:
     shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
     changes_initial_model: ClassVar[bool] = False  # whether the node begins from another model than w_t
     gradient_transform: GradientTransform | None = None  # what it does to gradients, if one can say it
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Accept the old names of what the class defines."""
+        super().__init_subclass__(**settings)
+        accept_old_names(cls, RENAMED)
+
+    @property
+    def edit(self) -> GradientTransform | None:
+        """The old name of ``gradient_transform``, which an instance may set."""
+        return self.gradient_transform
+
+    @edit.setter
+    def edit(self, value: GradientTransform | None) -> None:
+        warn_of_old_names(type(self), {"edit": RENAMED["edit"]})
+        self.gradient_transform = value
 
     @classmethod
     def begin(cls, start: RoundStart) -> "Correction":
@@ -190,6 +222,11 @@ class Correction:
     ) -> dict[str, ArrayRecord]:
         """Return what else the reply carries; may add to ``metrics``. Called after the last step."""
         return {}
+
+
+for _old, _new in RENAMED.items():  # for a class that calls ``super()`` by an old name
+    if _old not in vars(Correction):
+        setattr(Correction, _old, vars(Correction)[_new])
 
 
 def edits_of(corrections: Sequence[Correction]) -> list[GradientTransform] | None:

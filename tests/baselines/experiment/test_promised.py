@@ -202,7 +202,7 @@ def test_a_correction_that_returns_gradients_is_told_to_write_them(
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("vector", "Vector.term returns shape [32]: expected one number, e.g. its mean"),
+        ("vector", "Vector.loss_term returns shape [32]: expected one number, e.g. its mean"),
         ("forgetting", "Forgetting writes ['mine'] to start.state: set remembers = True in its class"),
     ],
 )
