@@ -119,7 +119,7 @@ class Flipped(Correction):
     def __init__(self, start: RoundStart) -> None:
         self.start = start
 
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
+    def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
         for p in parameters:
             assert p.grad is not None
             p.grad = -p.grad

@@ -131,7 +131,7 @@ class Buffered(nn.Module):
 SELECTIVE = "strategy=selective validation_size=50 strategy.local_rounds=1 rounds=2"
 BUFFER = "the model's buffer ema would be masked and optimised as a parameter is: name it, +strategy"
 CASES = {
-    "strategy=asking": "Asking asks nodes for 'shrink', which no imported correction reads: import the",
+    "strategy=asking": "Asking asks nodes for 'shrink', which no correction reads: name its class in the",
     "strategy=plain +strategy.extra=2.0": "decorate Plain with @dataclass(kw_only=True, eq=False)",
     "strategy=keeping checkpoint_every=1": "Keeping keeps _velocity, which its state_dict does not hold",
     "strategy=counting checkpoint_every=5 rounds=9": "Counting keeps seen, which its state_dict does not",
@@ -171,6 +171,7 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             text = f"_target_: slips_lab.{name.title()}\n"
             if group == "strategy":
                 text = f"defaults: [base]\n{text}"
+                text += "node_corrections: [{_target_: slips_lab.Pair}]\n" * (name == "pairing")
             if group == "corrections":
                 text = f"# @package client.corrections\n{name}: {{{text.strip()}, _partial_: true}}\n"
             (folder / f"{name}.yaml").write_text(text)
