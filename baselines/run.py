@@ -179,6 +179,13 @@ def _debugs(cfg: DictConfig) -> bool:
     return False
 
 
+def _explain(error: Exception) -> Exception:
+    """Return what to say of an error of Hydra's, or of logging's in a folder that takes no file."""
+    if isinstance(error.__cause__, OSError):
+        return UserError(f"{error.__cause__}: {OTHER_FOLDER}")
+    return describe_mistake(error, sys.argv[1:])
+
+
 def main() -> int:
     """Run what the command line names; return the exit status."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here, and not as Hydra prints them
@@ -207,10 +214,7 @@ def main() -> int:
         _say_error(UserError(f"{error}: {OTHER_FOLDER}"))
         return 2
     except (ValueError, TypeError, AttributeError, AssertionError) as error:
-        if isinstance(error.__cause__, OSError):  # logging's, of a folder that takes no file
-            _say_error(UserError(f"{error.__cause__}: {OTHER_FOLDER}"))
-            return 2
-        _say_error(describe_mistake(error, sys.argv[1:]))  # Hydra's for dataset=3; a run's stay in _job
+        _say_error(_explain(error))  # Hydra's for dataset=3; a run's stay in _job
         return 2
     except ImportError as error:
         if not str(error).startswith("Flower "):
