@@ -21,6 +21,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobRuntime
 from hydra.errors import HydraException, InstantiationException
 from hydra.types import RunMode
 from hydra.utils import get_object, instantiate
@@ -298,7 +299,8 @@ def composing() -> Iterator[None]:
         outer = hydra.hydra
         hydra.clear()
         try:
-            with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            job = JobRuntime.instance().get("name")  # of the process: its job's log is named after it
+            with initialize_config_dir(config_dir=str(CONF), job_name=job, version_base="1.3"):
                 yield
         finally:
             hydra.hydra = outer

@@ -25,8 +25,11 @@ def test_every_optimizer(client: str, way: Way) -> None:
 
 
 def test_no_optimizer_is_missing() -> None:
-    others = {*SHARED, "keep_trace"}  # whose steps are its own: tests/clients/test_keep_trace.py
-    assert CLIENTS.keys() == {path.stem for path in (CONF / "client").glob("*.yaml")} - others
+    others = {*SHARED, "local", "keep_trace"}  # whose steps are its own: tests/clients/test_keep_trace.py
+    there = {
+        path.stem for group in ("client_optimizer", "client") for path in (CONF / group).glob("*.yaml")
+    }
+    assert CLIENTS.keys() == there - others
 
 
 @pytest.mark.exhaustive

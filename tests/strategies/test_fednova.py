@@ -163,7 +163,7 @@ def test_nodes_are_asked_for_it_and_for_nothing_else() -> None:
 
 def test_only_sgds_steps_can_be_counted() -> None:
     adam = LocalTraining(optimizer=partial(torch.optim.Adam, lr=0.1))
-    with pytest.raises(ValueError, match=r"FedNova.*client\.optimizer is Adam: set client=sgd"):
+    with pytest.raises(ValueError, match=r"FedNova.*client\.optimizer is Adam: set client_optimizer=sgd"):
         check_training(adam, FedNova().train_config())
     with pytest.raises(ValueError, match="FedNova"):
         EffectiveSteps.check(adam.optimizer, {})

@@ -30,6 +30,7 @@ OF_STRATEGY = {
     "grouping",
 }
 OF_CLIENT = {name: f"client.{name}" for name in ("corrections", "schedule", "personal", "private")}
+OF_CLIENT["client_optimizer"] = "client.optimizer"
 HUB = "dataset=hub dataset.name=/nowhere"
 WITH = {  # what an option, or a group, takes to be built
     "weighting=each_requester": "strategy=weight_erosion_all",

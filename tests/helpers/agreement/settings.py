@@ -54,14 +54,14 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
 PICTURES = "dataset.shape=[1,28,28] dataset.load.size=15 num_nodes=2 client.batch_size=4"
 
 
-TORCHS = "client=adam client.optimizer.lr=0.01 client.optimizer._target_=torch.optim"
-CLIENTS = {  # of conf/client, and whether nodes with it can be batched: not where it looks at whole layers
-    "sgd": (f"{MLP} client=sgd", True),
-    "adam": (f"{MLP} client=adam", True),
-    "adamp": (f"{MLP} client=adamp client.optimizer.weight_decay=0.01", False),
+TORCHS = "client_optimizer=adam client.optimizer.lr=0.01 client.optimizer._target_=torch.optim"
+CLIENTS = {  # of both groups; and whether nodes can be batched: not with what looks at whole layers
+    "sgd": (f"{MLP} client_optimizer=sgd", True),
+    "adam": (f"{MLP} client_optimizer=adam", True),
+    "adamp": (f"{MLP} client_optimizer=adamp client.optimizer.weight_decay=0.01", False),
     "full_batch": ("model=mlp client=full_batch client.local_steps=5 client.batch_size=null", True),
     "rmsgd": (
-        "model=lenet client=rmsgd dataset.shape=[1,28,28] dataset.load.size=15 client.local_epochs=2",
+        "model=lenet client_optimizer=rmsgd dataset.shape=[1,28,28] dataset.load.size=15 client.local_epochs=2",
         False,
     ),
 }
@@ -75,7 +75,7 @@ DRIVEN = {
         True,
     ),
     "momentum, kept": (f"{MLP} client.optimizer.momentum=0.9 client.keep_optimizer=true", False),
-    "amsgrad": (f"{MLP} client=adam +client.optimizer.amsgrad=true", True),
+    "amsgrad": (f"{MLP} client_optimizer=adam +client.optimizer.amsgrad=true", True),
     "adamw": (f"{MLP} {TORCHS}.AdamW", True),
     "adagrad": (f"{MLP} {TORCHS}.Adagrad", True),
     "rmsprop": (f"{MLP} {TORCHS}.RMSprop", True),
@@ -84,5 +84,5 @@ DRIVEN = {
     "whole": (f"{MLP} client.batch_size=null", True),
     "whole, clipped": (f"{MLP} client.batch_size=100 client.max_grad_norm=0.1", True),
     "decayed": (f"{MLP} client.schedule.gamma=0.5", True),
-    "kept": (f"{MLP} client=adam client.keep_optimizer=true", False),
+    "kept": (f"{MLP} client_optimizer=adam client.keep_optimizer=true", False),
 }
