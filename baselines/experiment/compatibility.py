@@ -190,7 +190,8 @@ def _find_classes_without_labels(experiment: Experiment) -> str | None:
 # The table.
 
 
-SITES = "dataset=local model=softmax 'dataset.schema={classes:[no,yes],shape:[2],mean:[0.0,0.0],std:[1.0,1.0],dtype:float32}'"
+SCHEMA = "{classes:[no,yes],shape:[2],mean:[0.0,0.0],std:[1.0,1.0],dtype:float32}"
+SITES = f"dataset=local model=softmax 'dataset.schema={SCHEMA}'"
 
 NOISED = "privacy=central weighting=uniform"
 STEP, PARTS, NODES = "strategies.core", "strategies.parts", "clients.app"
