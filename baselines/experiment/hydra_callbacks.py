@@ -130,11 +130,11 @@ def check_direction(settings: HydraConf, objective: str, lowers: bool) -> None:
     ------
     UserError : where less of the objective is better (``lowers``) and more is looked for, or the reverse
     """
-    asked = str(settings.sweeper.get("direction", "")).rpartition(".")[2].lower()
+    direction = str(settings.sweeper.get("direction", "")).rpartition(".")[2].lower()
     wanted = "minimize" if lowers else "maximize"
-    if is_search(settings) and asked in ("minimize", "maximize") and asked != wanted:
+    if is_search(settings) and direction in ("minimize", "maximize") and direction != wanted:
         raise UserError(
-            f"objective={objective} with hydra.sweeper.direction={asked} looks for the worst: set "
+            f"objective={objective} with hydra.sweeper.direction={direction} looks for the worst: set "
             f"hydra.sweeper.direction={wanted}"
         )
 
