@@ -74,12 +74,23 @@ def _named(settings: Any) -> Iterator[str]:
             yield str(entry["_target_"])
 
 
-def _correction(name: str) -> type[Correction]:
+def import_compression(cfg: DictConfig) -> None:
+    """Import the class of the experiment's compression, so that a node knows one of the user's own."""
+    for strategy in (cfg.strategy, cfg.strategy.get("inner")):
+        if strategy and strategy.get("compression"):
+            _import_class(str(strategy.compression.get("_target_")))
+
+
+def _import_class(name: str) -> Any:
     try:
-        kind = get_object(name)
+        return get_object(name)
     except Exception as error:  # whatever a module of the user's own raises
         said = " ".join(str(error).split())
         raise UserError(f"{name} cannot be imported: {said} (is its folder on PYTHONPATH?)") from error
+
+
+def _correction(name: str) -> type[Correction]:
+    kind = _import_class(name)
     if not (isinstance(kind, type) and issubclass(kind, Correction) and kind.config_key):
         raise UserError(
             f"strategy.{NODE_CORRECTIONS}: {name} is not a Correction with a config_key, the key by which a "

@@ -29,7 +29,15 @@ from strategies.shared import protocol
 from strategies.shared.seeding import Purpose, torch_seed
 
 from . import config
-from .config import choices, has_lazy_modules, leaves, materialize_lazy, own_corrections, targets
+from .config import (
+    choices,
+    has_lazy_modules,
+    import_compression,
+    leaves,
+    materialize_lazy,
+    own_corrections,
+    targets,
+)
 from .data import Holdings, dataset_of, site_examples
 from .device import device_of, placed, prepare_model, require_bool
 from .flower_adapter import strategy_of
@@ -275,6 +283,7 @@ class Experiment(ExperimentSpec):
     @cached_property
     def training(self) -> LocalTraining:
         """How a node trains."""
+        import_compression(self.cfg)
         training: LocalTraining = config.build(self.cfg.client)
         return training
 
