@@ -36,7 +36,13 @@ from .engine.metrics import less_is_better, objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
 from .experiment import overrides as places
-from .experiment.hydra_callbacks import check_direction, check_folder, is_search, run_prefix
+from .experiment.hydra_callbacks import (
+    check_direction,
+    check_folder,
+    closing_job_log,
+    is_search,
+    run_prefix,
+)
 from .experiment.messages import describe_mistake, describe_unreadable, without_hydras_lines
 from .experiment.overrides import carried, keyed, quoted
 
@@ -192,7 +198,7 @@ def main() -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here, and not as Hydra prints them
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "ERROR")  # at each look it warns of missing accounts
     try:
-        with interruptible(), without_hydras_lines():
+        with interruptible(), without_hydras_lines(), closing_job_log():
             keyed(sys.argv[1:])
             _job()
     except UserError as error:

@@ -6,6 +6,7 @@ A callback of Hydra's, which launchers take along.
 import contextlib
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -104,6 +105,19 @@ class OthersErrors(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Say whether the record is of another library."""
         return record.name.partition(".")[0] not in ("flwr", "baselines")
+
+
+@contextmanager
+def closing_job_log() -> Iterator[None]:
+    """Close what Hydra has opened for a job's log, for a process that goes on after the command."""
+    root = logging.getLogger()
+    before = list(root.handlers)
+    try:
+        yield
+    finally:
+        for handler in [handler for handler in root.handlers if handler not in before]:
+            root.removeHandler(handler)
+            handler.close()
 
 
 # The mode that Hydra was started in: one run, a sweep of them, or a search for the best.
