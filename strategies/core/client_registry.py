@@ -214,6 +214,11 @@ class ClientRegistry:
         names = {k: name for name, k in self.sites.items()}
         return f"site {names[partition_id]}" if partition_id in names else f"partition {partition_id}"
 
+    def short_name(self, partition_id: int) -> str:
+        """Return a site's name, or ``node 3``, as metrics.csv has it."""
+        names = {k: name for name, k in self.sites.items()}
+        return names.get(partition_id, f"node {partition_id}")
+
     def recheck(self, nodes: set[int]) -> None:
         """Ask nodes again who they are, before the next round: they may have been configured anew."""
         if self.told and (doubted := self._known & nodes):
@@ -301,6 +306,25 @@ class ClientRegistry:
         new = [node for node in nodes if node not in self.partition_of]
         first = max(self.partition_of.values(), default=-1) + 1
         self.partition_of.update(zip(new, range(first, first + len(new)), strict=True))
+
+
+LOST = "round %d: %s has lost what it kept between rounds (it was restarted?)"
+
+
+@dataclass
+class LostStateMonitor:
+    """Notices nodes that lose what they keep between rounds, and would train on as if nothing had happened.
+
+    A node's variate, private layers, own model or moments lie in the memory of its process.
+    """
+
+    _keepers: set[int] = field(default_factory=set)  # by partition
+
+    def note(self, server_round: int, kept: Mapping[int, object], registry: ClientRegistry) -> None:
+        """Take note of which partitions say that they still have what they keep, and log which do not."""
+        for k in sorted(k for k in self._keepers if kept.get(k) is False):
+            logger.warning(LOST, server_round, registry.display_name(k))
+        self._keepers |= kept.keys()
 
 
 def sample(

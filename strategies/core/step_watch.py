@@ -1,0 +1,107 @@
+"""A part that a strategy's own step does not use has no effect, and is named in one warning.
+
+The package's update rule applies every part. A strategy of the user's own may replace it (``_step``) and
+leave some of them out, and so may an aggregation leave out the mask. The first step tells: a part that was
+chosen, and is not read while the step is taken, has no effect in any round.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .strategy import TooManyFailedRounds
+
+logger = logging.getLogger("flwr.strategies")
+
+# What a step reads to apply each part.
+APPLIED_BY = {
+    "weighting": "weighting",
+    "aggregation": "aggregation",
+    "server_optimizer": "server_optimizer",
+    "mask": "mask",
+    "step_size": "step_size",
+    "privacy": "_budget",
+}
+UNUSED = "strategy=%s takes its step without %s: no effect; leave it out, or let _step apply it"
+UNPROTECTED = (
+    "privacy would not hold: the step of strategy={} neither clips the updates nor adds noise; let _step "
+    "call self._budget.clip_ and self._budget.noise_, or set privacy=none"
+)
+
+
+class StepWatch:
+    """The first step of a strategy: which of the parts that were chosen does it leave out?
+
+    Attributes
+    ----------
+    is_over : whether there has been a step
+    unused : names of parts that the package's own rule found to be left out
+    """
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.unused: set[str] = set()
+
+    @contextmanager
+    def watch(self, strategy: Any) -> Iterator[None]:
+        """Watch what is called within, if it is the first step; warn of parts that were left out.
+
+        Raises
+        ------
+        TooManyFailedRounds : where privacy was left out, and the run would report an epsilon
+        """
+        if self.is_over:
+            yield
+            return
+        candidates = _chosen(strategy) if _has_own_step(strategy) else {}
+        with _reads(strategy, is_watched=bool(candidates)) as read:
+            yield
+        self.is_over = True
+        unused = {part for part, attribute in candidates.items() if attribute not in read} | self.unused
+        if "privacy" in unused:
+            raise TooManyFailedRounds(UNPROTECTED.format(strategy.name))
+        if unused:
+            parts = ", ".join(f"{part}={getattr(strategy, part)!r}" for part in sorted(unused))
+            logger.warning(UNUSED, strategy.name, parts)
+
+
+def _has_own_step(strategy: object) -> bool:
+    """Say whether the step is not one of this package's, which apply all parts."""
+    owner = next(kind for kind in type(strategy).__mro__ if "_step" in vars(kind))
+    return not owner.__module__.startswith("strategies.")
+
+
+def _chosen(strategy: Any) -> dict[str, str]:
+    """Return the parts that are not the strategy's defaults, and what a step reads to apply each."""
+    kind = type(strategy)
+    chosen = {
+        part: attribute
+        for part, attribute in APPLIED_BY.items()
+        if getattr(strategy, part) != getattr(kind, part)
+    }
+    if strategy.privacy.is_local:
+        chosen.pop("privacy", None)
+    return chosen
+
+
+@contextmanager
+def _reads(strategy: Any, is_watched: bool) -> Iterator[set[str]]:
+    """Yield a set that fills with the names of the attributes that are read of a strategy."""
+    read = set[str]()
+    if not is_watched:
+        yield read
+        return
+    kind: Any = type(strategy)
+
+    def note(self: object, name: str) -> Any:
+        read.add(name)
+        return kind.__getattribute__(self, name)
+
+    names = {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    meta: Any = type(kind)
+    strategy.__class__ = meta(kind.__name__, (kind,), {**names, "__getattribute__": note})
+    try:
+        yield read
+    finally:
+        strategy.__class__ = kind
