@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from strategies.parts.layout import squared_norms
-from strategies.parts.privacy import Privacy, State
+from strategies.parts.privacy import Privacy, State, Untouched
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
 from strategies.shared.flower_private import UNREACHABLE
@@ -370,6 +370,11 @@ class PrivacyAccountant:
     state: State = field(default_factory=dict)
     again: int = 0
     has_compared: bool = False  # whether the noise has been set beside the update, once a process
+
+    @property
+    def acts_on_server(self) -> bool:
+        """Whether the server changes updates or their mean."""
+        return not isinstance(self.privacy, Untouched)
 
     @property
     def rounds(self) -> int:

@@ -29,7 +29,7 @@ from strategies.parts.privacy import NoPrivacy, Privacy, refuse
 from strategies.parts.server_optimizer import Identity, ServerOptimizer, beside, copied
 from strategies.parts.step_size import Constant, StepSize
 from strategies.parts.updates import Updates
-from strategies.parts.weighting import ByExamples, Uniform, Weighting
+from strategies.parts.weighting import ByExamples, State, Uniform, Weighting
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count, require_named_part, require_parts
 from strategies.shared.compression import Compression, NoCompression
@@ -49,7 +49,7 @@ from .replies import (
     with_own,
 )
 from .stacking import Collected, Stack, Workspace, rows
-from .step_watch import StepWatch
+from .step_watch import StepWatch, has_own_step
 from .strategy import (
     LOOK_AT_NODES,
     LOWER_RATE,
@@ -82,6 +82,118 @@ UNPROVED = (
     "whether it does"
 )
 EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in again"
+
+
+Iterate = tuple[Tensor, Tensor]  # parameters [P], buffers [B]
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """What the server's next step depends on, of one model.
+
+    Parameters
+    ----------
+    parameters : [P], w[t]
+    buffers : [B], in float64
+    weighting, server_optimizer : what these parts remember
+    privacy : what has been spent, and where a clip stands
+    iterates : the last models, where their mean is evaluated
+    """
+
+    privacy: PrivacyAccountant
+    parameters: Tensor = field(default_factory=lambda: torch.empty(0))
+    buffers: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
+    weighting: State = field(default_factory=dict)
+    server_optimizer: State = field(default_factory=dict)
+    iterates: tuple[Iterate, ...] = ()
+
+    def with_iterate(self, most: int) -> Self:
+        """Return the state that remembers its model too, and ``most`` models at most."""
+        return replace(self, iterates=(*self.iterates, (self.parameters, self.buffers))[-most:])
+
+    def average(self, layout: Layout) -> ArrayRecord:
+        """Return the mean of the iterates."""
+        parameters, buffers = zip(*self.iterates, strict=True)
+        here = [vector.to(parameters[-1].device) for vector in parameters]  # a checkpoint's are elsewhere
+        return layout.record(torch.stack(here).mean(0), torch.stack(buffers).mean(0))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a run resumes from; the model has its own place in a checkpoint."""
+        return {
+            "weighting": self.weighting,
+            "server_optimizer": copied(self.server_optimizer),
+            "iterates": list(self.iterates),
+            "privacy": self.privacy.state_dict(),
+        }
+
+    def loaded(self, state: dict[str, Any]) -> Self:
+        """Return the state that continues from what ``state_dict`` gave."""
+        privacy = replace(self.privacy)
+        privacy.load_state_dict(state.get("privacy"))
+        return replace(
+            self,
+            privacy=privacy,
+            weighting=state["weighting"],
+            server_optimizer=copied(state["server_optimizer"]),
+            iterates=tuple(state["iterates"]),
+        )
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What is known of a step.
+
+    Parameters
+    ----------
+    weights : alpha[t], [K] or [K, L]
+    metrics : what a round's metrics show
+    is_masked : whether the aggregation has applied the mask
+    """
+
+    weights: Tensor
+    metrics: dict[str, float]
+    is_masked: bool
+
+
+@dataclass(frozen=True)
+class UpdateRule:
+    """The rule at the top of this file, of its parts."""
+
+    weighting: Weighting
+    aggregation: Aggregation
+    server_optimizer: ServerOptimizer
+    mask: Mask
+    step_size: StepSize
+
+    def step(
+        self, server_round: int, state: ServerState, updates: Updates, workspace: Workspace | None = None
+    ) -> tuple[ServerState, StepResult]:
+        """Return the state with w[t+1]; raise ``NoStep`` where the parts give none.
+
+        It depends on nothing but its arguments. The tensors of ``state`` and ``updates`` are not to be used
+        again: they may be written over, in this step or, in the same ``workspace``, in the next.
+        """
+        workspace, private = workspace or Workspace(), state.privacy.acts_on_server
+        alpha, weighting = compute_weights(self.weighting, self.aggregation, updates, state.weighting)
+        privacy = state.privacy
+        if private:
+            privacy = replace(privacy)
+            privacy.clip_(updates, server_round)
+        mean, m = self.aggregation.aggregate(updates, alpha, self.mask, workspace.pair)
+        if private:
+            privacy.noise_(mean, len(alpha), server_round)
+        eta = compute_step_size(self.step_size, server_round, updates, alpha, mean)
+        direction, optimizer = apply_optimizer(self.server_optimizer, mean, state.server_optimizer)
+        out = None if self.server_optimizer.keeps_mean else mean  # fresh memory would cost more
+        if m is None:
+            parameters = torch.sub(state.parameters, direction, alpha=eta, out=out)
+        else:
+            parameters = torch.addcmul(state.parameters, m.values, direction, value=-eta, out=out)
+            workspace.release(state.parameters, m.values)
+        buffers = self.aggregation.aggregate_buffers(updates, alpha)
+        stepped = ServerState(privacy, parameters, buffers, weighting, optimizer, state.iterates)
+        metrics = {protocol.STEP_SIZE: eta} | self.mask.metrics(m)
+        return stepped, StepResult(alpha, metrics, m is not None or self.mask.is_identity)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -161,6 +273,7 @@ class PseudoGradientStrategy(BaseStrategy):
     average_last: int = 1
     buffer_names: tuple[str, ...] = BUFFER_NAMES
 
+    server_state: ServerState = field(init=False, repr=False)
     registry: ClientRegistry = field(init=False, repr=False)  # who holds what, and has contributed what
     failures: FailurePolicy = field(init=False, repr=False)
     movement: StallDetector = field(default_factory=StallDetector, init=False, repr=False)
@@ -168,12 +281,6 @@ class PseudoGradientStrategy(BaseStrategy):
     trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
 
     _layout: Layout | None = field(default=None, init=False, repr=False)
-    _parameters: Tensor = field(init=False, repr=False)  # w[t], as sent to the nodes
-    _buffers: Tensor = field(init=False, repr=False)
-    _iterates: "IterateAverage" = field(init=False, repr=False)
-    _weighting_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
-    _optimizer_state: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
-    _budget: PrivacyAccountant = field(init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
     _sample: Sample = field(default_factory=Sample, init=False, repr=False)  # who trains in this round
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
@@ -201,8 +308,7 @@ class PseudoGradientStrategy(BaseStrategy):
         if self.names_partitions:
             self.registry.require_partition_ids()
         self.federated_evaluation = self.federated_evaluation and not self.privacy.is_local
-        self._budget = PrivacyAccountant(self.privacy, self.registry.ledger)
-        self._iterates = IterateAverage(self.average_last)
+        self.server_state = ServerState(PrivacyAccountant(self.privacy, self.registry.ledger))
         self._workspace = Workspace(keeps_parameters=self.average_last > 1)
 
     def _require_settings(self) -> None:
@@ -290,7 +396,7 @@ class PseudoGradientStrategy(BaseStrategy):
         metrics |= shown
         if type(self.privacy) is not NoPrivacy:
             metrics |= self._budget.metrics()
-        metrics |= self.weighting.metrics(collected.updates, weights, self._weighting_state)
+        metrics |= self.weighting.metrics(collected.updates, weights, self.server_state.weighting)
         metrics = with_own(self._mean_metrics(collected), metrics, self._log_once)
         return self._layout.record(self._parameters, self._buffers), MetricRecord(dict(metrics))
 
@@ -505,29 +611,48 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def _watched_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         """Take the step; the first of a user's own is watched for parts that it leaves out."""
-        if self._watch.is_over:
+        if self._watch.is_over or not has_own_step(self):
             return self._step(server_round, updates)
         with self._watch.watch(self):
             return self._step(server_round, updates)
 
     def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         """Apply the update rule; return what is shown of it, and alpha[t], or raise ``NoStep``."""
-        parts = self.weighting, self.aggregation
-        weights, state = compute_weights(*parts, updates, self._weighting_state)
-        self._budget.clip_(updates, server_round)
-        mean, factors = self.aggregation.aggregate(updates, weights, self.mask, self._workspace.pair)
-        self._budget.noise_(mean, len(weights), server_round)
-        if factors is None and not self.mask.is_identity:  # an aggregation of the user's own
-            self._watch.unused.add("mask")
-        eta = compute_step_size(self.step_size, server_round, updates, weights, mean)
-        direction, self._optimizer_state = apply_optimizer(
-            self.server_optimizer, mean, self._optimizer_state
+        self.server_state, result = self._rule.step(
+            server_round, self.server_state, updates, self._workspace
         )
-        self._weighting_state = state
-        self._workspace.free = None if self.server_optimizer.keeps_mean else mean
-        self._parameters = self._workspace.moved(self._parameters, direction, factors, eta)
-        self._buffers = self.aggregation.aggregate_buffers(updates, weights)
-        return {protocol.STEP_SIZE: eta} | self.mask.metrics(factors), weights
+        if not result.is_masked:  # an aggregation of the user's own
+            self._watch.name(self, {"mask"})
+        return result.metrics, result.weights
+
+    @property
+    def _rule(self) -> UpdateRule:
+        return UpdateRule(
+            self.weighting, self.aggregation, self.server_optimizer, self.mask, self.step_size
+        )
+
+    # What a step of the user's own reads and writes.
+
+    @property
+    def _parameters(self) -> Tensor:
+        """w[t], [P], as sent to the nodes."""
+        return self.server_state.parameters
+
+    @_parameters.setter
+    def _parameters(self, parameters: Tensor) -> None:
+        self.server_state = replace(self.server_state, parameters=parameters)
+
+    @property
+    def _buffers(self) -> Tensor:
+        return self.server_state.buffers
+
+    @_buffers.setter
+    def _buffers(self, buffers: Tensor) -> None:
+        self.server_state = replace(self.server_state, buffers=buffers)
+
+    @property
+    def _budget(self) -> PrivacyAccountant:
+        return self.server_state.privacy
 
     def _accept(self, server_round: int, collected: Collected) -> None:
         """Note that the step has been taken."""
@@ -539,7 +664,8 @@ class PseudoGradientStrategy(BaseStrategy):
         self.movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
         if collected.extra is not None:
             self._absorb(server_round, updates.partition_ids, collected.extra)
-        self._iterates.add(self._parameters, self._buffers)
+        if self.average_last > 1:
+            self.server_state = self.server_state.with_iterate(self.average_last)
 
     def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Use the rows [K, P] of the ``extra_record``, one for each partition; the step has been taken."""
@@ -570,11 +696,15 @@ class PseudoGradientStrategy(BaseStrategy):
     def _start_from(self, arrays: ArrayRecord) -> None:
         """Take ``arrays`` as w[t]."""
         self._layout = self._layout or self.check(arrays)
-        self._parameters = self._layout.flatten_parameters(arrays)
-        self._buffers = self._layout.flatten_buffers(arrays)
-        self._optimizer_state = beside(self._parameters, self._optimizer_state)
-        if not self._iterates.kept:
-            self._iterates.add(self._parameters, self._buffers)
+        parameters, optimizer = self._layout.flatten_parameters(arrays), self.server_state.server_optimizer
+        self.server_state = replace(
+            self.server_state,
+            parameters=parameters,
+            buffers=self._layout.flatten_buffers(arrays),
+            server_optimizer=beside(parameters, optimizer) if optimizer else {},
+        )
+        if self.average_last > 1 and not self.server_state.iterates:
+            self.server_state = self.server_state.with_iterate(self.average_last)
 
     def _start_from_zeros(self, replies: Sequence[Message]) -> None:
         """Take zeros for the model that nodes were sent, where the mean of what they return says it all.
@@ -638,7 +768,10 @@ class PseudoGradientStrategy(BaseStrategy):
     # ---- what a strategy of this package promises (:mod:`.strategy`) ---------------------------
 
     def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
-        return self._iterates.models(arrays, self._layout or self.check(arrays))
+        layout = self._layout or self.check(arrays)
+        if self.average_last == 1:
+            return {"global": arrays}
+        return {"average": self.server_state.average(layout) if self.server_state.iterates else arrays}
 
     @property
     def stop_reason(self) -> str:
@@ -670,8 +803,12 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def train_config(self) -> dict[str, ConfigScalar]:
         metrics = (self.weighting.required_metric, self.aggregation.required_metric)
-        own = self.compression.train_config() | self.privacy.train_config()
-        return super().train_config() | own | {name: True for name in metrics if name}
+        config = super().train_config() | {name: True for name in metrics if name}
+        if not isinstance(self.compression, NoCompression):
+            config |= self.compression.train_config()
+        if type(self.privacy) is not NoPrivacy:
+            config |= self.privacy.train_config()
+        return config
 
     def required_reply_keys(self) -> dict[str, str]:
         """Return what a reply says of a node that does its part, and the fault of one that does not."""
@@ -695,11 +832,8 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {
-            "weighting": self._weighting_state,
-            "server_optimizer": copied(self._optimizer_state),
-            "iterates": list(self._iterates.kept),
+            **self.server_state.state_dict(),
             "movement": self.movement.state_dict(),
-            "privacy": self._budget.state_dict(),
             "failed_rounds": self.failures.num_failed,
             "sites": dict(self.registry.sites),
             "contributions": self.registry.ledger.state_dict(),
@@ -709,11 +843,8 @@ class PseudoGradientStrategy(BaseStrategy):
         return state | ({"frozen_at": known_hashes(self.registry)} if self.frozen_names else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._weighting_state = state["weighting"]
-        self._optimizer_state = copied(state["server_optimizer"])
-        self._iterates.kept = list(state["iterates"])
+        self.server_state = self.server_state.loaded(state)
         self.movement.load_state_dict(state.get("movement"))
-        self._budget.load_state_dict(state.get("privacy"))
         self.failures.num_failed = state["failed_rounds"]
         self.registry.sites.update(state.get("sites", {}))
         self.registry.ledger.load_state_dict(state.get("contributions", {}))
@@ -726,32 +857,6 @@ class PseudoGradientStrategy(BaseStrategy):
             self.frozen_names = ()
         else:
             self.registry.frozen_at.update({k: (None, digest) for k, digest in known.items()})
-
-
-Iterate = tuple[Tensor, Tensor]  # parameters [P], buffers [B]
-
-
-class IterateAverage:
-    """The last ``most`` iterates, whose mean is evaluated in place of the last one; none where it is 1."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.kept: list[Iterate] = []
-
-    def add(self, parameters: Tensor, buffers: Tensor) -> None:
-        """Keep one more."""
-        if self.most > 1:
-            self.kept = [*self.kept, (parameters, buffers)][-self.most :]
-
-    def models(self, last: ArrayRecord, layout: Layout | None) -> dict[str, ArrayRecord]:
-        """Return the model to evaluate, by name: the last iterate, or the mean of those kept."""
-        if self.most == 1:
-            return {"global": last}
-        if not self.kept or layout is None:
-            return {"average": last}  # before the first round there is one iterate
-        parameters, buffers = zip(*self.kept, strict=True)
-        here = [vector.to(parameters[-1].device) for vector in parameters]  # a checkpoint's are elsewhere
-        return {"average": layout.record(torch.stack(here).mean(0), torch.stack(buffers).mean(0))}
 
 
 @dataclass(kw_only=True, eq=False)

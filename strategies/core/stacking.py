@@ -13,7 +13,6 @@ from flwr.app import Array, ArrayRecord, Message
 from torch import Tensor
 
 from strategies.parts.layout import Layout
-from strategies.parts.mask import MaskResult
 from strategies.parts.updates import Updates
 from strategies.parts.weighting import Uniform, Weighting
 from strategies.shared import protocol
@@ -51,13 +50,11 @@ class Workspace:
     Attributes
     ----------
     pair : two vectors [P] of no more use, for the next round's mean and factors; None without a mask
-    free : a vector [P] of no more use in this round, for the next parameters; None where there is none
     """
 
     def __init__(self, *, keeps_parameters: bool = False) -> None:
         self.keeps_parameters = keeps_parameters
         self.pair: tuple[Tensor, Tensor] | None = None
-        self.free: Tensor | None = None
         self._kept: dict[str, Tensor] = {}
 
     def rows(self, name: str, count: int, like: Tensor) -> Tensor:
@@ -72,18 +69,9 @@ class Workspace:
         self._kept[name] = kept
         return kept[:count]
 
-    def moved(
-        self, parameters: Tensor, direction: Tensor, factors: MaskResult | None, eta: float
-    ) -> Tensor:
-        """Return ``parameters - eta * factors * direction``, written over what is free."""
-        out, self.free = self.free, None
-        if factors is None:
-            return torch.sub(parameters, direction, alpha=eta, out=out)
-        self.pair = None if self.keeps_parameters else (parameters, factors.values)
-        return torch.addcmul(parameters, factors.values, direction, value=-eta, out=out)
-
-
-# Decoding: a reply's pseudo-gradient, from plain weights or from codes (:mod:`clients.compression`).
+    def release(self, parameters: Tensor, factors: Tensor) -> None:
+        """Take back two vectors [P] after a step: the parameters before it, and a mask's factors."""
+        self.pair = None if self.keeps_parameters else (parameters, factors)
 
 
 def read_delta(

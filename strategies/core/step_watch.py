@@ -31,42 +31,38 @@ UNPROTECTED = (
 
 
 class StepWatch:
-    """The first step of a strategy: which of the parts that were chosen does it leave out?
-
-    Attributes
-    ----------
-    is_over : whether there has been a step
-    unused : names of parts that the package's own rule found to be left out
-    """
+    """The first step of a user's own rule: which of the parts that were chosen does it leave out?"""
 
     def __init__(self) -> None:
-        self.is_over = False
-        self.unused: set[str] = set()
+        self.is_over = False  # whether there has been such a step
+        self._named: set[str] = set()
 
     @contextmanager
     def watch(self, strategy: Any) -> Iterator[None]:
-        """Watch what is called within, if it is the first step; warn of parts that were left out.
+        """Watch the step that is taken within; warn of parts that are left out.
 
         Raises
         ------
         TooManyFailedRounds : where privacy was left out, and the run would report an epsilon
         """
-        if self.is_over:
-            yield
-            return
-        candidates = _chosen(strategy) if _has_own_step(strategy) else {}
+        candidates = _chosen(strategy)
         with _reads(strategy, is_watched=bool(candidates)) as read:
             yield
         self.is_over = True
-        unused = {part for part, attribute in candidates.items() if attribute not in read} | self.unused
+        left_out = {part for part, attribute in candidates.items() if attribute not in read}
+        self.name(strategy, set() if "_rule" in read else left_out)  # the rule applies every part
+
+    def name(self, strategy: Any, unused: set[str]) -> None:
+        """Warn of parts that were left out, once; raise ``TooManyFailedRounds`` where privacy was."""
         if "privacy" in unused:
             raise TooManyFailedRounds(UNPROTECTED.format(strategy.name))
-        if unused:
-            parts = ", ".join(f"{part}={getattr(strategy, part)!r}" for part in sorted(unused))
+        if new := unused - self._named:
+            parts = ", ".join(f"{part}={getattr(strategy, part)!r}" for part in sorted(new))
             logger.warning(UNUSED, strategy.name, parts)
+            self._named |= new
 
 
-def _has_own_step(strategy: object) -> bool:
+def has_own_step(strategy: object) -> bool:
     """Say whether the step is not one of this package's, which apply all parts."""
     owner = next(kind for kind in type(strategy).__mro__ if "_step" in vars(kind))
     return not owner.__module__.startswith("strategies.")
