@@ -25,13 +25,12 @@ from .shared.checks import require, require_parts
 
 logger = logging.getLogger("flwr.strategies")
 
-
-# Around: a strategy that plays its rounds with copies of another, and what it passes on to it.
+Groups = dict[str, tuple[int, ...]]
 
 
 @dataclass(kw_only=True, eq=False)
 class StrategyWrapper(BaseStrategy):
-    """What is the same for all copies is asked of, and told to, ``inner``, the one they are copied from."""
+    """Plays rounds with copies of ``inner``, to which it delegates all that the copies share."""
 
     inner: BaseStrategy
 
@@ -66,9 +65,6 @@ class StrategyWrapper(BaseStrategy):
 
     def summary(self) -> None:
         self.inner.summary()
-
-
-Groups = dict[str, tuple[int, ...]]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -287,14 +283,9 @@ def _require_groups(groups: Any) -> None:
         require(whole, f"groups[{name!r}]", ids, told)
 
 
-# Local training: every node trains a model of its own and shares nothing, the papers' baseline.
-#
-# Reduction: :class:`~strategies.Grouped` with every node its own group.
-
-
 @dataclass(kw_only=True, eq=False)
 class LocalOnly(Grouped):
-    """One group for each node."""
+    """Local training: every node trains a model of its own and shares nothing, the papers' baseline."""
 
     stays_alone: ClassVar[bool] = True  # whether nodes train by themselves to the end
 

@@ -12,6 +12,7 @@ parameters are neither sent nor aggregated.
 """
 
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from torch import Tensor
 from strategies.parts.aggregation import Aggregation, Mean
 from strategies.parts.layout import BUFFER_NAMES, Layout
 from strategies.parts.mask import Mask, NoMask
-from strategies.parts.privacy import NoPrivacy, Privacy, refuse
+from strategies.parts.privacy import NoPrivacy, Privacy, PrivacyAccountant, Untouched, refuse
 from strategies.parts.server_optimizer import Identity, ServerOptimizer, beside, copied
 from strategies.parts.step_size import Constant, StepSize
 from strategies.parts.updates import Updates
@@ -34,9 +35,8 @@ from strategies.shared import protocol
 from strategies.shared.checks import require, require_count, require_named_part, require_parts
 from strategies.shared.compression import Compression, NoCompression
 
-from .client_registry import MOST_PARTITIONS, ClientRegistry, LostStateMonitor, PrivacyAccountant, sample
+from .client_registry import MOST_PARTITIONS, ClientRegistry, LostStateMonitor, sample
 from .frozen import FrozenParameters, known_hashes, require_frozen
-from .part_results import apply_optimizer, compute_step_size, compute_weights, needed_metrics
 from .participation import SITE_SHARE, ClientSampler, NodeEvaluation, Sample, addressed
 from .replies import (
     answers,
@@ -49,7 +49,7 @@ from .replies import (
     with_own,
 )
 from .stacking import Collected, Stack, Workspace, rows
-from .step_watch import StepWatch, has_own_step
+from .step_watch import StepWatch
 from .strategy import (
     LOOK_AT_NODES,
     LOWER_RATE,
@@ -157,13 +157,14 @@ class StepResult:
 
 @dataclass(frozen=True)
 class UpdateRule:
-    """The rule at the top of this file, of its parts."""
+    """The rule at the top of this file, of its parts; ``privacy`` acts before the mean, and on it."""
 
     weighting: Weighting
     aggregation: Aggregation
     server_optimizer: ServerOptimizer
     mask: Mask
     step_size: StepSize
+    privacy: Privacy
 
     def step(
         self, server_round: int, state: ServerState, updates: Updates, workspace: Workspace | None = None
@@ -173,14 +174,13 @@ class UpdateRule:
         It depends on nothing but its arguments. The tensors of ``state`` and ``updates`` are not to be used
         again: they may be written over, in this step or, in the same ``workspace``, in the next.
         """
-        workspace, private = workspace or Workspace(), state.privacy.acts_on_server
+        workspace, privacy = workspace or Workspace(), state.privacy
         alpha, weighting = compute_weights(self.weighting, self.aggregation, updates, state.weighting)
-        privacy = state.privacy
-        if private:
+        if acts := not isinstance(self.privacy, Untouched):
             privacy = replace(privacy)
             privacy.clip_(updates, server_round)
         mean, m = self.aggregation.aggregate(updates, alpha, self.mask, workspace.pair)
-        if private:
+        if acts:
             privacy.noise_(mean, len(alpha), server_round)
         eta = compute_step_size(self.step_size, server_round, updates, alpha, mean)
         direction, optimizer = apply_optimizer(self.server_optimizer, mean, state.server_optimizer)
@@ -611,7 +611,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def _watched_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         """Take the step; the first of a user's own is watched for parts that it leaves out."""
-        if self._watch.is_over or not has_own_step(self):
+        if self._watch.is_over or type(self)._step.__module__.startswith("strategies."):
             return self._step(server_round, updates)
         with self._watch.watch(self):
             return self._step(server_round, updates)
@@ -628,7 +628,7 @@ class PseudoGradientStrategy(BaseStrategy):
     @property
     def _rule(self) -> UpdateRule:
         return UpdateRule(
-            self.weighting, self.aggregation, self.server_optimizer, self.mask, self.step_size
+            self.weighting, self.aggregation, self.server_optimizer, self.mask, self.step_size, self.privacy
         )
 
     # What a step of the user's own reads and writes.
@@ -795,7 +795,8 @@ class PseudoGradientStrategy(BaseStrategy):
         self.frozen_names = tuple(dict.fromkeys((*self.frozen_names, *names)))
 
     def check(self, arrays: ArrayRecord) -> Layout:
-        require_frozen(self.frozen_names, arrays)
+        if self.frozen_names:
+            require_frozen(self.frozen_names, arrays)
         layout = Layout.of(arrays, self.buffer_names, self.frozen_names)
         self.weighting.check(layout)
         self.privacy.check(layout, self.extra_record)
@@ -859,57 +860,82 @@ class PseudoGradientStrategy(BaseStrategy):
             self.registry.frozen_at.update({k: (None, digest) for k, digest in known.items()})
 
 
-@dataclass(kw_only=True, eq=False)
-class StatefulClientsStrategy(PseudoGradientStrategy):
-    """Nodes keep something from round to round that the server keeps the sum of.
+# What the parts give for a round, checked: a user's own may give anything.
 
-    A change that did not arrive, or came in a round that failed, is not in the server's sum: it tells the
-    node the next time, which goes back to what it had before (:mod:`clients.methods.scaffold`).
+
+def needed_metrics(weighting: Weighting, aggregation: Aggregation) -> list[str]:
+    """Return the names of the metrics without which a reply cannot be used."""
+    return [*([weighting.required_metric] if weighting.required_metric else []), *aggregation.needs]
+
+
+def compute_weights(
+    weighting: Weighting, aggregation: Aggregation, updates: Updates, state: State
+) -> tuple[Tensor, State]:
+    """Return the weights alpha[t], [K] or [K, L], and the weighting's next state.
+
+    Raises
+    ------
+    Lacking : where the round lacks what the weighting or the aggregation needs
+    NoStep : where the weights cannot be used
     """
+    if lack := weighting.lacks(updates) or aggregation.lacks(updates):
+        raise Lacking(lack)
+    weights, state = _pair("weighting", weighting, weighting(updates, state))
+    if fault := _fault(weights, updates):
+        raise NoStep(f"weighting={type(weighting).__name__} gave {fault}")
+    return aggregation.weights(updates, weights), state
 
-    _counted: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # round by partition
-    _awaited: set[int] = field(default_factory=set, init=False, repr=False)  # asked, and not counted since
 
-    @property
-    def nodes_remember(self) -> bool:
-        return True
+def compute_step_size(
+    step_size: StepSize, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
+) -> float:
+    """Return eta[t]; raise ``NoStep`` where what the step size gave is no finite number."""
+    given = step_size(server_round, updates, weights, mean)
+    said = f"step_size={type(step_size).__name__} gave"
+    try:
+        eta = float(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of several
+        raise NoStep(f"{said} {_named(given)}, expected a number") from error
+    if not math.isfinite(eta):
+        raise NoStep(f"{said} {eta}")
+    return eta
 
-    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
-        extra = ConfigRecord(dict(config))
-        if lost := [k for k in self._asked if k in self._awaited or k not in self._counted]:
-            extra[protocol.CONTROL_LOST] = lost
-            extra[protocol.CONTROL_COUNTED] = [self._counted.get(k, 0) for k in lost]
-        self._awaited |= self._asked.keys()
-        return super()._content(server_round, arrays, extra)
 
-    def _go_back(self, server_round: int) -> ArrayRecord | None:
-        """Begin the sums anew, at the server and at the nodes, which have no older ones to go back to."""
-        arrays = super()._go_back(server_round)
-        if arrays is not None:
-            self._counted, self._awaited = {}, set()
-            self._clear_sum()
-        return arrays
+def apply_optimizer(optimizer: ServerOptimizer, mean: Tensor, state: State) -> tuple[Tensor, State]:
+    """Return the direction [P] and the optimizer's next state; raise ``NoStep`` where they are none."""
+    shape = mean.shape
+    direction, state = _pair("server_optimizer", optimizer, optimizer(mean, state))
+    if not isinstance(direction, Tensor) or direction.shape != shape:
+        said = f"server_optimizer={type(optimizer).__name__} gave {_named(direction)}"
+        raise NoStep(f"{said}, expected a tensor of shape {tuple(shape)}")
+    return direction, state
 
-    def _clear_sum(self) -> None:
-        """Take 0 for the sum of what the nodes keep; each is told that none of its changes counts."""
-        raise NotImplementedError
 
-    def _count(self, server_round: int, partition_ids: Iterable[int]) -> None:
-        """Note that the changes of these partitions are in the sum."""
-        self._counted |= dict.fromkeys(partition_ids, server_round)
-        self._awaited -= set(partition_ids)
+def _pair(name: str, part: object, given: tuple[Tensor, State]) -> tuple[Tensor, State]:
+    if not (isinstance(given, tuple | list) and len(given) == 2):
+        raise NoStep(
+            f"{name}={type(part).__name__} gave {_named(given)}, expected a pair: a tensor, a state"
+        )
+    return given
 
-    def _population(self) -> int:
-        """Return N: the members of a group, where the strategy is that of one."""
-        if self.members is not None:
-            return len(self.members)
-        return self.num_nodes or len(set(self.registry.partition_of.values()))
 
-    def state_dict(self) -> dict[str, Any]:
-        own = {"counted": dict(self._counted), "awaited": sorted(self._awaited)}
-        return super().state_dict() | own
+def _named(given: object) -> str:
+    if isinstance(given, Tensor):
+        return f"a tensor of shape {tuple(given.shape)}"
+    return "None" if given is None else f"a {type(given).__name__}"
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._counted = dict(state["counted"])
-        self._awaited = set(state["awaited"])
+
+def _fault(weights: Tensor, updates: Updates) -> str | None:
+    """Say what is wrong with weights; None where they can be used."""
+    nodes, layers = len(updates.partition_ids), len(updates.layout.layers)
+    if not isinstance(weights, Tensor):
+        return f"{_named(weights)}, expected a tensor"
+    if tuple(weights.shape) not in ((nodes,), (nodes, layers)):
+        return f"weights of shape {tuple(weights.shape)}, expected {(nodes,)} or {(nodes, layers)}"
+    sound = weights.isfinite().view(nodes, -1).all(1)
+    if not bool(sound.all()):
+        row = int((~sound).nonzero()[0])
+        return f"partition {updates.partition_ids[row]} a weight that is NaN or infinite"
+    if (least := float(weights.sum(0).min())) <= 0:
+        return f"weights that sum to {least:.3g}, expected 1"
+    return None

@@ -36,12 +36,19 @@ from .replies import (
 
 logger = logging.getLogger("flwr.strategies")
 
-
-# Who owns which memory: what is written over, round by round, as fresh pages cost more than arithmetic.
+BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
+PARTS = (
+    "weighting",
+    "aggregation",
+    "mask",
+    "step_size",
+    "privacy",
+    "compression",
+)  # that may need each update
 
 
 class Workspace:
-    """Scratch space of a strategy that outlives a round.
+    """Scratch space that is written over, round by round: fresh pages cost more than arithmetic.
 
     Parameters
     ----------
@@ -130,9 +137,6 @@ def _bytes_of(array: Array) -> bytes:
     if values.dtype != torch.uint8 or values.ndim != 1:
         raise ValueError(f"a code of {values.ndim} dimensions of {values.dtype}, expected bytes")
     return values.cpu().numpy().tobytes()
-
-
-BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
 
 
 @dataclass(frozen=True)
@@ -321,9 +325,6 @@ def _finite(values: Tensor) -> bool:
 #
 # The mean of such means, each with the weight of its nodes, is the round's mean, to rounding: the sum is
 # taken in another order. What a strategy makes of the mean alone needs no more.
-
-
-PARTS = ("weighting", "aggregation", "mask", "step_size", "privacy", "compression")
 
 
 def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":

@@ -8,6 +8,7 @@ chosen, and is not read while the step is taken, has no effect in any round.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from .strategy import TooManyFailedRounds
@@ -30,12 +31,12 @@ UNPROTECTED = (
 )
 
 
+@dataclass
 class StepWatch:
     """The first step of a user's own rule: which of the parts that were chosen does it leave out?"""
 
-    def __init__(self) -> None:
-        self.is_over = False  # whether there has been such a step
-        self._named: set[str] = set()
+    is_over: bool = False  # whether there has been such a step
+    _named: set[str] = field(default_factory=set)
 
     @contextmanager
     def watch(self, strategy: Any) -> Iterator[None]:
@@ -60,12 +61,6 @@ class StepWatch:
             parts = ", ".join(f"{part}={getattr(strategy, part)!r}" for part in sorted(new))
             logger.warning(UNUSED, strategy.name, parts)
             self._named |= new
-
-
-def has_own_step(strategy: object) -> bool:
-    """Say whether the step is not one of this package's, which apply all parts."""
-    owner = next(kind for kind in type(strategy).__mro__ if "_step" in vars(kind))
-    return not owner.__module__.startswith("strategies.")
 
 
 def _chosen(strategy: Any) -> dict[str, str]:

@@ -25,10 +25,11 @@ from strategies import (
     NoPrivacy,
     Uniform,
 )
-from strategies.core.client_registry import ContributionLog, PrivacyAccountant
+from strategies.core.client_registry import ContributionLog
 from strategies.core.pseudo_gradient import PseudoGradientStrategy, ServerState, UpdateRule
 from strategies.core.strategy import BaseStrategy
 from strategies.parts.layout import Layout
+from strategies.parts.privacy import PrivacyAccountant
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
 
@@ -56,7 +57,7 @@ def state(privacy: Any = None) -> ServerState:
 
 def test_a_step_by_hand() -> None:
     """D = (d_0 + 3 d_1) / 4 = (1, -1, 0), m = (1, 1, 0), eta = 2: w - 2 m D."""
-    rule = UpdateRule(ByExamples(), Mean(), Identity(), AgreementMask(), Constant(2.0))
+    rule = UpdateRule(ByExamples(), Mean(), Identity(), AgreementMask(), Constant(2.0), NoPrivacy())
     given = updates([[1.0, -1.0, 3.0], [1.0, -1.0, -1.0]], [1.0, 3.0])
     after, result = rule.step(1, state(), given)
     assert after.parameters.tolist() == [-1.0, 0.0, 3.0]
@@ -71,7 +72,7 @@ def test_a_step_by_hand() -> None:
     ids=["plain", "momentum, adaptive clip"],
 )
 def test_the_same_step_twice_is_the_same(optimizer: Any, privacy: Any) -> None:
-    rule = UpdateRule(Uniform(), Mean(), optimizer, NoMask(), Constant())
+    rule = UpdateRule(Uniform(), Mean(), optimizer, NoMask(), Constant(), privacy)
 
     def stepped(before: ServerState) -> ServerState:
         return rule.step(1, before, updates([[1.0, -1.0, 3.0], [1.0, -1.0, -1.0]], [1.0, 3.0]))[0]
@@ -122,9 +123,9 @@ OFF = [
     "strategies.parts.privacy.Untouched.clip_",
     "strategies.parts.privacy.Untouched.noise_",
     "strategies.parts.privacy.Privacy.epsilon",
-    "strategies.core.client_registry.PrivacyAccountant.clip_",
-    "strategies.core.client_registry.PrivacyAccountant.metrics",
-    "strategies.core.client_registry.PrivacyAccountant.over",
+    "strategies.parts.privacy.PrivacyAccountant.clip_",
+    "strategies.parts.privacy.PrivacyAccountant.metrics",
+    "strategies.parts.privacy.PrivacyAccountant.over",
     "strategies.core.client_registry.LostStateMonitor.note",
     "strategies.core.client_registry.ClientRegistry.recheck",
     "strategies.core.frozen.FrozenParameters.split",
