@@ -4,6 +4,7 @@ A callback of Hydra's, which launchers take along.
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -92,6 +93,17 @@ def _combinations(varied: list[Override]) -> int | None:
         return prod(sum(1 for _ in override.sweep_iterator()) for override in varied)
     except HydraException:
         return None
+
+
+# The log of a job: conf/hydra/job_logging.
+
+
+class OthersErrors(logging.Filter):
+    """Pass what no handler of Flower's has shown, nor a line of ours."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether the record is of another library."""
+        return record.name.partition(".")[0] not in ("flwr", "baselines")
 
 
 # The mode that Hydra was started in: one run, a sweep of them, or a search for the best.

@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,7 @@ def _format_flow(value: Any) -> str:
 
 LONGEST_NAME = 255  # bytes that a file system allows
 MULTIRUN = "multirun.yaml"  # of a sweep's folder: what was asked for, as Hydra writes it
+HYDRA = ".hydra"  # of a run's folder: what Hydra writes of a start
 WORDS = ("null", "true", "false", "nan", "inf")  # which Hydra takes for something else than a text
 
 
@@ -204,7 +206,34 @@ def swept(settings: Any) -> list[Override]:
     return [override for override in parsed if override.is_sweep_override()]
 
 
+def hydra_folder(*, _root_: DictConfig) -> str:
+    """Return the folder within a run's for what Hydra writes of a start: .hydra, .hydra.2, ...
+
+    The first that is free, or is of a start with the same overrides: a resumed run keeps those that it was
+    begun with. ``resume=false`` begins again, with ``.hydra``.
+    """
+    folder, texts = (
+        OmegaConf.select(_root_, "hydra.runtime.output_dir"),
+        _written(_root_.hydra.overrides, "task"),
+    )
+    if folder is None or OmegaConf.select(_root_, "resume") is False:
+        return HYDRA
+    names = (HYDRA if start == 1 else f"{HYDRA}.{start}" for start in count(1))
+    return next(
+        name for name in names if _started_with(Path(folder, name, "overrides.yaml")) in (None, texts)
+    )
+
+
+def _started_with(file: Path) -> Any:
+    """Return the overrides that Hydra wrote down; None where it has not, or they cannot be read."""
+    try:
+        return OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+    except (OSError, ValueError, OmegaConfBaseException, YAMLError):
+        return None
+
+
 OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
+OmegaConf.register_new_resolver("hydra_folder", hydra_folder, replace=True)
 
 
 # Places: where the project lies, and its options.

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from baselines.errors import UserError
 from clients import Classification, Examples, private
 from clients.app import check_training
-from clients.correction import Correction
 from clients.evaluation import BATCH_SIZE
 from clients.examples import Inputs, apply_to_each, compute_outputs, tensors_of
 from strategies import WeightErosionForAll
@@ -24,7 +23,7 @@ from strategies.parts.weighting import EACH, Erosion
 from strategies.shared import protocol
 from strategies.shared.compression import NoCompression
 
-from .config import choices
+from .config import NODE_CORRECTIONS, choices
 from .data import check_rows
 from .device import deterministic_algorithms
 from .experiment import Experiment
@@ -46,12 +45,13 @@ def check_promises(this: Experiment, layout: object) -> None:
         as the strategy says
     """
     strategy = this.prototype
-    answered = KNOWN.union(*({kind.config_key, *kind.reads} for kind in Correction.asked_for))
+    answered = KNOWN.union(*({kind.config_key, *kind.reads} for kind in this.known_corrections))
     for key in strategy.train_config():
         if key not in answered and not key.startswith(protocol.COMPRESSION):
             raise UserError(
-                f"{strategy.name} asks nodes for {key!r}, which no imported correction reads: import the "
-                "correction's module in the strategy's own, and let its config_key or reads name the key"
+                f"{strategy.name} asks nodes for {key!r}, which no correction reads: name its class in the "
+                f"strategy's file, {NODE_CORRECTIONS}: [{{_target_: ...}}], and the key as its config_key or "
+                "in its reads"
             )
     rule, key = strategy, "strategy.buffer_names"
     if isinstance(strategy, StrategyWrapper):
@@ -336,7 +336,7 @@ def _check(this: Experiment) -> None:
     try:
         strategy = this.prototype
         layout = strategy.check(this.initial_arrays())
-        check_training(this.training, strategy.train_config())
+        check_training(this.training, strategy.train_config(), this.known_corrections)
         private.check(this.node_model, this.training.private)
         if this.training.personal is not None:
             this.training.personal.check(this.node_model, this.training.private)
@@ -469,7 +469,7 @@ def _check_without_test_set(this: Experiment) -> None:
 
 def _is_unheard(this: Experiment) -> bool:
     """Say whether the nodes evaluate for nobody, whatever they hold."""
-    return bool(getattr(getattr(this.prototype, "privacy", None), "at_nodes", False))
+    return bool(getattr(getattr(this.prototype, "privacy", None), "is_local", False))
 
 
 def _check_privacy(this: Experiment) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, model_in, play, record, sent_model
 from flwr.app import RecordDict
 from flwr.serverapp.strategy import Strategy
 
 import strategies
+from helpers.federation import Federation, answer, model_in, play, record, sent_model
 from strategies import (
     AdaptivePrivacy,
     AgreementMask,
