@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from baselines.experiment import experiment
@@ -85,8 +85,9 @@ def played(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message
 def collected(strategy: PseudoGradientStrategy, replies: list[Message]) -> Updates:
     """Return the replies checked and stacked, as ``aggregate_train`` does."""
     assert strategy._layout is not None
-    strategy._scratch = Workspace()
-    return strategy._collect(1, replies, strategy._layout).updates
+    strategy._workspace = Workspace()
+    answered = strategy._answers(MessageType.TRAIN, replies)
+    return strategy._collect(1, answered, strategy._layout).updates
 
 
 def _moved(model: str) -> ClientApp:

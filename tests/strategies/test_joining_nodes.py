@@ -9,7 +9,7 @@ import torch
 from helpers.federation import play
 from helpers.quadratics import OPTIMUM, quadratics, start
 from strategies import FedDyn, Scaffold
-from strategies.core.pseudo_gradient import StatefulClientsStrategy
+from strategies.core.stateful_clients import StatefulClientsStrategy
 
 METHODS = {
     "option 2": Scaffold,
