@@ -366,8 +366,8 @@ class Participation(BaseStrategy):
 
     def _load_participation_state(self, state: dict[str, Any]) -> None:
         self._failed_rounds = state["failed_rounds"]
-        self._roster.sites.update(state.get("sites", {}))
-        self._roster.ledger.load_state_dict(state.get("contributions", {}))
+        self._roster.sites.update(state["sites"])
+        self._roster.ledger.load_state_dict(state["contributions"])
         if "monitor" in state:
             self._monitor.load_state_dict(state["monitor"])
             self._recovery.load_state_dict(state["recovery"])

@@ -558,8 +558,8 @@ class PseudoGradientStrategy(Freezing):
         self._weighting_state = state["weighting"]
         self._optimizer_state = copied(state["server_optimizer"])
         self._iterates.kept = list(state["iterates"])
-        self._movement.load_state_dict(state.get("movement"))
-        self._budget.load_state_dict(state.get("privacy"))
+        self._movement.load_state_dict(state["movement"])
+        self._budget.load_state_dict(state["privacy"])
         self._load_participation_state(state)
 
     def train_config(self) -> dict[str, ConfigScalar]:
