@@ -84,5 +84,4 @@ class FedDyn(StatefulClientsStrategy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        older = state.get("sum")  # s, not N s
-        self._sum = state["sums"] if older is None else older * self._population()
+        self._sum = state["sums"]

@@ -78,5 +78,4 @@ class Scaffold(StatefulClientsStrategy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        older = state.get("control")  # c, not N c
-        self._control = state["controls"] if older is None else older * self._population()
+        self._control = state["controls"]

@@ -95,12 +95,6 @@ class ExperimentSpec:
         """What decides the data set, as a text; its seed and folder are named, not told."""
         return str(self.cfg.dataset)
 
-    @property
-    def kind_of_step(self) -> str:
-        """What decides the time of a training step, as a text."""
-        cfg = self.cfg
-        return str((cfg.dataset, cfg.model, cfg.client.batch_size, cfg.client.optimizer, cfg.device))
-
     def configuration(self) -> str:
         """Return the resolved configuration as YAML."""
         return OmegaConf.to_yaml(self.cfg, resolve=True)

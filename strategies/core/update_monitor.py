@@ -216,9 +216,8 @@ class StallDetector:
         """Return what the next round depends on."""
         return {"seen": self.seen, "still": self.still, "named": self.named}
 
-    def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Continue from it; None, of an older checkpoint, stands for a model that has moved."""
-        state = state or {"seen": True, "still": 0, "named": False}
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from it."""
         self.seen, self.still, self.named = state["seen"], state["still"], state["named"]
 
 
