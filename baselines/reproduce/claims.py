@@ -24,8 +24,8 @@ from baselines.reports.tables import markdown_table
 
 from . import paper_tables, results
 from .findings import NOT_RUN, VERDICTS, Comparison, comparisons, decide, student_interval
+from .page import page_missing, page_tables
 from .paper_tables import PaperTable
-from .quoted import renew_page
 
 SMALLER = " (smaller setting)"
 NO_SEEDS = "deterministic"
@@ -280,8 +280,12 @@ def write_pages(papers: Sequence[str]) -> list[Path]:
     with FileLock(paper_tables.PAPERS / LOCK):  # another process may have run another table
         renewed = [paper_tables.PAPERS / paper / "README.md" for paper in papers]
         for paper, page in zip(papers, renewed, strict=True):
-            replace_marked(page, page_claims(paper))
-            renew_page(page, paper)
+            for part, content in (
+                ("claims", page_claims),
+                ("tables", page_tables),
+                ("missing", page_missing),
+            ):
+                replace_marked(page, content(paper), part)
         root, every = paper_tables.PAPERS.parents[1], paper_tables.papers()
         for page, table in (
             (root / "README.md", front_table),
