@@ -65,7 +65,10 @@ def reproduce(options: argparse.Namespace) -> int:
 
 def _show_papers(options: argparse.Namespace, out: Console) -> int:
     papers = [options.paper] if options.paper else paper_tables.papers()
-    if options.html:
+    if options.overview:
+        for page in write_pages(papers):
+            out.print(f"page: {page}")
+    elif options.html:
         write_page(papers, options.html)
         out.print(f"page: {options.html}")
     else:
@@ -80,6 +83,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(f"{given[0]}: a table's seeds are chosen with --seeds")
     if options.html and options.table:
         raise UserError(f"--html {options.html}: the page is of a whole paper; leave {options.table} out")
+    if options.overview and options.table:
+        raise UserError(f"--overview is of whole papers: leave {options.table} out")
     if options.budget:
         seconds_in(options.budget)
     for name in ("budget", "collect", "export"):
