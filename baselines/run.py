@@ -81,7 +81,7 @@ def _begun(cfg: DictConfig) -> AbstractContextManager[object]:
 def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
     from strategies import TooManyFailedRounds  # and with it torch
 
-    from .engine.metrics import best_round
+    from .engine.stopping import best_round
 
     folder = Path(settings.runtime.output_dir)
     try:
@@ -131,7 +131,7 @@ def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
     from .engine import resume
     from .engine.loggers import set_log_colors
-    from .engine.metrics import check_divergence
+    from .engine.stopping import check_divergence
     from .experiment import device
     from .experiment import experiment as experiments
     from .experiment.preflight import check

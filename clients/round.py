@@ -30,6 +30,7 @@ from .examples import Examples
 from .frozen import Frozen, check_unchanged, complete, has_kept_more
 from .privacy import LocalNoise, demand
 from .private import restore, withhold
+from .requested import BUILT_IN, requested_corrections
 from .tasks import Task
 from .training import LocalTraining, order_corrections, work_of
 
@@ -48,6 +49,7 @@ class Node:
     seed : the experiment's seed
     own_model : returns the initial model that the node draws for itself; None where it draws none
     frozen : the model's frozen parameters, which then need not be sent; None where they are to be
+    known_corrections : which corrections a message may ask it for, in the order in which they act
     """
 
     model: nn.Module
@@ -58,6 +60,7 @@ class Node:
     seed: int = 0
     own_model: Callable[[], nn.Module] | None = None
     frozen: Frozen | None = None
+    known_corrections: tuple[type[Correction], ...] = BUILT_IN
 
 
 class ClientRound:
@@ -108,7 +111,7 @@ class ClientRound:
             self.partition_id,
             node.own_model,
         )
-        asked = list(Correction.asked(config))
+        asked = requested_corrections(config, node.known_corrections)
         first = [kind.begin(start) for kind in asked if not kind.changes_initial_model]
         own = [begin(start) for begin in order_corrections(self.training.corrections)]
         last = [kind.begin(start) for kind in asked if kind.changes_initial_model]

@@ -67,7 +67,7 @@ def _number(correction: Correction, term: Tensor) -> Tensor:
     """Return a correction's term, or raise ``ValueError`` where it is no single number."""
     if isinstance(term, Tensor) and term.numel() != 1:
         name, shape = type(correction).__name__, list(term.shape)
-        raise ValueError(f"{name}.term returns shape {shape}: expected one number, e.g. its mean")
+        raise ValueError(f"{name}.loss_term returns shape {shape}: expected one number, e.g. its mean")
     return term
 
 

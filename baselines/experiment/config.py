@@ -4,6 +4,7 @@ What crosses to another process is the list of overrides, as one string; each pr
 configuration from the ``conf`` folder beside its own code.
 """
 
+import copy
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,39 +33,86 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.datasets import Dataset
 from baselines.errors import UserError
-from clients import Examples
+from clients import Correction, Examples
 from clients.examples import Inputs, apply_to_each, compute_outputs, count_rows
 
 from .messages import describe_mistake, describe_unreadable
 from .overrides import CONF, keyed
 from .validation import check_ranges, find_object, wrong_types
 
-# Modules: what a node imports of the server's parts, none of which it builds.
-#
-# A message asks for corrections by key, and a node finds those of the modules that it has imported. One of
-# the user's own lies beside the strategy, or the part, that asks for it.
+# Corrections of the user's own that a strategy, or one of its parts, asks nodes for: its file names them.
+
+NODE_CORRECTIONS = (
+    "node_corrections"  # in that file: [{_target_: mylab.pull.Pull}]; nobody builds them here
+)
 
 
-def import_parts(part: DictConfig) -> None:
-    """Import the modules of a part, and of the parts in it.
+def own_corrections(cfg: DictConfig) -> list[type[Correction]]:
+    """Return the corrections that the files of the strategy and of its parts name.
 
     Raises
     ------
-    UserError : for one that cannot be imported here, without which a correction would be left out unseen
+    UserError : for a class that cannot be imported here, or is no correction that a message can ask for
     """
-    for target in targets(part):
-        try:
-            get_object(target)
-        except Exception as error:  # whatever a module of the user's own raises
-            message = " ".join(str(error).split())
-            raise UserError(
-                f"{target} cannot be imported: {message} (is its folder on PYTHONPATH?)"
-            ) from error
+    return [_correction(named) for named in dict.fromkeys(_named(_resolved(cfg.strategy)))]
+
+
+def _named(settings: Any) -> Iterator[str]:
+    """Yield the names of the classes, wherever they stand."""
+    if not isinstance(settings, dict):
+        return
+    for key, value in settings.items():
+        if key != NODE_CORRECTIONS:
+            yield from _named(value)
+            continue
+        for entry in value if isinstance(value, list) else [value]:
+            if not isinstance(entry, dict) or [*entry] != ["_target_"]:
+                raise UserError(
+                    f"strategy.{NODE_CORRECTIONS} has {entry}: expected a list of classes, "
+                    "[{_target_: mylab.pull.Pull}]; their settings come with the message"
+                )
+            yield str(entry["_target_"])
+
+
+def _correction(name: str) -> type[Correction]:
+    try:
+        kind = get_object(name)
+    except Exception as error:  # whatever a module of the user's own raises
+        message = " ".join(str(error).split())
+        raise UserError(f"{name} cannot be imported: {message} (is its folder on PYTHONPATH?)") from error
+    if not (isinstance(kind, type) and issubclass(kind, Correction) and kind.config_key):
+        raise UserError(
+            f"strategy.{NODE_CORRECTIONS}: {name} is not a Correction with a config_key, the key by which a "
+            "message asks for it"
+        )
+    return kind
+
+
+def without_corrections(cfg: DictConfig) -> DictConfig:
+    """Return the configuration as the server builds it: without what is for the nodes alone."""
+    if NODE_CORRECTIONS not in OmegaConf.to_yaml(cfg.strategy, resolve=True):
+        return cfg
+    cfg = copy.deepcopy(cfg)
+    with open_dict(cfg):
+        _drop(cfg)
+    return cfg
+
+
+def _drop(node: Any) -> None:
+    if isinstance(node, DictConfig) and not node._is_none():
+        node.pop(NODE_CORRECTIONS, None)
+        for key in map(str, node):
+            if not OmegaConf.is_interpolation(node, key) and not OmegaConf.is_missing(node, key):
+                _drop(node[key])
+
+
+def _resolved(part: DictConfig) -> Any:
+    return OmegaConf.to_container(part, resolve=True)
 
 
 def targets(part: DictConfig) -> Iterator[str]:
     """Yield what a part names as ``_target_``, and what the parts in it do."""
-    return _targets(OmegaConf.to_container(part, resolve=True))
+    return _targets(_resolved(part))
 
 
 def _targets(settings: Any) -> Iterator[str]:

@@ -23,12 +23,13 @@ from baselines.partitioners import Partitioner
 from clients import Examples, LocalTraining, Node
 from clients.correction import Correction
 from clients.frozen import Frozen
+from clients.requested import BUILT_IN, requested_corrections
 from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol
 from strategies.shared.seeding import Purpose, torch_seed
 
 from . import config
-from .config import choices, has_lazy_modules, import_parts, leaves, materialize_lazy, targets
+from .config import choices, has_lazy_modules, leaves, materialize_lazy, own_corrections, targets
 from .data import Holdings, dataset_of, site_examples
 from .device import device_of, placed, prepare_model, require_bool
 from .flower_adapter import strategy_of
@@ -255,7 +256,7 @@ class Experiment(ExperimentSpec):
     @property
     def nodes_remember(self) -> bool:
         """Whether the nodes keep anything from round to round."""
-        corrections = Correction.asked(self.prototype.train_config())
+        corrections = requested_corrections(self.prototype.train_config(), self.known_corrections)
         return (
             self.prototype.nodes_remember
             or self.training.remembers
@@ -267,9 +268,13 @@ class Experiment(ExperimentSpec):
         return ConfigRecord({protocol.SOURCE_HASH: source_hash()})
 
     @cached_property
+    def known_corrections(self) -> tuple[type[Correction], ...]:
+        """The corrections that a message may ask a node for; those that the strategy's file names are last."""
+        return (*BUILT_IN, *own_corrections(self.cfg))
+
+    @cached_property
     def training(self) -> LocalTraining:
         """How a node trains."""
-        import_parts(self.cfg.strategy)  # with them come the corrections that its messages ask for
         training: LocalTraining = config.build(self.cfg.client)
         return training
 
@@ -324,6 +329,7 @@ class Experiment(ExperimentSpec):
                 *examples,
                 self.settings.seed,
                 frozen=self.frozen,
+                known_corrections=self.known_corrections,
             )
         return self._sites[name, path]
 
@@ -342,6 +348,7 @@ class Experiment(ExperimentSpec):
             self.settings.seed,
             partial(self.model, partition_id),
             self.frozen,
+            self.known_corrections,
         )
 
     @property

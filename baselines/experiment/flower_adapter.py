@@ -174,7 +174,7 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
     ------
     UserError : for one of this suite's whose file leaves out what the experiment sets
     """
-    strategy: Strategy = config.build(cfg.strategy)
+    strategy: Strategy = config.build(config.without_corrections(cfg).strategy)
     if isinstance(strategy, BaseStrategy):
         own = (key for key in BY_NAME if hasattr(strategy, key))
         unread = _unread(cfg, (*OF_OURS, *own))

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from baselines.errors import UserError
 from clients import Classification, Examples, private
 from clients.app import check_training
-from clients.correction import Correction
 from clients.evaluation import BATCH_SIZE
 from clients.examples import Inputs, apply_to_each, compute_outputs, tensors_of
 from strategies.core.pseudo_gradient import PseudoGradientStrategy
@@ -22,7 +21,7 @@ from strategies.shared import protocol
 from strategies.shared.compression import NoCompression
 
 from .compatibility import check_compatibility, without_test_set
-from .config import choices
+from .config import NODE_CORRECTIONS, choices
 from .data import check_rows
 from .device import deterministic_algorithms
 from .experiment import Experiment
@@ -44,12 +43,13 @@ def check_promises(experiment: Experiment, layout: object) -> None:
         as the strategy says
     """
     strategy = experiment.prototype
-    answered = KNOWN.union(*({kind.config_key, *kind.reads} for kind in Correction.asked_for))
+    answered = KNOWN.union(*({kind.config_key, *kind.reads} for kind in experiment.known_corrections))
     for key in strategy.train_config():
         if key not in answered and not key.startswith(protocol.COMPRESSION):
             raise UserError(
-                f"{strategy.name} asks nodes for {key!r}, which no imported correction reads: import the "
-                "correction's module in the strategy's own, and let its config_key or reads name the key"
+                f"{strategy.name} asks nodes for {key!r}, which no correction reads: name its class in the "
+                f"strategy's file, {NODE_CORRECTIONS}: [{{_target_: ...}}], and the key as its config_key or "
+                "in its reads"
             )
     rule, key = strategy, "strategy.buffer_names"
     if isinstance(strategy, StrategyWrapper):
@@ -326,7 +326,7 @@ def _check(experiment: Experiment) -> None:
     try:
         strategy = experiment.prototype
         layout = strategy.check(experiment.initial_arrays())
-        check_training(experiment.training, strategy.train_config())
+        check_training(experiment.training, strategy.train_config(), experiment.known_corrections)
         private.check(experiment.node_model, experiment.training.private)
         if experiment.training.personal is not None:
             experiment.training.personal.check(experiment.node_model, experiment.training.private)

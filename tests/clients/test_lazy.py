@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from runs import metrics_in, played
 from torch import Tensor
 from torch.utils.data import Subset
 
 from baselines.datasets import digits, from_torch
 from baselines.datasets.dataset import Dataset
 from clients import LazyRows
+from helpers.runs import metrics_in, played
 
 
 class Source:

@@ -5,13 +5,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, model_in, play, record, sent_model
 from flwr.app import Context, Message, RecordDict
-from test_scaffold import CURVATURES, OPTIMUM, TARGETS, Point, start
 
 from baselines.grids.inline import InlineGrid
 from clients import EffectiveSteps, Examples, LeastSquares, LocalTraining, Node, client_app
 from clients.app import check_training
+from helpers.federation import Federation, answer, assert_same, model_in, play, record, sent_model
+from helpers.quadratics import CURVATURES, OPTIMUM, TARGETS, Point, start
 from strategies import (
     AgreementMask,
     Extrapolated,
@@ -139,6 +139,7 @@ def test_two_rounds_against_plain_arithmetic(momentum: float) -> None:
     np.testing.assert_allclose(reached(FedNova(), 2, rate, momentum=momentum), w, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_comes_near_the_optimum_that_fedavg_misses() -> None:
     """With a small learning rate all that is left is the error of unequal work."""
     missed = np.abs(reached(FedAvg(), 1500, 0.002) - OPTIMUM.numpy()).max()

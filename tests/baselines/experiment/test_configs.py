@@ -63,6 +63,7 @@ def _gives_logits(choice: str, shape: str) -> bool:
         return False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_composes_and_instantiates(name: str) -> None:
     this = Experiment(f"experiment={name}")
@@ -116,6 +117,7 @@ def test_a_word_on_the_command_line_changes_a_part(overrides: str, parts: str) -
     assert " ".join(map(repr, found)) == parts
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("added", "key", "value"),
     [

@@ -9,6 +9,7 @@ from baselines.experiment.experiment import Experiment
 HELP = "python -m baselines.run --help shows all"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("overrides", "hint"),
     [
