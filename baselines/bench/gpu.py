@@ -107,7 +107,7 @@ def test_command(file: Path) -> list[str]:
     """Return the command that runs the marked tests of a file, a line for each."""
     options = [
         "-o",
-        "addopts=--strict-markers",
+        "addopts=--strict-markers --import-mode=importlib",
         "-v",
         "-rs",
         "--color=no",

@@ -21,6 +21,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobRuntime
 from hydra.errors import HydraException, InstantiationException
 from hydra.types import RunMode
 from hydra.utils import get_object, instantiate
@@ -37,7 +38,7 @@ from clients.examples import Inputs, apply_to_each, compute_outputs, count_rows
 
 from .messages import describe_mistake, describe_unreadable
 from .overrides import CONF, keyed
-from .validation import check_ranges, found, wrong_types
+from .validation import check_ranges, find_object, wrong_types
 
 # Corrections of the user's own that a strategy, or one of its parts, asks nodes for: its file names them.
 
@@ -194,8 +195,8 @@ def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> 
         cause = cause.__cause__
     if undecorated := _undecorated(node):
         return undecorated
-    said, _, key = str(error).partition("full_key: ")
-    text = " ".join(said.partition(", set env var")[0].split())[:LONGEST]
+    message, _, key = str(error).partition("full_key: ")
+    text = " ".join(message.partition(", set env var")[0].split())[:LONGEST]
     name = key or (node._get_full_key(None) if OmegaConf.is_config(node) else "")
     given = ", ".join(_given(node, key) + [_text(*pair) for pair in arguments.items()])
     return f"{name} cannot be built{' with ' * bool(given)}{given}: {text}{_import(error)}"
@@ -203,7 +204,7 @@ def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> 
 
 def _undecorated(node: Any) -> str:
     """Name a class of the user's whose annotated setting is no field, since it is no dataclass itself."""
-    kind = found(str(node.get("_target_"))) if isinstance(node, DictConfig) else None
+    kind = find_object(str(node.get("_target_"))) if isinstance(node, DictConfig) else None
     if not isinstance(kind, type) or "__dataclass_params__" in vars(kind):
         return ""
     taken, own = signature(kind).parameters, vars(kind).get("__annotations__", {})
@@ -273,9 +274,9 @@ def load(overrides: str) -> DictConfig:
 @cache
 def composed(overrides: str) -> Composed:
     """Compose the configuration of an override string; :func:`load` says what it raises."""
-    found = composed_unchecked(overrides)
-    check_ranges(found.cfg)
-    return found
+    result = composed_unchecked(overrides)
+    check_ranges(result.cfg)
+    return result
 
 
 @cache
@@ -283,14 +284,14 @@ def composed_unchecked(overrides: str) -> Composed:
     """Compose without looking at the values: nothing that the configuration names is imported."""
     try:
         with composing():
-            asked = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
-            cfg = compose("config", overrides=asked, return_hydra_config=True)
-            check_shadowed(asked, cfg.hydra.runtime.config_sources, CONF)
+            given = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
+            cfg = compose("config", overrides=given, return_hydra_config=True)
+            check_shadowed(given, cfg.hydra.runtime.config_sources, CONF)
             options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]
-            checked = [_must_exist(override, cfg) for override in asked]
-            if checked != asked:
+            checked = [_must_exist(override, cfg) for override in given]
+            if checked != given:
                 compose("config", overrides=checked)
     except (HydraException, OmegaConfBaseException) as error:
         raise describe_mistake(error, shlex.split(overrides)) from error
@@ -309,7 +310,8 @@ def composing() -> Iterator[None]:
         outer = hydra.hydra
         hydra.clear()
         try:
-            with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            job = JobRuntime.instance().get("name")  # of the process: its job's log is named after it
+            with initialize_config_dir(config_dir=str(CONF), job_name=job, version_base="1.3"):
                 yield
         finally:
             hydra.hydra = outer
@@ -415,10 +417,10 @@ def materialize_lazy(model: nn.Module, data: Dataset) -> None:
         with torch.no_grad():
             compute_outputs(model.eval(), inputs)
     except Exception as error:  # whatever a forward of the user's own raises
-        said = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         raise UserError(
             "the model's lazy modules learn their shapes from two examples, which it does not take "
-            f"({said}): choose another model or dataset, or give the modules their shapes"
+            f"({message}): choose another model or dataset, or give the modules their shapes"
         ) from error
     model.train(was_training)
     if names := _names(model):

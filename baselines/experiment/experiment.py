@@ -264,11 +264,11 @@ class Experiment(ExperimentSpec):
     @property
     def nodes_remember(self) -> bool:
         """Whether the nodes keep anything from round to round."""
-        asked = requested_corrections(self.prototype.train_config(), self.known_corrections)
+        corrections = requested_corrections(self.prototype.train_config(), self.known_corrections)
         return (
             self.prototype.nodes_remember
             or self.training.remembers
-            or any(kind.remembers for kind in asked)
+            or any(kind.remembers for kind in corrections)
         )
 
     def train_config(self) -> ConfigRecord:
@@ -330,12 +330,12 @@ class Experiment(ExperimentSpec):
         UserError : where the site has no name or no data, or data that do not fit the schema
         """
         if (name, path) not in self._sites:
-            found = site_examples(self.dataset, self.settings, name, path, prepared)
+            examples = site_examples(self.dataset, self.settings, name, path, prepared)
             self._sites[name, path] = Node(
                 self.node_model,
                 self.training,
                 self.dataset.task,
-                *found,
+                *examples,
                 self.settings.seed,
                 frozen=self.frozen,
                 known_corrections=self.known_corrections,

@@ -4,6 +4,7 @@ A callback of Hydra's, which launchers take along.
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -94,6 +95,17 @@ def _combinations(varied: list[Override]) -> int | None:
         return None
 
 
+# The log of a job: conf/hydra/job_logging.
+
+
+class OthersErrors(logging.Filter):
+    """Pass what no handler of Flower's has shown, nor a line of ours."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether the record is of another library."""
+        return record.name.partition(".")[0] not in ("flwr", "baselines")
+
+
 # The mode that Hydra was started in: one run, a sweep of them, or a search for the best.
 
 
@@ -118,11 +130,11 @@ def check_direction(settings: HydraConf, objective: str, lowers: bool) -> None:
     ------
     UserError : where less of the objective is better (``lowers``) and more is looked for, or the reverse
     """
-    asked = str(settings.sweeper.get("direction", "")).rpartition(".")[2].lower()
+    direction = str(settings.sweeper.get("direction", "")).rpartition(".")[2].lower()
     wanted = "minimize" if lowers else "maximize"
-    if is_search(settings) and asked in ("minimize", "maximize") and asked != wanted:
+    if is_search(settings) and direction in ("minimize", "maximize") and direction != wanted:
         raise UserError(
-            f"objective={objective} with hydra.sweeper.direction={asked} looks for the worst: set "
+            f"objective={objective} with hydra.sweeper.direction={direction} looks for the worst: set "
             f"hydra.sweeper.direction={wanted}"
         )
 

@@ -66,7 +66,7 @@ class Calibration:
         steps = training.local_steps or batches * (training.local_epochs or 0)
         models = this.prototype.max_num_models(told.num_nodes)
         tests = models * len(this.test_examples) / told.evaluate_every
-        return _start_seconds() + told.rounds * (told.asked * steps * step + tests * example)
+        return _start_seconds() + told.rounds * (told.nodes_in_round * steps * step + tests * example)
 
     def _speed(self, this: Experiment) -> Speed:
         kind = this.kind_of_step

@@ -274,7 +274,7 @@ def _chosen(strategy: Any) -> dict[str, str]:
         for part, attribute in APPLIED_BY.items()
         if getattr(strategy, part) != getattr(kind, part)
     }
-    if strategy.privacy.at_nodes:
+    if strategy.privacy.is_local:
         chosen.pop("privacy", None)
     return chosen
 

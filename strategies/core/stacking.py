@@ -353,7 +353,7 @@ def folding_of(strategy: BaseStrategy, arrays: ArrayRecord) -> "Folding":
     assert isinstance(strategy, Freezing)
     names: tuple[str, ...] = strategy.buffer_names  # type: ignore[attr-defined]
     layout = replace(Layout.of(arrays, names, strategy.frozen_names), frozen={}, names=())  # as replies are
-    return Folding(layout, arrays, strategy.weighting, strategy.evidence())  # type: ignore[attr-defined]
+    return Folding(layout, arrays, strategy.weighting, strategy.required_reply_keys())  # type: ignore[attr-defined]
 
 
 class Folding:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from runs import curve, metrics_in
 
 from baselines.experiment.overrides import ROOT
+from helpers.runs import curve, metrics_in
 
 PAGE = (ROOT / "docs" / "your-own.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from runs import launch
 from torch import nn
 
 from baselines.errors import UserError
@@ -23,6 +22,7 @@ from clients.methods.uga import full_gradient, full_loss
 from clients.requested import BUILT_IN
 from clients.round import ClientRound
 from clients.tasks import Task
+from helpers.runs import launch
 from strategies import LowRank, RandomMask
 from strategies.shared import flower_private
 from strategies.shared.seeding import generator

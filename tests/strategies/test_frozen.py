@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federation import assert_same
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
 from torch import nn
 
-from baselines.engine.metrics import count_bytes
+from baselines.engine.measures import count_bytes
 from baselines.grids.inline import InlineGrid
 from clients import Frozen
 from clients.frozen import KEY
+from helpers.federation import assert_same
+from helpers.freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
 from strategies import (
     AdaptivePrivacy,
     AndMask,

@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 import torch
-from federation import play
-from test_scaffold import OPTIMUM, quadratics, start
 
+from helpers.federation import play
+from helpers.quadratics import OPTIMUM, quadratics, start
 from strategies import FedDyn, Scaffold
 from strategies.core.pseudo_gradient import StatefulClientsStrategy
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from federation import assert_same, play
 from flwr.app import RecordDict
-from test_scaffold import quadratics, start
 
+from helpers.federation import assert_same, play
+from helpers.quadratics import quadratics, start
 from strategies import Constant, FedDyn, Scaffold
 from strategies.core.pseudo_gradient import StatefulClientsStrategy
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import curve, played
 
 from baselines.bench import tiny
 from baselines.bench.on_ray import Processes
 from baselines.bench.plain import Client, Loop, train_round
 from baselines.experiment import experiment
 from clients.evaluation import evaluate
+from helpers.runs import curve, played
 
 ROUNDS = 3
 WHOLE_BATCHES = (
@@ -20,6 +20,7 @@ WHOLE_BATCHES = (
 DIGITS = f"dataset=digits partitioner=dirichlet num_nodes=5 {WHOLE_BATCHES}"
 
 
+@pytest.mark.slow
 def test_the_addmm_loop_is_fedexp(tmp_path: Path) -> None:
     losses = curve(played(f"{tiny.SETTING} rounds={ROUNDS}", tmp_path), "test", "loss")
     this = experiment.load(tiny.SETTING)

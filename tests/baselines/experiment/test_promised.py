@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from runs import launch, own_options
 
 from baselines.experiment.messages import logger, warn_once
+from helpers.runs import launch, own_options
 
 CODE = """
 from dataclasses import dataclass, field
@@ -178,6 +178,7 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [option, "rounds=1", "num_nodes=2", f"hydra.run.dir={tmp_path}/run"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", CASES)
 def test_it_is_refused(choice: str, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert launch(*arguments, *choice.split()) == 2
@@ -185,11 +186,13 @@ def test_it_is_refused(choice: str, arguments: list[str], capsys: pytest.Capture
     assert CASES[choice] in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", FINE)
 def test_it_is_not(choice: str, arguments: list[str]) -> None:
     assert launch(*arguments, *choice.split()) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batched", ["false", "true"])
 def test_a_correction_that_returns_gradients_is_told_to_write_them(
     batched: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -199,6 +202,7 @@ def test_a_correction_that_returns_gradients_is_told_to_write_them(
     assert "Returning returns gradients: write them to each p.grad" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "line"),
     [
@@ -213,6 +217,7 @@ def test_a_correction_that_breaks_its_contract(
     assert line in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "warned"), [("", True), ("weighting=examples", False), ("weighting=uniform", False)]
 )

@@ -60,6 +60,6 @@ def test_it_is_measured_for_a_budget_on_a_gpu_or_when_asked(
 
     monkeypatch.setattr(campaign.device, "device_of", lambda _: Found)
     monkeypatch.setattr(campaign.device, "chosen", lambda _: None)
-    monkeypatch.setattr(campaign.at_once, "measured", lambda _: (4, 3.0))
+    monkeypatch.setattr(campaign, "measure_concurrency", lambda _: (4, 3.0))
     options = parser("").parse_args(told)
     assert campaign._jobs(options, trial, Console(quiet=True)) == jobs

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from runs import lines_in
+
+from helpers.checkout import ROOT
+from helpers.runs import lines_in
 
 MODULE = """
 from dataclasses import dataclass
@@ -105,6 +106,7 @@ def test_on_ray_they_are_inlines(lab: Path) -> None:
     assert run(lab, "ray", "runtime=ray", "runtime.cpus=2") == inline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "key", "known"),
     [("strategy=pulled", "pull", "Pull"), ("weighting=curious", "curiosity", "Curiosity")],
@@ -120,6 +122,7 @@ def test_a_node_knows_what_the_files_of_the_strategy_and_its_parts_name(
     assert python("-c", NODE.format(text=str(text), key=key)) == f"['{known}']\n"
 
 
+@pytest.mark.slow
 def test_a_node_knows_a_compression_of_the_user_s_own(lab: Path) -> None:
     (lab / "compression").mkdir()
     (lab / "compression" / "mine.yaml").write_text("_target_: squeezed.Mine\nshare: 0.5\n")
@@ -141,6 +144,7 @@ print(Compression.asked({{"compression": "mine", "compression-share": 0.5}}).kin
     assert python("-c", script) == "mine\n"
 
 
+@pytest.mark.slow
 def test_a_node_without_the_strategy_s_module_says_so(lab: Path) -> None:
     (lab.parent / "pulling.py").unlink()
     line = refusal(lab, "strategy=pulled", "experiment.known_corrections")

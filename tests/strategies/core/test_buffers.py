@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, play, record, round_of, sent_model
 from flwr.app import ArrayRecord, RecordDict
 
+from helpers.federation import Federation, answer, assert_same, play, record, round_of, sent_model
 from strategies import (
     Erosion,
     FedAdam,

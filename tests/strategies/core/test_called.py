@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from every_part import NODES
-from federation import Federation, answer, play, record, sent_model
 from flwr.app import RecordDict
 from torch import Tensor
 
+from helpers.every_part import NODES
+from helpers.federation import Federation, answer, play, record, sent_model
 from strategies import (
     Adam,
     AgreementMask,

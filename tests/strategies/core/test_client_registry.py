@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from federation import Federation, answer, model_in, play, record, sent_model
 from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
 import strategies
+from helpers.federation import Federation, answer, model_in, play, record, sent_model
 from strategies.core.client_registry import ClientRegistry, sample
 
 pytestmark = pytest.mark.runtime

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import Federation, answer, play, record, sent_model
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from helpers.federation import Federation, answer, play, record, sent_model
 from strategies import FedAvg
 
 MODEL = record({"w": np.zeros(2)})

@@ -5,9 +5,9 @@ import logging
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, model_in, play, record, sent_model
 from flwr.app import MetricRecord, RecordDict
 
+from helpers.federation import Federation, answer, model_in, play, record, sent_model
 from strategies import (
     AgreementMask,
     AndMask,
