@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from plain_loop import SEED, assert_equal, examples, perceptron, seeded
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD
@@ -16,6 +15,7 @@ import clients
 from clients import Classification, Correction, GradientTransform, LocalTraining
 from clients.correction import RENAMED
 from clients.fast.trace import Step
+from helpers.plain_loop import SEED, assert_equal, examples, perceptron, seeded
 
 
 def halved(gradients: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:

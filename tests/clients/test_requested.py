@@ -3,9 +3,8 @@
 import subprocess
 import sys
 
-from checkout import ROOT
-
 from clients.requested import BUILT_IN, requested_corrections
+from helpers.checkout import ROOT
 
 KEYS = (
     *("control-option", "gradient-variance", "proximal-mu"),

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from runs import launch
+
+from helpers.runs import launch
 
 TINY = ("model=softmax", "num_nodes=2", "checkpoint_every=1")
 IDLE = "corrections=inexact"  # says that it does nothing

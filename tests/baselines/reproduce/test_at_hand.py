@@ -41,6 +41,7 @@ def of_cell_with(override: str, trial: Trial) -> Trial:
     return replace(trial, cell=cell, overrides=(*trial.overrides, override))
 
 
+@pytest.mark.slow
 def test_the_others_are_counted_in_one_line(papers: Path, asked: Counter[str]) -> None:
     digits = trials_of("tiny", "table1", ["dataset=digits"])
     away = [of_cell_with("dataset=mnist", trial) for trial in digits[:3]]

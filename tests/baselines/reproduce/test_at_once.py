@@ -33,6 +33,7 @@ def test_twice_as_many_as_long_as_it_pays(
     assert concurrency.fastest_concurrency(rates.__getitem__, most) == expected
 
 
+@pytest.mark.slow
 def test_a_real_process_steps(trial: Trial) -> None:
     assert concurrency._rate(trial, 1) > 1
 

@@ -18,6 +18,7 @@ def planned(paper: str, table: str, where: str = "", scale: str = "full", *extra
     return plan(found, select(found, where), (3, 5, 7), scale, extra, Path("out"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_trial_is_the_run_that_its_overrides_name(scale: str) -> None:
     for trial in planned("gma", "table4_1", "dataset=cmnist,method=scaffold", scale, "min_replies=2"):

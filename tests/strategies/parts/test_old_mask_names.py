@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federation import record
 from torch import Tensor
 
+from helpers.federation import record
 from strategies import AndMask, Mask, NoMask
 from strategies.parts.layout import Layout
 from strategies.parts.mask import RENAMED
