@@ -20,6 +20,7 @@ def with_runs(folder: Path, **settings: tuple[float, ...]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_setting_without_a_baseline_of_its_rate_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

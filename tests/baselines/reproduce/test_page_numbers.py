@@ -177,6 +177,7 @@ def test_a_mark_that_markdown_would_take_otherwise_is_refused(text: str, said: s
         renew_text(text, "tiny")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("paper", paper_tables.papers())
 def test_the_pages_numbers_are_those_of_the_tables(paper: str) -> None:
     """They are generated: `python -m baselines.reproduce PAPER TABLE --collect-only` renews them."""

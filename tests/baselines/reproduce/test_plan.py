@@ -106,6 +106,7 @@ def test_an_override_that_a_cell_does_not_take_names_the_cell() -> None:
         planned("gma", "table4_1", "", "full", "dataset.load.node_turn=45")
 
 
+@pytest.mark.slow
 def test_tables_of_one_paper_share_runs() -> None:
     """The same models are evaluated on the whole test set and on the nodes' own."""
     where = "model=cnn4,balanced_percent=20"
