@@ -36,7 +36,13 @@ from .engine.metrics import less_is_better, objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
 from .experiment import overrides as places
-from .experiment.hydra_callbacks import check_direction, check_folder, is_search, run_prefix
+from .experiment.hydra_callbacks import (
+    check_direction,
+    check_folder,
+    closing_job_log,
+    is_search,
+    run_prefix,
+)
 from .experiment.messages import describe_mistake, describe_unreadable, without_hydras_lines
 from .experiment.overrides import carried, keyed, quoted
 
@@ -69,11 +75,11 @@ def _begun(cfg: DictConfig) -> AbstractContextManager[object]:
     Not where the run may be finished. What is wrong with the configuration is found by the checks.
     """
     with suppress(Exception):
-        told: Any = OmegaConf.to_container(cfg.runtime, resolve=True)
-        module, _, name = told["_target_"].rpartition(".")
+        runtime: Any = OmegaConf.to_container(cfg.runtime, resolve=True)
+        module, _, name = runtime["_target_"].rpartition(".")
         begin = getattr(getattr(import_module(module), name), "begin", None)
         if begin and not cfg.resume:
-            nodes: AbstractContextManager[object] = begin(cfg.nodes_per_round or cfg.num_nodes, told)
+            nodes: AbstractContextManager[object] = begin(cfg.nodes_per_round or cfg.num_nodes, runtime)
             return nodes
     return nullcontext()
 
@@ -91,12 +97,12 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
         _run(overrides, folder)
         stopping = cfg.early_stopping
         best = None if stopping.patience is None else best_round(folder, stopping.metric)
-        found = objective(folder, cfg.objective, best)
-        if found is None and is_search(settings):
+        value = objective(folder, cfg.objective, best)
+        if value is None and is_search(settings):
             raise UserError(f"objective={cfg.objective} was not measured: see {folder}/metrics.csv")
-        if found is not None and math.isnan(found) and is_search(settings):  # it would end the search
+        if value is not None and math.isnan(value) and is_search(settings):  # it would end the search
             raise RunFailed(f"objective={cfg.objective} is nan: the run has diverged, and counts as failed")
-        return found
+        return value
     except KeyboardInterrupt as signal:
         raise KeyboardInterrupt(f"interrupted{_named(signal)}; {_remedy(cfg, settings)}") from None
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
@@ -132,25 +138,26 @@ def _run(overrides: str, folder: Path) -> None:
     from .engine import resume
     from .engine.loggers import set_log_colors
     from .engine.stopping import check_divergence
-    from .experiment import device, experiment
+    from .experiment import device
+    from .experiment import experiment as experiments
     from .experiment.preflight import check
 
     set_log_colors()
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    this = experiment.load(overrides)
-    if this.settings.resume and resume.finished(this, folder):
-        console.print(f"finished already: {folder}{resume.lacks(this, folder)}")
-        check_divergence(this, folder)
+    experiment = experiments.load(overrides)
+    if experiment.settings.resume and resume.finished(experiment, folder):
+        console.print(f"finished already: {folder}{resume.lacks(experiment, folder)}")
+        check_divergence(experiment, folder)
         return
-    resume.protect(this, folder)
-    check(this)
-    if said := device.chosen(this.settings.device):
-        console.print(said)
-    runtime = this.runtime()
-    if this.dataset.site is not None and not getattr(runtime, "sites", None):
+    resume.protect(experiment, folder)
+    check(experiment)
+    if line := device.chosen(experiment.settings.device):
+        console.print(line)
+    runtime = experiment.runtime()
+    if experiment.dataset.site is not None and not getattr(runtime, "sites", None):
         raise UserError(NO_SITES)
-    resume.check(this, getattr(runtime, "gives_node_states", False))
-    runtime.run(overrides, this.settings.num_nodes, folder)
+    resume.check(experiment, getattr(runtime, "gives_node_states", False))
+    runtime.run(overrides, experiment.settings.num_nodes, folder)
     console.print(f"results: {folder}")
 
 
@@ -191,7 +198,7 @@ def main() -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here, and not as Hydra prints them
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "ERROR")  # at each look it warns of missing accounts
     try:
-        with interruptible(), without_hydras_lines():
+        with interruptible(), without_hydras_lines(), closing_job_log():
             keyed(sys.argv[1:])
             _job()
     except UserError as error:

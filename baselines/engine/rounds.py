@@ -194,7 +194,7 @@ class Rounds:
     def resume_from(self, saved: Checkpoint) -> None:
         """Stand where the checkpoint was taken."""
         self.arrays = self._placed(saved.arrays)
-        self.strategy.load_state_dict(saved.strategy)
+        saved.restore(self.strategy)
         if saved.nodes is not None:
             self.grid.load_node_states(saved.nodes)
         self.evaluation.resume_from(saved.server_round, self.strategy.models_to_evaluate(self.arrays))

@@ -38,7 +38,7 @@ from clients.examples import Inputs, apply_to_each, compute_outputs, count_rows
 
 from .messages import describe_mistake, describe_unreadable
 from .overrides import CONF, keyed
-from .validation import check_ranges, found, wrong_types
+from .validation import check_ranges, find_object, wrong_types
 
 # Corrections of the user's own that a strategy, or one of its parts, asks nodes for: its file names them.
 
@@ -74,12 +74,23 @@ def _named(settings: Any) -> Iterator[str]:
             yield str(entry["_target_"])
 
 
-def _correction(name: str) -> type[Correction]:
+def import_compression(cfg: DictConfig) -> None:
+    """Import the class of the experiment's compression, so that a node knows one of the user's own."""
+    for strategy in (cfg.strategy, cfg.strategy.get("inner")):
+        if strategy and strategy.get("compression"):
+            _import_class(str(strategy.compression.get("_target_")))
+
+
+def _import_class(name: str) -> Any:
     try:
-        kind = get_object(name)
+        return get_object(name)
     except Exception as error:  # whatever a module of the user's own raises
         said = " ".join(str(error).split())
         raise UserError(f"{name} cannot be imported: {said} (is its folder on PYTHONPATH?)") from error
+
+
+def _correction(name: str) -> type[Correction]:
+    kind = _import_class(name)
     if not (isinstance(kind, type) and issubclass(kind, Correction) and kind.config_key):
         raise UserError(
             f"strategy.{NODE_CORRECTIONS}: {name} is not a Correction with a config_key, the key by which a "
@@ -184,8 +195,8 @@ def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> 
         cause = cause.__cause__
     if undecorated := _undecorated(node):
         return undecorated
-    said, _, key = str(error).partition("full_key: ")
-    text = " ".join(said.partition(", set env var")[0].split())[:LONGEST]
+    message, _, key = str(error).partition("full_key: ")
+    text = " ".join(message.partition(", set env var")[0].split())[:LONGEST]
     name = key or (node._get_full_key(None) if OmegaConf.is_config(node) else "")
     given = ", ".join(_given(node, key) + [_text(*pair) for pair in arguments.items()])
     return f"{name} cannot be built{' with ' * bool(given)}{given}: {text}{_import(error)}"
@@ -193,7 +204,7 @@ def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> 
 
 def _undecorated(node: Any) -> str:
     """Name a class of the user's whose annotated setting is no field, since it is no dataclass itself."""
-    kind = found(str(node.get("_target_"))) if isinstance(node, DictConfig) else None
+    kind = find_object(str(node.get("_target_"))) if isinstance(node, DictConfig) else None
     if not isinstance(kind, type) or "__dataclass_params__" in vars(kind):
         return ""
     taken, own = signature(kind).parameters, vars(kind).get("__annotations__", {})
@@ -263,9 +274,9 @@ def load(overrides: str) -> DictConfig:
 @cache
 def composed(overrides: str) -> Composed:
     """Compose the configuration of an override string; :func:`load` says what it raises."""
-    found = composed_unchecked(overrides)
-    check_ranges(found.cfg)
-    return found
+    result = composed_unchecked(overrides)
+    check_ranges(result.cfg)
+    return result
 
 
 @cache
@@ -273,14 +284,14 @@ def composed_unchecked(overrides: str) -> Composed:
     """Compose without looking at the values: nothing that the configuration names is imported."""
     try:
         with composing():
-            asked = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
-            cfg = compose("config", overrides=asked, return_hydra_config=True)
-            check_shadowed(asked, cfg.hydra.runtime.config_sources, CONF)
+            given = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
+            cfg = compose("config", overrides=given, return_hydra_config=True)
+            check_shadowed(given, cfg.hydra.runtime.config_sources, CONF)
             options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]
-            checked = [_must_exist(override, cfg) for override in asked]
-            if checked != asked:
+            checked = [_must_exist(override, cfg) for override in given]
+            if checked != given:
                 compose("config", overrides=checked)
     except (HydraException, OmegaConfBaseException) as error:
         raise describe_mistake(error, shlex.split(overrides)) from error
@@ -406,10 +417,10 @@ def materialize_lazy(model: nn.Module, data: Dataset) -> None:
         with torch.no_grad():
             compute_outputs(model.eval(), inputs)
     except Exception as error:  # whatever a forward of the user's own raises
-        said = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         raise UserError(
             "the model's lazy modules learn their shapes from two examples, which it does not take "
-            f"({said}): choose another model or dataset, or give the modules their shapes"
+            f"({message}): choose another model or dataset, or give the modules their shapes"
         ) from error
     model.train(was_training)
     if names := _names(model):

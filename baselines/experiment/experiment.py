@@ -29,7 +29,15 @@ from strategies.shared import protocol
 from strategies.shared.seeding import Purpose, torch_seed
 
 from . import config
-from .config import choices, has_lazy_modules, leaves, materialize_lazy, own_corrections, targets
+from .config import (
+    choices,
+    has_lazy_modules,
+    import_compression,
+    leaves,
+    materialize_lazy,
+    own_corrections,
+    targets,
+)
 from .data import Holdings, dataset_of, site_examples
 from .device import device_of, placed, prepare_model, require_bool
 from .flower_adapter import strategy_of
@@ -86,12 +94,6 @@ class ExperimentSpec:
     def kind_of_data(self) -> str:
         """What decides the data set, as a text; its seed and folder are named, not told."""
         return str(self.cfg.dataset)
-
-    @property
-    def kind_of_step(self) -> str:
-        """What decides the time of a training step, as a text."""
-        cfg = self.cfg
-        return str((cfg.dataset, cfg.model, cfg.client.batch_size, cfg.client.optimizer, cfg.device))
 
     def configuration(self) -> str:
         """Return the resolved configuration as YAML."""
@@ -256,11 +258,11 @@ class Experiment(ExperimentSpec):
     @property
     def nodes_remember(self) -> bool:
         """Whether the nodes keep anything from round to round."""
-        asked = requested_corrections(self.prototype.train_config(), self.known_corrections)
+        corrections = requested_corrections(self.prototype.train_config(), self.known_corrections)
         return (
             self.prototype.nodes_remember
             or self.training.remembers
-            or any(kind.remembers for kind in asked)
+            or any(kind.remembers for kind in corrections)
         )
 
     def train_config(self) -> ConfigRecord:
@@ -275,6 +277,7 @@ class Experiment(ExperimentSpec):
     @cached_property
     def training(self) -> LocalTraining:
         """How a node trains."""
+        import_compression(self.cfg)
         training: LocalTraining = config.build(self.cfg.client)
         return training
 
@@ -321,12 +324,12 @@ class Experiment(ExperimentSpec):
         UserError : where the site has no name or no data, or data that do not fit the schema
         """
         if (name, path) not in self._sites:
-            found = site_examples(self.dataset, self.settings, name, path, prepared)
+            examples = site_examples(self.dataset, self.settings, name, path, prepared)
             self._sites[name, path] = Node(
                 self.node_model,
                 self.training,
                 self.dataset.task,
-                *found,
+                *examples,
                 self.settings.seed,
                 frozen=self.frozen,
                 known_corrections=self.known_corrections,

@@ -184,8 +184,8 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
                 "groups; leave it out, or choose strategy=selective"
             )
         if lost := [key for key in unread if key not in cfg.strategy]:  # what the file states is meant
-            said = f"strategy {strategy.name} is not given {', '.join(lost)}"
-            raise UserError(f"{said}: begin its file with defaults: [base]")
+            fault = f"strategy {strategy.name} is not given {', '.join(lost)}"
+            raise UserError(f"{fault}: begin its file with defaults: [base]")
         return strategy
     try:
         require_count("max_failed_rounds", cfg.max_failed_rounds)

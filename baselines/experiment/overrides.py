@@ -55,7 +55,7 @@ def read_schema_file(path: Path) -> "Schema":
     from baselines.datasets.local import schema_of  # and with it torch, which takes seconds
 
     try:
-        told = OmegaConf.to_container(OmegaConf.create(path.read_text()))
+        fields = OmegaConf.to_container(OmegaConf.create(path.read_text()))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"dataset.schema: {path} cannot be read ({error}): write one with "
@@ -63,9 +63,9 @@ def read_schema_file(path: Path) -> "Schema":
         ) from error
     except (YAMLError, ValueError) as error:
         raise UserError(f"dataset.schema: {path} is not YAML: {error}") from error
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise UserError(f"dataset.schema: {path} holds no schema")
-    return schema_of(told)  # type: ignore[arg-type]
+    return schema_of(fields)  # type: ignore[arg-type]
 
 
 def _format_flow(value: Any) -> str:
@@ -97,8 +97,8 @@ def quoted(text: str) -> str:
 
 def add_config_dir(parser: ArgumentParser) -> None:
     """Let a command take ``--config-dir``, as Hydra's do."""
-    told = "a folder of options of your own, laid out like conf/"
-    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help=told)
+    description = "a folder of options of your own, laid out like conf/"
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help=description)
 
 
 def with_config_dir(folder: Path | None, overrides: list[str]) -> list[str]:
@@ -176,8 +176,8 @@ def run_folder(*, _root_: DictConfig) -> str:
     if all(len(part.encode()) <= LONGEST_NAME for part in name.split("/")):
         return name
     digest = sha256(name.encode()).hexdigest()[:16]
-    if there := sorted(path.name for path in sweep.glob(f"*{digest}")):
-        return there[0]
+    if existing := sorted(path.name for path in sweep.glob(f"*{digest}")):
+        return existing[0]
     short = ",".join([*(text for key, text in named if key in varied), digest]).replace("/", "-")
     return short if len(short.encode()) <= LONGEST_NAME else digest
 

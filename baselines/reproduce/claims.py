@@ -1,8 +1,9 @@
-"""The scoreboard: each claim of each paper, whether ours agrees, and on how many seeds.
+"""The scoreboard: each claim of each paper, whether ours confirms it, and on how many seeds.
 
-Generated, never typed: a table on the front page, and a line for each claim at the top of a paper's page.
-A claim that several tables of a paper test stands there once, with all of its pairs of cells; two runs
-that are compared by the same number in several tables count once. A pair that was not run counts in each.
+Generated, never typed: the table and the figure of the front page, every claim in ``docs/reproduce.md``,
+and a paper's own claims at the top of its page. A claim that several tables of a paper test appears once,
+with all of its pairs of cells; two runs that are compared by the same number in several tables count once.
+A pair that was not run counts in each.
 """
 
 import re
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from filelock import FileLock
 from rich import box
 from rich.console import Console
@@ -18,15 +20,16 @@ from rich.table import Table
 
 from baselines.engine.environment import write_atomically
 from baselines.engine.run_folder import LOCK
+from baselines.reports.tables import markdown_table
 
 from . import paper_tables, results
-from .findings import VERDICTS, Comparison, comparisons
+from .findings import NOT_RUN, VERDICTS, Comparison, comparisons, decide, student_interval
+from .page import page_missing, page_tables
 from .paper_tables import PaperTable
-from .quoted import renew_page
 
-REDUCED = " (in a reduced setting)"
+SMALLER = " (smaller setting)"
 NO_SEEDS = "deterministic"
-MARKED = re.compile(r"(<!-- claims: generated -->\n).*?(<!-- end -->)", re.S)
+FEWEST_SEEDS = 2  # of the pairs that the front page's mean is over: one has no interval
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,15 @@ class Claim:
     ----------
     paper, text : whose it is, and what it says
     tables : the tables and figures that test it
-    pairs : the comparisons at the paper's own setting, or those that were run at reduced ones
+    pairs : the comparisons at the paper's own setting, or those that were run at smaller ones
+    headline : whether it is the one that the front page shows
     """
 
     paper: str
     text: str
     tables: tuple[str, ...]
     pairs: tuple[Comparison, ...]
+    headline: bool = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -53,11 +58,11 @@ class Claim:
 
     @property
     def verdict(self) -> str:
-        """All pairs in one word."""
-        counts = self.counts
-        if counts["agrees"] and counts["disagrees"]:
-            return "mixed"
-        return next((verdict for verdict, count in counts.items() if count), "missing")
+        """All pairs that were run: one word where they agree, else how many pairs have which."""
+        counts = {verdict: count for verdict, count in self.counts.items() if count and verdict != NOT_RUN}
+        if len(counts) < 2:
+            return next(iter(counts), NOT_RUN)
+        return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
 
     @property
     def run(self) -> list[Comparison]:
@@ -80,10 +85,11 @@ class Claim:
 
 @dataclass
 class _Tested:
-    """What tests a claim, as it is found table by table."""
+    """What tests a claim, collected table by table."""
 
     tables: list[str] = field(default_factory=list)
     pairs: list[Comparison] = field(default_factory=list)
+    headline: bool = False
 
     def add(self, table: str, pair: Comparison) -> None:
         """Take in a pair, once however many tables it fills."""
@@ -94,91 +100,212 @@ class _Tested:
 
 
 def find_claims(paper: str) -> list[Claim]:
-    """Return a paper's claims in the order of its tables; what was run in a reduced setting apart."""
+    """Return a paper's claims in the order of its tables; what was run in a smaller setting apart."""
     found: dict[str, tuple[_Tested, _Tested]] = {}
     for name, table in paper_tables.tables(paper).items():
         rows = results.read(paper_tables.PAPERS / paper / "ours" / f"{name}.csv")
         settings = results.settings(table, rows, {})
         for finding in table.findings:
-            whole, reduced = found.setdefault(finding["text"], (_Tested(), _Tested()))
+            whole, smaller = found.setdefault(finding["text"], (_Tested(), _Tested()))
+            whole.headline = smaller.headline = whole.headline or finding.get("headline", False)
             for first, *further in comparisons(table, finding, settings):
                 whole.add(name, first)
                 for pair in further:
-                    reduced.add(name, pair)
+                    smaller.add(name, pair)
     return [claim for text, tested in found.items() for claim in _apart(paper, text, *tested)]
 
 
-def _apart(paper: str, text: str, whole: _Tested, reduced: _Tested) -> Iterator[Claim]:
-    yield Claim(paper, text, tuple(whole.tables), tuple(whole.pairs))
-    if reduced.pairs:
-        yield Claim(paper, text + REDUCED, tuple(reduced.tables), tuple(reduced.pairs))
+def _apart(paper: str, text: str, whole: _Tested, smaller: _Tested) -> Iterator[Claim]:
+    for suffix, tested in (("", whole), (SMALLER, smaller)):
+        if tested.pairs or not suffix:
+            yield Claim(paper, text + suffix, tuple(tested.tables), tuple(tested.pairs), tested.headline)
 
 
 def claim_line(claim: Claim) -> str:
-    """Return a claim with its verdict and what that stands on, as a sentence."""
-    counts, run = claim.counts, len(claim.run)
+    """Return a claim with its verdict and what that stands on, as a line for the terminal."""
+    run = len(claim.run)
     if not run:
-        return f"{claim.text}: not run"
-    shown = [f"{word} in {count}" for word, count in counts.items() if count and word != "missing"]
+        return f"{claim.text}: {NOT_RUN}"
     seeds = NO_SEEDS if claim.seeds == NO_SEEDS else f"{claim.seeds} seed{'s' * (claim.seeds != '1')}"
-    rest = f", {counts['missing']} not run" if counts["missing"] else ""
-    verdict = f"{claim.verdict}: " if claim.verdict == "mixed" else ""
-    told = f"{', '.join(shown)} of {run} pair{'s' * (run > 1)}, ahead in {claim.ahead}"
-    return f"{claim.text}: {verdict}{told} ({seeds}{rest})"
+    pairs = f"{run} pair{'s' * (run > 1)}" + f" of {len(claim.pairs)}" * (run < len(claim.pairs))
+    return f"{claim.text}: {claim.verdict} ({pairs}, ahead in {claim.ahead}, {seeds})"
+
+
+# The headline of a paper: its main claim as one number beside ours.
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A paper's main claim as one mean over pairs of cells, at the paper's setting if any was run there.
+
+    Parameters
+    ----------
+    claim : with all of its pairs
+    pairs : those that the mean is over: all that were run with two seeds or more
+    paper, ours : the mean gains, in percentage points; None where the paper prints no number
+    interval : of ours, over the seeds that all of these pairs have
+    seeds : how many these are
+    ratio : of a loss in place of a gain: at least how many times the better one it is
+    is_smaller : whether ours was run in a smaller setting than the paper's
+    """
+
+    claim: Claim
+    pairs: int
+    paper: float | None
+    ours: float | None
+    interval: tuple[float, float] | None
+    seeds: int
+    ratio: float | None
+    is_smaller: bool
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the mean; of a deterministic loss, that on its pairs."""
+        if self.ours is None:
+            return self.claim.verdict
+        return decide(self.interval)
+
+
+def find_headline(paper: str) -> Headline | None:
+    """Return a paper's headline; None where ``tables.yaml`` marks no claim as one."""
+    claims = [claim for claim in find_claims(paper) if claim.headline]
+    if not claims:
+        return None
+    claim = next((claim for claim in claims if claim.run), claims[0])
+    pairs = [pair for pair in claim.run if pair.seeds >= FEWEST_SEEDS and pair.points]
+    seeds = set.intersection(*(set(pair.by_seed) for pair in pairs)) if pairs else set()
+    gains = [
+        float(np.mean([_points(pair, pair.by_seed[seed]) for pair in pairs])) for seed in sorted(seeds)
+    ]
+    printed = [_points(pair, pair.paper) for pair in pairs if pair.paper is not None]
+    ratios = [pair.ratio for pair in claim.run if pair.ratio is not None]
+    return Headline(
+        claim=claim,
+        pairs=len(pairs) or len(claim.run),
+        paper=float(np.mean(printed)) if printed and len(printed) == len(pairs) else None,
+        ours=float(np.mean(gains)) if gains else None,
+        interval=student_interval(gains),
+        seeds=len(gains),
+        ratio=min(ratios) if ratios else None,
+        is_smaller=claim.text.endswith(SMALLER),
+    )
+
+
+def _points(pair: Comparison, value: float) -> float:
+    assert pair.points is not None
+    return value * pair.points
 
 
 def front_table(papers: Sequence[str]) -> str:
-    """Return the table of the front page in Markdown."""
-    lines = ["| claim | pairs of cells | ahead | seeds |", "| --- | --- | --- | --- |"]
+    """Return the table of the front page in Markdown: a line for each paper."""
+    headlines = [headline for paper in papers if (headline := find_headline(paper)) is not None]
+    lines = [
+        [_linked_claim(headline), _paper_number(headline), _our_number(headline), _front_verdict(headline)]
+        for headline in headlines
+    ]
+    return markdown_table(["paper: its claim", "paper", "ours (95 % interval)", "verdict"], lines).rstrip()
+
+
+def _linked_claim(headline: Headline) -> str:
+    claim = headline.claim
+    text = claim.text.removesuffix(SMALLER)
+    return f"[{paper_title(claim.paper)}](baselines/papers/{claim.paper}/README.md): {text}"
+
+
+def _paper_number(headline: Headline) -> str:
+    return "curves only" if headline.paper is None else f"{headline.paper:+.2f}"
+
+
+def _our_number(headline: Headline) -> str:
+    if headline.ours is None:
+        return (
+            f"loss {float(f'{headline.ratio:.2g}'):,.0f} times lower or more; {NO_SEEDS}"
+            if headline.ratio
+            else ""
+        )
+    low, high = headline.interval or (float("nan"), float("nan"))
+    spread = f" ({low:+.2f} to {high:+.2f})" if headline.interval else ""
+    return f"{headline.ours:+.2f}{spread}; {headline.seeds} seeds" + " †" * headline.is_smaller
+
+
+def _front_verdict(headline: Headline) -> str:
+    counts = (f"{count} {verdict}" for verdict, count in headline.claim.counts.items() if count)
+    return f"**{headline.verdict}**; pairs: {', '.join(counts)}"
+
+
+def claims_table(papers: Sequence[str]) -> str:
+    """Return every claim of every paper in Markdown."""
+    lines = []
     for paper in papers:
-        page = f"baselines/papers/{paper}/README.md"
-        lines.append(f"| **[{_title(paper)}]({page})** | | | |")
-        for claim in find_claims(paper):
-            ahead = f"{claim.ahead} of {len(claim.run)}" if claim.run else ""
-            lines.append(f"| {claim.text} | {_counted(claim)} | {ahead} | {claim.seeds} |")
-    return "\n".join(lines)
+        page = f"../baselines/papers/{paper}/README.md"
+        lines.append([f"**[{paper_title(paper)}]({page})**", "", "", "", ""])
+        lines += [_claim_row(claim) for claim in find_claims(paper)]
+    return markdown_table(["claim", "verdict", "pairs run", "ahead", "seeds"], lines).rstrip()
 
 
-def _counted(claim: Claim) -> str:
-    """Return how many pairs have each verdict; few columns, for a narrow screen."""
-    named = {"not run" if word == "missing" else word: count for word, count in claim.counts.items()}
-    return ", ".join(f"{word} {count}" for word, count in named.items() if count) or "not run"
+def page_claims(paper: str) -> str:
+    """Return the claims of a paper's page in Markdown, each with a link to where it is tested."""
+    rows = [[*_claim_row(claim), _links(claim)] for claim in find_claims(paper)]
+    return markdown_table(["claim", "verdict", "pairs run", "ahead", "seeds", "tables"], rows).rstrip()
 
 
-def page_lines(paper: str) -> str:
-    """Return the lines of a paper's page in Markdown, each with the tables that it comes from."""
-    return "\n".join(f"* {claim_line(claim)}; {_links(claim)}." for claim in find_claims(paper))
+def _claim_row(claim: Claim) -> list[str]:
+    run = len(claim.run)
+    return [
+        claim.text,
+        claim.verdict,
+        f"{run} of {len(claim.pairs)}",
+        f"{claim.ahead}" * bool(run),
+        claim.seeds,
+    ]
 
 
 def _links(claim: Claim) -> str:
     folder = paper_tables.PAPERS / claim.paper / "ours"
     known = (f"[{name}](ours/{name}.md)" for name in claim.tables if (folder / f"{name}.md").exists())
-    return ", ".join(known) or "no table yet"
+    return ", ".join(known)
 
 
-def _title(paper: str) -> str:
+def paper_title(paper: str) -> str:
     """Return the first heading of a paper's page."""
-    return (
-        (paper_tables.PAPERS / paper / "README.md").read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
-    )
+    page = paper_tables.PAPERS / paper / "README.md"
+    return page.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
 
 
-def write_pages(papers: Sequence[str]) -> None:
-    """Renew the papers' pages, the numbers in their prose too, and the front page (a wheel has none)."""
+def write_pages(papers: Sequence[str]) -> list[Path]:
+    """Renew the generated parts of the papers' pages, of the front page and its figure; return the files.
+
+    A wheel has neither front page nor ``docs``.
+    """
     with FileLock(paper_tables.PAPERS / LOCK):  # another process may have run another table
-        for paper in papers:
-            own = paper_tables.PAPERS / paper / "README.md"
-            replace_marked(own, page_lines(paper))
-            renew_page(own, paper)
-        front_page = paper_tables.PAPERS.parents[1] / "README.md"
-        if front_page.exists():
-            replace_marked(front_page, front_table(paper_tables.papers()))
+        renewed = [paper_tables.PAPERS / paper / "README.md" for paper in papers]
+        for paper, page in zip(papers, renewed, strict=True):
+            for part, content in (
+                ("claims", page_claims),
+                ("tables", page_tables),
+                ("missing", page_missing),
+            ):
+                replace_marked(page, content(paper), part)
+        root, every = paper_tables.PAPERS.parents[1], paper_tables.papers()
+        for page, table in (
+            (root / "README.md", front_table),
+            (root / "docs" / "reproduce.md", claims_table),
+        ):
+            if page.exists():
+                replace_marked(page, table(every))
+                renewed.append(page)
+        if (root / "docs").is_dir():
+            from .overview import draw_overview  # matplotlib takes a second
+
+            renewed.append(draw_overview(every, root / "docs" / "overview.png"))
+    return renewed
 
 
-def replace_marked(path: Path, content: str) -> None:
-    """Put ``content`` between the file's two marks; without them, or without a file, nothing changes."""
+def replace_marked(path: Path, content: str, part: str = "claims") -> None:
+    """Put ``content`` between the two marks of a part of the file; without them nothing changes."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    fresh = MARKED.sub(lambda marks: f"{marks[1]}{content}\n{marks[2]}", text)
+    marked = re.compile(rf"(<!-- {part}: generated -->\n).*?(<!-- end -->)", re.S)
+    fresh = marked.sub(lambda marks: f"{marks[1]}{content}\n{marks[2]}", text)
     if fresh != text:
         write_atomically(path, fresh)
 

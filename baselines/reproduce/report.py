@@ -16,18 +16,18 @@ from baselines.reports.html import whole
 from baselines.reports.tables import markdown_table, write_text
 
 from . import paper_tables
-from .findings import VERDICTS, Comparison, comparisons
+from .findings import CONTRADICTED, VERDICTS, Comparison, comparisons
 from .paper_tables import Cell, PaperTable
 from .results import Keys, Ours, Results, ours
 
 EXPLAINED = """A finding is compared in each pair of cells that it speaks of, seed by seed: both have the
-same partition and first model. Ours agrees or disagrees where the 95 % interval of the mean difference
-(Student's t) leaves out zero; else, always with one seed, and where every seed has the same difference,
-it cannot tell. "Ahead": in so many of the pairs that were run the mean difference has the finding's sign.
+same partition and first model. It is confirmed or contradicted where the 95 % interval of the mean
+difference (Student's t) excludes zero. Otherwise it is undecided, and so it is with one seed, or where
+every seed has the same difference. "Ahead" counts the pairs whose mean difference has the finding's sign.
 
 """
 WITHOUT_SEEDS = """A finding is compared in each pair of cells that it speaks of. The seed decides nothing
-here, so that one run of each is enough: ours agrees or disagrees by which number is the better one.
+here, so that one run of each is enough: the better number confirms or contradicts it.
 
 """
 
@@ -99,10 +99,10 @@ def _findings(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> Iterator[s
         if departing := sum(pair.departs for pair in pairs):
             ahead += f"; {departing} not in the paper's setting"
         lines.append([finding["text"], holds, *counts, ahead])
-        details += [_detail(table, finding, pair) for pair in pairs if pair.verdict == "disagrees"]
+        details += [_detail(table, finding, pair) for pair in pairs if pair.verdict == CONTRADICTED]
     yield markdown_table(["finding", "in the paper", *VERDICTS, "ahead"], lines)
     if details:
-        yield "\nWhere ours disagrees:\n\n" + "".join(details)
+        yield "\nWhere ours contradicts it:\n\n" + "".join(details)
 
 
 def counting(several: Sequence[Comparison]) -> Comparison:

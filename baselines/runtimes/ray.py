@@ -221,7 +221,7 @@ class Ray:
         if self.partial_sums:
             _check_folding(experiment.load(overrides))
         if self.address is None:
-            nodes = experiment.load(overrides).settings.asked
+            nodes = experiment.load(overrides).settings.nodes_in_round
             with begin_ray(self.cpus, self.client_cpus, self.client_gpus, nodes) as here:
                 here.ready()
                 self._run(overrides, num_nodes, folder, here.seats)
@@ -259,7 +259,7 @@ class Ray:
         dealt = ray.put(this.holdings.partition_arrays())
         arguments = (overrides, config.text(overrides), versions(), choice.batched, dealt)
         workers = Workers(partial(_start, seats, arguments), self.client_cpus, self.client_gpus)
-        workers.grow(settings.asked)  # they start while the server prepares
+        workers.grow(settings.nodes_in_round)  # they start while the server prepares
         app, folded = client_app_of(overrides), self.partial_sums
         grid = RayGrid(app, num_nodes, workers, self.retries, batched=choice.batched, folded=folded)
         grid.way = choice.told()

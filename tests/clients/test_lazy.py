@@ -75,7 +75,7 @@ def test_a_run_has_the_same_numbers(batched: str, tmp_path: Path) -> None:
     played(f"{setting} dataset=digits", tmp_path / "held")
     numbers: dict[str, Any] = dict.fromkeys(("dataset.load.mean", "dataset.load.std"))
     more = " ".join(f"~{name}" for name in (*numbers, "dataset.load.test_size", "dataset.load.split_seed"))
-    played(f"{setting} dataset=digits dataset.load._target_=test_lazy.lazily {more}", tmp_path / "lazy")
+    played(f"{setting} dataset=digits dataset.load._target_={__name__}.lazily {more}", tmp_path / "lazy")
     assert metrics_in(tmp_path / "lazy").equals(metrics_in(tmp_path / "held"))
 
 

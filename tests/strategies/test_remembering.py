@@ -8,7 +8,7 @@ from flwr.app import RecordDict
 from helpers.federation import assert_same, play
 from helpers.quadratics import quadratics, start
 from strategies import Constant, FedDyn, Scaffold
-from strategies.core.pseudo_gradient import StatefulClientsStrategy
+from strategies.core.stateful_clients import StatefulClientsStrategy
 
 
 @pytest.mark.parametrize(

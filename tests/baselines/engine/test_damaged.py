@@ -52,7 +52,7 @@ def flip_a_byte(path: Path) -> None:
 DAMAGE = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[:1000]),
     "a flipped byte": flip_a_byte,
-    "other fields": lambda path: torch.save({"a": 1}, path),
+    "no fields": lambda path: torch.save([1], path),
 }
 
 
@@ -63,6 +63,35 @@ def test_a_damaged_checkpoint_is_told_in_one_line(damage: Damage, folder: Path) 
     damage(folder / checkpoint.LATEST)
     with pytest.raises(UserError, match=r"latest\.pt is damaged: start again with resume=false"):
         played(f"{SETTING} resume=true", folder)
+
+
+def without_field(path: Path) -> None:
+    fields = torch.load(path, weights_only=True)
+    del fields["metrics_sum"]
+    torch.save(fields, path)
+
+
+def without_state(path: Path) -> None:
+    saved = checkpoint.load(path.parents[1])
+    assert saved is not None
+    del saved.strategy["movement"]
+    saved.save(path.parents[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (without_field, r"latest\.pt is of another version: start again with resume=false"),
+        (without_state, r"latest\.pt lacks 'movement' of FedAvg, so it is of another version: start again"),
+    ],
+)
+def test_a_checkpoint_of_another_version_is_told_in_one_line(
+    change: Damage, line: str, folder: Path
+) -> None:
+    unfinished(folder)
+    change(folder / checkpoint.LATEST)
+    with pytest.raises(UserError, match=line):
+        played(f"{SETTING} rounds=9 resume=true", folder)
 
 
 @pytest.mark.slow

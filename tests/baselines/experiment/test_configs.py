@@ -41,7 +41,7 @@ def test_an_option_composes_and_instantiates(group: str, option: str) -> None:
     cfg = config.load(f"{choice} {NEEDS.get(choice, '')}".strip())
     OmegaConf.to_container(cfg, resolve=True)
     of_client = {"corrections": cfg.client.corrections, "private": cfg.client, "personal": cfg.client}
-    of_client |= {"schedule": cfg.client.schedule}
+    of_client |= {"schedule": cfg.client.schedule, "client_optimizer": cfg.client.optimizer}
     node = of_client.get(group) or cfg.get(group)
     if group == "dataset":  # reads files: tested with its data
         assert callable(get_method(node.load._target_))

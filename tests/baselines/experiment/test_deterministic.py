@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from baselines import apps
-from baselines.bench.plain import resnet_pictures
+from baselines.bench.by_hand import noise_setting
 from baselines.experiment.device import WORKSPACE, deterministic_algorithms
 from clients import Classification, LocalTraining
 from clients.fast.gradient import gradient_of
@@ -121,7 +121,7 @@ def test_a_run_does_not_find_the_steps_that_the_one_before_recorded(asked: bool)
 @pytest.mark.parametrize("batched", ["true", "false"])
 def test_the_same_seed_gives_the_same_bytes_on_a_gpu(batched: str, tmp_path: Path) -> None:
     told = (
-        *shlex.split(resnet_pictures(1, 28, examples=256, nodes=2)),
+        *shlex.split(noise_setting(1, 28, examples=256, nodes=2)),
         "model=lenet",
         "device=cuda",
         "deterministic=true",

@@ -94,17 +94,17 @@ def test_findings() -> None:
     a, b = of("a", 91, 93, 95), of("b", 88, 89, 90)
     pair = findings(*a, *b)
     assert pair.keys == {"rate": "0.2"}
-    assert (pair.paper, pair.ours, pair.seeds, pair.verdict) == (1.0, 4.0, 3, "agrees")
+    assert (pair.paper, pair.ours, pair.seeds, pair.verdict) == (1.0, 4.0, 3, "confirmed")
     assert pair.interval == pytest.approx((4 - 4.302653 / 3**0.5, 4 + 4.302653 / 3**0.5))
-    assert findings(*a, *of("b", 90, 91, 92)).verdict == "cannot tell"  # 2 ± 2.48
-    assert findings(*a, *of("b", 96, 97, 98)).verdict == "disagrees"
-    assert findings(*a[:2], *b[:2]).verdict == "cannot tell"  # two seeds: 3.5 ± 6.35
-    assert findings(*a[:2], *of("b", 90.0, 91.9)).verdict == "agrees"  # 1.05 ± 0.64
-    assert findings(*a[:2], *of("b", 90.7, 92.7)).verdict == "cannot tell"  # equal: no spread
-    assert Comparison({}, None, float("nan"), (float("nan"),) * 2).verdict == "cannot tell"  # has diverged
-    assert findings(*a, b[0]).verdict == "cannot tell"  # a single seed
-    assert findings(*a).verdict == "missing"
-    assert findings(*a, ("b", 0, 70.0, "rounds=2", "x")).verdict == "missing"  # not to be compared
+    assert findings(*a, *of("b", 90, 91, 92)).verdict == "undecided"  # 2 ± 2.48
+    assert findings(*a, *of("b", 96, 97, 98)).verdict == "contradicted"
+    assert findings(*a[:2], *b[:2]).verdict == "undecided"  # two seeds: 3.5 ± 6.35
+    assert findings(*a[:2], *of("b", 90.0, 91.9)).verdict == "confirmed"  # 1.05 ± 0.64
+    assert findings(*a[:2], *of("b", 90.7, 92.7)).verdict == "undecided"  # equal: no spread
+    assert Comparison({}, None, float("nan"), (float("nan"),) * 2).verdict == "undecided"  # has diverged
+    assert findings(*a, b[0]).verdict == "undecided"  # a single seed
+    assert findings(*a).verdict == "not run"
+    assert findings(*a, ("b", 0, 70.0, "rounds=2", "x")).verdict == "not run"  # not to be compared
 
 
 def test_a_pair_is_compared_in_each_setting_that_both_were_run_in() -> None:
@@ -137,7 +137,7 @@ def test_only_seeds_that_both_were_run_with_are_compared() -> None:
     b = [("b", seed, 80.0 + seed, "", "new") for seed in (2, 1, 7)]
     pair = findings(*a, *b)
     assert (pair.ours, pair.seeds) == (11.0, 2)
-    assert findings(a[0], b[0]).verdict == "missing"
+    assert findings(a[0], b[0]).verdict == "not run"
 
 
 def test_a_finding_may_compare_several_with_several() -> None:
@@ -155,7 +155,7 @@ def test_less_loss_is_better() -> None:
     finding = {"text": "", "column": "method", "better": "fedavg", "worse": "bad"}
     ((pair,),) = comparisons(table, finding, cells)
     assert pair.ours == pytest.approx(1.5)
-    assert pair.verdict == "agrees"  # 1.5 ± 0.13
+    assert pair.verdict == "confirmed"  # 1.5 ± 0.13
 
 
 def test_markdown_keeps_the_papers_order_and_labels_every_number() -> None:
@@ -269,7 +269,7 @@ def test_one_seed_is_enough_where_it_decides_nothing() -> None:
     table = PaperTable(**{**vars(table_of("tiny", "table1")), "seeded": False})
     found = results.settings(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
     ((pair,),) = comparisons(table, table.findings[0], found)
-    assert (pair.ours, pair.interval, pair.verdict) == (0.5, (0.5, 0.5), "agrees")
+    assert (pair.ours, pair.interval, pair.verdict) == (0.5, (0.5, 0.5), "confirmed")
     text = report.markdown(table, found)
     assert "| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |" in text
     assert "The seed decides nothing" in text

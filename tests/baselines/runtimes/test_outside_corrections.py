@@ -122,6 +122,27 @@ def test_a_node_knows_what_the_files_of_the_strategy_and_its_parts_name(
     assert python("-c", NODE.format(text=str(text), key=key)) == f"['{known}']\n"
 
 
+def test_a_node_knows_a_compression_of_the_user_s_own(lab: Path) -> None:
+    (lab / "compression").mkdir()
+    (lab / "compression" / "mine.yaml").write_text("_target_: squeezed.Mine\nshare: 0.5\n")
+    (lab.parent / "squeezed.py").write_text(
+        "from strategies import TopK\nclass Mine(TopK):\n    kind = 'mine'\n"
+    )
+    compose = (
+        f"from baselines.experiment import config; print(config.text('compression=mine {searched(lab)}'))"
+    )
+    text = lab.parent / "composed.yaml"
+    text.write_text(python("-c", compose))
+    script = f"""
+from baselines.experiment import config, experiment
+from strategies.shared.compression import Compression
+config.take("told", open({str(text)!r}).read())
+experiment.load("told").node(0)
+print(Compression.asked({{"compression": "mine", "compression-share": 0.5}}).kind)
+"""
+    assert python("-c", script) == "mine\n"
+
+
 @pytest.mark.slow
 def test_a_node_without_the_strategy_s_module_says_so(lab: Path) -> None:
     (lab.parent / "pulling.py").unlink()

@@ -127,6 +127,7 @@ def test_a_part_of_which_a_setting_is_read_is_not_named(caplog: pytest.LogCaptur
     [
         PlainMean(),
         Afterwards(**PARTS),  # type: ignore[arg-type]
+        Afterwards(weighting=Uniform(), privacy=CentralPrivacy(noise_seed=0)),
         FedAvg(**PARTS),  # type: ignore[arg-type]
         FedDyn(num_nodes=NODES, mask=AgreementMask(), step_size=Constant(0.5)),
         FedMeta(gradient=lambda arrays: arrays, mask=AgreementMask()),

@@ -12,7 +12,7 @@ from baselines.datasets import Dataset
 from baselines.errors import UserError
 from baselines.experiment import data, experiment
 from baselines.reproduce.__main__ import main
-from baselines.reproduce.campaign import at_hand
+from baselines.reproduce.campaign import with_available_data
 from baselines.reproduce.plan import Trial, plan, table_of
 
 
@@ -46,7 +46,7 @@ def test_the_others_are_counted_in_one_line(papers: Path, asked: Counter[str]) -
     digits = trials_of("tiny", "table1", ["dataset=digits"])
     away = [of_cell_with("dataset=mnist", trial) for trial in digits[:3]]
     out = Console(record=True, width=200)
-    assert at_hand([*away, *digits], out) == digits
+    assert with_available_data([*away, *digits], out) == digits
     assert out.export_text() == "3 runs cannot begin: no such data here\n"
 
 
@@ -54,7 +54,7 @@ def test_the_others_are_counted_in_one_line(papers: Path, asked: Counter[str]) -
 def test_a_data_set_is_asked_for_once(papers: Path, asked: Counter[str]) -> None:
     trials = trials_of("tiny", "table1", ["dataset=mnist"])
     with pytest.raises(UserError, match=r"^no such data here$"):
-        at_hand(trials, Console())
+        with_available_data(trials, Console())
     assert asked.total() == 1
 
 
@@ -62,7 +62,7 @@ def test_a_data_set_is_asked_for_once(papers: Path, asked: Counter[str]) -> None
 def test_what_else_is_wrong_is_left_to_the_run(papers: Path, asked: Counter[str]) -> None:
     trials = trials_of("tiny", "figure1", ["dataset=digits"])
     assert any("client.optimizer.lr=-1" in trial.overrides for trial in trials)
-    assert at_hand(trials, Console()) == trials
+    assert with_available_data(trials, Console()) == trials
 
 
 def test_a_table_without_its_data_is_a_mistake_in_one_line(
