@@ -26,6 +26,7 @@ def test_a_sweep_is_a_folder_of_runs(sweep: Path) -> None:
     assert len(list(sweep.rglob("metrics.csv"))) == 4
 
 
+@pytest.mark.slow
 def test_compare_prints_a_table_and_draws_a_figure(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare.main([str(sweep)]) == 0
     out = capsys.readouterr().out

@@ -109,6 +109,7 @@ def test_the_federation_of_the_documentation_is_one(tmp_path: Path) -> None:
     assert [site.name for site in agreed.read(tmp_path / "federation.yaml").sites] == ["north", "south"]
 
 
+@pytest.mark.slow
 def test_the_python_on_the_front_page_runs() -> None:
     def moving(partition_id: int, content: RecordDict) -> RecordDict:
         return answer({name: values * 0.9 for name, values in sent_model(content).items()})

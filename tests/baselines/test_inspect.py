@@ -71,6 +71,7 @@ def test_table_4_3_can_be_recognised(capsys: pytest.CaptureFixture[str], tmp_pat
         assert ordered[-3] - ordered[0] <= max(5, 0.15 * ordered[-3])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("letter", "BCDG")
 def test_figure_1_can_be_recognised(
     letter: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -100,6 +101,7 @@ def test_the_requester_s_test_set_is_shown(capsys: pytest.CaptureFixture[str], t
     assert f"evaluated on {sum(sizes)} test examples: {[*sizes, 0, 0, 0, 0, 0, 0]}" in out
 
 
+@pytest.mark.slow
 def test_many_nodes_are_cut_short(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = show(capsys, tmp_path, "partitioner=iid", "num_nodes=100")
     assert "..." in out
@@ -110,6 +112,7 @@ def test_many_nodes_are_cut_short(capsys: pytest.CaptureFixture[str], tmp_path: 
 MACS = [("mlp30", 23_820, 23_860), ("cnn4", 480_500, 21_840), ("cnn6", 29_938_816, 905_354)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "forward", "parameters"), MACS)
 def test_macs_and_parameters_by_hand(
     name: str, forward: int, parameters: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -133,6 +136,7 @@ def test_the_thesis_s_rows_stand_beside_ours(capsys: pytest.CaptureFixture[str],
     assert lines["all"] == ["16,654", "21,840", "21,852", "480,500"]
 
 
+@pytest.mark.slow
 def test_the_thesis_s_times_stand_beside_ours(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +225,7 @@ def test_models_without_printed_figures_have_none_beside(
     assert "printed" not in show(capsys, tmp_path, "model=softmax")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_digit_is_cut_off_on_a_narrow_terminal(width: int, tmp_path: Path) -> None:
     written = StringIO()
@@ -269,6 +274,7 @@ def test_the_faster_way_to_train_nodes_is_named(
     assert f"batched nodes (10 with 4 steps a round): {said}" in out
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(
     ("overrides", "said"),

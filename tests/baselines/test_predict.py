@@ -76,6 +76,7 @@ def printed(out: str) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in out.splitlines() if ": " in line)
 
 
+@pytest.mark.slow
 def test_raw_rows_give_what_the_site_has_measured(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,7 @@ def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_a_failure_and_skips_what_is_finished(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

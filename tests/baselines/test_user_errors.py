@@ -238,6 +238,7 @@ def test_debug_shows_the_traceback(
     assert err.splitlines()[-1].startswith("error: num_nodes=5000 is more than")
 
 
+@pytest.mark.slow
 def test_one_mistake_does_not_end_a_sweep(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

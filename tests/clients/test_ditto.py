@@ -58,6 +58,7 @@ def test_both_models_are_those_of_the_plain_loop_with_their_own_statistics() -> 
     assert not torch.equal(own[1].running_mean, sent[1].running_mean)
 
 
+@pytest.mark.slow
 def test_without_strength_the_nodes_own_models_are_those_of_local_training(tmp_path: Path) -> None:
     each = f"{SMALL} evaluation.node_spread=true"
     alone = losses(played(f"{each} strategy=local", tmp_path / "local"))

@@ -34,6 +34,7 @@ def test_every_group_is_there() -> None:
     assert groups >= {"step_size", "strategy", "weighting"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_an_option_composes_and_instantiates(group: str, option: str) -> None:
     choice = f"{group}={option}"
@@ -176,6 +177,7 @@ def test_digits_are_split_by_label_whatever_the_seed() -> None:
     assert ((share - 0.2).abs() < 0.01).all()
 
 
+@pytest.mark.slow
 def test_inputs_are_normalised() -> None:
     this = Experiment("node_test_fraction=0")
     inputs, _ = this.test_examples.batch(slice(None), torch.device("cpu"))

@@ -20,6 +20,7 @@ DIGITS = "dataset=digits model=softmax num_nodes=10 rounds=1"
 SMALL = f"{DIGITS} partitioner.distribution=C partitioner.chunked=false"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
@@ -37,6 +38,7 @@ def test_the_table_judges_the_node_that_it_trains_for(
     check(experiment.load(f"{TABLE} {SMALL} {overrides}"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("overrides", "setting"),
     [

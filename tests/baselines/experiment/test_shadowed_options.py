@@ -56,6 +56,7 @@ def test_so_is_what_an_option_is_made_of(tmp_path: Path, capsys: pytest.CaptureF
     assert "strategy/fedexp.yaml would not be read" in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:provider=hydra.searchpath")
 @pytest.mark.parametrize("path", ["pkg://no_such.conf", "pkg://strategies", "file://{}"])
 def test_what_is_not_chosen_may_have_any_name(path: str, tmp_path: Path) -> None:

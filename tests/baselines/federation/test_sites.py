@@ -113,6 +113,7 @@ def test_a_run_of_sites_resumes_with_equal_numbers(
 NOISE = ["weighting=uniform", "privacy.clip=1", "privacy.noise_seed=null", "privacy.noise_multiplier=0.5"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("demands", "promised", "said"),
     [

@@ -37,6 +37,7 @@ def test_the_band_is_the_spread_over_seeds_of_the_mean_over_models(
         assert (min(band), max(band)) == pytest.approx((0.4 - 0.08**0.5, 0.4 + 0.08**0.5))
 
 
+@pytest.mark.slow
 def test_the_legend_is_within_the_figure_and_beside_no_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return target.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_it_needs_nothing_else(page: str) -> None:
     for fetched in ("<link", "src=", "@import"):
         assert fetched not in page.replace(library(page), "")

@@ -20,6 +20,7 @@ def with_runs(folder: Path, **settings: tuple[float, ...]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_setting_without_a_baseline_of_its_rate_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,6 +45,7 @@ def test_that_there_is_no_pair_has_its_reason(tmp_path: Path) -> None:
         results.paired(alone[alone.setting == alone.setting.iloc[0]], "strategy", "fedavg")
 
 
+@pytest.mark.slow
 def test_no_seed_in_common_and_no_finished_run_are_reasons(tmp_path: Path) -> None:
     with_runs(tmp_path, fedavg=(0.5, 0.6), fedexp=(0.6, 0.8))
     write_run(tmp_path / "late", "strategy=fedadam seed=7", 7, [0.1, 0.9], "finished")

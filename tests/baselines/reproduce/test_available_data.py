@@ -41,6 +41,7 @@ def of_cell_with(override: str, trial: Trial) -> Trial:
     return replace(trial, cell=cell, overrides=(*trial.overrides, override))
 
 
+@pytest.mark.slow
 def test_the_others_are_counted_in_one_line(papers: Path, asked: Counter[str]) -> None:
     digits = trials_of("tiny", "table1", ["dataset=digits"])
     away = [of_cell_with("dataset=mnist", trial) for trial in digits[:3]]
@@ -49,6 +50,7 @@ def test_the_others_are_counted_in_one_line(papers: Path, asked: Counter[str]) -
     assert out.export_text() == "3 runs cannot begin: no such data here\n"
 
 
+@pytest.mark.slow
 def test_a_data_set_is_asked_for_once(papers: Path, asked: Counter[str]) -> None:
     trials = trials_of("tiny", "table1", ["dataset=mnist"])
     with pytest.raises(UserError, match=r"^no such data here$"):
@@ -56,6 +58,7 @@ def test_a_data_set_is_asked_for_once(papers: Path, asked: Counter[str]) -> None
     assert asked.total() == 1
 
 
+@pytest.mark.slow
 def test_what_else_is_wrong_is_left_to_the_run(papers: Path, asked: Counter[str]) -> None:
     trials = trials_of("tiny", "figure1", ["dataset=digits"])
     assert any("client.optimizer.lr=-1" in trial.overrides for trial in trials)

@@ -122,6 +122,7 @@ def test_every_cell_composes_and_instantiates(table: PaperTable, monkeypatch: py
         checked.add(fits)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
 def test_two_steps_compose_what_hydra_does(table: PaperTable, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.join(table.cells()[-1].overrides)

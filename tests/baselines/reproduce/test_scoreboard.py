@@ -53,6 +53,7 @@ def test_a_smaller_setting_counts_apart() -> None:
     assert all(pair.departs for pair in reduced.pairs)
 
 
+@pytest.mark.slow
 def test_a_claim_of_several_tables_stands_there_once() -> None:
     texts = [claim.text for claim in claims.find_claims("gma")]
     assert len(texts) == len(set(texts))
@@ -75,12 +76,14 @@ def test_a_pair_of_runs_that_fills_several_tables_counts_once() -> None:
     assert not replace(one, quantity="best").is_in(replace(more, quantity="last"))  # the same two runs
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("paper", paper_tables.papers())
 def test_the_pages_hold_what_the_tables_say(paper: str) -> None:
     """They are generated: `python -m baselines.reproduce PAPER TABLE --collect-only` renews them."""
     assert between(paper_tables.PAPERS / paper / "README.md") == claims.page_claims(paper)
 
 
+@pytest.mark.slow
 def test_the_front_page_holds_what_the_tables_say() -> None:
     """`python -m baselines.reproduce --overview` renews it, its figure and the list of claims."""
     assert between(ROOT / "README.md") == claims.front_table(paper_tables.papers())

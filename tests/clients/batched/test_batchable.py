@@ -238,6 +238,7 @@ def cast_bound() -> nn.Module:
     return prepare_model(bound(), CPU, "bfloat16", False)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("trace_after", [0, 200])
 @pytest.mark.parametrize("make", [bound, partial(Keeping, lambda model: model.p)])
 def test_what_moves_with_a_copy_is_no_obstacle(
@@ -265,6 +266,7 @@ def test_corrections_of_the_configuration_may_put_another_gradient_in_place() ->
     assert played(change=lambda node, k: replace(node, training=training))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("trace_after", [0, 200])
 @pytest.mark.parametrize(("make", "exact"), [(cast, perceptron), (cast_bound, bound)])
 def test_nodes_train_together_in_bfloat16(

@@ -93,6 +93,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("trace_after", [0, 200])
 @pytest.mark.parametrize("case", CASES)
 def test_each_nodes_result_is_its_own(

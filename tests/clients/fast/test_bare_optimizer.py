@@ -29,6 +29,7 @@ print("torch._dynamo" in sys.modules)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [False, True])
 def test_training_does_not_import_the_compiler(keep: bool) -> None:
     """It takes a second, in every worker and in every process that a supernode starts."""

@@ -63,6 +63,7 @@ def test_metrics_outlive_the_next_call() -> None:
     assert float(first["loss"]) == 3
 
 
+@pytest.mark.slow
 def test_what_cannot_be_captured_is_told_in_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
