@@ -24,7 +24,7 @@ import torch
 from flwr.app import ConfigScalar
 from torch import Tensor
 
-from .core.pseudo_gradient import StatefulClientsStrategy
+from .core.stateful_clients import StatefulClientsStrategy
 from .parts.privacy import NoPrivacy
 from .parts.updates import Updates
 from .parts.weighting import Uniform, Weighting

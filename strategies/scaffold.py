@@ -25,7 +25,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, RecordDict
 from torch import Tensor
 
-from .core.pseudo_gradient import StatefulClientsStrategy
+from .core.stateful_clients import StatefulClientsStrategy
 from .parts.weighting import Uniform, Weighting
 from .shared import protocol
 from .shared.checks import require

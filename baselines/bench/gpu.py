@@ -228,7 +228,16 @@ def device_setting(shape: tuple[int, int], examples: int, nodes: int, batch: int
 
 HEADINGS = ("what", "found", "expected", "holds")
 MARK = "mark.gpu"
-PYTEST = ("-m", "gpu", "-q", "-o", "addopts=--strict-markers", "-rfEs", "--color=no", "--tb=short")
+PYTEST = (
+    "-m",
+    "gpu",
+    "-q",
+    "-o",
+    "addopts=--strict-markers --import-mode=importlib",
+    "-rfEs",
+    "--color=no",
+    "--tb=short",
+)
 COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
 ENDED = re.compile(r" in [\d.]+s")  # pytest's last line
 EXPECTED = "all pass"

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import torch
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from baselines.experiment.experiment import load
@@ -215,8 +215,9 @@ def play_round(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Mes
 def stack_replies(strategy: PseudoGradientStrategy, replies: list[Message]) -> Updates:
     """Return the replies checked and stacked, as ``aggregate_train`` does."""
     assert strategy._layout is not None
-    strategy._scratch = Workspace()
-    return strategy._collect(1, replies, strategy._layout).updates
+    strategy._workspace = Workspace()
+    answered = strategy._answers(MessageType.TRAIN, replies)
+    return strategy._collect(1, answered, strategy._layout).updates
 
 
 def _random_app(model: str) -> ClientApp:

@@ -232,7 +232,7 @@ class Watched:
         suite = _saved_by(self.strategy)
         if suite is None or type(self.strategy) is suite:
             return {}
-        known = {field.name for field in fields(self.strategy)} | {"_roster"}
+        known = {field.name for field in fields(self.strategy)}
         there = vars(self.strategy).items()
         return {name: value for name, value in there if name not in known and not self._is_computed(name)}
 

@@ -19,25 +19,10 @@ from .checkpoint import Checkpoint, Watched
 from .environment import merge_usage
 from .evaluation import ServerEvaluation
 from .loggers import Progress
-from .metrics import (
-    BY_NODE,
-    GLOBAL,
-    OWN_GROUP,
-    SITES,
-    Sent,
-    best_round,
-    check_divergence,
-    describe_stop,
-    find_rare_nodes,
-    node_spread,
-    per_node_metrics,
-    place_of,
-    scalars,
-    sent,
-    should_stop,
-    spread,
-)
+from .measures import Sent, find_rare_nodes, node_spread, per_node_metrics, place_of, scalars, sent
+from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
 from .run_folder import RunFolder
+from .stopping import best_round, check_divergence, describe_stop, should_stop
 
 logger = logging.getLogger("flwr")
 

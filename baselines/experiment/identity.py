@@ -125,12 +125,12 @@ def config_hash(
     except OmegaConfBaseException as error:  # a value that has no default, or names another
         raise UserError(str(error)) from error
     assert isinstance(settings, dict)
-    told = {key: value for key, value in _written_as(settings, like).items() if key not in BESIDE}
+    hashed = {key: value for key, value in _written_as(settings, like).items() if key not in BESIDE}
     for name, then in LATER.items():
-        _leave_out(told, name.split("."), then)
+        _leave_out(hashed, name.split("."), then)
     if rounds is not None:
-        told["rounds"] = rounds
-    return _hash_config([RESULTS, told])
+        hashed["rounds"] = rounds
+    return _hash_config([RESULTS, hashed])
 
 
 def _written_as(value: Any, like: object, name: str = "") -> Any:
@@ -188,8 +188,8 @@ def own_sources(targets: Iterable[str]) -> dict[str, str]:
     """Return a hash of each package of the user's own, by its name, that one of these targets is of."""
     known = {pattern.partition("/")[0] for pattern in COVERED} | sys.stdlib_module_names
     names = dict.fromkeys(target.partition(".")[0] for target in targets)
-    found = {name: [*_files(name)] for name in names if name not in known}
-    return {name: _hash_files(files) for name, files in found.items() if files}
+    files_of = {name: [*_files(name)] for name in names if name not in known}
+    return {name: _hash_files(files) for name, files in files_of.items() if files}
 
 
 def _files(package: str) -> Iterator[tuple[str, Path]]:

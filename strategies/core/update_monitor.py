@@ -31,6 +31,11 @@ logger = logging.getLogger("flwr.strategies")
 AUTO = 10.0  # the multiple of the median that max_norm=auto stands for
 FEWEST = 3  # norms without which no median says anything: with two, nobody knows whose is wrong
 MOST_KEPT = 100  # accepted norms that the median is of
+MOST_STILL_ROUNDS = 3  # from the first one on
+CAUSES = (
+    "look for a learning rate that is too small, frozen parameters, a loss that does not depend on them, "
+    "or a client that returns the model it was sent"
+)
 
 
 def require_max_norm(value: object) -> None:
@@ -168,16 +173,6 @@ def has_lost_the_nodes(answered: Mapping[int, Message]) -> bool:
     losses = [metrics_of(reply).get(protocol.LOSS) for reply in answered.values() if not reply.has_error()]
     lost = sum(isinstance(loss, float) and not math.isfinite(loss) for loss in losses)
     return 2 * lost > len(losses)
-
-
-# Movement: do the nodes move the model? A learning rate of 0 is a choice, a silent zero gradient none.
-
-
-MOST_STILL_ROUNDS = 3  # from the first one on
-CAUSES = (
-    "look for a learning rate that is too small, frozen parameters, a loss that does not depend on them, "
-    "or a client that returns the model it was sent"
-)
 
 
 class StallDetector:

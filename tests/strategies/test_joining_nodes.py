@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 import torch
-from federation import play
-from test_scaffold import OPTIMUM, quadratics, start
 
+from helpers.federation import play
+from helpers.quadratics import OPTIMUM, quadratics, start
 from strategies import FedDyn, Scaffold
-from strategies.core.pseudo_gradient import StatefulClientsStrategy
+from strategies.core.stateful_clients import StatefulClientsStrategy
 
 METHODS = {
     "option 2": Scaffold,

@@ -42,13 +42,14 @@ SLOW: tuple[Workload, ...] = (  # they start processes
     Growth("growth", populations=(2, 3), sampled=2, rounds=2),
     ServerStep("server-step", WE_CNN, nodes=3, rank_nodes=2, steps=1, in_memory=("mask=and",)),
 )
-ALL = [*QUICK, *(pytest.param(workload, marks=pytest.mark.slow) for workload in SLOW)]
+ALL = (*QUICK, *SLOW)
 
 
 def table(folder: Path) -> list[dict[str, str]]:
     return list(csv.DictReader((folder / "benchmarks.csv").open(newline="")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", ALL, ids=lambda workload: workload.name)
 def test_a_workload_gives_finite_positive_numbers(workload: Workload, tmp_path: Path) -> None:
     arguments = [workload.name, "--repeats", "1", "--output", str(tmp_path)]

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import curve, played
 
 from baselines.bench import peers
 from baselines.bench.__main__ import TINY
 from baselines.bench.by_hand import Addmm, Client, Loop, Processes, train_round
 from baselines.experiment.experiment import load
 from clients.evaluation import evaluate
+from helpers.runs import curve, played
 
 ROUNDS = 3
 WHOLE_BATCHES = (
@@ -20,6 +20,7 @@ WHOLE_BATCHES = (
 DIGITS = f"dataset=digits partitioner=dirichlet num_nodes=5 {WHOLE_BATCHES}"
 
 
+@pytest.mark.slow
 def test_the_addmm_loop_is_fedexp(tmp_path: Path) -> None:
     losses = curve(played(f"{TINY} rounds={ROUNDS}", tmp_path), "test", "loss")
     experiment = load(TINY)

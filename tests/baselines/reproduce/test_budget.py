@@ -65,6 +65,7 @@ def test_a_budget_is_a_time(text: str, seconds: float | None, capsys: pytest.Cap
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_deadline_ends_what_runs_and_starts_nothing_more(
     trials: list[Trial], monkeypatch: pytest.MonkeyPatch
 ) -> None:

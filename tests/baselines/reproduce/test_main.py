@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from checkout import ROOT
 
 from baselines.reproduce.__main__ import main
 from baselines.reproduce.plan import plan, table_of
+from helpers.checkout import ROOT
 
 pytestmark = pytest.mark.slow
 COLUMNS = (

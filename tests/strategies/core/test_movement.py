@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from federation import Federation, answer, play, record, round_of, sent_model
 from flwr.app import RecordDict
 
+from helpers.federation import Federation, answer, play, record, round_of, sent_model
 from strategies import FedAvg, Grouped, Scaffold, TooManyFailedRounds
 
 MODEL = record({"w": np.ones((2, 2), np.float32), "running_mean": np.zeros(2, np.float32)})
