@@ -129,7 +129,7 @@ class ServerState:
     def loaded(self, state: dict[str, Any]) -> Self:
         """Return the state that continues from what ``state_dict`` gave."""
         privacy = replace(self.privacy)
-        privacy.load_state_dict(state.get("privacy"))
+        privacy.load_state_dict(state["privacy"])
         return replace(
             self,
             privacy=privacy,
@@ -847,8 +847,8 @@ class PseudoGradientStrategy(BaseStrategy):
         self.server_state = self.server_state.loaded(state)
         self.movement.load_state_dict(state["movement"])
         self.failures.num_failed = state["failed_rounds"]
-        self.registry.sites.update(state.get("sites", {}))
-        self.registry.ledger.load_state_dict(state.get("contributions", {}))
+        self.registry.sites.update(state["sites"])
+        self.registry.ledger.load_state_dict(state["contributions"])
         if "monitor" in state:
             self._monitor.load_state_dict(state["monitor"])
             self._recovery.load_state_dict(state["recovery"])
