@@ -185,8 +185,7 @@ def _side_by_side(view: _View, keys: Sequence[str]) -> list[list[str]]:
     for group, cells in groups.items():
         there = [cells.get(value) for value in values]
         row = [value_name(value, key) for key, value in zip(outer, group, strict=True)]
-        for cell in there:
-            row += _numbers(view, cell)
+        row += [text for cell in there for text in _numbers(view, cell)]
         row += [column.text(cell) if cell else "" for column in view.further for cell in there]
         for text in (_seeds, _see):
             found = dict.fromkeys(text(view, cell) for cell in there if cell)
