@@ -1,7 +1,7 @@
 """What a node does: local training and evaluation, behind one Flower ClientApp."""
 
 from .app import client_app
-from .correction import Correction, GradientTransform, RoundStart
+from .correction import Correction, Edit, GradientTransform, RoundStart
 from .examples import Examples, LazyRows, Normalize
 from .frozen import Frozen
 from .methods.ditto import Ditto
@@ -26,6 +26,7 @@ __all__ = [
     "Correction",
     "Ditto",
     "Dynamic",
+    "Edit",
     "EffectiveSteps",
     "Examples",
     "Exponential",

@@ -18,6 +18,7 @@ from .methods.uga import NO_CORRECTIONS
 from .optimizer import has_state
 from .privacy import demand, demand_silence
 from .private import restore
+from .requested import BUILT_IN, requested_corrections
 from .round import ClientRound, Node, get_record, load_sent, partition_id_of, replied
 from .training import LocalTraining, changes_initial_model, correction_class
 
@@ -82,11 +83,18 @@ def personalise(node: Node, state: RecordDict) -> None:
         training.personal.personalise(node.model, node.train, node.task, training.batch_size, state)
 
 
-def check_training(training: LocalTraining, config: Mapping[str, object]) -> None:
-    """Raise ``ValueError`` where a node could not do what messages with this configuration ask for."""
+def check_training(
+    training: LocalTraining,
+    config: Mapping[str, object],
+    known: Sequence[type[Correction]] = BUILT_IN,
+) -> None:
+    """Raise ``ValueError`` where a node could not do what messages with this configuration ask for.
+
+    ``known`` are the corrections that they may ask it for.
+    """
     compression = Compression.asked(config)
     restricted = compression is not None and compression.restricts
-    asked = list(Correction.asked(config))
+    asked = requested_corrections(config, known)
     if not training.corrected and (restricted or asked):
         raise ValueError(NO_CORRECTIONS)
     for kind in asked:

@@ -4,11 +4,12 @@ FedProx and its kin differ from FedAvg on the node by a term in the loss or in t
 gradient is taken, and by what they tell the server in the end. A correction is all of these. It is made
 anew for each round, and chosen in one of two ways:
 
-* by the message: the strategy sends a key, and the class names it as ``config_key``;
+* by the message: the strategy sends a key, and the class names it as ``config_key``
+  (:mod:`clients.requested` lists the classes);
 * by ``client.corrections``: a YAML file names the class and its settings (``_partial_: true``).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from strategies.shared import protocol
+from strategies.shared.old_names import accept_old_names, warn_of_old_names
 
 from .examples import Examples, Inputs
 from .fast.trace import Step
@@ -100,31 +102,46 @@ class RoundStart:
         return record
 
 
+Edit = GradientTransform  # its old name, for one release
+RENAMED = {  # what a correction defines: the old names, for one release, and the new ones
+    "term": "loss_term",
+    "has_term": "has_loss_term",
+    "around": "wrap_gradient",
+    "__call__": "transform_gradients",
+    "done": "should_stop",
+    "finish": "on_round_end",
+    "alone": "requires_sequential",
+    "starts_elsewhere": "changes_initial_model",
+    "reads_way": "uses_displacement",
+    "edit": "gradient_transform",
+    "asked_by": "config_key",
+}
+
+
 class Correction:
     """What is added in one round; its constructor takes a :class:`RoundStart`."""
 
-    config_key: ClassVar[str] = (
-        ""  # the key of the message's configuration that asks for it; empty for none
-    )
+    config_key: ClassVar[str] = ""  # the key of a message's configuration that asks for it; none if empty
     reads: ClassVar[tuple[str, ...]] = ()  # further keys of the message's configuration that it looks at
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
     changes_initial_model: ClassVar[bool] = False  # whether the node begins from another model than w_t
-    gradient_transform: GradientTransform | None = (
-        None  # what it does to the gradients, where an edit can say it
-    )
-    asked_for: ClassVar[list[type["Correction"]]] = []  # by messages, in the order in which they act
+    gradient_transform: GradientTransform | None = None  # what it does to gradients, if one can say it
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Let messages ask for the class."""
+        """Accept the old names of what the class defines."""
         super().__init_subclass__(**settings)
-        if "config_key" in vars(cls):
-            Correction.asked_for.append(cls)
+        accept_old_names(cls, RENAMED)
 
-    @staticmethod
-    def asked(config: Mapping[str, object]) -> Iterator[type["Correction"]]:
-        """Yield the corrections that a message with this configuration asks for."""
-        return (kind for kind in Correction.asked_for if config.get(kind.config_key))
+    @property
+    def edit(self) -> GradientTransform | None:
+        """The old name of ``gradient_transform``, which an instance may set."""
+        return self.gradient_transform
+
+    @edit.setter
+    def edit(self, value: GradientTransform | None) -> None:
+        warn_of_old_names(type(self), {"edit": RENAMED["edit"]})
+        self.gradient_transform = value
 
     @classmethod
     def begin(cls, start: RoundStart) -> "Correction":
@@ -205,6 +222,11 @@ class Correction:
     ) -> dict[str, ArrayRecord]:
         """Return what else the reply carries; may add to ``metrics``. Called after the last step."""
         return {}
+
+
+for _old, _new in RENAMED.items():  # for a class that calls ``super()`` by an old name
+    if _old not in vars(Correction):
+        setattr(Correction, _old, vars(Correction)[_new])
 
 
 def edits_of(corrections: Sequence[Correction]) -> list[GradientTransform] | None:

@@ -1,7 +1,7 @@
 """Frozen parameters at the node: filled into the model that it is sent, kept, and never sent back.
 
 :mod:`strategies.shared.arrays` says how they travel, and the server's half is
-:mod:`strategies.core.participation`.
+:mod:`strategies.core.frozen`.
 """
 
 from collections.abc import Mapping

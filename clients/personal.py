@@ -37,8 +37,17 @@ class Training(Protocol):
     ) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield each step's inputs and targets."""
 
-    def train_loop(self, update: "LocalUpdate") -> dict[str, float]:
-        """Take the steps of a local update; return its metrics."""
+    def train_loop(
+        self,
+        model: nn.Module,
+        examples: Examples,
+        task: Task,
+        server_round: int,
+        seed: int,
+        corrections: Sequence[Correction] = (),
+        memory: RecordDict | None = None,
+    ) -> dict[str, float]:
+        """Take the steps of a round; return their metrics."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,15 @@ class LocalUpdate:
 
     def run(self) -> dict[str, float]:
         """Train the model; return the metrics, averaged over the examples seen."""
-        return self.training.train_loop(self)
+        return self.training.train_loop(
+            self.model,
+            self.examples,
+            self.task,
+            self.server_round,
+            self.seed,
+            self.corrections,
+            self.memory,
+        )
 
 
 class Personal:

@@ -28,8 +28,9 @@ from .compression import Coding
 from .correction import Correction, RoundStart
 from .examples import Examples
 from .frozen import Frozen, check_unchanged, complete, has_kept_more
-from .privacy import LocalNoise, demand
+from .privacy import LocalNoise, demand, makes_demands
 from .private import restore, withhold
+from .requested import BUILT_IN, requested_corrections
 from .tasks import Task
 from .training import LocalTraining, order_corrections, work_of
 
@@ -48,6 +49,7 @@ class Node:
     seed : the experiment's seed
     own_model : returns the initial model that the node draws for itself; None where it draws none
     frozen : the model's frozen parameters, which then need not be sent; None where they are to be
+    known_corrections : which corrections a message may ask it for, in the order in which they act
     """
 
     model: nn.Module
@@ -58,6 +60,7 @@ class Node:
     seed: int = 0
     own_model: Callable[[], nn.Module] | None = None
     frozen: Frozen | None = None
+    known_corrections: tuple[type[Correction], ...] = BUILT_IN
 
 
 class ClientRound:
@@ -72,18 +75,24 @@ class ClientRound:
 
     def __init__(self, node: Node, message: Message, context: Context) -> None:
         self.node, self.message, self.state = node, message, context.state
-        self.kept = has_kept_more(self.state)  # of rounds before; a node that was restarted has lost it
+        self.kept = self._keeps_state()  # of rounds before; a node that was restarted has lost it
         self.memory = client_state.load(self.state, message.metadata.group_id)
         self.sent, self.frozen = load_sent(node, message, self.state)
         config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
-        demand(context.node_config, config)
+        if makes_demands(context.node_config):
+            demand(context.node_config, config)
         self.partition_id = partition_id_of(context, config)
         self.place = {"server_round": self.server_round, "partition_id": self.partition_id}
         self.training = in_round(node.training, node.seed, self.server_round, self.partition_id)
-        restore(node.model, self.training.private, self.memory)
-        self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
-        self.coding = Coding.asked(config, node.model, self._draws, self.training.private)
+        if self.training.private:
+            restore(node.model, self.training.private, self.memory)
+        self.noise: LocalNoise | None = None
+        if protocol.PRIVACY in config:
+            self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
+        self.coding: Coding | None = None
+        if protocol.COMPRESSION in config:
+            self.coding = Coding.asked(config, node.model, self._draws, self.training.private)
         self._stored = set(self.memory)  # the records' names, before any correction
         self.corrections = self._corrections(config)
         self.started = time.perf_counter()
@@ -108,7 +117,7 @@ class ClientRound:
             self.partition_id,
             node.own_model,
         )
-        asked = list(Correction.asked(config))
+        asked = requested_corrections(config, node.known_corrections)
         first = [kind.begin(start) for kind in asked if not kind.changes_initial_model]
         own = [begin(start) for begin in order_corrections(self.training.corrections)]
         last = [kind.begin(start) for kind in asked if kind.changes_initial_model]
@@ -140,9 +149,12 @@ class ClientRound:
         model = self.node.model
         parameters = [p for p in model.parameters() if p.requires_grad]
         records = [correction.on_round_end(parameters, metrics) for correction in self.corrections]
-        self._require_remembers()
-        withhold(model, self.training.private, self.sent, self.memory)
-        check_unchanged(model, self.frozen)
+        if self.corrections:
+            self._require_remembers()
+        if self.training.private:
+            withhold(model, self.training.private, self.sent, self.memory)
+        if self.frozen:
+            check_unchanged(model, self.frozen)
         metrics[protocol.CLIENT_SECONDS] = seconds
         metrics[protocol.NUM_EXAMPLES] = len(self.node.train)
         metrics[protocol.PARTITION_ID] = self.partition_id
@@ -160,14 +172,18 @@ class ClientRound:
         reply = replied(self.message, metrics, dict(ChainMap(arrays, *records)))
         if self.noise is not None:
             say(reply, {protocol.PRIVACY: protocol.LOCAL})
-        elif has_kept_more(self.state):
+        elif self._keeps_state():
             say(reply, {protocol.KEPT: self.kept})
         return reply
+
+    def _keeps_state(self) -> bool:
+        """Say whether the node keeps anything between rounds, besides frozen parameters."""
+        return len(self.state) > 0 and has_kept_more(self.state)
 
     def _require_remembers(self) -> None:
         """Raise ``ValueError`` where a correction stores what no checkpoint would hold."""
         silent = not any(correction.remembers for correction in self.corrections)
-        if not (self.corrections and silent) or self.training.remembers:
+        if not silent or self.training.remembers:
             return
         if stored := sorted(self.memory.keys() - self._stored):
             names = " or ".join(type(correction).__name__ for correction in self.corrections)
@@ -202,9 +218,11 @@ def load_sent(node: Node, message: Message, state: RecordDict) -> tuple[ArrayRec
     """Load the model of a message; return it whole, and its frozen parameters by name."""
     arrays = get_record(ArrayRecord, message.content, protocol.ARRAYS)
     config = get_record(ConfigRecord, message.content, protocol.CONFIG)
-    whole, frozen = complete(arrays, config, node.frozen, state)
-    load(node.model, whole)
-    return whole, frozen
+    frozen: Mapping[str, Array] = {}
+    if protocol.FROZEN in config:
+        arrays, frozen = complete(arrays, config, node.frozen, state)
+    load(node.model, arrays)
+    return arrays, frozen
 
 
 @torch.no_grad()

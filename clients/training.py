@@ -67,7 +67,7 @@ def _number(correction: Correction, term: Tensor) -> Tensor:
     """Return a correction's term, or raise ``ValueError`` where it is no single number."""
     if isinstance(term, Tensor) and term.numel() != 1:
         name, shape = type(correction).__name__, list(term.shape)
-        raise ValueError(f"{name}.term returns shape {shape}: expected one number, e.g. its mean")
+        raise ValueError(f"{name}.loss_term returns shape {shape}: expected one number, e.g. its mean")
     return term
 
 
@@ -331,18 +331,28 @@ class LocalTraining:
         ``seed`` decides the examples' order and augmentation, and what the model draws (dropout);
         ``memory`` is where a kept optimiser's state lives on.
         """
-        update = LocalUpdate(self, model, examples, task, server_round, seed, corrections, memory)
-        return self.personal.train(update) if self.personal else update.run()
+        given = model, examples, task, server_round, seed, corrections, memory
+        if self.personal is None:
+            return self.train_loop(*given)
+        return self.personal.train(LocalUpdate(self, *given))
 
     @torch.no_grad()
-    def train_loop(self, update: LocalUpdate) -> dict[str, float]:
-        """Take the steps of a local update, whatever the personal method; return its metrics."""
-        model, corrections = update.model, update.corrections
+    def train_loop(
+        self,
+        model: nn.Module,
+        examples: Examples,
+        task: Task,
+        server_round: int,
+        seed: int,
+        corrections: Sequence[Correction] = (),
+        memory: RecordDict | None = None,
+    ) -> dict[str, float]:
+        """Take the steps of a round, whatever the personal method; return their metrics."""
         parameters = [p for p in model.parameters() if p.requires_grad]
         device = parameters[0].device
         optimizer = self.optimizer(parameters)
-        kept = update.memory if self.keep_optimizer else None
-        rate = prepare(optimizer, self.schedule(update.server_round), kept)
+        kept = memory if self.keep_optimizer else None
+        rate = prepare(optimizer, self.schedule(server_round), kept)
         edited = corrections, self.max_grad_norm
         if (
             self.trace
@@ -353,14 +363,14 @@ class LocalTraining:
         else:
             move = OptimizerStep(parameters, optimizer, None, *edited)
         end_epoch = getattr(optimizer, "epoch_step", None)
-        per_epoch = self._steps_per_epoch(len(update.examples))
-        draws = torch.Generator().manual_seed(update.seed)
-        seed_model(update.seed, device)
+        per_epoch = self._steps_per_epoch(len(examples))
+        draws = torch.Generator().manual_seed(seed)
+        seed_model(seed, device)
         model.train()
-        gradient = step_of(model, update.task, corrections, self.trace, move.after)
+        gradient = step_of(model, task, corrections, self.trace, move.after)
         totals: dict[str, Tensor] = {}
         seen = steps = 0
-        for inputs, targets in self.batches(update.examples, device, draws):
+        for inputs, targets in self.batches(examples, device, draws):
             gradients, sums = gradient(parameters, inputs, targets)
             move(gradients)
             for name, value in sums.items():

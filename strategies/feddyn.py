@@ -24,7 +24,7 @@ import torch
 from flwr.app import ConfigScalar
 from torch import Tensor
 
-from .core.pseudo_gradient import StatefulClientsStrategy
+from .core.stateful_clients import StatefulClientsStrategy
 from .parts.privacy import NoPrivacy
 from .parts.updates import Updates
 from .parts.weighting import Uniform, Weighting
@@ -84,5 +84,4 @@ class FedDyn(StatefulClientsStrategy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        older = state.get("sum")  # s, not N s
-        self._sum = state["sums"] if older is None else older * self._population()
+        self._sum = state["sums"]

@@ -7,9 +7,8 @@ one group of all nodes is the inner strategy, bit for bit.
 """
 
 import logging
-import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,22 +16,21 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from .core.pseudo_gradient import PseudoGradientStrategy, require_covered
+from .core.pseudo_gradient import PseudoGradientStrategy
 from .core.replies import of_group, void_mean, within
-from .core.strategy import BaseStrategy, Gradient, TooManyFailedRounds, merged
-from .core.update_monitor import StallDetector, among
+from .core.strategy import BaseStrategy, Gradient, TooManyFailedRounds, merged, require_covered
+from .core.update_monitor import among
 from .parts.privacy import refuse_groups
 from .shared.checks import require, require_parts
 
 logger = logging.getLogger("flwr.strategies")
 
-
-# Around: a strategy that plays its rounds with copies of another, and what it passes on to it.
+Groups = dict[str, tuple[int, ...]]
 
 
 @dataclass(kw_only=True, eq=False)
 class StrategyWrapper(BaseStrategy):
-    """What is the same for all copies is asked of, and told to, ``inner``, the one they are copied from."""
+    """Plays rounds with copies of ``inner``, to which it delegates all that the copies share."""
 
     inner: BaseStrategy
 
@@ -69,9 +67,6 @@ class StrategyWrapper(BaseStrategy):
         self.inner.summary()
 
 
-Groups = dict[str, tuple[int, ...]]
-
-
 @dataclass(kw_only=True, eq=False)
 class Grouped(StrategyWrapper):
     """One copy of ``inner`` per group, each with a model of its own.
@@ -96,7 +91,7 @@ class Grouped(StrategyWrapper):
         refuse_groups(self.inner.privacy)
         if self.groups is not None:  # they name nodes, which are asked who they are
             _require_groups(self.groups)
-            self.inner._roster.require_partition_ids()
+            self.inner.registry.require_partition_ids()
             self._build(self.groups)
 
     def initial_groups(self, partition_ids: list[int]) -> Groups:
@@ -105,16 +100,7 @@ class Grouped(StrategyWrapper):
 
     def strategy_of(self, name: str, members: tuple[int, ...]) -> PseudoGradientStrategy:
         """Return a fresh strategy for one group."""
-        strategy = replace(
-            self.inner,
-            members=members,
-            group=name,
-            min_replies=min(self.inner.min_replies, max(1, len(members))),  # more there cannot be
-            max_failed_rounds=sys.maxsize,  # the run ends when all groups have failed too often
-        )
-        strategy._roster, strategy._scratch = self.inner._roster, self.inner._scratch  # one at a time
-        strategy._movement, strategy._watch = StallDetector(alone=False), self.inner._watch
-        return strategy
+        return self.inner.for_group(name, members)
 
     def regroup(self, groups: Groups, models: dict[str, ArrayRecord]) -> None:
         """Start anew with these groups and the model of each."""
@@ -179,7 +165,7 @@ class Grouped(StrategyWrapper):
             self._models[name] = model or self._models[name]
             rounds.append(metrics)
         self._end_if_lost()
-        among(server_round, {name: strategy._movement for name, strategy in self._strategies.items()})
+        among(server_round, {name: strategy.movement for name, strategy in self._strategies.items()})
         return self._mean_model(), merged(rounds, [s.trained for s in self._strategies.values()])
 
     def configure_evaluate(
@@ -201,11 +187,11 @@ class Grouped(StrategyWrapper):
         for name, strategy in self._strategies.items():
             if metrics := strategy.aggregate_evaluate(server_round, of_group(name, replies)):
                 found.append(metrics)
-                tested.append(strategy.tested)
-        strategies = self._strategies.values()
-        diverged = [reply for strategy in strategies for reply in strategy.diverged]
+                tested.append(strategy.evaluation.num_examples)
+        evaluations = [strategy.evaluation for strategy in self._strategies.values()]
+        diverged = [reply for one in evaluations for reply in one.diverged.values()]
         void: dict[str, Any] = void_mean(
-            diverged, sum(strategy.num_judged for strategy in strategies), self.inner.examples_key
+            diverged, sum(len(one.judged) for one in evaluations), self.inner.examples_key
         )
         mean: dict[str, Any] = dict(merged(found, tested)) if found else {}
         for name, value in mean.items():
@@ -270,13 +256,13 @@ class Grouped(StrategyWrapper):
 
     def _end_if_lost(self) -> None:
         strategies = self._strategies.values()
-        if all(strategy.hopeless for strategy in strategies):
-            raise TooManyFailedRounds(f"for every model, {next(iter(strategies)).hopeless}")
-        count = min(strategy._failed_rounds for strategy in strategies)
+        if all(strategy.failures.hopeless for strategy in strategies):
+            raise TooManyFailedRounds(f"for every model, {next(iter(strategies)).failures.hopeless}")
+        count = min(strategy.failures.num_failed for strategy in strategies)
         if count >= self.inner.max_failed_rounds:
             raise TooManyFailedRounds(
                 f"{count} rounds in a row failed for every model, the first by "
-                f"{next(iter(strategies))._last_failure}"
+                f"{next(iter(strategies)).failures.last_failure}"
             )
 
     def _mean_model(self) -> ArrayRecord:
@@ -297,14 +283,9 @@ def _require_groups(groups: Any) -> None:
         require(whole, f"groups[{name!r}]", ids, told)
 
 
-# Local training: every node trains a model of its own and shares nothing, the papers' baseline.
-#
-# Reduction: :class:`~strategies.Grouped` with every node its own group.
-
-
 @dataclass(kw_only=True, eq=False)
 class LocalOnly(Grouped):
-    """One group for each node."""
+    """Local training: every node trains a model of its own and shares nothing, the papers' baseline."""
 
     stays_alone: ClassVar[bool] = True  # whether nodes train by themselves to the end
 

@@ -25,7 +25,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, RecordDict
 from torch import Tensor
 
-from .core.pseudo_gradient import StatefulClientsStrategy
+from .core.stateful_clients import StatefulClientsStrategy
 from .parts.weighting import Uniform, Weighting
 from .shared import protocol
 from .shared.checks import require
@@ -78,5 +78,4 @@ class Scaffold(StatefulClientsStrategy):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        older = state.get("control")  # c, not N c
-        self._control = state["controls"] if older is None else older * self._population()
+        self._control = state["controls"]

@@ -97,7 +97,7 @@ class SelectiveFedAvg(LocalOnly):
 
     def _name_untrained(self) -> None:
         """Warn of nodes that are grouped by a model that they have never trained."""
-        kept = self.inner._roster.ledger.kept
+        kept = self.inner.registry.ledger.kept
         nodes = (k for strategy in self._strategies.values() for k in strategy.members or ())
         if idle := [k for k in nodes if not kept.get(k, {}).get("updates")]:
             said = "partitions %s have not trained in rounds 1 to %d: they are grouped by the initial model"

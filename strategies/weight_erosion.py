@@ -32,7 +32,7 @@ class WeightErosion(PseudoGradientStrategy):
         if not partition_ids:
             return []
         requester = self._requester
-        alpha = alphas(self._weighting_state, max(partition_ids) + 1)
+        alpha = alphas(self.server_state.weighting, max(partition_ids) + 1)
         others = [k for k in partition_ids if k != requester and alpha[k].max() > 0]
         count = self.count_in_round(len(partition_ids)) - 1
         here = [requester] if requester in partition_ids else []  # else the round fails, see Erosion.lacks
@@ -93,7 +93,7 @@ class WeightErosionForAll(Grouped):
     ) -> tuple[ArrayRecord | None, MetricRecord]:
         """Take every model's step; name the weights' means over the requesters as means."""
         arrays, metrics = super().aggregate_train(server_round, replies)
-        known = [strategy._weighting_state for strategy in self._strategies.values()]
+        known = [strategy.server_state.weighting for strategy in self._strategies.values()]
         count = max((len(state["alpha"]) for state in known if state), default=0)
         for k in range(count):
             metrics.pop(f"weight-{k}", None)

@@ -61,6 +61,7 @@ def unpacked(value: Any) -> Any:
 
 
 LATEST = Path("checkpoint") / "latest.pt"
+AGAIN = "start again with resume=false"
 EARLIER = "checkpoint/round-{:06}.pt"  # by the rounds that are done, where several are kept
 
 
@@ -78,8 +79,8 @@ class Checkpoint:
     metrics_size : bytes of metrics.csv
     wall_seconds : time that the run has taken
     resumed : the rounds after which a process took it up again
-    metrics_sum : checksum of those bytes; empty in a checkpoint of an earlier version
-    rounds : that were asked for; 0 in a checkpoint of an earlier version
+    metrics_sum : checksum of those bytes
+    rounds : that were asked for
     """
 
     identity: str
@@ -89,9 +90,9 @@ class Checkpoint:
     nodes: dict[int, RecordDict] | None
     metrics_size: int
     wall_seconds: float
-    resumed: tuple[int, ...] = ()
-    metrics_sum: str = ""
-    rounds: int = 0
+    resumed: tuple[int, ...]
+    metrics_sum: str
+    rounds: int
 
     def save(self, folder: Path, keep: int = 1) -> None:
         """Write the checkpoint of the run in ``folder``, in the place of its last.
@@ -117,6 +118,19 @@ class Checkpoint:
         except OSError:
             fresh.unlink(missing_ok=True)
             raise
+
+    def restore(self, strategy: BaseStrategy) -> None:
+        """Give a strategy its state.
+
+        Raises
+        ------
+        UserError : when it is of another version of the strategy
+        """
+        try:
+            strategy.load_state_dict(self.strategy)
+        except KeyError as error:
+            line = f"{LATEST} lacks {error} of {strategy.name}, so it is of another version: {AGAIN}"
+            raise UserError(line) from error
 
     def _name(self, fresh: Path, folder: Path) -> None:
         """Give a checkpoint its second name, and take away those of later rounds, which are to be anew."""
@@ -155,10 +169,12 @@ def _read(path: Path) -> Checkpoint:
         with ZipFile(path) as archive:  # whose sums torch does not check
             if damaged := archive.testzip():
                 raise BadZipFile(damaged)
-        fields = torch.load(path, weights_only=True)
-        return Checkpoint(**{name: unpacked(value) for name, value in fields.items()})
+        fields = {name: unpacked(value) for name, value in torch.load(path, weights_only=True).items()}
     except Exception as error:  # torch's, pickle's, zip's
-        raise UserError(f"{path} is damaged: start again with resume=false") from error
+        raise UserError(f"{path} is damaged: {AGAIN}") from error
+    if set(fields) != set(Checkpoint.__dataclass_fields__):
+        raise UserError(f"{path} is of another version: {AGAIN}")
+    return Checkpoint(**fields)
 
 
 def _write(fields: dict[str, Any], file: IO[bytes]) -> None:
@@ -216,7 +232,7 @@ class Watched:
         suite = _saved_by(self.strategy)
         if suite is None or type(self.strategy) is suite:
             return {}
-        known = {field.name for field in fields(self.strategy)} | {"_roster"}
+        known = {field.name for field in fields(self.strategy)}
         there = vars(self.strategy).items()
         return {name: value for name, value in there if name not in known and not self._is_computed(name)}
 

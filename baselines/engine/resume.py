@@ -74,7 +74,7 @@ def to_resume(this: Experiment, folder: Path, gives_node_states: bool) -> Checkp
     metrics = folder / "metrics.csv"
     if not _has_rows(metrics, saved.metrics_size):
         raise UserError(f"{metrics} has lost rows since the checkpoint: start again with resume=false")
-    if saved.metrics_sum and saved.metrics_sum != environment.checksum(metrics, saved.metrics_size):
+    if saved.metrics_sum != environment.checksum(metrics, saved.metrics_size):
         raise UserError(f"{metrics} has changed since the checkpoint: start again with resume=false")
     _name_changed(this, folder)
     return saved
@@ -153,7 +153,7 @@ def _has_rows(metrics: Path, count: int) -> bool:
 
 def _is_begun_by(this: Experiment, saved: Checkpoint, there: dict[str, Any]) -> bool:
     """Say whether a checkpoint is one of this run, or the last of the same run with fewer rounds."""
-    shorter = min(saved.rounds or saved.server_round, this.settings.rounds)
+    shorter = min(saved.rounds, this.settings.rounds)
     return saved.identity in (this.identity(like=there), this.identity(shorter, like=there))
 
 

@@ -19,25 +19,10 @@ from .checkpoint import Checkpoint, Watched
 from .environment import merge_usage
 from .evaluation import ServerEvaluation
 from .loggers import Progress
-from .metrics import (
-    BY_NODE,
-    GLOBAL,
-    OWN_GROUP,
-    SITES,
-    Sent,
-    best_round,
-    check_divergence,
-    describe_stop,
-    find_rare_nodes,
-    node_spread,
-    per_node_metrics,
-    place_of,
-    scalars,
-    sent,
-    should_stop,
-    spread,
-)
+from .measures import Sent, find_rare_nodes, node_spread, per_node_metrics, place_of, scalars, sent
+from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
 from .run_folder import RunFolder
+from .stopping import best_round, check_divergence, describe_stop, should_stop
 
 logger = logging.getLogger("flwr")
 
@@ -209,7 +194,7 @@ class Rounds:
     def resume_from(self, saved: Checkpoint) -> None:
         """Stand where the checkpoint was taken."""
         self.arrays = self._placed(saved.arrays)
-        self.strategy.load_state_dict(saved.strategy)
+        saved.restore(self.strategy)
         if saved.nodes is not None:
             self.grid.load_node_states(saved.nodes)
         self.evaluation.resume_from(saved.server_round, self.strategy.models_to_evaluate(self.arrays))

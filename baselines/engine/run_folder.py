@@ -26,8 +26,7 @@ from baselines.errors import RunDiverged, UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.validation import Logger
 
-from . import checkpoint, saved_model
-from . import metrics as measures
+from . import checkpoint, measures, saved_model
 from .checkpoint import Checkpoint
 from .environment import (
     DIVERGED,

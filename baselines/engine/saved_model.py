@@ -295,7 +295,7 @@ def _in_checkpoint(run: Path, experiment: Experiment) -> dict[str, ArrayRecord]:
     if (saved := checkpoint.load(run)) is None:
         return {}
     strategy = experiment.strategy()
-    strategy.load_state_dict(saved.strategy)
+    saved.restore(strategy)
     return strategy.models_to_evaluate(saved.arrays)
 
 

@@ -4,6 +4,7 @@ What crosses to another process is the list of overrides, as one string; each pr
 configuration from the ``conf`` folder beside its own code.
 """
 
+import copy
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobRuntime
 from hydra.errors import HydraException, InstantiationException
 from hydra.types import RunMode
 from hydra.utils import get_object, instantiate
@@ -31,39 +33,97 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.datasets import Dataset
 from baselines.errors import UserError
-from clients import Examples
+from clients import Correction, Examples
 from clients.examples import Inputs, apply_to_each, compute_outputs, count_rows
 
 from .messages import describe_mistake, describe_unreadable
 from .overrides import CONF, keyed
-from .validation import check_ranges, found, wrong_types
+from .validation import check_ranges, find_object, wrong_types
 
-# Modules: what a node imports of the server's parts, none of which it builds.
-#
-# A message asks for corrections by key, and a node finds those of the modules that it has imported. One of
-# the user's own lies beside the strategy, or the part, that asks for it.
+# Corrections of the user's own that a strategy, or one of its parts, asks nodes for: its file names them.
+
+NODE_CORRECTIONS = (
+    "node_corrections"  # in that file: [{_target_: mylab.pull.Pull}]; nobody builds them here
+)
 
 
-def import_parts(part: DictConfig) -> None:
-    """Import the modules of a part, and of the parts in it.
+def own_corrections(cfg: DictConfig) -> list[type[Correction]]:
+    """Return the corrections that the files of the strategy and of its parts name.
 
     Raises
     ------
-    UserError : for one that cannot be imported here, without which a correction would be left out unseen
+    UserError : for a class that cannot be imported here, or is no correction that a message can ask for
     """
-    for target in targets(part):
-        try:
-            get_object(target)
-        except Exception as error:  # whatever a module of the user's own raises
-            said = " ".join(str(error).split())
-            raise UserError(
-                f"{target} cannot be imported: {said} (is its folder on PYTHONPATH?)"
-            ) from error
+    return [_correction(named) for named in dict.fromkeys(_named(_resolved(cfg.strategy)))]
+
+
+def _named(settings: Any) -> Iterator[str]:
+    """Yield the names of the classes, wherever they stand."""
+    if not isinstance(settings, dict):
+        return
+    for key, value in settings.items():
+        if key != NODE_CORRECTIONS:
+            yield from _named(value)
+            continue
+        for entry in value if isinstance(value, list) else [value]:
+            if not isinstance(entry, dict) or [*entry] != ["_target_"]:
+                raise UserError(
+                    f"strategy.{NODE_CORRECTIONS} has {entry}: expected a list of classes, "
+                    "[{_target_: mylab.pull.Pull}]; their settings come with the message"
+                )
+            yield str(entry["_target_"])
+
+
+def import_compression(cfg: DictConfig) -> None:
+    """Import the class of the experiment's compression, so that a node knows one of the user's own."""
+    for strategy in (cfg.strategy, cfg.strategy.get("inner")):
+        if strategy and strategy.get("compression"):
+            _import_class(str(strategy.compression.get("_target_")))
+
+
+def _import_class(name: str) -> Any:
+    try:
+        return get_object(name)
+    except Exception as error:  # whatever a module of the user's own raises
+        said = " ".join(str(error).split())
+        raise UserError(f"{name} cannot be imported: {said} (is its folder on PYTHONPATH?)") from error
+
+
+def _correction(name: str) -> type[Correction]:
+    kind = _import_class(name)
+    if not (isinstance(kind, type) and issubclass(kind, Correction) and kind.config_key):
+        raise UserError(
+            f"strategy.{NODE_CORRECTIONS}: {name} is not a Correction with a config_key, the key by which a "
+            "message asks for it"
+        )
+    return kind
+
+
+def without_corrections(cfg: DictConfig) -> DictConfig:
+    """Return the configuration as the server builds it: without what is for the nodes alone."""
+    if NODE_CORRECTIONS not in OmegaConf.to_yaml(cfg.strategy, resolve=True):
+        return cfg
+    cfg = copy.deepcopy(cfg)
+    with open_dict(cfg):
+        _drop(cfg)
+    return cfg
+
+
+def _drop(node: Any) -> None:
+    if isinstance(node, DictConfig) and not node._is_none():
+        node.pop(NODE_CORRECTIONS, None)
+        for key in map(str, node):
+            if not OmegaConf.is_interpolation(node, key) and not OmegaConf.is_missing(node, key):
+                _drop(node[key])
+
+
+def _resolved(part: DictConfig) -> Any:
+    return OmegaConf.to_container(part, resolve=True)
 
 
 def targets(part: DictConfig) -> Iterator[str]:
     """Yield what a part names as ``_target_``, and what the parts in it do."""
-    return _targets(OmegaConf.to_container(part, resolve=True))
+    return _targets(_resolved(part))
 
 
 def _targets(settings: Any) -> Iterator[str]:
@@ -135,8 +195,8 @@ def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> 
         cause = cause.__cause__
     if undecorated := _undecorated(node):
         return undecorated
-    said, _, key = str(error).partition("full_key: ")
-    text = " ".join(said.partition(", set env var")[0].split())[:LONGEST]
+    message, _, key = str(error).partition("full_key: ")
+    text = " ".join(message.partition(", set env var")[0].split())[:LONGEST]
     name = key or (node._get_full_key(None) if OmegaConf.is_config(node) else "")
     given = ", ".join(_given(node, key) + [_text(*pair) for pair in arguments.items()])
     return f"{name} cannot be built{' with ' * bool(given)}{given}: {text}{_import(error)}"
@@ -144,7 +204,7 @@ def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> 
 
 def _undecorated(node: Any) -> str:
     """Name a class of the user's whose annotated setting is no field, since it is no dataclass itself."""
-    kind = found(str(node.get("_target_"))) if isinstance(node, DictConfig) else None
+    kind = find_object(str(node.get("_target_"))) if isinstance(node, DictConfig) else None
     if not isinstance(kind, type) or "__dataclass_params__" in vars(kind):
         return ""
     taken, own = signature(kind).parameters, vars(kind).get("__annotations__", {})
@@ -214,9 +274,9 @@ def load(overrides: str) -> DictConfig:
 @cache
 def composed(overrides: str) -> Composed:
     """Compose the configuration of an override string; :func:`load` says what it raises."""
-    found = composed_unchecked(overrides)
-    check_ranges(found.cfg)
-    return found
+    result = composed_unchecked(overrides)
+    check_ranges(result.cfg)
+    return result
 
 
 @cache
@@ -224,14 +284,14 @@ def composed_unchecked(overrides: str) -> Composed:
     """Compose without looking at the values: nothing that the configuration names is imported."""
     try:
         with composing():
-            asked = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
-            cfg = compose("config", overrides=asked, return_hydra_config=True)
-            check_shadowed(asked, cfg.hydra.runtime.config_sources, CONF)
+            given = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
+            cfg = compose("config", overrides=given, return_hydra_config=True)
+            check_shadowed(given, cfg.hydra.runtime.config_sources, CONF)
             options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]
-            checked = [_must_exist(override, cfg) for override in asked]
-            if checked != asked:
+            checked = [_must_exist(override, cfg) for override in given]
+            if checked != given:
                 compose("config", overrides=checked)
     except (HydraException, OmegaConfBaseException) as error:
         raise describe_mistake(error, shlex.split(overrides)) from error
@@ -250,7 +310,8 @@ def composing() -> Iterator[None]:
         outer = hydra.hydra
         hydra.clear()
         try:
-            with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            job = JobRuntime.instance().get("name")  # of the process: its job's log is named after it
+            with initialize_config_dir(config_dir=str(CONF), job_name=job, version_base="1.3"):
                 yield
         finally:
             hydra.hydra = outer
@@ -356,10 +417,10 @@ def materialize_lazy(model: nn.Module, data: Dataset) -> None:
         with torch.no_grad():
             compute_outputs(model.eval(), inputs)
     except Exception as error:  # whatever a forward of the user's own raises
-        said = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         raise UserError(
             "the model's lazy modules learn their shapes from two examples, which it does not take "
-            f"({said}): choose another model or dataset, or give the modules their shapes"
+            f"({message}): choose another model or dataset, or give the modules their shapes"
         ) from error
     model.train(was_training)
     if names := _names(model):

@@ -34,10 +34,10 @@ def dataset_of(cfg: DictConfig) -> Dataset:
         dataset = loaded(OmegaConf.to_yaml(cfg, resolve=True))
     except OmegaConfBaseException as error:  # a value that has no default, or names another
         raise UserError(str(error)) from error
-    said, shape = cfg.shape, dataset.input_shape
-    if said is not None and shape != list(said):
+    stated, shape = cfg.shape, dataset.input_shape
+    if stated is not None and shape != list(stated):
         raise UserError(
-            f"dataset.shape={list(said)}, but the inputs have shape {shape}: correct the data set's "
+            f"dataset.shape={list(stated)}, but the inputs have shape {shape}: correct the data set's "
             "file in conf/dataset"
         )
     if dataset.site is not None:  # no rows here
@@ -166,7 +166,7 @@ class Holdings:
     @cached_property
     def partitions(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Each node's rows of the training set, as (train, test)."""
-        told, dataset = self.settings, self.dataset
+        settings, dataset = self.settings, self.dataset
         labels = self._labels("train")
         kept = np.setdiff1d(np.arange(len(labels)), self.validation_rows)
         if dataset.site is not None:
@@ -174,14 +174,14 @@ class Holdings:
                 "dataset=local has no partitions: its nodes have data of their own; start each with a site "
                 "and its data, and without partition-id"
             )
-        if told.num_nodes > len(kept):
+        if settings.num_nodes > len(kept):
             raise UserError(
-                f"num_nodes={told.num_nodes} is more than the {len(kept)} training examples that "
-                f"validation_size={told.validation_size} leaves: lower num_nodes"
+                f"num_nodes={settings.num_nodes} is more than the {len(kept)} training examples that "
+                f"validation_size={settings.validation_size} leaves: lower num_nodes"
             )
         owners = None if dataset.owners is None else dataset.owners[kept]
-        given = self.partitioner(labels[kept], owners, told.num_nodes, told.seed)
-        parts = checked(given, told.num_nodes, len(kept), type(self.partitioner).__name__)
+        given = self.partitioner(labels[kept], owners, settings.num_nodes, settings.seed)
+        parts = checked(given, settings.num_nodes, len(kept), type(self.partitioner).__name__)
         return self._split([kept[part] for part in parts], labels)
 
     def _labels(self, part: str) -> np.ndarray:
@@ -259,7 +259,7 @@ START = 'start its node with --node-config \'site="north" data="/path"\''
 
 
 def site_examples(
-    dataset: Dataset, told: Settings, name: str, path: str, prepared: Path | None = None
+    dataset: Dataset, settings: Settings, name: str, path: str, prepared: Path | None = None
 ) -> tuple[Examples, Examples]:
     """Return a site's examples for training, and those held out.
 
@@ -287,11 +287,11 @@ def site_examples(
     number = int.from_bytes(sha256(name.encode()).digest()[:4])
     rows = torch.arange(len(targets))
     test = rows[:0]
-    if told.node_test_fraction:
-        draw = generator(told.seed, Purpose.NODE_SPLIT, partition_id=number)
-        parts = split_node(rows.numpy(), targets.numpy(), told.node_test_fraction, draw)
+    if settings.node_test_fraction:
+        draw = generator(settings.seed, Purpose.NODE_SPLIT, partition_id=number)
+        parts = split_node(rows.numpy(), targets.numpy(), settings.node_test_fraction, draw)
         rows, test = map(torch.from_numpy, parts)
-    share = told.device_memory_share
+    share = settings.device_memory_share
     return (
         Examples(inputs, targets, rows, dataset.transform, dataset.augment, share),
         Examples(inputs, targets, test, dataset.transform, memory_share=share),

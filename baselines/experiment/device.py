@@ -32,8 +32,14 @@ def device_of(name: str) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # no such device, or torch built without it
-        there = ["cpu", *([found.type] if (found := accelerator()) else []), "auto"]
-        raise UserError(f"device={name} is not available here: expected {' or '.join(there)}") from error
+        available = [
+            "cpu",
+            *([accelerator_type.type] if (accelerator_type := accelerator()) else []),
+            "auto",
+        ]
+        raise UserError(
+            f"device={name} is not available here: expected {' or '.join(available)}"
+        ) from error
 
 
 def placed(model: nn.Module, device: torch.device) -> nn.Module:
@@ -60,13 +66,11 @@ def name_of(device: torch.device) -> str:
 
 def chosen(name: str) -> str | None:
     """Return what a run says of its device: what ``auto`` chose, or that a GPU is idle; else None."""
-    found = accelerator()
+    best = accelerator()
     if name == "auto":
-        return (
-            f"device=auto: {f'{found} ({name_of(found)})' if found else 'cpu, as torch sees no GPU here'}"
-        )
-    if found and device_of(name).type == "cpu":
-        return f"device={name}: {name_of(found)} is idle; device=auto uses it"
+        return f"device=auto: {f'{best} ({name_of(best)})' if best else 'cpu, as torch sees no GPU here'}"
+    if best and device_of(name).type == "cpu":
+        return f"device={name}: {name_of(best)} is idle; device=auto uses it"
     return None
 
 
@@ -101,25 +105,25 @@ def _module(device: torch.device) -> types.ModuleType | None:
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # what cuBLAS reads before it is first used
 
 
-def use_deterministic(asked: bool) -> None:
+def use_deterministic(is_deterministic: bool) -> None:
     """Let torch use algorithms alone that give the same bytes every time, or any, in this process.
 
     An operation without such an algorithm raises RuntimeError then. Call it before the GPU is used, as
     cuBLAS reads once how its workspace is laid out.
     """
-    if asked:
+    if is_deterministic:
         os.environ.setdefault(WORKSPACE, ":4096:8")
-    torch.use_deterministic_algorithms(asked)
+    torch.use_deterministic_algorithms(is_deterministic)
 
 
 @contextmanager
-def deterministic_algorithms(asked: bool) -> Iterator[None]:
+def deterministic_algorithms(is_deterministic: bool) -> Iterator[None]:
     """Do so for a while: the next run of this process may ask for something else."""
     before, workspace = torch.are_deterministic_algorithms_enabled(), os.environ.get(WORKSPACE)
-    if asked:
+    if is_deterministic:
         gradient_of.cache_clear()  # a step that the run before has recorded is the eager one to rounding
     try:
-        use_deterministic(asked)
+        use_deterministic(is_deterministic)
         yield
     finally:
         use_deterministic(before)

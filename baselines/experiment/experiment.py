@@ -23,12 +23,21 @@ from baselines.partitioners import Partitioner
 from clients import Examples, LocalTraining, Node
 from clients.correction import Correction
 from clients.frozen import Frozen
+from clients.requested import BUILT_IN, requested_corrections
 from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol
 from strategies.shared.seeding import Purpose, torch_seed
 
 from . import config
-from .config import choices, has_lazy_modules, import_parts, leaves, materialize_lazy, targets
+from .config import (
+    choices,
+    has_lazy_modules,
+    import_compression,
+    leaves,
+    materialize_lazy,
+    own_corrections,
+    targets,
+)
 from .data import Holdings, dataset_of, site_examples
 from .device import device_of, placed, prepare_model, require_bool
 from .flower_adapter import strategy_of
@@ -85,12 +94,6 @@ class ExperimentSpec:
     def kind_of_data(self) -> str:
         """What decides the data set, as a text; its seed and folder are named, not told."""
         return str(self.cfg.dataset)
-
-    @property
-    def kind_of_step(self) -> str:
-        """What decides the time of a training step, as a text."""
-        cfg = self.cfg
-        return str((cfg.dataset, cfg.model, cfg.client.batch_size, cfg.client.optimizer, cfg.device))
 
     def configuration(self) -> str:
         """Return the resolved configuration as YAML."""
@@ -255,11 +258,11 @@ class Experiment(ExperimentSpec):
     @property
     def nodes_remember(self) -> bool:
         """Whether the nodes keep anything from round to round."""
-        asked = Correction.asked(self.prototype.train_config())
+        corrections = requested_corrections(self.prototype.train_config(), self.known_corrections)
         return (
             self.prototype.nodes_remember
             or self.training.remembers
-            or any(kind.remembers for kind in asked)
+            or any(kind.remembers for kind in corrections)
         )
 
     def train_config(self) -> ConfigRecord:
@@ -267,9 +270,14 @@ class Experiment(ExperimentSpec):
         return ConfigRecord({protocol.SOURCE_HASH: source_hash()})
 
     @cached_property
+    def known_corrections(self) -> tuple[type[Correction], ...]:
+        """The corrections that a message may ask a node for; those that the strategy's file names are last."""
+        return (*BUILT_IN, *own_corrections(self.cfg))
+
+    @cached_property
     def training(self) -> LocalTraining:
         """How a node trains."""
-        import_parts(self.cfg.strategy)  # with them come the corrections that its messages ask for
+        import_compression(self.cfg)
         training: LocalTraining = config.build(self.cfg.client)
         return training
 
@@ -316,14 +324,15 @@ class Experiment(ExperimentSpec):
         UserError : where the site has no name or no data, or data that do not fit the schema
         """
         if (name, path) not in self._sites:
-            found = site_examples(self.dataset, self.settings, name, path, prepared)
+            examples = site_examples(self.dataset, self.settings, name, path, prepared)
             self._sites[name, path] = Node(
                 self.node_model,
                 self.training,
                 self.dataset.task,
-                *found,
+                *examples,
                 self.settings.seed,
                 frozen=self.frozen,
+                known_corrections=self.known_corrections,
             )
         return self._sites[name, path]
 
@@ -342,6 +351,7 @@ class Experiment(ExperimentSpec):
             self.settings.seed,
             partial(self.model, partition_id),
             self.frozen,
+            self.known_corrections,
         )
 
     @property

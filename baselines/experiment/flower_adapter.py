@@ -174,7 +174,7 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
     ------
     UserError : for one of this suite's whose file leaves out what the experiment sets
     """
-    strategy: Strategy = config.build(cfg.strategy)
+    strategy: Strategy = config.build(config.without_corrections(cfg).strategy)
     if isinstance(strategy, BaseStrategy):
         own = (key for key in BY_NAME if hasattr(strategy, key))
         unread = _unread(cfg, (*OF_OURS, *own))
@@ -184,8 +184,8 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
                 "groups; leave it out, or choose strategy=selective"
             )
         if lost := [key for key in unread if key not in cfg.strategy]:  # what the file states is meant
-            said = f"strategy {strategy.name} is not given {', '.join(lost)}"
-            raise UserError(f"{said}: begin its file with defaults: [base]")
+            fault = f"strategy {strategy.name} is not given {', '.join(lost)}"
+            raise UserError(f"{fault}: begin its file with defaults: [base]")
         return strategy
     try:
         require_count("max_failed_rounds", cfg.max_failed_rounds)

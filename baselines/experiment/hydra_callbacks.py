@@ -4,7 +4,9 @@ A callback of Hydra's, which launchers take along.
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -94,6 +96,30 @@ def _combinations(varied: list[Override]) -> int | None:
         return None
 
 
+# The log of a job: conf/hydra/job_logging.
+
+
+class OthersErrors(logging.Filter):
+    """Pass what no handler of Flower's has shown, nor a line of ours."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether the record is of another library."""
+        return record.name.partition(".")[0] not in ("flwr", "baselines")
+
+
+@contextmanager
+def closing_job_log() -> Iterator[None]:
+    """Close what Hydra has opened for a job's log, for a process that goes on after the command."""
+    root = logging.getLogger()
+    before = list(root.handlers)
+    try:
+        yield
+    finally:
+        for handler in [handler for handler in root.handlers if handler not in before]:
+            root.removeHandler(handler)
+            handler.close()
+
+
 # The mode that Hydra was started in: one run, a sweep of them, or a search for the best.
 
 
@@ -118,11 +144,11 @@ def check_direction(settings: HydraConf, objective: str, lowers: bool) -> None:
     ------
     UserError : where less of the objective is better (``lowers``) and more is looked for, or the reverse
     """
-    asked = str(settings.sweeper.get("direction", "")).rpartition(".")[2].lower()
+    direction = str(settings.sweeper.get("direction", "")).rpartition(".")[2].lower()
     wanted = "minimize" if lowers else "maximize"
-    if is_search(settings) and asked in ("minimize", "maximize") and asked != wanted:
+    if is_search(settings) and direction in ("minimize", "maximize") and direction != wanted:
         raise UserError(
-            f"objective={objective} with hydra.sweeper.direction={asked} looks for the worst: set "
+            f"objective={objective} with hydra.sweeper.direction={direction} looks for the worst: set "
             f"hydra.sweeper.direction={wanted}"
         )
 

@@ -10,12 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml  # type: ignore[import-untyped]
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
-from yaml import YAMLError  # type: ignore[import-untyped]
+from yaml import YAMLError
 
 from baselines.errors import UserError
 
@@ -34,7 +35,7 @@ MOST_HINTS = 3
 def nearest(name: str, value: str, error: Exception) -> str | None:
     """Return what was probably meant by an unknown setting, if anything comes near.
 
-    An option of that name comes first (``optimizer=adam`` means ``client=adam``), then a setting of the
+    An option of that name comes first (``optimizer=adam`` means ``client_optimizer=adam``), then a setting of the
     configuration that was chosen. Without that configuration (the error comes from another process)
     there are no settings to look at.
 
@@ -69,13 +70,25 @@ def nearest(name: str, value: str, error: Exception) -> str | None:
 def option_of(value: str, name: str) -> str | None:
     """Return ``group=value`` for the groups that have an option of this name; None where none has.
 
-    A group that ``name`` lies in wins over the others (``client.optimizer`` over ``server_optimizer``).
+    A group that ``name`` lies in wins over the others (``client.optimizer`` over ``server_optimizer``), and
+    an option over its older name.
     """
     if not value.isidentifier() or value in SHARED:
         return None
-    groups = [path.parent.name for path in sorted(CONF.glob(f"*/{value}.yaml"))]
-    groups = [group for group in groups if name.startswith(f"{group}.")] or groups
+    groups = [path.parent.name for path in sorted(CONF.glob(f"*/{value}.yaml")) if not is_older_name(path)]
+    place = f"{name}.".replace(".", "_")  # client_optimizer lies at client.optimizer
+    groups = [group for group in groups if place.startswith(f"{group}_")] or groups
     return " or ".join(f"{group}={value}" for group in groups) if len(groups) <= MOST_HINTS else None
+
+
+def is_older_name(option: Path) -> bool:
+    """Say whether an option chooses that of another group, and states nothing itself."""
+    settings = yaml.safe_load(option.read_text())
+    chosen = settings.get("defaults", []) if isinstance(settings, dict) else []
+    overrides = any(
+        str(key).startswith("override ") for one in chosen if isinstance(one, dict) for key in one
+    )
+    return overrides and settings.keys() == {"defaults"}
 
 
 def near_option(name: str, options: Iterable[str]) -> str | None:

@@ -88,7 +88,7 @@ def is_part(value: object, kind: Any) -> bool:
     """
     if not isinstance(value, DictConfig) or value._is_none() or "_target_" not in value:
         return False
-    target = found(str(value.get("_target_")))
+    target = find_object(str(value.get("_target_")))
     if not isinstance(target, type):
         return True
     partial = value.get("_partial_", False)
@@ -97,7 +97,7 @@ def is_part(value: object, kind: Any) -> bool:
     return not isinstance(kind, type) or (issubclass(target, kind) and not partial)
 
 
-def found(name: str) -> Any:
+def find_object(name: str) -> Any:
     """Return what a dotted name stands for; None where there is no such thing."""
     module, _, last = name.rpartition(".")
     try:
@@ -318,10 +318,15 @@ def _check_quorum(cfg: DictConfig) -> None:
         return
     if quorum is None or deadline is None:
         raise UserError(f"quorum={quorum} and round_deadline={deadline}: set both, or none")
-    asked = cfg.num_nodes if cfg.nodes_per_round is None else cfg.nodes_per_round
-    if not _is_whole(asked):
+    requested = cfg.num_nodes if cfg.nodes_per_round is None else cfg.nodes_per_round
+    if not _is_whole(requested):
         return  # which the strategy refuses
-    _require(_is_whole(quorum) and 1 <= quorum <= asked, cfg, "quorum", f"a whole number from 1 to {asked}")
+    _require(
+        _is_whole(quorum) and 1 <= quorum <= requested,
+        cfg,
+        "quorum",
+        f"a whole number from 1 to {requested}",
+    )
     within = _is_number(deadline) and 0 < deadline < cfg.timeout
     _require(within, cfg, "round_deadline", f"seconds, above 0 and below timeout={cfg.timeout}")
 
@@ -368,7 +373,7 @@ def _check_groups(cfg: DictConfig) -> None:
         group, name = OmegaConf.select(cfg, key), key.partition(".")[0]
         if not is_part(group, None):
             raise UserError(f"{key} has no _target_, the class to build: choose an option, {name}=...")
-        if not is_part(group, found(kind)):
+        if not is_part(group, find_object(kind)):
             what = kind.rpartition(".")[2]
             raise UserError(
                 f"{key}._target_={group._target_} is not a {what}: choose an option, {name}=..."

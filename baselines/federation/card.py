@@ -29,7 +29,7 @@ FILL_IN = "**[to be filled in]**"
 IDLE = ("none", "null", "identity")  # options of groups that change nothing
 METHOD = [  # the groups of conf/ that decide how the model is trained
     *("strategy", "weighting", "server_optimizer", "mask", "step_size", "aggregation", "compression"),
-    *("corrections", "personal", "private", "client"),
+    *("corrections", "personal", "private", "client_optimizer", "client"),
 ]
 EVALUATED = (SITES, "node-test", "test")  # the splits of evaluations
 SETTINGS = {  # dotted key in config.yaml: what it is called in the card

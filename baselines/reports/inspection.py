@@ -90,7 +90,7 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
     console.print(f"  memory {sum(memory.values()) / 1e6:.3g} MB ({held})")
     real = seconds.real
     console.print(f"  time {real * 1e3:.3g} ms, {size / real:,.0f} examples a second")
-    batched = batched_cost_line(this.model(), batch, task, training, this.settings.asked, real)
+    batched = batched_cost_line(this.model(), batch, task, training, this.settings.nodes_in_round, real)
     console.print(f"  {batched}", soft_wrap=True)
     if rows := printed_layers(LAYERS, name):
         console.print(beside_printed(layers, rows))

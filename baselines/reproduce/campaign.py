@@ -1,4 +1,4 @@
-"""Filling: the runs that a table lacks, all of them or as many as there is time for."""
+"""The campaign: the runs that a table lacks, some at a time, or as many as there is time for."""
 
 import argparse
 import contextlib
@@ -13,9 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from rich import progress as bars
 from rich.console import Console
@@ -23,20 +21,18 @@ from rich.console import Console
 from baselines.engine.run_folder import in_use
 from baselines.engine.signals import interruptible
 from baselines.errors import UserError
-from baselines.experiment import device
 from baselines.experiment.experiment import Experiment
 
 from . import results
-from .concurrency import Calibration, measure_concurrency, told
 from .findings import pairs
 from .paper_tables import PaperTable
 from .plan import Trial
 
-# At hand: the runs whose data set is here; the others would begin only to fail.
 
-
-def at_hand(trials: Sequence[Trial], out: Console) -> list[Trial]:
+def with_available_data(trials: Sequence[Trial], out: Console) -> list[Trial]:
     """Return the trials whose data set can be loaded; say how many others there are, and why.
+
+    Those would begin only to fail.
 
     Raises
     ------
@@ -47,55 +43,32 @@ def at_hand(trials: Sequence[Trial], out: Console) -> list[Trial]:
     for trial in trials:
         if trial.cell.overrides not in whys:
             whys[trial.cell.overrides] = _why_not(trial, lacks)
-    found = [trial for trial in trials if not whys[trial.cell.overrides]]
+    available = [trial for trial in trials if not whys[trial.cell.overrides]]
     for why, count in Counter(whys[trial.cell.overrides] for trial in trials).items():
-        if why and not found:
+        if why and not available:
             raise UserError(why)
         if why:
             out.print(f"{count} run{'s' * (count > 1)} cannot begin: {why}")
-    return found
+    return available
 
 
 def _why_not(trial: Trial, lacks: dict[str, str]) -> str:
     """Return what is wrong with the data set; nothing where all is well, or where more than it is wrong."""
-    this = Experiment(shlex.join(trial.overrides))
+    experiment = Experiment(shlex.join(trial.overrides))
     try:
-        name = this.kind_of_data
+        name = experiment.kind_of_data
     except UserError:  # the run itself says so
         return ""
     if name not in lacks:
         lacks[name] = ""
         try:
-            this.dataset  # noqa: B018 - loads it
+            experiment.dataset  # noqa: B018 - loads it
         except UserError as error:
             lacks[name] = str(error)
     return lacks[name]
 
 
-# Budget: which of the missing runs tell most in the time that there is.
-#
-# A finding is a comparison of two cells; it says something once both have a run, and more with each further
-# seed. The runs that complete a pair of cells cheaply come first, those of cells that no finding speaks of
-# last. What does not fit as a whole comes after all that does: it is begun, and goes on another time.
-
-
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """Runs that tell something together.
-
-    Parameters
-    ----------
-    paired : whether they complete a pair of cells that a finding compares
-    seed : the how manieth seed of their cells they complete, from 1
-    trials : those that are missing
-    """
-
-    paired: bool
-    seed: int
-    trials: tuple[Trial, ...]
 
 
 def seconds_in(text: str) -> float:
@@ -105,134 +78,66 @@ def seconds_in(text: str) -> float:
     ------
     UserError : for any other text
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
-    if found is None or float(found[1]) == 0:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if match is None or float(match[1]) == 0:
         raise UserError(f"--budget {text}: expected a time such as 90s, 40m or 1.5h")
-    return float(found[1]) * SECONDS[found[2]]
+    return float(match[1]) * SECONDS[match[2]]
 
 
-def most_telling(
-    table: PaperTable,
-    trials: Sequence[Trial],
-    missing: Sequence[Trial],
-    cost: Callable[[Trial], float],
-    budget: float,
-) -> tuple[list[Trial], int]:
-    """Return the missing trials, the most telling first, and how many of them fit the budget.
+def most_telling(table: PaperTable, trials: Sequence[Trial], missing: Sequence[Trial]) -> list[Trial]:
+    """Return the missing trials, the most telling first.
+
+    A finding is a comparison of two cells; it says something once both have a run, and more with each
+    further seed. So pairs of cells come first, seed by seed, those that lack one run before those that lack
+    both; then the cells that no finding speaks of.
 
     Parameters
     ----------
     trials : all that are planned, with those that are finished
-    cost : seconds that a trial takes
-    budget : seconds, of all jobs together
     """
-    left, ordered, fitting = budget, list[Trial](), 0
     absent = {trial.folder.name: trial for trial in missing}
-    costs = {name: cost(trial) for name, trial in absent.items()}
-    bundles = list(_bundles(table, trials))
-    while absent:
-        best, worth, price = list[str](), (False, False, -1.0), 0.0
-        for bundle in bundles:
-            names = {trial.folder.name for trial in bundle.trials} & absent.keys()
-            total = sum(costs[name] for name in names)
-            this = (total <= left, bundle.paired, 1 / (bundle.seed * (total or 1.0)))
-            if names and this > worth:
-                best, worth, price = sorted(names), this, total
-        ordered += [absent.pop(name) for name in best]
-        left -= price
-        fitting += len(best) * worth[0]
-    return ordered, fitting
-
-
-def _bundles(table: PaperTable, trials: Sequence[Trial]) -> Iterator[Bundle]:
-    """Yield for each pair of cells, and for each cell, its first seed, its first two, and so on."""
     by_cell: dict[tuple[str, ...], list[Trial]] = {}
     for trial in trials:
         by_cell.setdefault(tuple(trial.cell.keys.values()), []).append(trial)
-    for better, worse in pairs(table):
-        a, b = by_cell.get(better, []), by_cell.get(worse, [])
-        for count in range(1, min(len(a), len(b)) + 1):
-            yield Bundle(True, count, (*a[:count], *b[:count]))
-    for own in by_cell.values():
-        for count in range(1, len(own) + 1):
-            yield Bundle(False, count, tuple(own[:count]))
+    together = [(0, a, b) for a, b in pairs(table)] + [(1, keys) for keys in by_cell]
+    bundles = [
+        (unpaired, seed, [trial.folder.name for trial in own if trial.folder.name in absent])
+        for unpaired, *cells in together
+        for seed, own in enumerate(zip(*(by_cell.get(keys, []) for keys in cells), strict=False))
+    ]
+    bundles.sort(key=lambda bundle: (bundle[0], bundle[1], len(bundle[2])))
+    return [absent[name] for name in dict.fromkeys(name for *_, names in bundles for name in names)]
 
 
-# One display for all runs: bars on a terminal, a line for each run that ends elsewhere.
-
-
-class Display:
-    """A context that shows how many rounds of all trials are done, and of each that runs."""
+class Display(bars.Progress):
+    """Show how many rounds of all trials are done: a bar on a terminal, and a line for each run that ends."""
 
     def __init__(self, trials: Sequence[Trial], console: Console) -> None:
-        self.console = console
-        self.count, self.total = 0, len(trials)
-        self.rounds = sum(trial.rounds for trial in trials)
-        self.began = time.monotonic()
-        self._done: dict[str, int] = {}
-        self._first: dict[str, int] = {}
-        self._rows: dict[str, bars.TaskID] = {}
-        self.bar = bars.Progress(
-            bars.TextColumn("{task.description}"),
+        columns = (
+            bars.TextColumn("all runs"),
             bars.BarColumn(),
             bars.MofNCompleteColumn(),
             bars.TextColumn("rounds"),
             bars.TimeElapsedColumn(),
-            bars.TextColumn("{task.fields[left]}"),
-            console=console,
-            disable=not console.is_terminal,
+            bars.TimeRemainingColumn(),
         )
-        self.all = self.bar.add_task("all runs", total=self.rounds, left="")
-
-    def __enter__(self) -> "Display":
-        """Start the bars."""
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop the bars."""
-        self.bar.stop()
-
-    def started(self, trial: Trial) -> None:
-        """Show one more run."""
-        row = self.bar.add_task(trial.label, total=trial.rounds, left="")
-        self._rows[trial.folder.name] = row
+        super().__init__(*columns, console=console, disable=not console.is_terminal)
+        self._rounds = {trial.folder.name: rounds_done(trial.folder) for trial in trials}
+        self._count, self._total = 0, len(trials)
+        total = sum({trial.folder.name: trial.rounds for trial in trials}.values())
+        self._bar = self.add_task("", total=total, completed=sum(self._rounds.values()))
 
     def moved(self, trial: Trial, rounds: int) -> None:
         """Show how far a run has come."""
-        name = trial.folder.name
-        self._first.setdefault(name, rounds)  # what an earlier process did costs no time now
-        self._done[name] = rounds
-        self.bar.update(self._rows[name], completed=rounds)
-        self.bar.update(self.all, completed=sum(self._done.values()), left=self._left())
+        self._rounds[trial.folder.name] = rounds
+        self.update(self._bar, completed=sum(self._rounds.values()))
 
     def ended(self, trial: Trial, how: str) -> None:
-        """Take a run's bar away and say how it ended."""
-        name = trial.folder.name
-        self.count += 1
-        self._first.setdefault(name, trial.rounds)
-        self._done[name] = trial.rounds
-        if name in self._rows:
-            self.bar.remove_task(self._rows.pop(name))
-        self.bar.update(self.all, completed=sum(self._done.values()))
-        text = f"[{self.count}/{self.total}] {trial.label}: {how}"
-        left = "" if self.console.is_terminal else f"  {self._left()}"
-        self.console.print(text + left, markup=False, highlight=False, soft_wrap=True)
-
-    def _left(self) -> str:
-        """Return the time left, at the speed so far."""
-        seconds = time.monotonic() - self.began
-        here = sum(self._done.values()) - sum(self._first.values())
-        left = self.rounds - sum(self._done.values())
-        return f"{told(seconds * left / here)} left" if here > 0 and left > 0 else ""
-
-
-# Running: trials as processes of one thread each, some at a time, under one display.
+        """Say how a run ended."""
+        self.moved(trial, trial.rounds)
+        self._count += 1
+        text = f"[{self._count}/{self._total}] {trial.label}: {how}"
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 POLL = 0.2  # seconds
@@ -243,7 +148,7 @@ ENDS = (0, 1)  # the exit statuses of a run that finished, and of one that has d
 
 @dataclass
 class Running:
-    """Trials that wait, run and have failed.
+    """Trials that wait, run and have failed; each is a process of one thread.
 
     Parameters
     ----------
@@ -286,7 +191,6 @@ class Running:
             return
         trial.folder.mkdir(parents=True, exist_ok=True)
         self._processes[trial.folder.name] = trial, _process(trial)
-        self.display.started(trial)
 
     def _look(self) -> None:
         """See how far the runs have come, and which have ended."""
@@ -347,9 +251,6 @@ def _reason(folder: Path, status: int) -> str:
     return f"{said[-1].removeprefix('error: ') if said else f'exit status {status}'} ({folder / LOG})"
 
 
-AUTO = "auto"
-
-
 def fill(
     options: argparse.Namespace,
     table: PaperTable,
@@ -358,58 +259,26 @@ def fill(
     out: Console,
 ) -> list[tuple[Trial, str]]:
     """Run what is missing, or as much as there is time for; return the trials that failed, and why."""
-    began, speeds = time.monotonic(), Calibration()
     deadline = math.inf
-    jobs, gain = _jobs(options, missing[0], out)
-    _announce(table, trials, missing, jobs, speeds, out)
     if options.budget:
         seconds = seconds_in(options.budget)
-        deadline = began + seconds - min(PATIENCE, seconds / 10)  # runs are given that long to end
-        left, there = partial(_left, speeds), gain * (deadline - time.monotonic())
-        missing, fitting = most_telling(table, trials, missing, left, there)
-        out.print(f"about {fitting} of them fit {options.budget}; first: {missing[0].label}")
+        deadline = time.monotonic() + seconds - min(PATIENCE, seconds / 10)  # in which runs have to end
+        missing = most_telling(table, trials, missing)
+    _announce(table, trials, missing, out)
     if options.rerun:
         results.forget(missing)
-    running = Running(jobs, results.is_finished, Display(missing, out), deadline)
+    running = Running(int(options.jobs), results.is_finished, Display(missing, out), deadline)
     running.run(missing)
     if time.monotonic() >= deadline and not all(map(results.is_finished, missing)):
         out.print(f"--budget {options.budget} is spent: the same command continues")
     return running.failed
 
 
-def _jobs(options: argparse.Namespace, trial: Trial, out: Console) -> tuple[int, float]:
-    """Return how many run at a time, and how many times one's work they do together."""
-    where = Experiment(shlex.join(trial.overrides)).settings.device
-    if said := device.chosen(where):
-        out.print(said)
-    on_gpu = device.device_of(where).type != "cpu"
-    if options.jobs != AUTO and not (options.jobs is None and options.budget and on_gpu):
-        return int(options.jobs or 1), float(options.jobs or 1)
-    jobs, gain = measure_concurrency(trial)
-    out.print(f"--jobs {jobs}: as measured, {gain:.1f} times the steps of one run at a time")
-    return jobs, gain
-
-
-def _left(speeds: Calibration, trial: Trial) -> float:
-    """Return the seconds that a trial takes from where it stands."""
-    return speeds.of(trial) * (1 - rounds_done(trial.folder) / trial.rounds)
-
-
-def _announce(
-    table: PaperTable,
-    trials: Sequence[Trial],
-    missing: Sequence[Trial],
-    jobs: int,
-    speeds: Calibration,
-    out: Console,
-) -> None:
-    """Say what will run and how long it takes, learnt from a few steps."""
-    count = f"{len(missing)} of {len(trials)} runs are missing"
+def _announce(table: PaperTable, trials: Sequence[Trial], missing: Sequence[Trial], out: Console) -> None:
+    """Say what will run."""
     changed = sorted({trial.changes for trial in missing if trial.changes})
     note = f"; not the paper's setting: {' | '.join(changed)}" if changed else ""
-    try:
-        seconds = speeds.seconds(missing) / jobs
-    except UserError as error:
-        out.print(f"{table.paper} {table.name}: {count}{note}; time unknown: {error}")
-        return
-    out.print(f"{table.paper} {table.name}: {count}{note}; about {told(seconds)} with --jobs {jobs}")
+    out.print(
+        f"{table.paper} {table.name}: {len(missing)} of {len(trials)} runs are missing{note}; "
+        f"first: {missing[0].label}"
+    )

@@ -16,7 +16,7 @@ from baselines.experiment.overrides import with_config_dir
 from . import paper_tables, report, transfer
 from . import results as collect
 from . import results as numbers
-from .campaign import AUTO, at_hand, fill, seconds_in
+from .campaign import fill, seconds_in, with_available_data
 from .claims import show_overview, write_pages
 from .paper_tables import PaperTable
 from .plan import Trial, plan, select, table_of
@@ -53,7 +53,7 @@ def reproduce(options: argparse.Namespace) -> int:
     for line in collect.damaged(shown):
         out.print(line)
     wanted = [] if options.collect_only else missing
-    able = at_hand(wanted, out)
+    able = with_available_data(wanted, out)
     try:
         failed = fill(options, table, trials, able, out) if able else []
     finally:
@@ -77,8 +77,8 @@ def _show_papers(options: argparse.Namespace, out: Console) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.jobs not in (None, AUTO) and not (options.jobs.isdecimal() and int(options.jobs)):
-        raise UserError(f"--jobs {options.jobs}: expected 1 or more runs at a time, or {AUTO}")
+    if not (options.jobs.isdecimal() and int(options.jobs)):
+        raise UserError(f"--jobs {options.jobs}: expected 1 or more runs at a time")
     if given := [override for override in options.overrides if override.startswith("seed=")]:
         raise UserError(f"{given[0]}: a table's seeds are chosen with --seeds")
     if options.html and options.table:

@@ -185,10 +185,11 @@ def _side_by_side(view: _View, keys: Sequence[str]) -> list[list[str]]:
     for group, cells in groups.items():
         there = [cells.get(value) for value in values]
         row = [value_name(value, key) for key, value in zip(outer, group, strict=True)]
-        row += [text for cell in there for text in _numbers(view, cell)]
-        row += [column.text(cell) if cell else "" for column in view.further for cell in there]
+        for each in there:
+            row += _numbers(view, each)
+        row += [column.text(some) if some else "" for column in view.further for some in there]
         for text in (_seeds, _see):
-            found = dict.fromkeys(text(view, cell) for cell in there if cell)
+            found = dict.fromkeys(text(view, each) for each in there if each)
             row.append(", ".join(filter(None, found)))
         rows.append(row)
     return _without_empty(rows)

@@ -4,7 +4,7 @@ It is checked beforehand that nothing is passed over. That the gradient is right
 shape of a batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import isfunction
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import Parameter
-from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from clients.examples import Examples, are_several
 from clients.fast.bare_optimizer import hooked
@@ -21,6 +21,7 @@ from clients.fast.guards import SideEffectCheck
 from clients.fast.trace import Coarsest, close, tells, without_tf32
 from clients.round import Node
 from clients.training import LocalTraining
+from strategies.shared.compatibility import Conflict, first_message
 
 # Gradients of many nodes at once: one call of ``torch.func.vmap`` for a stack of parameters.
 
@@ -71,29 +72,8 @@ class NotBatchable(Exception):
 
 def check(nodes: Sequence[Node]) -> None:
     """Raise :class:`NotBatchable` with the reason, where there is one."""
-    first, training = nodes[0], nodes[0].training
-    optimizer = training.optimizer([Parameter(torch.zeros(1))])
-    name = type(optimizer).__name__
-    passed_over = _overridden(training, LocalTraining), _overridden(first.train, Examples)
-    reasons = {
-        f"{type(training).__name__} has its own {passed_over[0]}": passed_over[0] is not None,
-        f"{type(first.train).__name__} has its own {passed_over[1]}": passed_over[1] is not None,
-        "nodes have models of their own": any(n.model is not first.model for n in nodes),
-        "nodes have tasks of their own": any(n.task != first.task for n in nodes),
-        "nodes train differently": any(n.training != training for n in nodes),
-        f"{name} looks at whole layers": type(optimizer) not in BY_COORDINATE,
-        f"{name} has hooks, or another step": hooked(optimizer),
-        "client.keep_optimizer=true": training.keep_optimizer,
-        f"client.personal={type(training.personal).__name__}": training.personal is not None,
-        "the model has buffers": next(first.model.buffers(), None) is not None,
-        "examples are of several tensors": are_several(first.train.inputs),
-        "nodes hold data of their own": any(not _shared(n.train, first.train) for n in nodes),
-        "nodes hold their data differently": any(type(n.train) is not type(first.train) for n in nodes),
-        "the data are augmented": any(n.train.augment is not None for n in nodes),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise NotBatchable(reason)
+    if reason := first_message(OBSTACLES, nodes):
+        raise NotBatchable(reason)
 
 
 def _overridden(part: object, base: type) -> str | None:
@@ -147,3 +127,101 @@ def measured(
 
 def _shared(one: Examples, other: Examples) -> bool:
     return one.inputs is other.inputs and one.targets is other.targets
+
+
+# What keeps nodes from being batched: rows of the table in baselines/experiment/compatibility.py.
+
+
+def _obstacle(choice: str, reason: str, find: Callable[[Sequence[Node]], str | bool | None]) -> Conflict:
+    """Return a row; ``find`` returns its message, or whether it holds, and then the message is ``reason``."""
+
+    def message(nodes: Sequence[Node]) -> str | None:
+        found = find(nodes)
+        return reason if found is True else found or None
+
+    return Conflict(choice, BATCHED, reason, message)
+
+
+def _find_own_method(nodes: Sequence[Node]) -> str | None:
+    first = nodes[0]
+    for part, base in ((first.training, LocalTraining), (first.train, Examples)):
+        if name := _overridden(part, base):
+            return f"{type(part).__name__} has its own {name}"
+    return None
+
+
+def _find_whole_layers(nodes: Sequence[Node]) -> str | None:
+    optimizer = _optimizer(nodes)
+    return f"{type(optimizer).__name__} looks at whole layers" * (type(optimizer) not in BY_COORDINATE)
+
+
+def _find_hooks(nodes: Sequence[Node]) -> str | None:
+    optimizer = _optimizer(nodes)
+    return f"{type(optimizer).__name__} has hooks, or another step" * hooked(optimizer)
+
+
+def _optimizer(nodes: Sequence[Node]) -> Optimizer:
+    return nodes[0].training.optimizer([Parameter(torch.zeros(1))])
+
+
+def _find_kept_optimizer(nodes: Sequence[Node]) -> str | None:
+    return "client.keep_optimizer=true" if nodes[0].training.keep_optimizer else None
+
+
+def _find_personal(nodes: Sequence[Node]) -> str | None:
+    personal = nodes[0].training.personal
+    return None if personal is None else f"client.personal={type(personal).__name__}"
+
+
+BATCHED = "runtime.batch_clients=true"
+OBSTACLES = (  # in this order
+    _obstacle(
+        "client=keep_trace, or a class of your own",
+        "its own methods would be passed over",
+        _find_own_method,
+    ),
+    _obstacle(
+        "models of the nodes' own",
+        "nodes have models of their own",
+        lambda nodes: any(node.model is not nodes[0].model for node in nodes),
+    ),
+    _obstacle(
+        "tasks of the nodes' own",
+        "nodes have tasks of their own",
+        lambda nodes: any(node.task != nodes[0].task for node in nodes),
+    ),
+    _obstacle(
+        "local training of the nodes' own",
+        "nodes train differently",
+        lambda nodes: any(node.training != nodes[0].training for node in nodes),
+    ),
+    _obstacle("client_optimizer=adamp, rmsgd", "they look at whole layers", _find_whole_layers),
+    _obstacle("an optimiser with hooks", "they would be passed over", _find_hooks),
+    _obstacle("client.keep_optimizer=true", "each optimiser has a state of its own", _find_kept_optimizer),
+    _obstacle("personal=", "nodes come to models of their own", _find_personal),
+    _obstacle(
+        "a model with batch normalisation",
+        "the model has buffers",
+        lambda nodes: next(nodes[0].model.buffers(), None) is not None,
+    ),
+    _obstacle(
+        "data of several inputs",
+        "examples are of several tensors",
+        lambda nodes: are_several(nodes[0].train.inputs),
+    ),
+    _obstacle(
+        "dataset=local",
+        "nodes hold data of their own",
+        lambda nodes: any(not _shared(node.train, nodes[0].train) for node in nodes),
+    ),
+    _obstacle(
+        "data held differently",
+        "nodes hold their data differently",
+        lambda nodes: any(type(node.train) is not type(nodes[0].train) for node in nodes),
+    ),
+    _obstacle(
+        "dataset.load.augment",
+        "the data are augmented",
+        lambda nodes: any(node.train.augment is not None for node in nodes),
+    ),
+)

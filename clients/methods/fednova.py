@@ -13,7 +13,7 @@ from .scaffold import gradient_weight
 
 NEEDS_SGD = (
     "FedNova divides a node's update by the summed weights of its gradients, which SGD has",
-    "set client=sgd, or aggregation=mean",
+    "set client_optimizer=sgd, or aggregation=mean",
 )
 
 

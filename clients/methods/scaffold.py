@@ -115,7 +115,7 @@ RESTRICTED = (
 )
 NEEDS_SGD = (
     "SCAFFOLD's option 2 computes a node's gradient from how far SGD has moved",
-    "set strategy.option=1 (in groups +strategy.inner.option=1), or client=sgd",
+    "set strategy.option=1 (in groups +strategy.inner.option=1), or client_optimizer=sgd",
 )
 
 

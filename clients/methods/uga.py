@@ -13,20 +13,21 @@ of all of its examples in one batch: memory grows with both. Reduction: one epoc
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
 import torch
+from flwr.app import RecordDict
 from torch import Tensor, nn
 from torch.autograd import grad
 from torch.func import functional_call
 from torch.nn import Parameter
 from torch.optim import SGD
 
+from clients.correction import Correction
 from clients.examples import Examples, arguments_of, compute_outputs
-from clients.personal import LocalUpdate
 from clients.rng import seed_model
 from clients.tasks import Task
 from clients.training import LocalTraining
@@ -67,21 +68,29 @@ class KeepTrace(LocalTraining):
         return (super().steps(size) - self._steps_per_epoch(size)) + 1
 
     @torch.enable_grad()  # type: ignore[no-untyped-call]
-    def train_loop(self, update: LocalUpdate) -> dict[str, float]:
-        """Take the steps of a local update; return its metrics.
+    def train_loop(
+        self,
+        model: nn.Module,
+        examples: Examples,
+        task: Task,
+        server_round: int,
+        seed: int,
+        corrections: Sequence[Correction] = (),
+        memory: RecordDict | None = None,
+    ) -> dict[str, float]:
+        """Take the steps of a round; return their metrics.
 
         Raises
         ------
         ValueError : for corrections, which the trace would not see
         """
-        if update.corrections:
+        if corrections:
             raise ValueError(NO_CORRECTIONS)
-        model, examples, task = update.model, update.examples, update.task
         start = {name: p for name, p in model.named_parameters() if p.requires_grad}
         device = next(iter(start.values())).device
-        rate = self.lr * self.schedule(update.server_round)
-        draws = torch.Generator().manual_seed(update.seed)
-        seed_model(update.seed, device)
+        rate = self.lr * self.schedule(server_round)
+        draws = torch.Generator().manual_seed(seed)
+        seed_model(seed, device)
         model.train()
         values: dict[str, Tensor] = dict(start)
         totals, seen, steps = Counter[str](), 0, self.steps(len(examples))

@@ -1,4 +1,4 @@
-"""Roster: which node holds which partition, and which nodes a round asks.
+"""Client registry: which node holds which partition, and what each has contributed.
 
 Flower's node ids are random numbers; partition ids (0 ... N-1) are stable. Nodes are therefore drawn,
 and their replies sorted, by partition id: the same seed asks the same partitions on every runtime.
@@ -9,15 +9,10 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from flwr.app import ConfigRecord, ConfigScalar, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
-from torch import Tensor
 
-from strategies.parts.layout import squared_norms
-from strategies.parts.privacy import Privacy, State
-from strategies.parts.updates import Updates
 from strategies.shared import protocol
 from strategies.shared.flower_private import UNREACHABLE
 from strategies.shared.seeding import Purpose, generator
@@ -27,11 +22,19 @@ from .strategy import reason_of
 
 logger = logging.getLogger("flwr.strategies")
 
-
-# Told: what a node has answered to the question who it is.
-
-
 MOST_PARTITIONS = 1 << 20  # some weightings keep a number for each
+POLL_SECONDS = 0.1
+SILENT = "%d nodes do not say which partition they hold: they are ordered by node id"
+WAITING = (
+    "waiting for %d nodes, of which %d are known so far, for %.0f s at most (node_timeout); those "
+    "that refuse are asked again"
+)
+ALONE = (
+    "{known} node has said who it is within {seconds:.0f} s, and a federation has {least} at least: set "
+    "num_nodes=1 to begin with one, or node_timeout to wait longer"
+)
+NAMELESS = "node {node} does not say which partition it holds, and is asked again: {why}"
+LOST = "round %d: %s has lost what it kept between rounds (it was restarted?)"
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,6 @@ def _unfit(told: object, most: int) -> str:
     return f"{protocol.PARTITION_ID} is {shown}, expected a whole number from 0 to {most - 1}"
 
 
-# Ledger: what each node has contributed to a run.
-
-
 @dataclass
 class ContributionLog:
     """By partition: how many ``updates`` were sound, how often it was ``left_out``, and on how many
@@ -106,19 +106,6 @@ class ContributionLog:
     def load_state_dict(self, state: dict[int, dict[str, int]]) -> None:
         """Put back what ``state_dict`` gave; the state stays the caller's own."""
         self.kept.update({k: dict(entry) for k, entry in state.items()})
-
-
-POLL_SECONDS = 0.1
-SILENT = "%d nodes do not say which partition they hold: they are ordered by node id"
-WAITING = (
-    "waiting for %d nodes, of which %d are known so far, for %.0f s at most (node_timeout); those "
-    "that refuse are asked again"
-)
-ALONE = (
-    "{known} node has said who it is within {seconds:.0f} s, and a federation has {least} at least: set "
-    "num_nodes=1 to begin with one, or node_timeout to wait longer"
-)
-NAMELESS = "node {node} does not say which partition it holds, and is asked again: {why}"
 
 
 @dataclass
@@ -214,6 +201,11 @@ class ClientRegistry:
         names = {k: name for name, k in self.sites.items()}
         return f"site {names[partition_id]}" if partition_id in names else f"partition {partition_id}"
 
+    def short_name(self, partition_id: int) -> str:
+        """Return a site's name, or ``node 3``, as metrics.csv has it."""
+        names = {k: name for name, k in self.sites.items()}
+        return names.get(partition_id, f"node {partition_id}")
+
     def recheck(self, nodes: set[int]) -> None:
         """Ask nodes again who they are, before the next round: they may have been configured anew."""
         if self.told and (doubted := self._known & nodes):
@@ -303,6 +295,22 @@ class ClientRegistry:
         self.partition_of.update(zip(new, range(first, first + len(new)), strict=True))
 
 
+@dataclass
+class LostStateMonitor:
+    """Notices nodes that lose what they keep between rounds, and would train on as if nothing had happened.
+
+    A node's variate, private layers, own model or moments lie in the memory of its process.
+    """
+
+    _keepers: set[int] = field(default_factory=set)  # by partition
+
+    def note(self, server_round: int, kept: Mapping[int, object], registry: ClientRegistry) -> None:
+        """Take note of which partitions say that they still have what they keep, and log which do not."""
+        for k in sorted(k for k in self._keepers if kept.get(k) is False):
+            logger.warning(LOST, server_round, registry.display_name(k))
+        self._keepers |= kept.keys()
+
+
 def sample(
     partition_ids: list[int],
     count: int,
@@ -320,76 +328,3 @@ def sample(
 def share_of(count: int, share: float) -> int:
     """Return a share of so many nodes, rounded down; one at least."""
     return max(1, math.floor(share * count + 1e-9))
-
-
-# Budget: what privacy a run has spent, and where a clip that moves stands.
-
-
-NOISE = "round %d: privacy adds noise of an expected norm of %.3g to a mean update of norm %.3g%s"
-DROWNED = ": the step is mostly noise; more nodes in a round, or fewer parameters, make it less"
-
-
-@dataclass
-class PrivacyAccountant:
-    """Applies a privacy part, round by round, and keeps its accounts.
-
-    Parameters
-    ----------
-    privacy : the part
-    ledger : in how many rounds each node took part
-    state : the part's own
-    again : rounds that have been taken twice, with other noise, since a run was resumed
-    """
-
-    privacy: Privacy
-    ledger: ContributionLog
-    state: State = field(default_factory=dict)
-    again: int = 0
-    has_compared: bool = False  # whether the noise has been set beside the update, once a process
-
-    @property
-    def rounds(self) -> int:
-        """For how many rounds the node that trained most has paid; where nodes noise, also for those
-        in which it was left out.
-        """
-        in_vain = self.privacy.is_local
-        paid = [entry["updates"] + entry["left_out"] * in_vain for entry in self.ledger.kept.values()]
-        return max(paid, default=0) + self.again
-
-    @property
-    def over(self) -> str:
-        """Say why no further round may be taken; empty where it may."""
-        limit = self.privacy.stop_at_epsilon
-        cost = None if limit is None else self.privacy.epsilon(self.rounds + 1)
-        if limit is None or cost is None or cost <= limit:
-            return ""
-        return f"privacy.stop_at_epsilon={limit:g}: a further round would cost epsilon {cost:.4g}"
-
-    def metrics(self) -> dict[str, float]:
-        """Return epsilon, where something is promised, and the clip that was used, where it moves."""
-        cost = self.privacy.epsilon(self.rounds)
-        found = {} if cost is None else {protocol.EPSILON: cost}
-        return found | ({protocol.CLIP: self.state["used"]} if "used" in self.state else {})
-
-    def clip_(self, updates: Updates, server_round: int) -> None:
-        """Bound the round's updates, in place."""
-        self.state = self.privacy.clip_(updates, self.state, server_round)
-
-    def noise_(self, mean: Tensor, nodes: int, server_round: int) -> None:
-        """Add the round's noise to the mean of so many updates, in place."""
-        deviation = 0.0 if self.has_compared else self.privacy.deviation(nodes, self.state)
-        if deviation:
-            self.has_compared = True
-            signal, noise = float(squared_norms(mean).sqrt()), deviation * len(mean) ** 0.5
-            level, remark = (logging.WARNING, DROWNED) if noise > signal else (logging.INFO, "")
-            logger.log(level, NOISE, server_round, noise, signal, remark)
-        self.privacy.noise_(mean, nodes, self.state, server_round)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a run resumes from."""
-        return {"state": dict(self.state), "again": self.again}
-
-    def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Continue; a round that was under way is paid for once more where its noise will be another."""
-        if state is not None:
-            self.state, self.again = state["state"], state["again"] + self.privacy.unseeded_noise

@@ -24,6 +24,8 @@ from .strategy import reason_of
 
 logger = logging.getLogger("flwr.strategies")
 
+Tell = Callable[[str], None]  # takes a line for the log
+OF_REPLIES = (protocol.ARRAYS, protocol.METRICS, protocol.CODES, protocol.CONTROL)
 MOST_EXAMPLES = 2.0**53  # beyond, a count is not exact, and a sum of weights may overflow
 
 
@@ -67,7 +69,7 @@ def num_examples_of(message: Message, key: str = protocol.NUM_EXAMPLES) -> float
     return float(value)  # type: ignore[arg-type]
 
 
-def drop_diagnostics(reply: Message, needed: Container[str], tell: Callable[[str], None]) -> None:
+def drop_diagnostics(reply: Message, needed: Container[str], tell: Tell) -> None:
     """Take metrics that are NaN or infinite out of a reply; ``tell`` is called with a line for each.
 
     Where a loss is none, or what the round needs, all stay: the node's update is no good.
@@ -81,9 +83,7 @@ def drop_diagnostics(reply: Message, needed: Container[str], tell: Callable[[str
         tell(f"{name!r} of a node is {value}: it is left out, and the node's update counts")
 
 
-def scalar_metrics(
-    messages: Iterable[Message], tell: Callable[[str], None] = logger.warning
-) -> dict[str, Tensor]:
+def scalar_metrics(messages: Iterable[Message], tell: Tell = logger.warning) -> dict[str, Tensor]:
     """Return {name: [K] in float64}: every scalar metric that all messages carry; ``tell`` the others."""
     records = [metrics_of(message) for message in messages]
     names = set.intersection(*map(set, records)) if records else set()
@@ -243,18 +243,8 @@ def fitting(
     return record
 
 
-# Node metrics: what becomes of the metrics that nodes choose to send, besides the numbers in every reply.
-#
-# Lists are averaged element by element, as Flower does. What cannot be averaged, or has the name of one of
-# the strategy's own metrics, is named in the log.
-
-
-OF_REPLIES = (protocol.ARRAYS, protocol.METRICS, protocol.CODES, protocol.CONTROL)
-Tell = Callable[[str], None]
-
-
 def mean_lists(replies: Iterable[Message], weights: Tensor, tell: Tell) -> dict[str, list[float]]:
-    """Average element by element each metric that is a list in every reply, with the replies' weights [K].
+    """Average each metric that is a list in every reply by element, as Flower does, with weights [K].
 
     ``tell`` is given a line for one that cannot be averaged.
     """

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,14 +13,12 @@ from flwr.app import Array, ArrayRecord, Message
 from torch import Tensor
 
 from strategies.parts.layout import Layout
-from strategies.parts.mask import MaskResult
 from strategies.parts.updates import Updates
 from strategies.parts.weighting import Uniform, Weighting
 from strategies.shared import protocol
 from strategies.shared.arrays import SharedMean, values_of
-from strategies.shared.compression import Compression, NoCompression
+from strategies.shared.compression import Compression
 
-from .participation import Freezing
 from .replies import (
     Fault,
     LacksOurs,
@@ -34,16 +33,22 @@ from .replies import (
     said,
     scalar_metrics,
 )
-from .strategy import BaseStrategy
 
 logger = logging.getLogger("flwr.strategies")
 
-
-# Who owns which memory: what is written over, round by round, as fresh pages cost more than arithmetic.
+BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
+PARTS = (
+    "weighting",
+    "aggregation",
+    "mask",
+    "step_size",
+    "privacy",
+    "compression",
+)  # that may need each update
 
 
 class Workspace:
-    """Scratch space of a strategy that outlives a round.
+    """Scratch space that is written over, round by round: fresh pages cost more than arithmetic.
 
     Parameters
     ----------
@@ -52,13 +57,11 @@ class Workspace:
     Attributes
     ----------
     pair : two vectors [P] of no more use, for the next round's mean and factors; None without a mask
-    free : a vector [P] of no more use in this round, for the next parameters; None where there is none
     """
 
     def __init__(self, *, keeps_parameters: bool = False) -> None:
         self.keeps_parameters = keeps_parameters
         self.pair: tuple[Tensor, Tensor] | None = None
-        self.free: Tensor | None = None
         self._kept: dict[str, Tensor] = {}
 
     def rows(self, name: str, count: int, like: Tensor) -> Tensor:
@@ -73,18 +76,22 @@ class Workspace:
         self._kept[name] = kept
         return kept[:count]
 
-    def moved(
-        self, parameters: Tensor, direction: Tensor, factors: MaskResult | None, eta: float
-    ) -> Tensor:
-        """Return ``parameters - eta * factors * direction``, written over what is free."""
-        out, self.free = self.free, None
-        if factors is None:
-            return torch.sub(parameters, direction, alpha=eta, out=out)
-        self.pair = None if self.keeps_parameters else (parameters, factors.values)
-        return torch.addcmul(parameters, factors.values, direction, value=-eta, out=out)
+    def release(self, parameters: Tensor, factors: Tensor) -> None:
+        """Take back two vectors [P] after a step: the parameters before it, and a mask's factors."""
+        self.pair = None if self.keeps_parameters else (parameters, factors)
 
 
-# Decoding: a reply's pseudo-gradient, from plain weights or from codes (:mod:`clients.compression`).
+def read_delta(
+    reply: Message, extra: str | None, layout: Layout, start: Tensor, out: Tensor
+) -> ArrayRecord:
+    """Write Delta = w_t - w into ``out`` [P], ``start`` [P] being w_t; return the reply's arrays.
+
+    Raises ``Fault`` for arrays that are not the model's.
+    """
+    record = fitting(arrays_of(reply, extra), "arrays", layout)
+    layout.flatten_parameters(record, out=out)
+    torch.sub(start, out, out=out)
+    return record
 
 
 def decoded(
@@ -95,7 +102,7 @@ def decoded(
     start: Tensor,
     out: Tensor,
 ) -> ArrayRecord:
-    """Write Delta = w_t - w into ``out`` [P], ``start`` [P] being w_t; return the reply's plain arrays.
+    """Do the same for a reply with codes; return its plain arrays.
 
     A node may compress each of the parameters, or none: a stock client's reply has them all as they are.
 
@@ -104,12 +111,9 @@ def decoded(
     Fault : for arrays that are not the model's
     ValueError : for codes that are none
     """
-    codes = _codes_of(reply, layout, compression)
+    codes = _codes_of(reply, layout)
     rest = tuple(layer for layer in layout.layers if layer.name not in codes)
-    plain = replace(layout, layers=rest) if codes else layout
-    record = fitting(arrays_of(reply, extra), "arrays", plain)
-    plain.flatten_parameters(record, out=out)
-    torch.sub(start, out, out=out)
+    record = read_delta(reply, extra, replace(layout, layers=rest) if codes else layout, start, out)
     for layer in layout.parameters if codes else ():
         if layer.name in codes:
             values = compression.decode(_bytes_of(codes[layer.name]), layer.shape, np.dtype(layer.dtype))
@@ -117,10 +121,10 @@ def decoded(
     return record
 
 
-def _codes_of(reply: Message, layout: Layout, compression: Compression) -> ArrayRecord:
-    """Return a reply's codes; none where none were asked for."""
+def _codes_of(reply: Message, layout: Layout) -> ArrayRecord:
+    """Return a reply's codes."""
     found = reply.content.get(protocol.CODES)
-    if isinstance(compression, NoCompression) or not isinstance(found, ArrayRecord):
+    if not isinstance(found, ArrayRecord):
         return ArrayRecord()
     known = {layer.name for layer in layout.parameters}
     if strange := [name for name in found if name not in known]:
@@ -133,10 +137,6 @@ def _bytes_of(array: Array) -> bytes:
     if values.dtype != torch.uint8 or values.ndim != 1:
         raise ValueError(f"a code of {values.ndim} dimensions of {values.dtype}, expected bytes")
     return values.cpu().numpy().tobytes()
-
-
-PLAIN = NoCompression()
-BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Stack:
     most : how many rows there can be (:func:`rows`)
     extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
     needed : the names of metrics that each reply must carry, numbers, 0 or above
-    compression : what nodes were asked for
+    compression : what nodes were asked for; None for plain weights
     evidence : keys that each reply's configuration must carry, and the fault of one that does not
     examples_key : the metric that says on how many examples a node trained
     tell : called with lines for the log
@@ -198,7 +198,7 @@ class Stack:
         most: int,
         extra: str | None = None,
         needed: Iterable[str] = (),
-        compression: Compression = PLAIN,
+        compression: Compression | None = None,
         evidence: Mapping[str, str] = MappingProxyType({}),
         examples_key: str = protocol.NUM_EXAMPLES,
         tell: Callable[[str], None] = logger.warning,
@@ -268,7 +268,10 @@ class Stack:
     def _write(self, row: int, reply: Message) -> None:
         """Write a reply into a row; the next one writes over it where it is not sound."""
         delta = self.deltas[row]
-        record = decoded(reply, self.extra, self.layout, self.compression, self.start, delta)
+        if self.compression is None:
+            record = read_delta(reply, self.extra, self.layout, self.start, delta)
+        else:
+            record = decoded(reply, self.extra, self.layout, self.compression, self.start, delta)
         parts = [delta]
         if self.layout.buffers:
             parts.append(self.layout.flatten_buffers(record, out=self.buffers[row]))
@@ -324,10 +327,7 @@ def _finite(values: Tensor) -> bool:
 # taken in another order. What a strategy makes of the mean alone needs no more.
 
 
-PARTS = ("weighting", "aggregation", "mask", "step_size", "privacy", "compression")
-
-
-def folding_of(strategy: BaseStrategy, arrays: ArrayRecord) -> "Folding":
+def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
     """Return what folds the models of nodes that were sent ``arrays``.
 
     Raises
@@ -341,19 +341,18 @@ def folding_of(strategy: BaseStrategy, arrays: ArrayRecord) -> "Folding":
     owner = next(kind for kind in type(strategy).__mro__ if "_step" in vars(kind))
     if not vars(owner).get("needs_only_mean", False):
         raise ValueError(f"strategy={strategy.name}, with a step of its own,")
-    weighting = type(strategy.weighting)  # type: ignore[attr-defined]
+    weighting = type(strategy.weighting)
     if getattr(strategy, "averages_uniformly", False) and weighting is not Uniform:
         raise ValueError(f"strategy={strategy.name} with weighting={weighting.__name__}")
-    if strategy.weighting.examples_key != protocol.NUM_EXAMPLES:  # type: ignore[attr-defined]
+    if strategy.weighting.examples_key != protocol.NUM_EXAMPLES:
         raise ValueError("weighting.key")
     if getattr(strategy, "max_norm", None) is not None:
         raise ValueError("participation.max_norm")
     if extra := getattr(strategy, "extra_record", None):
         raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
-    assert isinstance(strategy, Freezing)
-    names: tuple[str, ...] = strategy.buffer_names  # type: ignore[attr-defined]
-    layout = replace(Layout.of(arrays, names, strategy.frozen_names), frozen={}, names=())  # as replies are
-    return Folding(layout, arrays, strategy.weighting, strategy.evidence())  # type: ignore[attr-defined]
+    layout = Layout.of(arrays, strategy.buffer_names, strategy.frozen_names)
+    layout = replace(layout, frozen={}, names=())  # as replies are
+    return Folding(layout, arrays, strategy.weighting, strategy.required_reply_keys())
 
 
 class Folding:

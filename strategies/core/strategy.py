@@ -7,14 +7,18 @@ are something else.
 """
 
 import logging
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
+from types import FrameType
 from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
 from flwr.serverapp import Grid
+from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
@@ -207,9 +211,8 @@ def _added(values: Iterable[float]) -> float:
     return reduce(add, values, 0.0)
 
 
-# What ends a round without a step, and a run: too many such rounds in a row.
-
-
+LOOK_AT_NODES = "look at the nodes, or lower min_replies"
+LOWER_RATE = "the losses are no numbers: lower the learning rate of the clients"
 TRACEBACK = "Traceback (most recent call last):"  # begins what a reply's reason ends with
 OF_CLIENT_FN = ("fitins.parameters", "evaluateins.parameters")  # what Flower's older clients look for
 GIVE_FUNCTIONS = (
@@ -228,6 +231,53 @@ class Lacking(NoStep):
 
 class TooManyFailedRounds(RuntimeError):
     """Too few nodes replied, or none moved the model, too many rounds in a row."""
+
+
+@dataclass
+class FailurePolicy:
+    """Ends a run after too many rounds in a row without a step.
+
+    Parameters
+    ----------
+    min_replies : with fewer sound replies a round takes no step
+    max_failed_rounds : so many such rounds in a row end the run
+
+    Attributes
+    ----------
+    num_failed : how many rounds in a row have taken no step
+    last_failure : why the last of them did not
+    hopeless : why no round can ever take a step; empty where one may
+    """
+
+    min_replies: int = 1
+    max_failed_rounds: int = 3
+    num_failed: int = field(default=0, init=False)
+    last_failure: str = field(default="", init=False)
+    hopeless: str = field(default="", init=False)
+
+    def require_replies(self, count: int) -> None:
+        """Raise ``Lacking`` for fewer than ``min_replies``."""
+        if count < self.min_replies:
+            raise Lacking(f"{count} sound replies, min_replies={self.min_replies}")
+
+    def count(self, server_round: int, lack: NoStep, faults: Sequence[str], advice: str) -> None:
+        """Count a round without a step.
+
+        Parameters
+        ----------
+        faults : why nodes are left out of it, a line each
+        advice : what to do about it
+
+        Raises
+        ------
+        TooManyFailedRounds : where it is one too many
+        """
+        self.num_failed += 1
+        logger.warning("round %d: %s: the model stays as it was", server_round, lack)
+        reasons = "; ".join(faults[:3]) or "none"
+        self.last_failure = f"{lack} (left out in the last round: {reasons}); {advice}"
+        if self.num_failed >= self.max_failed_rounds:
+            raise TooManyFailedRounds(f"{self.num_failed} rounds in a row failed: {self.last_failure}")
 
 
 def reason_of(reply: Message) -> str:
@@ -255,3 +305,38 @@ def end_if_alike(asked: int, answered: Mapping[int, Message]) -> None:
     if found:
         logger.error("%s%s", found, traceback)
     raise TooManyFailedRounds(f"all {asked} nodes failed in round 1 with the same error: {reasons.pop()}")
+
+
+# Flower's strategies of differential privacy, around one of this package's, clip the nodes' models before
+# ``aggregate_train`` and add noise to what it returns, as much as a mean needs. A step that is longer, or is
+# made of the clipped updates in another way, is not covered by it.
+
+WRAPPERS = (
+    flower.DifferentialPrivacyClientSideAdaptiveClipping,
+    flower.DifferentialPrivacyClientSideFixedClipping,
+    flower.DifferentialPrivacyServerSideAdaptiveClipping,
+    flower.DifferentialPrivacyServerSideFixedClipping,
+)
+
+
+def require_covered(strategy: object, beyond: str) -> None:
+    """Raise ``ValueError`` where a wrapper of Flower's calls a strategy that its noise does not cover.
+
+    To be called in a hook of Flower's. ``beyond`` names what is more than a plain mean; empty for nothing.
+    """
+    wrapper = _caller(strategy) if beyond else None
+    if isinstance(wrapper, WRAPPERS):
+        raise ValueError(
+            f"{type(wrapper).__name__} adds the noise of a mean, which does not cover {beyond} of "
+            f"{type(strategy).__name__}: choose FedAvg, or privacy=CentralPrivacy(...) without the wrapper"
+        )
+
+
+def _caller(strategy: object) -> object:
+    """Return the object whose method calls one of the strategy's; it holds no reference to it itself."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    while frame is not None and frame.f_locals.get("self") is strategy:
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals.get("self")

@@ -31,6 +31,11 @@ logger = logging.getLogger("flwr.strategies")
 AUTO = 10.0  # the multiple of the median that max_norm=auto stands for
 FEWEST = 3  # norms without which no median says anything: with two, nobody knows whose is wrong
 MOST_KEPT = 100  # accepted norms that the median is of
+MOST_STILL_ROUNDS = 3  # from the first one on
+CAUSES = (
+    "look for a learning rate that is too small, frozen parameters, a loss that does not depend on them, "
+    "or a client that returns the model it was sent"
+)
 
 
 def require_max_norm(value: object) -> None:
@@ -170,16 +175,6 @@ def has_lost_the_nodes(answered: Mapping[int, Message]) -> bool:
     return 2 * lost > len(losses)
 
 
-# Movement: do the nodes move the model? A learning rate of 0 is a choice, a silent zero gradient none.
-
-
-MOST_STILL_ROUNDS = 3  # from the first one on
-CAUSES = (
-    "look for a learning rate that is too small, frozen parameters, a loss that does not depend on them, "
-    "or a client that returns the model it was sent"
-)
-
-
 class StallDetector:
     """Watches the rounds of one model.
 
@@ -221,9 +216,8 @@ class StallDetector:
         """Return what the next round depends on."""
         return {"seen": self.seen, "still": self.still, "named": self.named}
 
-    def load_state_dict(self, state: dict[str, Any] | None) -> None:
-        """Continue from it; None, of an older checkpoint, stands for a model that has moved."""
-        state = state or {"seen": True, "still": 0, "named": False}
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from it."""
         self.seen, self.still, self.named = state["seen"], state["still"], state["named"]
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from strategies.shared import protocol
 from strategies.shared.checks import require
+from strategies.shared.old_names import accept_old_names
 
 from .layout import block_size
 from .updates import Updates
@@ -38,6 +39,14 @@ class MaskResult(NamedTuple):
     masked: float
 
 
+RENAMED = {  # what a mask defines: the old names, for one release, and the new ones
+    "idle": "is_identity",
+    "factor": "mask_values",
+    "with_mean": "mean_and_mask",
+    "of_mean": "needs_only_mean",
+}
+
+
 class Mask(ABC):
     """The letter m of the update rule."""
 
@@ -45,8 +54,9 @@ class Mask(ABC):
     min_nodes: ClassVar[int] = 1
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Refuse an ``is_identity`` that is no property: a method is true."""
+        """Refuse an ``is_identity`` that is no property: a method is true. Accept old names."""
         super().__init_subclass__(**settings)
+        accept_old_names(cls, RENAMED)
         if inspect.isfunction(vars(cls).get("is_identity")):
             raise TypeError(f"{cls.__name__}.is_identity is a method: decorate it with @property")
 

@@ -16,15 +16,16 @@ the distance). Who trains is taken as known, since it follows from the seed: no 
 A node pays for the rounds in which it trained; epsilon is the largest of all nodes' (:mod:`.accounting`).
 """
 
+import logging
 import math
 import secrets
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from flwr.app import ConfigScalar
@@ -41,21 +42,21 @@ from .step_size import Constant, StepSize
 from .updates import Updates
 from .weighting import Uniform, Weighting
 
-# Accounting: what so many noised rounds cost, as (epsilon, delta).
-#
-# The arithmetic is Google's dp-accounting: the delta of a Gaussian mechanism at a given epsilon (Balle,
-# Wang:
-# *Improving the Gaussian Mechanism for Differential Privacy*, ICML 2018, Theorem 8). n Gaussian mechanisms
-# with noise z are exactly one with noise z / sqrt(n), so that nothing is lost in composing them.
-
+logger = logging.getLogger("flwr.strategies")
 
 MOST = 1e6  # an epsilon beyond it promises nothing
 LACKING = "privacy needs the package dp-accounting: pip install -e '.[privacy]'"
+NOISE = "round %d: privacy adds noise of an expected norm of %.3g to a mean update of norm %.3g%s"
+DROWNED = ": the step is mostly noise; more nodes in a round, or fewer parameters, make it less"
 
 
 @cache
 def epsilon(noise: float, rounds: int, delta: float) -> float:
     """Return the epsilon of so many Gaussian mechanisms at ``delta``, never too small; above 1e6 infinity.
+
+    The arithmetic is Google's dp-accounting: the delta of a Gaussian mechanism at a given epsilon (Balle,
+    Wang: *Improving the Gaussian Mechanism for Differential Privacy*, ICML 2018, Theorem 8). n Gaussian
+    mechanisms with noise z are exactly one with noise z / sqrt(n): nothing is lost in composing them.
 
     Parameters
     ----------
@@ -388,3 +389,75 @@ class AdaptivePrivacy(CentralPrivacy):
             return 0.0
         z = (z**-2 - (2 * self.count_noise) ** -2) ** -0.5
         return float(z * state["used"] / nodes)
+
+
+class Ledger(Protocol):
+    """By partition, in how many rounds its update was sound (``updates``), and was ``left_out``."""
+
+    kept: dict[int, dict[str, int]]
+
+
+@dataclass
+class PrivacyAccountant:
+    """Applies a privacy part, round by round, and keeps its accounts.
+
+    Parameters
+    ----------
+    privacy : the part
+    ledger : in how many rounds each node took part
+    state : the part's own
+    again : rounds that have been taken twice, with other noise, since a run was resumed
+    """
+
+    privacy: Privacy
+    ledger: Ledger
+    state: State = field(default_factory=dict)
+    again: int = 0
+    has_compared: bool = False  # whether the noise has been set beside the update, once a process
+
+    @property
+    def rounds(self) -> int:
+        """For how many rounds the node that trained most has paid; where nodes noise, also for those
+        in which it was left out.
+        """
+        in_vain = self.privacy.is_local
+        paid = [entry["updates"] + entry["left_out"] * in_vain for entry in self.ledger.kept.values()]
+        return max(paid, default=0) + self.again
+
+    @property
+    def over(self) -> str:
+        """Say why no further round may be taken; empty where it may."""
+        limit = self.privacy.stop_at_epsilon
+        cost = None if limit is None else self.privacy.epsilon(self.rounds + 1)
+        if limit is None or cost is None or cost <= limit:
+            return ""
+        return f"privacy.stop_at_epsilon={limit:g}: a further round would cost epsilon {cost:.4g}"
+
+    def metrics(self) -> dict[str, float]:
+        """Return epsilon, where something is promised, and the clip that was used, where it moves."""
+        cost = self.privacy.epsilon(self.rounds)
+        found = {} if cost is None else {protocol.EPSILON: cost}
+        return found | ({protocol.CLIP: self.state["used"]} if "used" in self.state else {})
+
+    def clip_(self, updates: Updates, server_round: int) -> None:
+        """Bound the round's updates, in place."""
+        self.state = self.privacy.clip_(updates, self.state, server_round)
+
+    def noise_(self, mean: Tensor, nodes: int, server_round: int) -> None:
+        """Add the round's noise to the mean of so many updates, in place."""
+        deviation = 0.0 if self.has_compared else self.privacy.deviation(nodes, self.state)
+        if deviation:
+            self.has_compared = True
+            signal, noise = float(squared_norms(mean).sqrt()), deviation * len(mean) ** 0.5
+            level, remark = (logging.WARNING, DROWNED) if noise > signal else (logging.INFO, "")
+            logger.log(level, NOISE, server_round, noise, signal, remark)
+        self.privacy.noise_(mean, nodes, self.state, server_round)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a run resumes from."""
+        return {"state": dict(self.state), "again": self.again}
+
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+        """Continue; a round that was under way is paid for once more where its noise will be another."""
+        if state is not None:
+            self.state, self.again = state["state"], state["again"] + self.privacy.unseeded_noise

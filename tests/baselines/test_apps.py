@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from baselines.apps import client_app_of
 from baselines.experiment import experiment, identity
 from baselines.grids.inline import InlineGrid
+from helpers.checkout import ROOT
 from strategies.shared import protocol
 
 pytestmark = pytest.mark.runtime
@@ -47,6 +47,7 @@ def test_the_hash_covers_code_and_configuration(tmp_path: Path, monkeypatch: pyt
     assert len(set(hashes)) == 3
 
 
+@pytest.mark.slow
 def test_a_client_process_does_not_import_what_only_the_server_needs() -> None:
     """A deployment starts a process for every message: what it imports is paid each time."""
     heavy = {"matplotlib", "pandas", "ray", "sklearn", "flwr_datasets", "datasets", "torchvision"}

@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from runs import curve, launch, metrics_in, write_run
 
 from baselines import compare, results
 from baselines.reports import comparison
 from baselines.reports.tables import summarise
+from helpers.runs import curve, launch, metrics_in, write_run
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +21,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_sweep_is_a_folder_of_runs(sweep: Path) -> None:
     assert len(list(sweep.rglob("metrics.csv"))) == 4
 
@@ -35,6 +36,7 @@ def test_compare_prints_a_table_and_draws_a_figure(sweep: Path, capsys: pytest.C
     assert all(line.count("±") == 3 for line in lines)
 
 
+@pytest.mark.slow
 def test_compare_averages_over_seeds(sweep: Path) -> None:
     frame = results.load(sweep)
     assert set(frame.setting) == {"fedavg", "fedexp"}
@@ -162,6 +164,7 @@ def test_tables_for_a_paper(own_metric: Path, capsys: pytest.CaptureFixture[str]
     assert numbers["last mae, std"] == pytest.approx(1.5 / 2**0.5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federation import Federation, answer, record, sent_model
 from flwr.app import RecordDict
 
 from baselines import compare
@@ -18,6 +17,7 @@ from baselines.experiment.overrides import ROOT, with_config_dir
 from baselines.federation import __main__ as federation
 from baselines.federation import agreed
 from baselines.reproduce import options, paper_tables
+from helpers.federation import Federation, answer, record, sent_model
 
 PAGES = [
     ROOT / "README.md",
@@ -72,6 +72,7 @@ def parsed(name: str, arguments: list[str]) -> Namespace:
     return options.parser("").parse_intermixed_args(arguments)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_a_command_is_understood(page: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

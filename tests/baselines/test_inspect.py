@@ -192,6 +192,7 @@ def test_the_figures_name_may_stand_between_overrides(tmp_path: Path) -> None:
     assert target.exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -248,6 +249,13 @@ WAYS = [  # seconds of a step one by one and batched
 ]
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let both ways be tried, however slow this machine is."""
+    monkeypatch.setattr(model_cost, "LONGEST", 1e9)
+
+
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(("seconds", "said"), WAYS)
 def test_the_faster_way_to_train_nodes_is_named(
     seconds: tuple[float, float],
@@ -256,12 +264,12 @@ def test_the_faster_way_to_train_nodes_is_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model_cost, "LONGEST", 1e9)
     monkeypatch.setattr(model_cost, "seconds_of", lambda *_: seconds)
     out = show(capsys, tmp_path, "model=softmax", "client.local_steps=4", "client.local_epochs=null")
     assert f"batched nodes (10 with 4 steps a round): {said}" in out
 
 
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -274,13 +282,8 @@ def test_the_faster_way_to_train_nodes_is_named(
     ],
 )
 def test_both_ways_are_measured_where_there_are_two(
-    overrides: list[str],
-    said: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(model_cost, "LONGEST", 1e9)
     assert re.search(said, show(capsys, tmp_path, "model=softmax", *overrides))
 
 

@@ -11,15 +11,15 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from checkout import ROOT
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from runs import METRICS, launch
 
 from baselines.engine.metrics import less_is_better, objective
 from baselines.errors import UserError
 from baselines.experiment import hydra_callbacks
 from baselines.reports import comparison
+from helpers.checkout import ROOT
+from helpers.runs import METRICS, launch
 
 CHOICES = ["seed=0,1", "nodes_per_round=2,9", "num_nodes=3", "rounds=2", "model=softmax", "resume=true"]
 NAMES = {f"model=softmax,nodes_per_round=2,num_nodes=3,seed={seed}" for seed in (0, 1)}
@@ -55,6 +55,7 @@ def launchers() -> list[object]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", launchers())
 def test_so_does_one_whose_jobs_are_processes(launcher: list[str], tmp_path: Path) -> None:
     name = launcher[0].partition("=")[2].removesuffix("_local")
@@ -91,6 +92,7 @@ def test_random_search_lists_the_best_and_draws_the_same_trials_again(tmp_path: 
     assert len(runs(tmp_path)) == 3
 
 
+@pytest.mark.slow
 def test_a_run_that_is_there_is_not_written_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +111,7 @@ def test_a_run_that_is_there_is_not_written_over(
     assert (tmp_path / "same" / "metrics.csv").read_bytes() != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -128,6 +131,7 @@ def test_a_folder_that_hydra_does_not_read_is_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "status"), [("train/los", 2), ("train/loss", 0)])
 def test_a_search_is_told_that_its_objective_was_not_measured(
     objective: str,
@@ -160,6 +164,7 @@ def test_a_search_is_told_that_its_objective_was_not_measured(
     assert (said in capsys.readouterr().err) == (status == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("searches", "status"), [(True, 1), (False, 0)])
 def test_a_search_is_told_that_a_run_has_diverged(
     searches: bool,
@@ -237,6 +242,7 @@ def test_a_search_for_the_worst_is_refused(objective: str, direction: str | None
         hydra_callbacks.check_direction(told, objective, less_is_better(objective))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 import torch
 from flwr.app import RecordDict
-from one_node import OneNode
-from plain_loop import CLASSES, FEATURES, assert_equal, examples, seeded
-from runs import lines_in, played
 from torch import nn
 from torch.optim import SGD
 
 from baselines.experiment.experiment import Experiment
 from clients import Classification, Ditto, LocalTraining
+from helpers.one_node import OneNode
+from helpers.plain_loop import CLASSES, FEATURES, assert_equal, examples, seeded
+from helpers.runs import lines_in, played
 from strategies.shared.arrays import values_of
 
 SMALL = "dataset=digits num_nodes=3 rounds=3 node_test_fraction=0.2"

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from one_node import OneNode
-from plain_loop import examples, perceptron
-from runs import played
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD
 
 from baselines.experiment import experiment
 from clients import Classification, Correction, FedRep, LocalTraining, RoundStart
+from helpers.one_node import OneNode
+from helpers.plain_loop import examples, perceptron
+from helpers.runs import played
 
 SMALL = "dataset=digits num_nodes=3 rounds=2 node_test_fraction=0.2"
 

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from plain_loop import SEED, assert_equal, examples, perceptron, seeded
-from runs import curve, played
 from torch import nn
 from torch.optim import SGD
 
@@ -30,6 +28,8 @@ from clients import (
     Task,
 )
 from clients.methods.scaffold import ControlVariate
+from helpers.plain_loop import SEED, assert_equal, examples, perceptron, seeded
+from helpers.runs import curve, played
 
 POINT = Examples(torch.ones(1, 1), torch.ones(1, 1), torch.arange(1))  # F(w) = (w - 1)^2 / 2
 

@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
-from plain_loop import assert_equal, examples, perceptron, seeded
 from torch import nn
 from torch.optim import SGD
 
 from clients import Classification, LocalTraining, Moon, RoundStart
+from helpers.plain_loop import assert_equal, examples, perceptron, seeded
 
 
 def start_of(model: nn.Module, last: nn.Module | None = None) -> RoundStart:

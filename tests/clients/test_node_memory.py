@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from flwr.app import ConfigRecord, RecordDict
-from runs import curve, played
 
+from helpers.runs import curve, played
 from strategies.shared import client_state
 
 SMALL = "dataset=digits num_nodes=3 rounds=3 node_test_fraction=0.2"

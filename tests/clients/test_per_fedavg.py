@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from one_node import OneNode
-from plain_loop import SEED, assert_equal, examples, perceptron, seeded
-from runs import played
 from torch import Tensor, nn
 from torch.autograd.functional import hvp
 from torch.func import functional_call
@@ -17,6 +14,9 @@ from torch.optim import SGD
 
 from clients import Classification, Correction, LocalTraining, PerFedAvg, RoundStart
 from clients.methods.per_fedavg import hessian_product
+from helpers.one_node import OneNode
+from helpers.plain_loop import SEED, assert_equal, examples, perceptron, seeded
+from helpers.runs import played
 from strategies.shared.seeding import Purpose, torch_seed
 
 SMALL = "dataset=digits num_nodes=3 rounds=2 node_test_fraction=0.2"

@@ -1,13 +1,12 @@
 """Methods that take a node's way for the gradients of a round: what else would move it is refused."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from runs import launch
 from torch import nn
 
 from baselines.errors import UserError
@@ -20,8 +19,10 @@ from clients.correction import Correction
 from clients.evaluation import evaluate
 from clients.methods.qfedavg import StartLoss
 from clients.methods.uga import full_gradient, full_loss
+from clients.requested import BUILT_IN
 from clients.round import ClientRound
 from clients.tasks import Task
+from helpers.runs import launch
 from strategies import LowRank, RandomMask
 from strategies.shared import flower_private
 from strategies.shared.seeding import generator
@@ -129,13 +130,13 @@ def test_private_layers_are_trained_as_a_whole_under_a_restriction() -> None:
     coding = Coding.asked(RandomMask(share=0.25).train_config(), model, lambda: generator(0, 1), ["last"])
     assert coding is not None
     (restricted,) = coding.corrections(model)
-    restricted(list(model.parameters()))
+    restricted.transform_gradients(list(model.parameters()))
     left = [int(p.grad.count_nonzero()) for p in model.parameters() if p.grad is not None]
     assert left == [16, 2, 64, 8]
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[type[Correction]]:
+def elsewhere() -> type[Correction]:
     """A correction that a message asks for, and that begins from zeros in place of the server's model."""
 
     class Elsewhere(Correction):
@@ -147,8 +148,7 @@ def elsewhere() -> Iterator[type[Correction]]:
                 for parameter in start.named.values():
                     parameter.zero_()
 
-    yield Elsewhere
-    Correction.asked_for.remove(Elsewhere)
+    return Elsewhere
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_start_elsewhere_that_a_message_asks_for_is_refused_as_a_chosen_one_is
     training = experiment.load(f"model=softmax num_nodes=3 {overrides}").training
     check_training(training, asked)
     with pytest.raises(ValueError, match=f"Elsewhere, which the strategy asks for: .*{setting}"):
-        check_training(training, {**asked, elsewhere.config_key: True})
+        check_training(training, {**asked, elsewhere.config_key: True}, (*BUILT_IN, elsewhere))
 
 
 def test_what_the_others_look_at_is_the_model_that_was_sent(elsewhere: type[Correction]) -> None:
@@ -177,7 +177,8 @@ def test_what_the_others_look_at_is_the_model_that_was_sent(elsewhere: type[Corr
     content = RecordDict({"arrays": sent, "config": config})
     flower_private.become_server()
     message = Message(content, 1, "train")
-    turn = ClientRound(this.node(0), message, Context(0, 1, {"partition-id": 0}, RecordDict(), {}))
+    node = replace(this.node(0), known_corrections=(*BUILT_IN, elsewhere))
+    turn = ClientRound(node, message, Context(0, 1, {"partition-id": 0}, RecordDict(), {}))
     proximal, moved = turn.corrections
     assert isinstance(proximal, Proximal)
     assert isinstance(moved, elsewhere)
@@ -192,5 +193,7 @@ def test_one_that_a_message_asks_for_and_that_remembers_makes_nodes_remember(
     this = experiment.Experiment("model=softmax num_nodes=3")
     assert not this.nodes_remember
     elsewhere.remembers = True
-    monkeypatch.setattr(type(this.prototype), "asks", lambda _: {elsewhere.config_key: True})
+    monkeypatch.setattr(type(this.prototype), "train_config", lambda _: {elsewhere.config_key: True})
+    assert not this.nodes_remember
+    this.__dict__["known_corrections"] = (*BUILT_IN, elsewhere)
     assert this.nodes_remember

@@ -18,9 +18,9 @@ Where the definitions differ, and what the tests hold of it:
 import numpy as np
 import pytest
 import torch
-from random_updates import NUM_EXAMPLES, SHAPES, close, draws, flat, models, start, updates_of
 from torch import Tensor
 
+from helpers.peers.random_updates import NUM_EXAMPLES, SHAPES, close, draws, flat, models, start, updates_of
 from strategies import AgreementMask, FedGMA, Uniform
 
 pytest.importorskip("declearn", reason="declearn is not installed: scripts/test-peers")

@@ -4,7 +4,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from source import FILES, MODULES, PACKAGES, imported, modules, name_of
+
+from helpers.source import FILES, MODULES, PACKAGES, imported, modules, name_of
 
 OURS = {*PACKAGES, "conf", "tests"}
 SHARED = "strategies.shared"

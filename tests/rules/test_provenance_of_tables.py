@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from checkout import ROOT
-from source import name_of
 
 from baselines.experiment import identity
+from helpers.checkout import ROOT
+from helpers.source import name_of
 
 TABLES = sorted((ROOT / "baselines" / "papers").glob("*/ours/*.csv"))
 

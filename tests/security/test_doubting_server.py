@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from runs import launch, metrics_in, played
 
 from baselines.engine import checkpoint
 from baselines.engine.metrics import spread
 from baselines.grids.inline import InlineGrid
+from helpers.runs import launch, metrics_in, played
 from strategies import CentralPrivacy, FedAdam, FedAvg, FedExP, FedGMA, Scaffold, Uniform
 from strategies.core.replies import capped
 from strategies.core.update_monitor import Recovery
@@ -274,6 +274,7 @@ def test_no_weight_is_more_than_its_share(
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_a_simulation_shows_each_nodes_norm_where_it_is_asked_to(tmp_path: Path) -> None:
     asked = "dataset=digits model=softmax num_nodes=2 rounds=1 evaluation.per_node=true"
     rows = played(asked, tmp_path)
@@ -301,6 +302,7 @@ def test_several_checkpoints_are_kept_and_the_latest_whole_one_is_resumed_from(t
     pd.testing.assert_frame_equal(metrics_in(folder), metrics_in(whole))
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_from_an_earlier_checkpoint_keeps_none_of_later_rounds(tmp_path: Path) -> None:
     asked = ["dataset=digits", "model=softmax", "num_nodes=2", "checkpoint_every=1", "checkpoint_keep=2"]
     folder = tmp_path / "run"
@@ -317,6 +319,7 @@ def test_a_run_that_goes_on_from_an_earlier_checkpoint_keeps_none_of_later_round
     assert [path.name for path in kept.iterdir()] == ["latest.pt"]
 
 
+@pytest.mark.slow
 def test_checkpoints_are_kept_where_files_have_one_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from elsewhere import DEVICE, Accelerator
-from every_part import NODES, start
-from federation import Federation, assert_same, play, record
 from flwr.app import ArrayRecord, RecordDict
-from test_invariants import Make, all_strategies, asking, drifting
 
+from helpers.elsewhere import DEVICE, Accelerator
+from helpers.every_part import NODES, start
+from helpers.every_strategy import Make, all_strategies, asking, drifting
+from helpers.federation import Federation, assert_same, play, record
 from strategies.shared import protocol
 from strategies.shared.arrays import move_record, record_device, values_of
 

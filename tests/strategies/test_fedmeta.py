@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, model_in, play, record
 from flwr.app import ArrayRecord, RecordDict
-from runs import launch, lines_in, played
 
-from baselines.engine.evaluation import Evaluator
+from baselines.engine.evaluator import Evaluator
 from baselines.experiment import experiment
+from helpers.federation import Federation, answer, assert_same, model_in, play, record
+from helpers.runs import launch, lines_in, played
 from strategies import FedAdam, FedAvg, FedMeta, LocalOnly
 from strategies.shared.arrays import view
 
@@ -89,12 +89,14 @@ def test_the_gradient_is_that_of_the_validation_examples() -> None:
         np.testing.assert_allclose(view(array), g.numpy(), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_on_digits_the_meta_step_is_taken_and_without_it_it_is_fedavg(tmp_path: Path) -> None:
     plain = played(SMALL.replace("fedmeta", "fedavg"), tmp_path / "plain")
     assert played(f"{SMALL} strategy.meta_rate=0", tmp_path / "none").equals(plain)
     assert not played(SMALL, tmp_path / "some").equals(plain)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_one_in_one_go(tmp_path: Path) -> None:
     words = [*f"{SMALL} checkpoint_every=1".split()]
     assert launch(*words, "rounds=3", f"hydra.run.dir={tmp_path / 'whole'}") == 0

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federation import assert_same
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
 from torch import nn
 
-from baselines.engine.metrics import count_bytes
+from baselines.engine.measures import count_bytes
 from baselines.grids.inline import InlineGrid
 from clients import Frozen
 from clients.frozen import KEY
+from helpers.federation import assert_same
+from helpers.freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
 from strategies import (
     AdaptivePrivacy,
     AndMask,
@@ -216,7 +216,7 @@ def test_another_process_under_a_partition_is_sent_them() -> None:
     strategy, grid = FedAvg(**ASKED, frozen_names=NAMES), classifiers(own)
     arrays = play(strategy, grid, start(), last=2)[-1][0]
     node = grid.get_node_ids()[2]
-    strategy._roster.frozen_at[2] = (node + 1, strategy._roster.frozen_at[2][1])
+    strategy.registry.frozen_at[2] = (node + 1, strategy.registry.frozen_at[2][1])
     ((_, asked, _),) = play(strategy, grid, arrays, first=3)
     assert [set(NAMES) <= names_in(message) for message in asked] == [False, False, True, False]
 

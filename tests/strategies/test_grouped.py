@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, model_in, play, record, round_of, sent_model
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from torch import Tensor
 
+from helpers.federation import Federation, answer, assert_same, model_in, play, record, round_of, sent_model
 from strategies import (
     Adam,
     AgreementMask,

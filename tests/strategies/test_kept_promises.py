@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, model_in, play, record, round_of, sent_model
 from flwr.app import MetricRecord, RecordDict
 from torch import Tensor
 
+from helpers.federation import Federation, answer, model_in, play, record, round_of, sent_model
 from strategies import (
     Constant,
     FedAvg,

@@ -3,11 +3,11 @@
 from dataclasses import fields
 
 import pytest
-from every_part import AGGREGATIONS, MASKS, OPTIMIZERS, STEP_SIZES, WEIGHTINGS
 
 import strategies
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from helpers.every_part import AGGREGATIONS, MASKS, OPTIMIZERS, STEP_SIZES, WEIGHTINGS
 from strategies import (
     Adam,
     AgreementMask,

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import Federation, answer, record, sent_model
 from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.client import Client, NumPyClient
 from flwr.clientapp import ClientApp
 
 from baselines.grids.inline import InlineGrid
+from helpers.federation import Federation, answer, record, sent_model
 from strategies import (
     FedAvg,
     FedDyn,

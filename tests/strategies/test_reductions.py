@@ -2,9 +2,19 @@
 
 import numpy as np
 import pytest
-from federation import Federation, Model, answer, assert_same, model_in, play, record, round_of, sent_model
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from helpers.federation import (
+    Federation,
+    Model,
+    answer,
+    assert_same,
+    model_in,
+    play,
+    record,
+    round_of,
+    sent_model,
+)
 from strategies import (
     AgreementMask,
     AndMask,

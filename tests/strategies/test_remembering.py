@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-from federation import assert_same, play
 from flwr.app import RecordDict
-from test_scaffold import quadratics, start
 
+from helpers.federation import assert_same, play
+from helpers.quadratics import quadratics, start
 from strategies import Constant, FedDyn, Scaffold
-from strategies.core.pseudo_gradient import StatefulClientsStrategy
+from strategies.core.stateful_clients import StatefulClientsStrategy
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import numpy as np
 import torch
-from federation import record
 
+from helpers.federation import record
 from strategies import EffectiveRank, Updates
 from strategies.parts.layout import Layout
 from strategies.shared.linalg import effective_rank, unfold

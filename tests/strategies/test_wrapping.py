@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import Federation, answer, model_in, record, sent_model
 from flwr.app import RecordDict
 from flwr.serverapp import strategy as flower
 
+from helpers.federation import Federation, answer, model_in, record, sent_model
 from strategies import (
     CentralPrivacy,
     Constant,

@@ -37,6 +37,7 @@ def test_idx_files_become_bytes_in_channels(
     assert data.augment is None
 
 
+@pytest.mark.slow
 def test_a_cached_set_needs_no_torchvision(mnist_root: Path) -> None:
     """It is written to the cache here, and read in a process that has not read the original files."""
     import subprocess

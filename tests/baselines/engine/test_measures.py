@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-from runs import App, curve, lines_in, played
 
 from baselines.apps import client_app_of, play
-from baselines.engine import metrics as measures
+from baselines.engine import measures
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
+from helpers.runs import App, curve, lines_in, played
 from strategies.shared.flower_private import become_server
 
 SETTING = "num_nodes=4 rounds=2 nodes_per_round=3 node_test_fraction=0.2 model=softmax"
@@ -80,6 +80,7 @@ def test_classes_by_hand(tmp_path: Path) -> None:
     assert cells.to_numpy().tolist() == [[2, 0, 1], [0, 0, 0], [0, 1, 1]]
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_is_added_and_nothing_else_changes(tmp_path: Path) -> None:
     before = played(SETTING, tmp_path / "before")
     more = "count_bytes=true save=last evaluation={per_class:true,per_node:true,node_spread:true}"
@@ -121,6 +122,7 @@ class LastFirst(InlineGrid):
         return super().send_and_receive(messages, timeout=timeout)[::-1]
 
 
+@pytest.mark.slow
 def test_the_order_in_which_nodes_are_done_decides_no_byte(tmp_path: Path) -> None:
     more = "count_bytes=true evaluation={per_node:true,node_spread:true}"
     setting = f"{SETTING.replace('=4', '=12').replace('=3', '=11')} {more}"
@@ -131,6 +133,7 @@ def test_the_order_in_which_nodes_are_done_decides_no_byte(tmp_path: Path) -> No
     assert lines_in(tmp_path / "last first") == expected
 
 
+@pytest.mark.slow
 def test_classes_of_a_regression_are_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"evaluation.per_class=true: the data set has no classes"):
         played("dataset=synthetic num_nodes=20 evaluation.per_class=true rounds=1", tmp_path)
@@ -178,6 +181,7 @@ def test_who_took_part_in_few_rounds_is_named_the_rarest_first() -> None:
     assert not measures.find_rare_nodes({})
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_who_took_part_in_few_rounds(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,6 +31,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_results_leave_the_commit_as_it_is(checkout: Path) -> None:
     commit = git(checkout, "rev-parse", "HEAD")
     assert git_commit() == commit
@@ -39,6 +40,7 @@ def test_results_leave_the_commit_as_it_is(checkout: Path) -> None:
     assert git_commit() == commit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["strategies/part/a.py", "clients/new.py", "conf/config.yaml"])
 def test_code_or_configuration_of_ones_own_does_not(name: str, checkout: Path) -> None:
     write(checkout / name, "2")
@@ -51,6 +53,7 @@ def test_outside_git_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert git_commit() is None
 
 
+@pytest.mark.slow
 def test_a_repository_around_an_environment_has_not_the_codes_commit(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,7 @@ def test_an_option_composes_and_instantiates(group: str, option: str) -> None:
     cfg = config.load(f"{choice} {NEEDS.get(choice, '')}".strip())
     OmegaConf.to_container(cfg, resolve=True)
     of_client = {"corrections": cfg.client.corrections, "private": cfg.client, "personal": cfg.client}
-    of_client |= {"schedule": cfg.client.schedule}
+    of_client |= {"schedule": cfg.client.schedule, "client_optimizer": cfg.client.optimizer}
     node = of_client.get(group) or cfg.get(group)
     if group == "dataset":  # reads files: tested with its data
         assert callable(get_method(node.load._target_))
@@ -63,6 +63,7 @@ def _gives_logits(choice: str, shape: str) -> bool:
         return False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_composes_and_instantiates(name: str) -> None:
     this = Experiment(f"experiment={name}")
@@ -116,6 +117,7 @@ def test_a_word_on_the_command_line_changes_a_part(overrides: str, parts: str) -
     assert " ".join(map(repr, found)) == parts
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("added", "key", "value"),
     [

@@ -51,6 +51,7 @@ def dealt(parts: object) -> list[np.ndarray]:
 ROWS = np.arange(1437)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("parts", "told"),
     [

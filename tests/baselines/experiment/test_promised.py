@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from runs import launch, own_options
 
 from baselines.experiment.messages import logger, warn_once
+from helpers.runs import launch, own_options
 
 CODE = """
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ class Returning(Correction):
     def __init__(self, start):
         pass
 
-    def __call__(self, parameters):
+    def transform_gradients(self, parameters):
         return [p.grad for p in parameters]
 
 
@@ -131,7 +131,7 @@ class Buffered(nn.Module):
 SELECTIVE = "strategy=selective validation_size=50 strategy.local_rounds=1 rounds=2"
 BUFFER = "the model's buffer ema would be masked and optimised as a parameter is: name it, +strategy"
 CASES = {
-    "strategy=asking": "Asking asks nodes for 'shrink', which no imported correction reads: import the",
+    "strategy=asking": "Asking asks nodes for 'shrink', which no correction reads: name its class in the",
     "strategy=plain +strategy.extra=2.0": "decorate Plain with @dataclass(kw_only=True, eq=False)",
     "strategy=keeping checkpoint_every=1": "Keeping keeps _velocity, which its state_dict does not hold",
     "strategy=counting checkpoint_every=5 rounds=9": "Counting keeps seen, which its state_dict does not",
@@ -171,12 +171,14 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             text = f"_target_: slips_lab.{name.title()}\n"
             if group == "strategy":
                 text = f"defaults: [base]\n{text}"
+                text += "node_corrections: [{_target_: slips_lab.Pair}]\n" * (name == "pairing")
             if group == "corrections":
                 text = f"# @package client.corrections\n{name}: {{{text.strip()}, _partial_: true}}\n"
             (folder / f"{name}.yaml").write_text(text)
     return [option, "rounds=1", "num_nodes=2", f"hydra.run.dir={tmp_path}/run"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", CASES)
 def test_it_is_refused(choice: str, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert launch(*arguments, *choice.split()) == 2
@@ -184,11 +186,13 @@ def test_it_is_refused(choice: str, arguments: list[str], capsys: pytest.Capture
     assert CASES[choice] in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", FINE)
 def test_it_is_not(choice: str, arguments: list[str]) -> None:
     assert launch(*arguments, *choice.split()) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batched", ["false", "true"])
 def test_a_correction_that_returns_gradients_is_told_to_write_them(
     batched: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -198,10 +202,11 @@ def test_a_correction_that_returns_gradients_is_told_to_write_them(
     assert "Returning returns gradients: write them to each p.grad" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("vector", "Vector.term returns shape [32]: expected one number, e.g. its mean"),
+        ("vector", "Vector.loss_term returns shape [32]: expected one number, e.g. its mean"),
         ("forgetting", "Forgetting writes ['mine'] to start.state: set remembers = True in its class"),
     ],
 )
@@ -212,6 +217,7 @@ def test_a_correction_that_breaks_its_contract(
     assert line in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "warned"), [("", True), ("weighting=examples", False), ("weighting=uniform", False)]
 )

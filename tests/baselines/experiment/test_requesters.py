@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord
-from runs import played
 
 from baselines import results
-from baselines.engine.evaluation import Evaluator
+from baselines.engine.evaluator import Evaluator
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.preflight import check
 from clients.evaluation import evaluate
+from helpers.runs import played
 from strategies.parts.weighting import EACH
 
 TABLE = "experiment=weight_erosion/table2"
@@ -54,6 +54,7 @@ def test_two_requesters_that_differ_are_refused(overrides: str, setting: str) ->
         check(experiment.load(f"{TABLE} {SMALL} {overrides}"))
 
 
+@pytest.mark.slow
 def test_each_model_is_judged_on_its_own_node_s_test_examples(tmp_path: Path) -> None:
     overrides = f"{TABLE} {SMALL} strategy=weight_erosion_all weighting=each_requester save=last"
     metrics = played(overrides, tmp_path)

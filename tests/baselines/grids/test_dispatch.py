@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import ray
-import toys
 
-from baselines.engine.evaluation import Evaluating
+from baselines.engine.ray_evaluator import Evaluating
 from baselines.errors import RunFailed
 from baselines.grids.ray_pool import Dispatch
+from helpers import toys
 
 pytestmark = pytest.mark.slow
 

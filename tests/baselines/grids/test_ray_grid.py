@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import toys
 
 from baselines.errors import UserError
+from helpers import toys
 from strategies.shared.arrays import SharedMean
 
 pytestmark = pytest.mark.slow

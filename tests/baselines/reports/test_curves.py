@@ -6,12 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from runs import METRICS, write_run
 
 from baselines import results
 from baselines.errors import UserError
 from baselines.reports import curves
 from baselines.reports.runs import Shown
+from helpers.runs import METRICS, write_run
 
 
 def figure_of(rows: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Figure]:

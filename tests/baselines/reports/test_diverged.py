@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from runs import METRICS, write_run
 
 from baselines import compare, results
 from baselines.errors import UserError
 from baselines.reports import comparison, curves
 from baselines.reports.runs import Shown
 from baselines.reports.tables import summarise, summary_columns
+from helpers.runs import METRICS, write_run
 
 NAN = float("nan")
 ENDS = {"fedavg": [0.4, 0.41, 0.42], "fedexp": [0.5, 0.6, NAN]}  # by seed

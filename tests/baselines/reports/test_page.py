@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import write_run
 
 from baselines import compare
+from helpers.runs import write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DIGITS = "dataset=digits num_nodes=3 rounds=2"
@@ -89,6 +89,7 @@ def test_it_has_every_section(page: str) -> None:
     assert "5 runs of 3 settings" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1600])
 def test_a_browser_shows_sorts_and_toggles_it(page: str, width: int, tmp_path: Path) -> None:
     said = in_a_browser(page, width, tmp_path)

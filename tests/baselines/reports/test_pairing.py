@@ -4,10 +4,10 @@ import warnings
 from pathlib import Path
 
 import pytest
-from runs import write_run
 
 from baselines import compare, results
 from baselines.errors import UserError
+from helpers.runs import write_run
 
 
 def with_runs(folder: Path, **settings: tuple[float, ...]) -> Path:

@@ -4,10 +4,10 @@ from io import StringIO
 
 import pandas as pd
 from rich.console import Console
-from runs import METRICS
 
 from baselines.reports.statistics import format_pairs
 from baselines.reports.tables import SPREAD, Column, print_table, summarise, table_title
+from helpers.runs import METRICS
 
 
 def test_names_without_room_are_numbered_and_no_number_is_lost() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
-from runs import write_run
 
 from baselines import compare
+from helpers.runs import write_run
 
 
 @pytest.fixture
@@ -93,6 +93,7 @@ def test_a_metric_that_comes_twice_is_shown_once(tmp_path: Path, drawn: list[str
     assert heading == "| setting | seeds | rounds | last accuracy | best accuracy |"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "wish", "best"),
     [

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from finished_runs import there, trials_in
 
 from baselines.experiment.identity import versions
 from baselines.reproduce import campaign
 from baselines.reproduce.__main__ import main
 from baselines.reproduce.results import is_finished
+from helpers.finished_runs import there, trials_in
 
 COMMAND = ["tiny", "table1", "--seeds", "0"]
 

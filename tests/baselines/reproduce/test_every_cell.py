@@ -96,6 +96,7 @@ def telling(table: PaperTable) -> Iterator[Cell]:
         yield most
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
 @pytest.mark.usefixtures("small_data")
 def test_every_cell_composes_and_instantiates(table: PaperTable, monkeypatch: pytest.MonkeyPatch) -> None:

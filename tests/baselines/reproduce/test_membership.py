@@ -4,17 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import played
 from torch import nn
 
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.reproduce import statistics
 from clients import Examples
+from helpers.runs import played
 
 SETTING = "num_nodes=2 rounds=1 checkpoint_every=1 dataset.load.test_size=0.5"
 
 
+@pytest.mark.slow
 def test_what_tells_members_apart_is_found_and_noise_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,6 +40,7 @@ def test_what_tells_members_apart_is_found_and_noise_is_not(
     assert statistics.attack_accuracy(tmp_path) == pytest.approx(0.5, abs=0.06)  # 3 standard deviations
 
 
+@pytest.mark.slow
 def test_the_trained_model_is_attacked_the_same_way_each_time(tmp_path: Path) -> None:
     played(SETTING, tmp_path)
     first = statistics.attack_accuracy(tmp_path)
@@ -46,6 +48,7 @@ def test_the_trained_model_is_attacked_the_same_way_each_time(tmp_path: Path) ->
     assert statistics.attack_accuracy(tmp_path) == first
 
 
+@pytest.mark.slow
 def test_there_must_be_a_model_to_attack(tmp_path: Path) -> None:
     played("num_nodes=2 rounds=1", tmp_path)
     with pytest.raises(UserError, match="has no checkpoint to attack"):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from finished_runs import there, trials_in
 
 from baselines.experiment.identity import versions
 from baselines.reproduce.__main__ import main
+from helpers.finished_runs import there, trials_in
 
 OTHER = {**versions(), "torch": "2.6.0"}
 

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from baselines.engine.signals import SIGNALS
 from baselines.errors import RunFailed
 from baselines.runtimes.processes import Programs
-
-pytestmark = pytest.mark.runtime
+from helpers.checkout import ROOT
 
 SLEEP = "import time; time.sleep(600)"
 # A program with a child in a session of its own, which no signal to the parent reaches.
@@ -111,6 +109,7 @@ with Programs(home, dict(os.environ), home) as programs:
 """
 
 
+@pytest.mark.slow
 @needs_proc
 def test_programs_and_their_children_end_after_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen([*python(PARENT), str(tmp_path)], cwd=ROOT)

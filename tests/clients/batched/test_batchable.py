@@ -3,7 +3,7 @@
 import copy
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MethodType
@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from test_together import CLASSES, FEATURES, SIZES, perceptron, same
+from flwr.app import ArrayRecord
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from baselines.experiment.device import prepare_model
-from baselines.runtimes.inline import InlineGrid
 from clients import (
     Classification,
     Correction,
@@ -27,77 +25,11 @@ from clients import (
     Node,
     Proximal,
     RoundStart,
-    client_app,
 )
-from clients.batched.together import BatchedTrainer
 from clients.fast import gradient as gradient_module
 from clients.fast.trace import Step
+from helpers.batched import CLASSES, CPU, FEATURES, Change, Flipped, ask, grids, perceptron, played
 from strategies.shared.arrays import view
-
-Change = Callable[[Node, int], Node]
-CPU = torch.device("cpu")
-
-
-def unchanged(node: Node, k: int) -> Node:
-    return node
-
-
-def grids(
-    make: Callable[[], nn.Module] = perceptron, change: Change = unchanged
-) -> tuple[nn.Module, InlineGrid, InlineGrid]:
-    """Return the model, and the grids of its nodes one after another and together."""
-    draws = torch.Generator().manual_seed(1)
-    inputs = torch.randn(sum(SIZES), FEATURES, generator=draws)
-    targets = torch.randint(CLASSES, (sum(SIZES),), generator=draws)
-    rows = torch.randperm(sum(SIZES), generator=draws).split(SIZES)
-    torch.manual_seed(0)
-    shared = make().eval()
-    training = LocalTraining(optimizer=partial(SGD, lr=0.1), batch_size=8, local_epochs=2)
-
-    def node_of(message: Message, context: Context) -> Node:
-        k = int(context.node_config["partition-id"])
-        examples = Examples(inputs, targets, rows[k])
-        return change(Node(shared, training, Classification(), examples, examples, seed=7), k)
-
-    app = client_app(node_of)
-    return shared, InlineGrid(app, len(SIZES)), InlineGrid(app, len(SIZES), BatchedTrainer(node_of))
-
-
-def ask(grid: InlineGrid, start: ArrayRecord, server_round: int, asked: dict[int, Any]) -> list[Message]:
-    messages = []
-    for k, node in enumerate(grid.get_node_ids()):
-        config = ConfigRecord({"server-round": server_round, **asked.get(k, {})})
-        messages.append(Message(RecordDict({"arrays": start, "config": config}), node, "train"))
-    return grid.send_and_receive(messages)
-
-
-def played(
-    make: Callable[[], nn.Module] = perceptron,
-    change: Change = unchanged,
-    before: Callable[[nn.Module, int], object] = lambda model, server_round: None,
-    asked: dict[int, Any] | None = None,
-) -> bool:
-    """Hold three rounds side by side; say whether the nodes were trained together."""
-    both = []
-    for which in (1, 2):
-        shared, *pair = grids(make, change)
-        random.seed(3)
-        torch.manual_seed(4)
-        start, replies = ArrayRecord(shared.state_dict()), []
-        for server_round in (1, 2, 3):
-            before(shared, server_round)
-            replies += ask(pair[which - 1], start, server_round, asked or {})
-        both.append(replies)
-    together = pair[1].answering.together is not None
-    for one, other in zip(*both, strict=True):
-        assert one.has_content()
-        if together:
-            same(one, other)
-        else:
-            assert [a.data for a in one.content["arrays"].values()] == [
-                a.data for a in other.content["arrays"].values()
-            ]
-    return together
 
 
 def closed_over() -> nn.Module:
@@ -325,16 +257,6 @@ def test_a_schedule_of_an_attribute_reaches_the_copies() -> None:
 
 def test_a_correction_that_only_later_nodes_are_asked_for() -> None:
     assert played(asked={k: {"proximal-mu": 0.5} for k in (1, 3)})
-
-
-class Flipped(Correction):
-    def __init__(self, start: RoundStart) -> None:
-        self.start = start
-
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
-        for p in parameters:
-            assert p.grad is not None
-            p.grad = -p.grad
 
 
 def test_corrections_of_the_configuration_may_put_another_gradient_in_place() -> None:

@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 import torch
-from test_batchable import Flipped, played
-from test_corrections import start_of
 from torch.optim import SGD
 
 from clients import LocalTraining, Proximal
 from clients.batched.stack import Stack
+from helpers.batched import Flipped, played
+from helpers.plain_loop import start_of
 
 SHARED = {"proximal": {"proximal-mu": 0.5}, "nothing": {}}
 

@@ -5,11 +5,11 @@ import re
 
 import pytest
 import torch
-from noting import noting
 from torch import Tensor, nn
 
 from clients import Classification
 from clients.batched.eligibility import DIFFERS, Gradients, NotBatchable, measured
+from helpers.noting import noting
 
 NODES, ROWS, FEATURES, CLASSES = 3, 4, 2, 2
 

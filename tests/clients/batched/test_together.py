@@ -26,14 +26,8 @@ from clients import (
 from clients.batched.together import BatchedTrainer, Stack
 from clients.fast import gradient as gradient_module
 from clients.optimizers import RMSGD
+from helpers.batched import CLASSES, FEATURES, SIZES, perceptron, same
 from strategies.shared.arrays import view
-
-SIZES = (13, 4, 30, 1, 22)  # batches of 8: whole ones, short ones, one example; unequal numbers of steps
-FEATURES, CLASSES = 6, 3
-
-
-def perceptron() -> nn.Module:
-    return nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, CLASSES))
 
 
 def grids(
@@ -76,21 +70,6 @@ def ask(grid: InlineGrid, make: Callable[[], nn.Module], server_round: int, **mo
     records["config"] = ConfigRecord({"server-round": server_round, **more})
     messages = [Message(RecordDict(records), node, "train") for node in grid.get_node_ids()]
     return grid.send_and_receive(messages)
-
-
-def same(one: Message, other: Message) -> None:
-    """Hold two replies side by side, to 1e-5 of an array's largest number."""
-    assert one.metadata.src_node_id == other.metadata.src_node_id
-    assert one.content.array_records.keys() == other.content.array_records.keys()
-    for record, arrays in one.content.array_records.items():
-        for name, array in arrays.items():
-            expected, found = view(array), view(other.content.array_records[record][name])
-            assert expected.shape == found.shape
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
-    expected_metrics, metrics = one.content["metrics"], other.content["metrics"]
-    assert expected_metrics.keys() == metrics.keys()
-    for name in expected_metrics.keys() - {"client-seconds"}:
-        assert metrics[name] == pytest.approx(expected_metrics[name], rel=1e-5), name
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

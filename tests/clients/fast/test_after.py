@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from plain_loop import SEED, examples, perceptron, seeded
-from pretended_graph import pretended
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
@@ -24,6 +22,8 @@ from clients.fast.cuda_graphs import (
     with_sgd,
 )
 from clients.optimizer import OptimizerStep, clipped
+from helpers.plain_loop import SEED, examples, perceptron, seeded
+from helpers.pretended_graph import pretended
 
 RATES = (0.1, 0.05, 0.4, 0.2)  # another one in each step
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -104,7 +104,7 @@ def test_a_correction_of_ones_own_acts_outside_of_the_graph(caplog: pytest.LogCa
     calls: list[int] = []
 
     class Counted(Correction):
-        def __call__(self, parameters: Sequence[Parameter]) -> None:
+        def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
             calls.append(1)
 
     with caplog.at_level(logging.WARNING, "flwr.clients"):

@@ -7,11 +7,11 @@ from functools import partial, wraps
 
 import pytest
 import torch
-from checkout import ROOT
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
 from clients.fast.bare_optimizer import step_without_hooks
+from helpers.checkout import ROOT
 
 TRAINS = """
 import sys

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from pretended_graph import pretended
 from torch import Tensor, nn
 
 from clients import Classification
 from clients.fast import cuda_graphs
 from clients.fast.cuda_graphs import CAPTURED, EAGER, RECORDED, GradientPipeline, count_steps, steps_since
 from clients.fast.gradient import Gradient
+from helpers.pretended_graph import pretended
 
 Results = tuple[Sequence[Tensor], dict[str, Tensor]]
 

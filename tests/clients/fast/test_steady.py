@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from plain_loop import CLASSES, FEATURES, SEED, assert_equal, by_hand, examples, perceptron, seeded
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
@@ -21,6 +20,7 @@ from clients.fast import gradient as gradient_module
 from clients.fast.cuda_graphs import RECORDED
 from clients.fast.gradient import gradient_of
 from clients.fast.guards import ModelSnapshot
+from helpers.plain_loop import CLASSES, FEATURES, SEED, assert_equal, by_hand, examples, perceptron, seeded
 
 STEPS = 12
 
@@ -166,14 +166,14 @@ def test_an_attribute_that_is_changed_between_steps_is_noticed() -> None:
         def __init__(self, model: Scaled) -> None:
             self.model, self.steps = model, 0
 
-        def __call__(self, parameters: Sequence[Parameter]) -> None:
+        def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
             self.steps += 1
             if self.steps == STEPS // 2:  # the step is recorded by then
                 self.model.p *= 0.5
 
     ours, theirs = seeded(Scaled), seeded(Scaled)
     train(ours, corrections=[Fading(ours)])  # type: ignore[arg-type]
-    plain(theirs, partial(Fading(theirs), ()))  # type: ignore[arg-type]
+    plain(theirs, partial(Fading(theirs).transform_gradients, ()))  # type: ignore[arg-type]
     assert_equal(ours, theirs)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import Federation, answer, assert_same, model_in, play, record, sent_model
 from flwr.app import MetricRecord, RecordDict
 
+from helpers.federation import Federation, answer, assert_same, model_in, play, record, sent_model
 from strategies import Erosion, FedAvg, Grouped, Krum, Scaffold, TooManyFailedRounds, Uniform, WeightErosion
 from strategies.core.pseudo_gradient import PseudoGradientStrategy
 

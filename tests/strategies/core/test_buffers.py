@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, play, record, round_of, sent_model
 from flwr.app import ArrayRecord, RecordDict
 
+from helpers.federation import Federation, answer, assert_same, play, record, round_of, sent_model
 from strategies import (
     Erosion,
     FedAdam,
@@ -80,8 +80,8 @@ def test_groups_take_turns_with_one_memory() -> None:
     grouped = Grouped(inner=FedAvg(), groups={"few": (0, 1), "many": (2, 3, 4)})
     play(grouped, Federation(node, 5), start(), range(1, 4))
     few, many = grouped._strategies.values()
-    assert few._scratch is many._scratch is grouped.inner._scratch
-    assert len(many._scratch._kept["deltas"]) == 3
+    assert few._workspace is many._workspace is grouped.inner._workspace
+    assert len(many._workspace._kept["deltas"]) == 3
 
 
 def test_fewer_rows_lie_where_more_did() -> None:

@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from every_part import NODES
-from federation import Federation, answer, play, record, sent_model
 from flwr.app import RecordDict
 from torch import Tensor
 
+from helpers.every_part import NODES
+from helpers.federation import Federation, answer, play, record, sent_model
 from strategies import (
     Adam,
     AgreementMask,
@@ -127,6 +127,7 @@ def test_a_part_of_which_a_setting_is_read_is_not_named(caplog: pytest.LogCaptur
     [
         PlainMean(),
         Afterwards(**PARTS),  # type: ignore[arg-type]
+        Afterwards(weighting=Uniform(), privacy=CentralPrivacy(noise_seed=0)),
         FedAvg(**PARTS),  # type: ignore[arg-type]
         FedDyn(num_nodes=NODES, mask=AgreementMask(), step_size=Constant(0.5)),
         FedMeta(gradient=lambda arrays: arrays, mask=AgreementMask()),

@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from federation import Federation, answer, model_in, play, record, sent_model
 from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
 import strategies
+from helpers.federation import Federation, answer, model_in, play, record, sent_model
 from strategies.core.client_registry import ClientRegistry, sample
 
 pytestmark = pytest.mark.runtime
@@ -201,7 +201,7 @@ def test_after_a_round_without_faults_the_list_of_nodes_is_still_good() -> None:
     """Else a large population would be sorted anew in each round."""
     grid, strategy = Federation(moving, {100: 0, 101: 1}), FedAvg()
     sampled(grid, strategy, (1,))
-    assert strategy._roster._online == {100, 101}
+    assert strategy.registry._online == {100, 101}
 
 
 def test_a_holder_that_fails_keeps_its_partition_from_a_newcomer() -> None:

@@ -1,9 +1,9 @@
 """A model without buffers looks like its control variate; a reply without a model has none."""
 
 import numpy as np
-from federation import Federation, answer, model_in, play, record, sent_model
 from flwr.app import RecordDict
 
+from helpers.federation import Federation, answer, model_in, play, record, sent_model
 from strategies import Scaffold
 
 MODEL = record({"w": np.zeros(3, np.float32)})

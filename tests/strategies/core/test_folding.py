@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 import torch
-from federation import Federation, Model, Node, answer, model_in, play, record, round_of, sent_model
 from flwr.app import ArrayRecord, Message, RecordDict
 
+from helpers.federation import Federation, Model, Node, answer, model_in, play, record, round_of, sent_model
 from strategies import (
     ByExamples,
     CentralPrivacy,

@@ -5,7 +5,8 @@ import logging
 import numpy as np
 import pytest
 from flwr.app import Array
-from hostile import (
+
+from helpers.hostile import (
     Tamper,
     claiming,
     difference,
@@ -16,7 +17,6 @@ from hostile import (
     unchecked,
     without,
 )
-
 from strategies import (
     AgreementMask,
     EffectiveRank,

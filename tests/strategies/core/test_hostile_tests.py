@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from federation import Federation, record
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Strategy
-from hostile import Tamper, difference, played, start, tampered, tells, trained, unchecked, without
 
+from helpers.federation import Federation, record
+from helpers.hostile import Tamper, difference, played, start, tampered, tells, trained, unchecked, without
 from strategies import FedAvg, Grouped, LocalOnly, WeightErosion, WeightErosionForAll
 
 pytestmark = pytest.mark.filterwarnings("error")

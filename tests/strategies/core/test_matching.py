@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from federation import Federation, record
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.server.superlink.linkstate.utils import (
@@ -13,8 +12,9 @@ from flwr.server.superlink.linkstate.utils import (
     create_message_error_unavailable_res_message,
 )
 from flwr.serverapp.strategy import Strategy
-from hostile import HOSTILE, Outcome, difference, node_id, played, start, tampered, trained
 
+from helpers.federation import Federation, record
+from helpers.hostile import HOSTILE, Outcome, difference, node_id, played, start, tampered, trained
 from strategies import FedAvg, Grouped, LocalOnly, Scaffold
 
 STRATEGIES: dict[str, Callable[[], Strategy]] = {

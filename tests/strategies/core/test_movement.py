@@ -1,13 +1,12 @@
 """A model that nobody moves is named once, and ends a run that begins so."""
 
-import logging
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from federation import Federation, answer, play, record, round_of, sent_model
 from flwr.app import RecordDict
 
+from helpers.federation import Federation, answer, play, record, round_of, sent_model
 from strategies import FedAvg, Grouped, Scaffold, TooManyFailedRounds
 
 MODEL = record({"w": np.ones((2, 2), np.float32), "running_mean": np.zeros(2, np.float32)})
@@ -106,15 +105,6 @@ def test_a_resumed_run_has_counted_the_rounds_before(caplog: pytest.LogCaptureFi
     play(moved, Federation(moving_in(1), 2), MODEL, (1,))
     second.load_state_dict(moved.state_dict())
     play(second, grid, MODEL, range(2, 8))
-
-
-def test_a_checkpoint_without_it_is_of_a_model_that_has_moved(caplog: pytest.LogCaptureFixture) -> None:
-    this, older = FedAvg(), FedAvg().state_dict()
-    del older["movement"]
-    this.load_state_dict(older)
-    with caplog.at_level(logging.WARNING, "flwr.strategies"):
-        play(this, Federation(moving_in(), 2), MODEL, range(5, 11))
-    assert len(notices(caplog)) == 1
 
 
 GROUPS = {"first": (0,), "second": (1,), "third": (2,), "fourth": (3,), "fifth": (4,)}

@@ -4,10 +4,10 @@ import logging
 
 import numpy as np
 import pytest
-from federation import Federation, Node, answer, model_in, play, record, sent_model
 from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 
+from helpers.federation import Federation, Node, answer, model_in, play, record, sent_model
 from strategies import CentralPrivacy, FedAvg, FedExP, Grouped, Uniform
 from strategies.core.pseudo_gradient import PseudoGradientStrategy
 

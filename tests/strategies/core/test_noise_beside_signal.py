@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from strategies import AdaptivePrivacy, CentralPrivacy, LocalPrivacy, NoPrivacy
-from strategies.core.client_registry import ContributionLog, PrivacyAccountant
-from strategies.parts.privacy import Privacy
+from strategies.core.client_registry import ContributionLog
+from strategies.parts.privacy import Privacy, PrivacyAccountant
 
 PARTS = [
     (CentralPrivacy(clip=1.0, noise_multiplier=2.0, noise_seed=0), {}, "5 to a mean update of norm 1:"),

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import Federation, answer, play, record, sent_model
 from flwr.app import ConfigRecord, Message, RecordDict
 
+from helpers.federation import Federation, answer, play, record, sent_model
 from strategies import FedAvg
 
 MODEL = record({"w": np.zeros(2)})
@@ -39,13 +39,13 @@ def test_the_first_round_waits_for_its_nodes_and_the_others_for_one(
     """How many they wait for, and with how many they begin at least."""
     count = settings.get("num_nodes", 3)
     grid, strategy, wanted = Federation(node, count), FedAvg(**settings), []
-    known = strategy._roster.available
+    known = strategy.registry.available
 
     def noted(grid: Federation, count: int, least: int = 1) -> dict[int, int]:
         wanted.append((count, least))
         return known(grid, count, least)
 
-    strategy._roster.available = noted  # type: ignore[assignment,method-assign]
+    strategy.registry.available = noted  # type: ignore[assignment,method-assign]
     play(strategy, grid, MODEL, (1, 2))
     assert wanted == [first, (1, 1)]
 
@@ -120,5 +120,5 @@ def test_a_state_that_is_loaded_stays_the_callers() -> None:
     for strategy in (first, second):
         strategy.load_state_dict(state)
     play(first, Federation(lambda *_: told, 1), MODEL, (2, 3))
-    assert first._roster.ledger.kept[0]["updates"] == 3
-    assert second._roster.ledger.kept[0]["updates"] == 1
+    assert first.registry.ledger.kept[0]["updates"] == 3
+    assert second.registry.ledger.kept[0]["updates"] == 1

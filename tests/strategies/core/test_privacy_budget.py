@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from federation import Federation, Model, answer, play, record, sent_model
 from flwr.app import RecordDict
 
+from helpers.federation import Federation, Model, answer, play, record, sent_model
 from strategies import AdaptivePrivacy, CentralPrivacy, FedAvg, LocalPrivacy, Uniform
 from strategies.parts.privacy import epsilon
 

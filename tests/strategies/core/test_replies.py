@@ -4,9 +4,9 @@ import logging
 
 import numpy as np
 import pytest
-from federation import Federation, answer, assert_same, model_in, play, record, sent_model
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
+from helpers.federation import Federation, answer, assert_same, model_in, play, record, sent_model
 from strategies import FedAvg, InverseVariance, TooManyFailedRounds, WeightErosion
 
 MODEL = record({"w": np.zeros((2, 2), np.float32), "steps": np.array(0)})

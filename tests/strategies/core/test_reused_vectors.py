@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from federation import Federation, answer, model_in, play, record, sent_model
 from flwr.app import RecordDict
 from torch import Tensor
 
+from helpers.federation import Federation, answer, model_in, play, record, sent_model
 from strategies import AgreementMask, FedAvg, ServerOptimizer
 
 MODEL = record({"w": np.zeros(3)})

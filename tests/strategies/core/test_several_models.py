@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from federation import Federation, answer, play, record, sent_model
 from flwr.app import ArrayRecord, MetricRecord
 
+from helpers.federation import Federation, answer, play, record, sent_model
 from strategies import FedAvg, Grouped
 
 

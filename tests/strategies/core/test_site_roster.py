@@ -5,10 +5,10 @@ from functools import partial
 
 import numpy as np
 import pytest
-from federation import Federation, answer, play, record, sent_model
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 
 import strategies
+from helpers.federation import Federation, answer, play, record, sent_model
 from strategies.shared import protocol
 
 pytestmark = pytest.mark.runtime

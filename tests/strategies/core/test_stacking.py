@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from federation import answer, record
 from flwr.app import Message, RecordDict
 
+from helpers.federation import answer, record
 from strategies.core.stacking import Collected, Stack, Workspace
 from strategies.parts.layout import Layout
 from strategies.shared.flower_private import become_server

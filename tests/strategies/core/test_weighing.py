@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from federation import assert_same, record
-from hostile import difference, played, start
 from torch import Tensor
 
+from helpers.federation import assert_same, record
+from helpers.hostile import difference, played, start
 from strategies import (
     AgreementMask,
     Constant,

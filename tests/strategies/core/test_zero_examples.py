@@ -1,9 +1,9 @@
 """A node that trained on nothing does not count."""
 
 import numpy as np
-from federation import Federation, answer, model_in, play, record, sent_model
 from flwr.app import RecordDict
 
+from helpers.federation import Federation, answer, model_in, play, record, sent_model
 from strategies import FedAvg, Uniform
 
 MODEL = record({"w": np.zeros(2)})

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, model_in, play, record
 from flwr.app import RecordDict
 from scipy.stats import trim_mean
 from torch import Tensor
 
+from helpers.federation import Federation, answer, assert_same, model_in, play, record
 from strategies import (
     Aggregation,
     AgreementMask,

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, play, record, round_of, sent_model
 from flwr.app import ConfigRecord, RecordDict
 
+from helpers.federation import Federation, answer, play, record, round_of, sent_model
 from strategies import Erosion, FedAvg, Grouped, LocalOnly, Uniform, WeightErosion, WeightErosionForAll
 
 VECTORS = np.load(Path(__file__).parents[2] / "golden" / "weight_erosion.npz")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, play, record
 from flwr.app import RecordDict
 
+from helpers.federation import Federation, answer, play, record
 from strategies import AgreementMask, AndMask, FedAvg, FedGMA, Grouped, Mask, NoMask
 from strategies.parts import layout as blocks
 from strategies.parts.layout import Layout

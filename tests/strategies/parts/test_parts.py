@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from every_part import MASKS, NODES, OPTIMIZERS, STEP_SIZES, WEIGHTINGS, start
-from federation import record
 from torch import Tensor
 
+from helpers.every_part import MASKS, NODES, OPTIMIZERS, STEP_SIZES, WEIGHTINGS, start
+from helpers.federation import record
 from strategies import (
     AgreementMask,
     Extrapolated,

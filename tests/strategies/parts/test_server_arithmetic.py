@@ -1,13 +1,14 @@
 """The parts of a server step in plain numbers, at the places where one more or less would show."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, model_in, play, record, sent_model
 from flwr.app import MetricRecord, RecordDict
 
+from helpers.federation import Federation, answer, model_in, play, record, sent_model
 from strategies import (
     AgreementMask,
     AndMask,
@@ -152,7 +153,8 @@ def test_nodes_of_the_erosion_are_asked_beside_their_requester() -> None:
         assert 2 in chosen
         asked |= set(chosen)
     assert asked == {0, 1, 2, 3}
-    strategy._weighting_state = {"alpha": torch.tensor([1.0, 0.0, 1.0, 1e-9], dtype=torch.float64)}
+    state = {"alpha": torch.tensor([1.0, 0.0, 1.0, 1e-9], dtype=torch.float64)}
+    strategy.server_state = replace(strategy.server_state, weighting=state)
     assert strategy.choose([0, 1, 2, 3], 1) in ([0, 2], [2, 3])
     alone = WeightErosion(weighting=Erosion(2), nodes_per_round=1)
     assert alone.choose([0, 1, 2, 3], 1) == [2]

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from federation import Federation, Model, answer, assert_same, model_in, play, record
 from flwr.app import ArrayRecord, RecordDict
 
+from helpers.federation import Federation, Model, answer, assert_same, model_in, play, record
 from strategies import (
     AgreementMask,
     ByExamples,

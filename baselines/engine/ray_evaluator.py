@@ -1,0 +1,117 @@
+"""Ray workers evaluate, batch by batch; the result is a single process's, to the bit."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, ClassVar
+
+import torch
+from flwr.app import ArrayRecord
+from torch import Tensor
+
+from baselines.errors import RunFailed
+from baselines.experiment.experiment import Experiment
+from baselines.grids.ray import Stored
+from baselines.grids.ray_pool import Dispatch, Group, Task
+from clients.evaluation import averaged, num_batches
+
+from .evaluator import Evaluator, Metrics, Owners, kept
+
+TASKS_PER_WORKER = 4  # about: small enough that all end at about the same time
+
+
+class RayEvaluator(Evaluator):
+    """Has models evaluated by workers, while these have nothing else to do.
+
+    Parameters
+    ----------
+    this : whose examples they are
+    dispatch : deals to the workers
+    """
+
+    aside: ClassVar[bool] = True
+
+    def __init__(self, this: Experiment, dispatch: Dispatch) -> None:
+        super().__init__(this)
+        self.dispatch = dispatch
+
+    def evaluated(
+        self, models: Sequence[ArrayRecord], split: str, owners: Owners
+    ) -> Callable[[], list[Metrics]]:
+        """Begin to evaluate models on ``test`` or ``validation``; return what waits for their metrics."""
+        examples = [kept(self.this, split, owner) for owner in owners]
+        dealt = [
+            self._tasks(arrays, num_batches(held_out), len(models), "sums", split, owner)
+            for arrays, held_out, owner in zip(models, examples, owners, strict=True)
+        ]
+        group = self.dispatch.add(chain(*dealt), aside=True)
+
+        def wait() -> list[Metrics]:
+            outcomes = zip(self._outcomes(dealt, group), examples, strict=True)
+            return [averaged(sums, len(held_out)) for sums, held_out in outcomes]
+
+        return wait
+
+    def correctness_fn(self, models: Sequence[ArrayRecord]) -> Tensor:
+        """Return whether each model classifies each validation example rightly, [models, V] of bools."""
+        batches = num_batches(self.this.validation_examples)
+        dealt = [self._tasks(arrays, batches, len(models), "correctness_fn") for arrays in models]
+        group = self.dispatch.add(chain(*dealt), aside=True)
+        return torch.stack([torch.cat(parts) for parts in self._outcomes(dealt, group)])
+
+    def _tasks(
+        self, arrays: ArrayRecord, batches: int, models: int, method: str, *told: object
+    ) -> list["Evaluating"]:
+        """Return the tasks that evaluate one of so many models by a worker's method."""
+        wanted = max(1, TASKS_PER_WORKER * len(self.dispatch.workers) // models)
+        each = math.ceil(batches / wanted)
+        stored = Stored(arrays)
+        return [
+            Evaluating(stored, range(first, min(first + each, batches)), method, *told)
+            for first in range(0, batches, each)
+        ]
+
+    def _outcomes(self, dealt: list[list["Evaluating"]], group: Group) -> list[list[Any]]:
+        """Wait; return what was found out about each model, batch after batch."""
+        self.dispatch.finish(group)
+        return [list(chain.from_iterable(task.outcome() for task in tasks)) for tasks in dealt]
+
+
+class Evaluating(Task):
+    """Batches for a worker to evaluate a model on.
+
+    Parameters
+    ----------
+    arrays : the model
+    batches : which
+    method : the worker's
+    told : what else the method takes
+    """
+
+    def __init__(self, arrays: Stored, batches: range, method: str, *told: object) -> None:
+        super().__init__()
+        self.method, self.told = method, (arrays, batches, *told)
+        self._outcome: list[Any] = []
+        self._error: Exception | None = None
+
+    def send(self, actor: Any) -> Any:
+        """Have the worker evaluate."""
+        return actor.do.remote(self.method, *self.told)
+
+    def take(self, outcome: Any) -> None:
+        """Keep what was found out, a list of one thing per batch."""
+        self._outcome = outcome
+
+    def raised(self, error: Exception) -> None:
+        """Keep the error, for who waits."""
+        self._error = error
+
+    def lost(self, reason: str) -> None:
+        """Tell who waits."""
+        self._error = RunFailed(f"a model could not be evaluated: {reason}")
+
+    def outcome(self) -> list[Any]:
+        """Return what was found out; raise what the worker raised."""
+        if self._error is not None:
+            raise self._error
+        return self._outcome

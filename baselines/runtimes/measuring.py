@@ -1,0 +1,120 @@
+"""Measuring: which way of training a round's nodes takes less time here, one by one or batched?
+
+Round 1 is taken in both ways by turns, shortened, with a strategy, a model and nodes' states of its own.
+Nothing of it stays: the run begins as if nothing had been measured, its random draws included.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from flwr.app import Context, Message
+
+from baselines.apps import client_app_of, node_of
+from baselines.experiment.experiment import Experiment
+from baselines.grids.inline import InlineGrid
+from clients import LocalTraining, Node, client_app
+from clients.batched.together import BatchedTrainer
+from clients.fast.gradient import gradient_of
+from clients.fast.guards import draws_put_back
+from strategies.shared.arrays import move_record
+
+STEPS = 10  # that the node with the most takes in a turn
+TURNS = 3  # that count, of each way; the fastest one does
+WARM = 0.3  # seconds of turns before, in which steps are recorded or captured
+CANNOT = "nodes cannot be batched"
+
+
+def seconds_of(this: Experiment, sites: Mapping[str, str] | None) -> tuple[float, float] | str:
+    """Return the seconds of a shortened round one by one and batched; or why they cannot be measured."""
+    with draws_put_back(), _forgotten():
+        trial = _Trial(this, sites)
+        if len(trial.sizes) < 2:
+            return "fewer than two nodes train in round 1"
+        ways = [None, BatchedTrainer(trial.node)]
+        if reason := next(filter(None, map(trial.warmed, ways)), None):
+            return reason
+        turns = [[trial.turn(way) for way in ways] for _ in range(TURNS)]
+        alone, together = (min(seconds) for seconds in zip(*turns, strict=True))
+        return alone, together
+
+
+@contextmanager
+def _forgotten() -> Iterator[None]:
+    """Let go of the model that was measured, and what was recorded of it."""
+    try:
+        yield
+    finally:
+        gradient_of.cache_clear()
+
+
+class _Trial:
+    """Takes the shortened round.
+
+    Parameters
+    ----------
+    this : whose first round it is; its own model stays as it is
+    sites : {name: path} of data of the nodes' own
+    """
+
+    def __init__(self, this: Experiment, sites: Mapping[str, str] | None) -> None:
+        self.this, self.sites, self.model = this, sites, this.model()
+        self.strategy = this.strategy()
+        self.arrays = move_record(this.initial_arrays(), this.device)
+        grid = InlineGrid(client_app_of(this.overrides), this.settings.num_nodes, None, sites)
+        asked = [(m, grid.context(m.metadata.dst_node_id)) for m in self._messages(grid)]
+        self.sizes = [len(node_of(this.overrides, *each).train) for each in asked]
+        self.training, self.share = shortened(this.training, self.sizes)
+
+    def node(self, message: Message, context: Context) -> Node:
+        """Return the node that a message is for, with a share of its examples."""
+        node = node_of(self.this.overrides, message, context)
+        batch = self.training.batch_size or len(node.train)
+        rows = batch * math.ceil(self.share * len(node.train) / batch)
+        train = replace(node.train, index=node.train.index[:rows])
+        return replace(node, model=self.model, training=self.training, train=train)
+
+    def warmed(self, together: BatchedTrainer | None) -> str | None:
+        """Take turns until everything is as it stays; return why that cannot be, if so."""
+        until = time.perf_counter() + WARM
+        while True:
+            grid = self._grid(together)
+            replies = grid.send_and_receive(self._messages(grid))
+            if any(reply.has_error() for reply in replies):
+                return "a node has failed while it was measured"
+            if together and grid.answering.together is None:
+                return CANNOT
+            if time.perf_counter() >= until:
+                return None
+
+    def turn(self, together: BatchedTrainer | None) -> float:
+        """Return the seconds that a turn takes."""
+        grid = self._grid(together)
+        messages = self._messages(grid)
+        started = time.perf_counter()
+        grid.send_and_receive(messages)
+        if self.this.device.type != "cpu":
+            torch.accelerator.synchronize(self.this.device)
+        return time.perf_counter() - started
+
+    def _messages(self, grid: InlineGrid) -> list[Message]:
+        return list(self.strategy.configure_train(1, self.arrays, self.this.train_config(), grid))
+
+    def _grid(self, together: BatchedTrainer | None) -> InlineGrid:
+        return InlineGrid(client_app(self.node), self.this.settings.num_nodes, together, self.sites)
+
+
+def shortened(training: LocalTraining, sizes: Sequence[int]) -> tuple[LocalTraining, float]:
+    """Return a training of a few steps, and the share of their examples that nodes take for it.
+
+    Nodes keep their proportions: who has twice the examples takes twice the steps.
+    """
+    if training.local_steps:
+        return replace(training, stragglers=0.0, local_steps=min(training.local_steps, STEPS)), 1.0
+    epoch = replace(training, stragglers=0.0, local_epochs=1)
+    longest = max(map(epoch.steps, sizes), default=1)
+    epochs = max(1, min(training.local_epochs or 1, STEPS // longest))
+    return replace(epoch, local_epochs=epochs), min(1.0, STEPS / longest)
