@@ -273,7 +273,7 @@ def paper_title(paper: str) -> str:
 
 
 def write_pages(papers: Sequence[str]) -> list[Path]:
-    """Renew the generated parts of the papers' pages, of the front page and its figure; return the files.
+    """Renew the generated parts of the papers' pages, and of the front page; return the files.
 
     A wheel has neither front page nor ``docs``.
     """
@@ -294,10 +294,6 @@ def write_pages(papers: Sequence[str]) -> list[Path]:
             if page.exists():
                 replace_marked(page, table(every))
                 renewed.append(page)
-        if (root / "docs").is_dir():
-            from .overview import draw_overview  # matplotlib takes a second
-
-            renewed.append(draw_overview(every, root / "docs" / "overview.png"))
     return renewed
 
 

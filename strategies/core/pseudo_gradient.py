@@ -129,7 +129,7 @@ class ServerState:
     def loaded(self, state: dict[str, Any]) -> Self:
         """Return the state that continues from what ``state_dict`` gave."""
         privacy = replace(self.privacy)
-        privacy.load_state_dict(state["privacy"])
+        privacy.load_state_dict(state.get("privacy"))
         return replace(
             self,
             privacy=privacy,

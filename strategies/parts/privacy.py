@@ -457,6 +457,11 @@ class PrivacyAccountant:
         """Return what a run resumes from."""
         return {"state": dict(self.state), "again": self.again}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue; a round that was under way is paid for once more where its noise will be another."""
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+        """Continue; a round that was under way is paid for once more where its noise will be another.
+
+        None leaves it as it is: what has been spent stays spent where a strategy goes back to a good model.
+        """
+        if state is None:
+            return
         self.state, self.again = state["state"], state["again"] + self.privacy.unseeded_noise

@@ -212,6 +212,7 @@ def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert launch(*arguments, "resume=true") == 0
     assert capsys.readouterr().out == f"finished already: {tmp_path}\n"
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
+    after = [path for path in tmp_path.rglob("*") if ".hydra.2" not in path.parts]  # this start's overrides
+    assert {path: path.stat().st_mtime_ns for path in after} == files
     assert launch(*arguments, "resume=true", "seed=1") == 2
     assert "another configuration" in capsys.readouterr().err
