@@ -131,6 +131,7 @@ def test_small_needs_a_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lenet", "server-step"])
 def test_a_workload_on_another_device(name: str, tmp_path: Path) -> None:
     given = ["--device", "cpu", "--small", "--repeats", "1", "--output", str(tmp_path)]
@@ -140,6 +141,7 @@ def test_a_workload_on_another_device(name: str, tmp_path: Path) -> None:
     assert any(float(row["ratio"]) > 0 for row in rows if row["beside"])
 
 
+@pytest.mark.slow
 def test_what_else_a_user_could_run_stands_beside_a_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
