@@ -48,13 +48,13 @@ def client_app(
         if protocol.PARTITION_ID in context.node_config:
             held = int(context.node_config[protocol.PARTITION_ID])
             return replied(message, {protocol.PARTITION_ID: held})
-        told = ConfigRecord({protocol.SITE: str(context.node_config.get(protocol.SITE, ""))})
+        answer = ConfigRecord({protocol.SITE: str(context.node_config.get(protocol.SITE, ""))})
         try:
             node_of(message, context)
             demand(context.node_config, get_record(ConfigRecord, message.content, protocol.CONFIG))
         except Exception as error:  # whatever is wrong
-            told[protocol.REFUSED] = describe(error)
-        return Message(RecordDict({protocol.CONFIG: told}), reply_to=message)
+            answer[protocol.REFUSED] = describe(error)
+        return Message(RecordDict({protocol.CONFIG: answer}), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

@@ -199,13 +199,15 @@ class Correction:
         """
         if self.gradient_transform is None:
             return
-        there = [k for k, p in enumerate(parameters) if p.grad is not None]
+        places = [k for k, p in enumerate(parameters) if p.grad is not None]
         gradients = [p.grad for p in parameters if p.grad is not None]
         edit = (
-            self.gradient_transform if len(there) == len(parameters) else self.gradient_transform.of(there)
+            self.gradient_transform
+            if len(places) == len(parameters)
+            else self.gradient_transform.of(places)
         )
-        edited = edit(gradients, [parameters[k].detach() for k in there])
-        for k, gradient in zip(there, edited, strict=True):
+        edited = edit(gradients, [parameters[k].detach() for k in places])
+        for k, gradient in zip(places, edited, strict=True):
             parameters[k].grad = gradient
 
     def should_stop(self, parameters: Sequence[Parameter]) -> bool:

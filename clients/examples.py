@@ -18,9 +18,6 @@ from .augment import Augmentation
 logger = logging.getLogger("flwr.clients")
 
 
-# Rows that are read when a batch needs them: for data that does not fit in memory.
-
-
 class LazyRows:
     """The inputs of a ``torch.utils.data.Dataset``, in the place of a tensor [N, ...].
 
@@ -59,10 +56,8 @@ class LazyRows:
         return torch.stack([self[row] for row in rows.tolist()])
 
 
-# Inputs of several tensors, for models that take more than one.
-#
-# A batch's inputs are a tensor, or a tuple or a dict of tensors that have a row for each example. A tuple's
-# tensors are the model's positional arguments, those of a dict its keywords.
+# A batch's inputs are a tensor, or a tuple or a dict of tensors that have a row for each example. A
+# tuple's tensors are the model's positional arguments, those of a dict its keywords.
 
 
 Inputs = Any  # a Tensor or LazyRows, or a tuple or a Mapping of them
@@ -109,10 +104,8 @@ def compute_outputs(model: nn.Module, inputs: Inputs) -> Any:
     return model(*arguments, **named)
 
 
-# Resident: a data set that lies on the accelerator, moved there once per process, where it fits.
-#
-# Batches are then selected where they are trained on, and only the order of an epoch goes there. Which
-# batches there are, and what is in them, is the same either way.
+# A data set that fits lies on the accelerator, moved there once per process: batches are selected
+# there, and only the order of an epoch goes there. The batches are the same either way.
 
 
 _copies: dict[torch.device, WeakTensorKeyDictionary] = {}
@@ -151,8 +144,8 @@ def memory_of(device: torch.device) -> tuple[int, int]:
     0 on the CPU, and for a kind that does not say.
     """
     module = None if device.type == "cpu" else torch.get_device_module(device)
-    if told := getattr(module, "mem_get_info", None):
-        free, total = told(device)
+    if memory_info := getattr(module, "mem_get_info", None):
+        free, total = memory_info(device)
         return int(free), int(total)
     if most := getattr(module, "recommended_max_memory", None):  # Apple's, which is the machine's own
         total = int(most())

@@ -53,10 +53,10 @@ class OptimizerStep:
         for correction in self.corrections:
             apply(correction, self.parameters)
         if self.max_grad_norm is not None:
-            there = [p for p in self.parameters if p.grad is not None]
-            gradients = [p.grad for p in there if p.grad is not None]
+            with_gradient = [p for p in self.parameters if p.grad is not None]
+            gradients = [p.grad for p in with_gradient if p.grad is not None]
             # Not in place, as clip_grad_norm_ is: two parameters may have one tensor for a gradient.
-            for p, gradient in zip(there, clipped(gradients, self.max_grad_norm), strict=True):
+            for p, gradient in zip(with_gradient, clipped(gradients, self.max_grad_norm), strict=True):
                 p.grad = gradient
         self._step()
 
@@ -101,9 +101,6 @@ def clipped(gradients: Tensors, limit: float) -> Tensors:
     """Return a node's gradients, clipped as ``nn.utils.clip_grad_norm_`` does."""
     factor = limit / (nn.utils.get_total_norm(gradients) + 1e-6)
     return torch._foreach_mul(gradients, factor.clamp(max=1.0))
-
-
-# An optimiser's state between rounds: fresh, or kept at the node.
 
 
 KEY = "optimizer"

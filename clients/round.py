@@ -171,9 +171,9 @@ class ClientRound:
         client_state.save(self.memory, self.state, self.message.metadata.group_id)
         reply = replied(self.message, metrics, dict(ChainMap(arrays, *records)))
         if self.noise is not None:
-            say(reply, {protocol.PRIVACY: protocol.LOCAL})
+            add_to_config(reply, {protocol.PRIVACY: protocol.LOCAL})
         elif self._keeps_state():
-            say(reply, {protocol.KEPT: self.kept})
+            add_to_config(reply, {protocol.KEPT: self.kept})
         return reply
 
     def _keeps_state(self) -> bool:
@@ -256,11 +256,11 @@ def replied(
     reply = Message(content, reply_to=message)
     config = message.content.get(protocol.CONFIG)
     if isinstance(config, ConfigRecord) and protocol.FROZEN in config:
-        say(reply, {protocol.FROZEN: str(config[protocol.FROZEN])})
+        add_to_config(reply, {protocol.FROZEN: str(config[protocol.FROZEN])})
     return reply
 
 
-def say(reply: Message, told: Mapping[str, ConfigScalar]) -> None:
-    """Add to what a reply says of its node besides its metrics."""
+def add_to_config(reply: Message, values: Mapping[str, ConfigScalar]) -> None:
+    """Add values to a reply's configuration, which tells of its node what no metric does."""
     before = reply.content.config_records.get(protocol.CONFIG, ConfigRecord())
-    reply.content[protocol.CONFIG] = ConfigRecord({**before, **told})
+    reply.content[protocol.CONFIG] = ConfigRecord({**before, **values})

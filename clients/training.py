@@ -28,8 +28,6 @@ from .personal import LocalUpdate, Personal
 from .rng import seed_model
 from .tasks import Task
 
-# Terms: the step of a node whose corrections add to the loss.
-
 
 @dataclass(frozen=True)
 class WithTerms:
@@ -86,9 +84,6 @@ def step_of(
     for correction in corrections:
         step = correction.wrap_gradient(step)
     return step
-
-
-# The corrections that ``client.corrections`` names, before a round begins: are their settings in range?
 
 
 Begin = Callable[[RoundStart], Correction]  # mostly a class with its settings
@@ -151,13 +146,11 @@ def correction_class(begin: object) -> object:
     return getattr(begin, "func", begin)
 
 
-# Stragglers: nodes that do less than the others in a round, since they are slow.
-#
-# A straggler's epochs (or steps) are uniform from ``least_work`` to all of them, as in FedProx' experiments
-# (Li et al., MLSys 2020, section 5.2). Who straggles with probability p is who would drop out with it
-# (``participation.dropout``), so that FedAvg that drops its stragglers and FedProx that keeps them are
-# compared on the same ones. Where nodes also drop out, with q < p, a share p - q comes and does less.
-# A probability of 0 is local training as it was.
+# A straggler's epochs (or steps) are uniform from ``least_work`` to all of them, as in FedProx'
+# experiments (Li et al., MLSys 2020, section 5.2). Who straggles with probability p is who would drop
+# out with it (``participation.dropout``), so that FedAvg that drops its stragglers and FedProx that
+# keeps them are compared on the same ones. Where nodes also drop out, with q < p, a share p - q comes
+# and does less.
 
 
 def check_stragglers(probability: float, least_work: int, unit: str, full: int) -> None:
@@ -178,9 +171,6 @@ def work_of(
     draws = generator(seed, Purpose.AVAILABILITY, server_round=server_round, partition_id=partition_id)
     straggles = draws.random() < probability
     return int(draws.integers(least_work, full, endpoint=True)) if straggles else full
-
-
-# Schedules: the client learning rate as a function of the round.
 
 
 class Schedule(ABC):

@@ -85,8 +85,8 @@ def _import_class(name: str) -> Any:
     try:
         return get_object(name)
     except Exception as error:  # whatever a module of the user's own raises
-        said = " ".join(str(error).split())
-        raise UserError(f"{name} cannot be imported: {said} (is its folder on PYTHONPATH?)") from error
+        message = " ".join(str(error).split())
+        raise UserError(f"{name} cannot be imported: {message} (is its folder on PYTHONPATH?)") from error
 
 
 def _correction(name: str) -> type[Correction]:

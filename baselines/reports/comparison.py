@@ -14,6 +14,7 @@ from baselines import results
 from baselines.errors import UserError
 
 from . import curves
+from .names import setting_names
 from .runs import choose, diverged, divergences, mean_of_all, remarks, tidy
 from .statistics import format_pairs
 from .tables import (
@@ -42,7 +43,7 @@ def compare(options: argparse.Namespace) -> None:
             raise UserError(f"--lower {name}: no run has measured it")
     if options.best is not None:
         frame = best(frame, options.best, metrics, options.lower)
-    frame = renamed(frame, options.label)
+    frame = with_display_names(renamed(frame, options.label))
     target = options.figure or _common_parent(frame) / "comparison.png"
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
     found = summary_columns(frame, metrics, options.rounds_to, options.lower)
@@ -50,7 +51,9 @@ def compare(options: argparse.Namespace) -> None:
     print_table(table, console, table_title(frame, metrics))
     tables = {"comparison": table}
     if options.paired:
-        tables["paired"] = _paired(renamed(everything, options.label), options.paired, metrics, console)
+        tables["paired"] = _paired(
+            with_display_names(renamed(everything, options.label)), options.paired, metrics, console
+        )
     drawing = curves.Drawing(metrics, options.x, options.width)
     drawn = curves.draw(frame, target, drawing)
     _write(tables, target, options, summary_numbers(frame, found), found)
@@ -111,6 +114,12 @@ def renamed(frame: pd.DataFrame, wishes: list[str]) -> pd.DataFrame:
     if len(set(labels.values())) < len(labels):
         raise UserError("--label gives two settings the same name: choose others")
     return frame.assign(setting=frame.setting.map(labels))
+
+
+def with_display_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame with settings called as ``conf/names.yaml`` says."""
+    names = setting_names(list(frame.setting.unique()))
+    return frame.assign(setting=frame.setting.map(names))
 
 
 def _called(label: str, old: str, new: str) -> str:

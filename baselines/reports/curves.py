@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from baselines import results
 from baselines.errors import UserError
 
 from . import WIDTHS
+from .names import line_styles
 from .runs import Shown, choose, mean_of_all
 
 # How figures look: sizes of a paper, lines that survive grey and lie on each other, ticks to read.
@@ -43,21 +43,8 @@ PAPER: dict[Any, Any] = {
     "lines.markersize": 3.2,
     "pdf.fonttype": 42,  # fonts that a publisher can embed
 }
-# Okabe and Ito's colours, which the colour-blind tell apart; with them dashes and marks, so that grey does
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
-DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2)))
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LINES = len(COLOURS) * len(DASHES) * len(MARKS)  # no two of so many look alike
 MARKS_ON_A_CURVE = 7
 ALIKE = 0.005  # of the panel's height: curves so close hide each other
-
-
-def line_styles(count: int) -> list[dict[str, Any]]:
-    """Return the colour, dashes and mark of each of so many lines."""
-    every = zip(cycle(COLOURS), cycle(DASHES), cycle(MARKS), strict=False)
-    return [
-        {"color": colour, "linestyle": dash, "marker": mark} for colour, dash, mark in islice(every, count)
-    ]
 
 
 def mark_positions(place: int, count: int, points: int) -> tuple[int, int]:
@@ -224,10 +211,10 @@ def statistics(frame: pd.DataFrame, shown: Shown, x: str) -> pd.DataFrame:
 def unit_of(x: str, most: float) -> tuple[str, float]:
     """Return the label of the axis and what x is divided by."""
     if x != "bytes":
-        return ("seconds" if x == "seconds" else "round"), 1.0
+        return ("training time (s)" if x == "seconds" else "round"), 1.0
     size = max((s for s in (1e9, 1e6, 1e3) if most >= s), default=1.0)
     names = {1e9: "GB", 1e6: "MB", 1e3: "kB", 1.0: "bytes"}
-    return f"{names[size]} sent, down and up", size
+    return f"sent, down and up ({names[size]})", size
 
 
 def _figure(count: int, labels: list[str], paper: float | None) -> tuple[Figure, list[Axes]]:
@@ -249,20 +236,22 @@ def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], shown: Shown, x: 
     there = [found.loc[label] if label in found.index else found.iloc[:0] for label in labels]
     points = [(own.x.to_numpy(), own["mean"].to_numpy()) for own in there]
     widths = line_widths(points, mpl.rcParams["lines.linewidth"])
-    looks = line_styles(len(labels))
+    looks = line_styles(labels)
+    factor = 100.0 if shown.percent else 1.0
     for place, (label, own) in enumerate(zip(labels, there, strict=True)):
         marks = mark_positions(place, len(labels), len(own))
         at = own.x / size
         look = looks[place] | {"linewidth": widths[place], "markevery": marks}
         if len(labels) == 1:
             look["marker"] = None if len(own) > 1 else "o"
-        axis.plot(at, own["mean"], label=label, markeredgecolor="white", markeredgewidth=0.4, **look)
-        low, high = own["mean"] - own["std"], own["mean"] + own["std"]
+        mean, std = factor * own["mean"], factor * own["std"]
+        axis.plot(at, mean, label=label, markeredgecolor="white", markeredgewidth=0.4, **look)
+        low, high = mean - std, mean + std
         axis.fill_between(at, low, high, color=looks[place]["color"], alpha=0.15, linewidth=0)
-    if shown.metric != "accuracy":
+    if not shown.percent:
         finite = found["mean"][np.isfinite(found["mean"])]
         scale_y(axis, finite.min(), finite.max())
-    finish_axes(axis, unit, shown.title)
+    finish_axes(axis, unit, shown.title + " (%)" * shown.percent)
 
 
 def _legend(figure: Figure, axis: Axes, labels: list[str], caption: str) -> None:

@@ -18,14 +18,15 @@ from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 
 from . import partition_table
-from .curves import COLOURS, Drawing, is_logarithmic, line_widths, log_ticks, says, statistics, unit_of
+from .curves import Drawing, is_logarithmic, line_widths, log_ticks, says, statistics, unit_of
+from .names import dash_name, line_styles
 from .runs import Shown, choose, examined
 from .tables import table_title, write_text
 
 # Plots to hover and toggle: curves with their bands, and who holds what.
 
 
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")  # as style.DASHES
+DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot", "dashdot": "dashdot", "longdash": "longdash"}
 WIDTH = 2.0  # of a line, in pixels
 MANY_LABELS = 20  # of more labels, counts are a picture with a pixel for each
 LONG = 40  # characters of a name that a narrow window has room for
@@ -48,9 +49,10 @@ def _panel(frame: pd.DataFrame, shown: Shown, x: str) -> go.Figure:
     labels = [label for label in frame.setting.unique() if label in found.index]
     curves = [found.loc[label].replace([np.inf, -np.inf], np.nan) for label in labels]
     widths = line_widths([(rows.x.to_numpy(), rows["mean"].to_numpy()) for rows in curves], WIDTH)
-    places = {label: place for place, label in enumerate(frame.setting.unique())}
+    every = list(frame.setting.unique())
+    styles = dict(zip(every, line_styles(every), strict=True))  # in all plots the same
     for label, rows, width in zip(labels, curves, widths, strict=True):
-        for trace in _line(str(label), rows, rows.x / size, places[label], width):
+        for trace in _line(str(label), rows, rows.x / size, styles[label], width):
             figure.add_trace(trace)
     figure.update_layout(
         xaxis_title=unit,
@@ -78,10 +80,10 @@ def _panel(frame: pd.DataFrame, shown: Shown, x: str) -> go.Figure:
 
 
 def _line(
-    label: str, rows: pd.DataFrame, x: "pd.Series[float]", place: int, width: float
+    label: str, rows: pd.DataFrame, x: "pd.Series[float]", style: dict[str, Any], width: float
 ) -> list[go.Scatter]:
     """Return a setting's mean, and its band where there are several seeds."""
-    colour, dash = COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)]
+    colour, dash = style["color"], DASHES[dash_name(style)]
     mean = go.Scatter(
         x=x,
         y=rows["mean"],

@@ -67,10 +67,11 @@ def _phrase(column: str, value: str) -> str:
     if column in phrases:
         return str(phrases[column]).format(value_name(value, column))
     name = value_name(value, column)
-    return name if not _is_number(name) else f"{column_name(column)} {name}"
+    return name if not is_number(name) else f"{column_name(column)} {name}"
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Say whether a key's value is a number, as a rate is."""
     try:
         float(text)
     except ValueError:

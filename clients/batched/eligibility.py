@@ -23,8 +23,6 @@ from clients.round import Node
 from clients.training import LocalTraining
 from strategies.shared.compatibility import Conflict, first_message
 
-# Gradients of many nodes at once: one call of ``torch.func.vmap`` for a stack of parameters.
-
 
 def _by_rows(left: Tensor, right: Tensor) -> Tensor:
     """Return ``torch.bmm(left, right)`` with a product of single columns turned into one of single rows.
@@ -111,16 +109,19 @@ def measured(
         watch.put_back()
         raise NotBatchable(reason)
     node = int(batch[2].sum(1).argmin()) if len(batch) > 2 else 0
-    there = batch[2][node] > 0 if len(batch) > 2 else slice(None)
+    present = batch[2][node] > 0 if len(batch) > 2 else slice(None)
     parameters = [p for p in model.parameters() if p.requires_grad]
     for p, value in zip(parameters, values, strict=True):
         p.copy_(value[node])
     plain = gradient_of(model, batched.task)
-    expected, own = plain.eager(parameters, *(part[node][there] for part in batch[:2]))
+    expected, own = plain.eager(parameters, *(part[node][present] for part in batch[:2]))
     pairs = [(g[node], e) for g, e in zip(gradients, expected, strict=True)]
     metrics = [(sums[name][node], own[name]) for name in own if own[name].is_floating_point()]
-    for found, right in (zip(*pairs, strict=True), zip(*metrics, strict=True) if metrics else ((), ())):
-        if not close(found, right, precision.eps):
+    for results, own_results in (
+        zip(*pairs, strict=True),
+        zip(*metrics, strict=True) if metrics else ((), ()),
+    ):
+        if not close(results, own_results, precision.eps):
             raise NotBatchable(DIFFERS)
     return (gradients, sums), tells(expected)
 

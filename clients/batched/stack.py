@@ -32,8 +32,6 @@ from strategies.shared.checks import void_measures
 
 from .eligibility import Gradients, NotBatchable, measured
 
-# Edits of a stack: what the corrections of many nodes do, as operations on all their gradients at once.
-
 
 def stacked(turns: Sequence[ClientRound]) -> list[GradientTransform] | None:
     """Return the nodes' edits as edits of a stack.
@@ -61,11 +59,6 @@ def clipped(gradients: Tensors, limit: float) -> Tensors:
     factors = limit / (torch.stack(squares).sum(0).sqrt() + 1e-6)
     factors.clamp_(max=1)
     return [g * factors.view(-1, *[1] * (g.ndim - 1)) for g in gradients]
-
-
-# Plan: which examples each step of many nodes takes, laid out as tensors.
-#
-# Nodes have different numbers of steps, and steps different numbers of examples; the gaps are filled up.
 
 
 @dataclass(frozen=True)
@@ -144,11 +137,8 @@ class Plan:
     def repeats(self) -> list[bool]:
         """Of each step but the first whether it takes the examples of the one before [steps - 1]."""
         rows = (self.rows[1:] == self.rows[:-1]).flatten(1).all(1).cpu()
-        found: list[bool] = (rows & (self.lengths[1:] == self.lengths[:-1]).all(1)).tolist()
-        return found
-
-
-# Sight: what the nodes of a stack see of the data that they share, each through its own transform.
+        repeats: list[bool] = (rows & (self.lengths[1:] == self.lengths[:-1]).all(1)).tolist()
+        return repeats
 
 
 AHEAD = 256 * 2**20  # bytes of inputs that are gathered at once on an accelerator
@@ -348,10 +338,10 @@ class Stack:
         try:
             if shape in self._measured:
                 return gradients_of(values, *batch)
-            result, told = measured(self.gradients, self.model, values, batch)
+            result, is_compared = measured(self.gradients, self.model, values, batch)
         except RuntimeError as error:
             raise NotBatchable(" ".join(str(error).split())) from error
-        if told:
+        if is_compared:
             self._measured.add(shape)
         return self.gradients.finished(values, *result)
 

@@ -22,11 +22,9 @@ from clients.tasks import Task
 from .eligibility import NotBatchable, check
 from .stack import Stack
 
-# Room: how many nodes train at once, as much as memory allows.
-#
-# On the CPU a step's inputs are to stay in its cache. On an accelerator the stack may take a share of the
-# free memory. What a node takes there is counted, on two of its examples: its parameters' copies, and what
-# the forward pass keeps for the backward pass.
+# On the CPU a step's inputs are to stay in its cache. On an accelerator the stack may take a share of
+# the free memory. What a node takes there is counted, on two of its examples: its parameters' copies,
+# and what the forward pass keeps for the backward pass.
 
 
 MOST_PARAMETERS = 1 << 27  # in one stack

@@ -24,12 +24,10 @@ from .trace import Step
 logger = getLogger("flwr.clients")
 
 
-# After: what a step does between the gradient and the optimiser's last operation, on memory that stays.
-#
 # Corrections that are edits, clipping, and SGD's weight decay and momentum are ``torch._foreach_*``
-# operations that a CUDA graph can repeat. The learning rate is in none of them, since a graph would repeat
-# the rate that it was captured with: w <- w - lr d, or the whole step of another optimiser, comes
-# afterwards.
+# operations that a CUDA graph can repeat. The learning rate is in none of them, since a graph would
+# repeat the rate that it was captured with: w <- w - lr d, or the whole step of another optimiser,
+# comes afterwards.
 
 
 Clip = Callable[[Tensors, float], Tensors]
@@ -59,23 +57,23 @@ class GradientPipeline:
     buffers: Tensors = ()
     stacked: bool = False
 
-    def __call__(self, there: Sequence[Tensor], found: Sequence[Tensor]) -> Tensors:
+    def __call__(self, parameters: Sequence[Tensor], raw_gradients: Sequence[Tensor]) -> Tensors:
         """Return d where it descends, else the gradients that the optimiser gets.
 
         Parameters
         ----------
-        there : the parameters
-        found : their gradients
+        parameters : where the gradients were taken
+        raw_gradients : nothing done to them
         """
-        parameters: Tensors = list(there)
-        gradients: Tensors = list(found)
+        values: Tensors = list(parameters)
+        gradients: Tensors = list(raw_gradients)
         for edit in self.edits:
             fixed = [self._first(tensors, gradients) for tensors in edit.fixed]
-            gradients = edit.apply(gradients, parameters, *fixed, *edit.numbers)
+            gradients = edit.apply(gradients, values, *fixed, *edit.numbers)
         if self.clip is not None:
             gradients = self.clip(gradients, self.limit)
         if self.decay:
-            gradients = torch._foreach_add(gradients, parameters, alpha=self.decay)
+            gradients = torch._foreach_add(gradients, values, alpha=self.decay)
         if self.momentum:
             buffers = self._first(self.buffers, gradients)
             torch._foreach_mul_(buffers, self.momentum)
@@ -136,10 +134,8 @@ def say_outside(what: str) -> None:
     logger.warning("%s is not part of the CUDA graph of a step: its operations go one by one", what)
 
 
-# Taken: how this process has computed its gradients.
-#
-# An eager step is launched operation by operation, a recorded one replayed without autograd, a captured one
-# replayed as one graph of the accelerator's. A step of batched nodes counts once.
+# An eager step is launched operation by operation, a recorded one replayed without autograd, a captured
+# one replayed as one graph of the accelerator's. A step of batched nodes counts once.
 
 
 EAGER, RECORDED, CAPTURED = "eager", "recorded", "captured"
@@ -222,18 +218,18 @@ def captured(
     call writes over the gradients that this one returns, not over the metrics' sums.
     """
     after = after or GradientPipeline()
-    there, own = [p.detach() for p in parameters], [tensor.clone() for tensor in batch]
+    values, own = [p.detach() for p in parameters], [tensor.clone() for tensor in batch]
     before = [tensor.clone() for tensor in after.buffers]
 
     def whole() -> OfStep:
-        gradients, sums = step(there, *own)
-        return after(there, gradients), sums
+        gradients, sums = step(values, *own)
+        return after(values, gradients), sums
 
     try:
         replay, (gradients, sums) = capture(whole)
     except RuntimeError as error:  # an operation waits for the device, or allocates elsewhere
-        told = " ".join(str(error).split())
-        logger.warning("steps are not captured as a CUDA graph, their operations go one by one: %s", told)
+        reason = " ".join(str(error).split())
+        logger.warning("steps are not captured as a CUDA graph, their operations go one by one: %s", reason)
         return None
     finally:
         for buffer, value in zip(after.buffers, before, strict=True):

@@ -95,23 +95,23 @@ def _simple(value: object) -> bool:
 
 def within(*parts: object) -> list[object]:
     """Return all that objects are made of, for :func:`same`."""
-    found: list[object] = []
+    pieces: list[object] = []
     ahead, entered = list(parts), set[int]()
     while ahead:
         value = ahead.pop()
         if isinstance(value, dict):
-            found += value  # the keys
-            found.append(len(value))
+            pieces += value  # the keys
+            pieces.append(len(value))
             ahead += value.values()
         elif isinstance(value, list | tuple | set | frozenset):
-            found.append(len(value))
+            pieces.append(len(value))
             ahead += value
         else:
-            found.append(value)
+            pieces.append(value)
             if type(value) not in PLAIN and id(value) not in entered and not isinstance(value, FIXED):
                 entered.add(id(value))
                 ahead += _state(value)
-    return found
+    return pieces
 
 
 def _state(value: object) -> Iterator[object]:

@@ -18,11 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 logger = logging.getLogger("flwr.clients")
 
 
-# Replay: a recorded step as plain calls, with nothing around them.
-#
-# A recording (:mod:`clients.fast.trace`) is a graph of ATen operations. On a small model the calls cost
-# more than the arithmetic, so that what can be left out of them is left out here; every operation that
-# remains is the recorded one, on the same arguments: the same bits.
+# On a small model the calls cost more than the arithmetic, so a replay leaves out what it can of them.
+# Every operation that remains is the recorded one, on the same arguments: the same bits.
 
 
 Step = Callable[..., tuple[Sequence[Tensor], dict[str, Tensor]]]  # (parameters, inputs, targets, ...)
@@ -218,10 +215,9 @@ def _traced(
     return recorded
 
 
-# Max pooling through torch's fast kernel: the same maxima at the same places.
-#
-# On a CPU torch compares pixel by pixel where an image lies in memory channel by channel, and whole vectors
-# of channels where it lies pixel by pixel: up to five times as fast, turning the memory included.
+# On a CPU torch pools pixel by pixel where an image lies in memory channel by channel, and whole
+# vectors of channels where it lies pixel by pixel: up to five times as fast, turning the memory
+# included.
 
 
 CHANNELS = 64  # beside each other in memory; with many more of them it was slower again
@@ -247,11 +243,9 @@ def pool_by_pixels(inputs: Tensor, kernel_size: Sequence[int], *geometry: object
     return maxima.contiguous().view(shape), places.contiguous().view(shape)
 
 
-# Closeness: are two ways to compute a gradient the same but for rounding?
-#
-# A program that computes something else is wrong by about the gradient's own length (the gradient of what
-# it
-# does not see is 0); another order of summation by a few units in the last place, times what sums cancel.
+# A program that computes something else is wrong by about the gradient's own length (the gradient of
+# what it does not see is 0); another order of summation by a few units in the last place, times what
+# sums cancel.
 
 
 TOLERANCE = 0.01  # of a parameter's gradient; a maximum that is another one may cost this much
@@ -297,7 +291,7 @@ def without_tf32() -> Iterator[None]:
             kind.allow_tf32 = allowed
 
 
-def close(found: Sequence[Tensor], expected: Sequence[Tensor], eps: float) -> bool:
+def close(gradients: Sequence[Tensor], expected: Sequence[Tensor], eps: float) -> bool:
     """Say whether two gradients are equal to rounding, parameter by parameter.
 
     The difference's norm may be ``TOLERANCE`` of a parameter's gradient plus ``FLOOR`` of the whole one, or
@@ -307,8 +301,8 @@ def close(found: Sequence[Tensor], expected: Sequence[Tensor], eps: float) -> bo
     norms = _norms(expected)
     share = max(TOLERANCE, UNITS * eps)
     allowed = share * norms + max(FLOOR, UNITS / 8 * eps) * norms[norms.isfinite()].norm()
-    apart = _norms([a - b for a, b in zip(found, expected, strict=True)])
-    neither = ~norms.isfinite() & ~_norms(found).isfinite()
+    apart = _norms([a - b for a, b in zip(gradients, expected, strict=True)])
+    neither = ~norms.isfinite() & ~_norms(gradients).isfinite()
     within = (apart <= allowed) & norms.isfinite()  # infinity is within infinity
     return bool((within | neither).all())
 

@@ -1,4 +1,7 @@
-"""The corrections that need nothing but parameters and gradients: FedProx' term, and the variance."""
+"""FedProx on the node: the proximal term and gamma-inexactness; and the variance of a node's gradients.
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated Optimization in Heterogeneous Networks*, MLSys 2020.
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -93,22 +96,16 @@ def _towards(gradients: Tensors, parameters: Tensors, anchor: Tensors, mu: float
     return torch._foreach_add(gradients, torch._foreach_sub(parameters, anchor), alpha=mu)
 
 
-# gamma-inexactness: a node stops once it has solved its problem well enough.
-#
-# Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated Optimization in Heterogeneous Networks*, MLSys
-# 2020,
-# definition 2: with h_k(w) = F_k(w) + (mu / 2) ||w - w_t||^2, w is a gamma-inexact solution where
-#
-#     || grad h_k(w) || <= gamma || grad h_k(w_t) ||
-#
-# The gradients are over all of the node's examples, the model in evaluation mode; they cost a pass over the
-# data each. What other corrections add to the gradient is no part of h_k. A node takes its epochs (or
-# steps)
-# at most, a straggler its own. Reduction: gamma = 0 takes them all.
-
-
 class Inexact(Correction):
     """Ends a node's round at a gamma-inexact solution, and reports the gamma that it has reached.
+
+    FedProx, definition 2: with h_k(w) = F_k(w) + (mu / 2) ||w - w_t||^2, w is a gamma-inexact solution where
+
+        || grad h_k(w) || <= gamma || grad h_k(w_t) ||
+
+    The gradients are over all of the node's examples, the model in evaluation mode; they cost a pass over the
+    data each. What other corrections add to the gradient is no part of h_k. A node takes its epochs (or
+    steps) at most, a straggler its own. Reduction: gamma = 0 takes them all.
 
     Parameters
     ----------
@@ -123,8 +120,8 @@ class Inexact(Correction):
     ) -> None:
         self.check_settings(gamma, check_steps, mu)
         self.gamma, self.start = gamma, start
-        told = start.config.get(protocol.PROXIMAL_MU, 0.0)
-        self.mu = float(told) if mu is None else mu  # type: ignore[arg-type]
+        strategy_mu = start.config.get(protocol.PROXIMAL_MU, 0.0)
+        self.mu = float(strategy_mu) if mu is None else mu  # type: ignore[arg-type]
         size = len(start.examples)
         self.every = check_steps or -(-size // (start.batch_size or size))
         self.anchor = [p.detach().clone() for p in start.named.values()]

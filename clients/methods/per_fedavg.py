@@ -33,8 +33,6 @@ from strategies.shared.seeding import Purpose, torch_seed
 
 from .uga import full_gradient
 
-# The product of a loss' Hessian with a vector, without the Hessian.
-
 
 @torch.enable_grad()  # type: ignore[no-untyped-call]
 def hessian_product(loss: Tensor, parameters: Sequence[Tensor], vectors: Sequence[Tensor]) -> list[Tensor]:

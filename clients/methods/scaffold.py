@@ -28,10 +28,7 @@ from strategies.shared.compression import Compression
 
 from .uga import full_gradient
 
-# What a node keeps for SCAFFOLD or FedDyn: its variate c_k, or its gradient g_k, and the one before it.
-#
-# Both lie in Flower's ``context.state``, and so stay at the node on every runtime. The one before stays
-# until
+# c_k (FedDyn: g_k) and the one before it lie in Flower's ``context.state``. The one before stays until
 # the server has counted the change from one to the other: a change that did not arrive is taken back.
 
 
@@ -77,9 +74,6 @@ def counted_round(config: ConfigRecord, partition_id: int) -> int | None:
     if partition_id not in lost:
         return None
     return config[protocol.CONTROL_COUNTED][lost.index(partition_id)]  # type: ignore[index,return-value]
-
-
-# How far SGD moves for one gradient: SCAFFOLD and FedNova divide a node's update by it.
 
 
 def gradient_weight(optimizer: OptimizerOf, steps: int, who: str, remedy: str) -> float:

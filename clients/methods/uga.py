@@ -111,13 +111,9 @@ class KeepTrace(LocalTraining):
         return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
 
 
-# The loss and the gradient of all of a node's examples, as local training sees them.
-#
-# Both are means over training's batches, weighted by their sizes; not where a batch's loss is a sum, which
-# is
-# the greater for more examples. The model is in evaluation mode meanwhile: no dropout, running statistics
-# as
-# they are.
+# Both are means over training's batches, weighted by their sizes; not where a batch's loss is a sum,
+# which is the greater for more examples. The model is in evaluation mode meanwhile: no dropout, running
+# statistics as they are.
 
 
 @torch.enable_grad()  # type: ignore[no-untyped-call]

@@ -457,7 +457,6 @@ class PrivacyAccountant:
         """Return what a run resumes from."""
         return {"state": dict(self.state), "again": self.again}
 
-    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue; a round that was under way is paid for once more where its noise will be another."""
-        if state is not None:
-            self.state, self.again = state["state"], state["again"] + self.privacy.unseeded_noise
+        self.state, self.again = state["state"], state["again"] + self.privacy.unseeded_noise

@@ -44,8 +44,8 @@ def test_a_pair_with_it_has_no_difference(sweep: Path, capsys: pytest.CaptureFix
     assert all(row[key] != row[key] for key in ("mean", "low", "high", "p"))
     assert compare.main([str(sweep), "--paired", "fedavg"]) == 0
     text = (sweep / "comparison.md").read_text()
-    assert "| fedexp - fedavg | 3 | diverged | - | - |" in text
-    assert "| fedexp | 3 (1 diverged) | 1 | diverged |" in text
+    assert "| FedExP - FedAvg | 3 | diverged | - | - |" in text
+    assert "| FedExP | 3 (1 diverged) | 1 | diverged |" in text
     said = f"diverged, and never the best: {sweep}/fedexp2"
     assert said in capsys.readouterr().out
 
@@ -61,7 +61,7 @@ def test_it_is_never_the_best(sweep: Path) -> None:
     assert comparison.best(results.load(sweep), 2).setting.unique().tolist() == ["fedavg"]
     assert compare.main([str(sweep), "--latex", "--csv", "--metric", "accuracy"]) == 0
     text = (sweep / "comparison.tex").read_text()
-    assert r"fedexp & 3 (1 diverged) & 1 & diverged &" in text
+    assert r"FedExP & 3 (1 diverged) & 1 & diverged &" in text
     assert r"\textbf" not in text  # not its best round, either: there is one setting left
     numbers = pd.read_csv(sweep / "comparison.csv").set_index("setting")
     assert numbers["last accuracy, mean"].isna().tolist() == [False, True]

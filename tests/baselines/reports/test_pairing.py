@@ -27,7 +27,7 @@ def test_a_setting_without_a_baseline_of_its_rate_is_named(
     settings = {"fedavg_0.1": (0.5, 0.6), "fedavg_0.01": (0.3, 0.4), "fedadam_0.1": (0.6, 0.8)}
     with_runs(tmp_path, **settings, **{"fedadam_1.0": (0.9, 0.9)})
     assert compare.main([str(tmp_path), "--paired", "fedavg"]) == 0
-    line = "in no pair: fedadam, client.optimizer.lr=1.0 (no baseline has client.optimizer.lr=1.0)"
+    line = "in no pair: FedAdam, client.optimizer.lr=1.0 (no baseline has client.optimizer.lr=1.0)"
     assert line in capsys.readouterr().out
     with pytest.warns(UserWarning, match="in no pair: fedadam, client.optimizer.lr=1.0"):
         (row,) = results.paired(results.load(tmp_path), "strategy", "fedavg").to_dict("records")

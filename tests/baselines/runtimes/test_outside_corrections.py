@@ -122,6 +122,7 @@ def test_a_node_knows_what_the_files_of_the_strategy_and_its_parts_name(
     assert python("-c", NODE.format(text=str(text), key=key)) == f"['{known}']\n"
 
 
+@pytest.mark.slow
 def test_a_node_knows_a_compression_of_the_user_s_own(lab: Path) -> None:
     (lab / "compression").mkdir()
     (lab / "compression" / "mine.yaml").write_text("_target_: squeezed.Mine\nshare: 0.5\n")
