@@ -70,6 +70,7 @@ def test_a_users_model(model: str, batches: bool | None, way: Way) -> None:
     compare(f"model={model} client.local_epochs=3", way, batches=batches)
 
 
+@pytest.mark.slow
 def test_recorded_means_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else eager steps would be held beside eager ones: a replay does not call the model."""
     from helpers.agreement import users

@@ -82,6 +82,7 @@ def test_a_run_knows_that_its_nodes_keep_something() -> None:
     assert ditto.nodes_remember
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fedavg", "scaffold", "fedadam corrections=proximal"])
 def test_the_server_sees_nothing_of_it(strategy: str, tmp_path: Path) -> None:
     overrides = f"{SMALL} strategy={strategy} nodes_per_round=2"

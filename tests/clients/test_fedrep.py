@@ -31,6 +31,7 @@ def test_two_rounds_and_an_evaluation_by_hand() -> None:
     assert node.loss(0.3) == pytest.approx(0.3941**2)
 
 
+@pytest.mark.slow
 def test_without_epochs_of_the_head_it_is_fedper(tmp_path: Path) -> None:
     fedper = played(f"{SMALL} private=fedper", tmp_path / "fedper")
     without = f"{SMALL} personal=fedrep client.personal.head_epochs="

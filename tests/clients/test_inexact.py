@@ -180,6 +180,7 @@ RUN = (
 )
 
 
+@pytest.mark.slow
 def test_nodes_do_less_on_digits(tmp_path: Path) -> None:
     plain = played(RUN, tmp_path / "plain")
     inexact = "corrections=inexact client.corrections.inexact.gamma"

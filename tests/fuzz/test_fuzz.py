@@ -16,7 +16,7 @@ BLOCKS = {"configurations": 4, "damaged": 3, "data": 3, "arguments": 3, "hostile
 PARTS = [(kind, part) for kind, count in BLOCKS.items() for part in range(count)]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "part"), PARTS)
 def test_every_try_ends_as_promised(kind: str, part: int) -> None:
     tries = [attempt(kind, 0, place) for place in range(part * BLOCK, (part + 1) * BLOCK)]

@@ -49,6 +49,7 @@ def hash_of(commit: str) -> str:
         return identity.source_hash.__wrapped__()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
 def test_a_number_is_of_the_commit_that_it_names(table: Path) -> None:
     if not history() & {commit for each in TABLES for commit, _ in cells(each)}:

@@ -24,6 +24,7 @@ def far(partition_id: int, content: RecordDict) -> RecordDict:
     return out
 
 
+@pytest.mark.exhaustive
 @all_strategies
 def test_every_strategy_gives_the_same_bytes_on_an_accelerator(make: Make) -> None:
     near = play(asking(make()), Federation(drifting, NODES), record(start()), (1, 2, 3))

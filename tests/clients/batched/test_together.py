@@ -186,6 +186,7 @@ def half_frozen() -> nn.Module:
     return model
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("trace_after", [0, 200])
 def test_frozen_parameters_are_one_for_all(
     trace_after: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

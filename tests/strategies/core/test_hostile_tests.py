@@ -146,6 +146,7 @@ def test_an_answer_to_the_query_in_anothers_name_is_nobodys() -> None:
     assert this._asked == {0: 100, 2: 102, 3: 103}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("strategy", VOID.values(), ids=VOID)
 def test_the_mean_of_ones_is_one(strategy: Callable[[], Strategy]) -> None:
     """Whatever the shares of the nodes, which may add up to a little less."""
@@ -161,6 +162,7 @@ def test_the_mean_of_ones_is_one(strategy: Callable[[], Strategy]) -> None:
         assert {told["test accuracy"] for _, told in played(strategy(), right)} == {1.0}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("strategy", SEVERAL.values(), ids=SEVERAL)
 def test_a_list_of_several_models_is_averaged_element_by_element(strategy: Callable[[], Strategy]) -> None:
     """Rounding of one element takes none of the others with it."""
