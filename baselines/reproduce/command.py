@@ -17,7 +17,8 @@ from . import paper_tables, report, transfer
 from . import results as collect
 from . import results as numbers
 from .campaign import fill, seconds_in, with_available_data
-from .claims import show_overview, write_pages
+from .claims import show_overview
+from .pages import write_pages
 from .paper_tables import PaperTable
 from .plan import Trial, plan, select, table_of
 from .report import write_page

@@ -151,7 +151,7 @@ def test_findings_name_cells_that_are_there(paper: str) -> None:
     for table in paper_tables.tables(paper).values():
         assert table.x is None or table.x in table.keys
         for finding in table.findings:
-            assert set(finding) <= {"text", "column", "better", "worse", "where", "or_equal"}
+            assert set(finding) <= {"text", "column", "better", "worse", "where", "or_equal", "headline"}
             values = [*paper_tables.texts(finding["better"]), *paper_tables.texts(finding["worse"])]
             assert set(values) <= set(table.keys[finding["column"]])
             for column, wanted in finding.get("where", {}).items():
