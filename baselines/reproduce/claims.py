@@ -6,25 +6,19 @@ with all of its pairs of cells; two runs that are compared by the same number in
 A pair that was not run counts in each.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from baselines.engine.environment import write_atomically
-from baselines.engine.run_folder import LOCK
 from baselines.reports.tables import markdown_table
 
 from . import paper_tables, results
 from .findings import NOT_RUN, VERDICTS, Comparison, comparisons, decide, student_interval
-from .page import page_missing, page_tables
 from .paper_tables import PaperTable
 
 SMALLER = " (smaller setting)"
@@ -270,40 +264,6 @@ def paper_title(paper: str) -> str:
     """Return the first heading of a paper's page."""
     page = paper_tables.PAPERS / paper / "README.md"
     return page.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
-
-
-def write_pages(papers: Sequence[str]) -> list[Path]:
-    """Renew the generated parts of the papers' pages, and of the front page; return the files.
-
-    A wheel has neither front page nor ``docs``.
-    """
-    with FileLock(paper_tables.PAPERS / LOCK):  # another process may have run another table
-        renewed = [paper_tables.PAPERS / paper / "README.md" for paper in papers]
-        for paper, page in zip(papers, renewed, strict=True):
-            for part, content in (
-                ("claims", page_claims),
-                ("tables", page_tables),
-                ("missing", page_missing),
-            ):
-                replace_marked(page, content(paper), part)
-        root, every = paper_tables.PAPERS.parents[1], paper_tables.papers()
-        for page, table in (
-            (root / "README.md", front_table),
-            (root / "docs" / "reproduce.md", claims_table),
-        ):
-            if page.exists():
-                replace_marked(page, table(every))
-                renewed.append(page)
-    return renewed
-
-
-def replace_marked(path: Path, content: str, part: str = "claims") -> None:
-    """Put ``content`` between the two marks of a part of the file; without them nothing changes."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    marked = re.compile(rf"(<!-- {part}: generated -->\n).*?(<!-- end -->)", re.S)
-    fresh = marked.sub(lambda marks: f"{marks[1]}{content}\n{marks[2]}", text)
-    if fresh != text:
-        write_atomically(path, fresh)
 
 
 # What can be reproduced: the papers' tables, how many of their cells have a number of ours, what holds.

@@ -17,7 +17,8 @@ from . import paper_tables, report, transfer
 from . import results as collect
 from . import results as numbers
 from .campaign import fill, seconds_in, with_available_data
-from .claims import show_overview, write_pages
+from .claims import show_overview
+from .pages import write_pages
 from .paper_tables import PaperTable
 from .plan import Trial, plan, select, table_of
 from .report import write_page
@@ -66,7 +67,7 @@ def reproduce(options: argparse.Namespace) -> int:
 def _show_papers(options: argparse.Namespace, out: Console) -> int:
     papers = [options.paper] if options.paper else paper_tables.papers()
     if options.overview:
-        for page in _renew(papers):
+        for page in write_pages(papers):
             out.print(f"page: {page}")
     elif options.html:
         write_page(papers, options.html)
@@ -136,7 +137,7 @@ def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path,
     if drawn:
         out.print(f"figure: {drawn}")
     if folder == paper_tables.PAPERS / table.paper / "ours":
-        _renew([table.paper])
+        write_pages([table.paper])
 
 
 def _show(missing: Sequence[Trial], out: Console) -> int:
@@ -155,13 +156,3 @@ def _seeds(text: str) -> list[int]:
     if not all(seed.strip().isdecimal() for seed in seeds):
         raise UserError(f"--seeds {text}: expected whole numbers, such as 0,1,2")
     return list(dict.fromkeys(map(int, seeds)))
-
-
-def _renew(papers: Sequence[str]) -> list[Path]:
-    """Renew the pages' generated parts and the front page's figure; return the files."""
-    from .overview import draw_overview  # matplotlib takes a second
-
-    pages, docs = write_pages(papers), paper_tables.PAPERS.parents[1] / "docs"
-    if docs.is_dir():  # a wheel has none
-        pages.append(draw_overview(paper_tables.papers(), docs / "overview.png"))
-    return pages

@@ -257,7 +257,7 @@ def along(table: PaperTable, results: Results) -> Figure:
             _line(axis, table, results, own, label, look)
         axis.set_xticks(range(len(ticks)), [value_name(tick, table.x) for tick in ticks])
         axis.set_xlim(-0.25, len(ticks) - 0.75)  # also where one place alone has a number
-        axis.set_title(value_name(panel, panel_key) if panel_key else "", fontsize=9)
+        axis.set_title(cell_name({panel_key: panel}) if panel_key else "", fontsize=9)
         finish_panels(axis, column_name(table.x), with_unit(table, table.subject))
     values = [found.mean for found in results.values()]
     if table.points is None and is_logarithmic(min(values), max(values)) and max(values) > 10 * min(values):

@@ -847,8 +847,8 @@ class PseudoGradientStrategy(BaseStrategy):
         self.server_state = self.server_state.loaded(state)
         self.movement.load_state_dict(state["movement"])
         self.failures.num_failed = state["failed_rounds"]
-        self.registry.sites.update(state["sites"])
-        self.registry.ledger.load_state_dict(state["contributions"])
+        self.registry.sites.update(state.get("sites", {}))  # without what stays: see STAYS
+        self.registry.ledger.load_state_dict(state.get("contributions", {}))
         if "monitor" in state:
             self._monitor.load_state_dict(state["monitor"])
             self._recovery.load_state_dict(state["recovery"])

@@ -11,6 +11,7 @@ from baselines.experiment.overrides import ROOT
 from baselines.reproduce import claims, overview, paper_tables
 from baselines.reproduce.claims import Claim
 from baselines.reproduce.findings import Comparison
+from baselines.reproduce.pages import replace_marked
 
 
 def pair(ours: float | None, spread: float | None, *, seeds: int = 2, departs: bool = False) -> Comparison:
@@ -142,8 +143,8 @@ def between(path: Path) -> str:
 def test_only_what_stands_between_the_marks_is_renewed(tmp_path: Path) -> None:
     target = tmp_path / "page.md"
     target.write_text("before\n<!-- claims: generated -->\nold\n<!-- end -->\nafter\n")
-    claims.replace_marked(target, "new \\1")
+    replace_marked(target, "new \\1")
     assert target.read_text() == "before\n<!-- claims: generated -->\nnew \\1\n<!-- end -->\nafter\n"
     target.write_text("no marks\n")
-    claims.replace_marked(target, "new")
+    replace_marked(target, "new")
     assert target.read_text() == "no marks\n"
