@@ -19,7 +19,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from strategies.shared import protocol
-from strategies.shared.old_names import accept_old_names, warn_of_old_names
+from strategies.shared.flower_names import accept_old_names, warn_of_old_names
 
 from .examples import Examples, Inputs
 from .fast.trace import Step

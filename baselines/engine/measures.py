@@ -15,10 +15,7 @@ from strategies.shared import protocol
 from strategies.shared.checks import void_measures
 
 from .environment import naming
-from .metrics import (
-    GLOBAL,
-    less_is_better,
-)
+from .metrics import GLOBAL, less_is_better
 
 Sent = dict[str, float]
 TENTH = 0.1

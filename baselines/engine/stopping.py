@@ -12,13 +12,7 @@ from baselines.experiment.experiment import Experiment
 from baselines.experiment.settings import EarlyStopping
 from strategies.shared.checks import has_diverged
 
-from .metrics import (
-    COLUMNS,
-    EVALUATIONS,
-    OWN_GROUP,
-    by_round,
-    less_is_better,
-)
+from .metrics import COLUMNS, EVALUATIONS, OWN_GROUP, by_round, less_is_better
 
 Row = tuple[int, str, str, str, float]  # as COLUMNS
 HAS_DIVERGED = "the run has diverged:"  # begins the line, also in the log of a deployment

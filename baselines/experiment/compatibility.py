@@ -1,6 +1,6 @@
 """What does not go with what: one table, read by :mod:`.preflight`, the batched engine and the documentation.
 
-A row (:class:`~strategies.shared.compatibility.Conflict`) states two choices that exclude each other. What
+A row (:class:`~strategies.shared.checks.Conflict`) states two choices that exclude each other. What
 an experiment alone can know has its check here (``find``). Parts of strategies and nodes refuse by
 themselves, since they are used from plain Python as well and cannot read this file: their rows name the
 check (``checked_by``), and a test makes each row's ``example`` run into it. What keeps nodes from being
@@ -20,7 +20,7 @@ from strategies import WeightErosionForAll
 from strategies.parts.clustering import Grouping
 from strategies.parts.privacy import Gaussian
 from strategies.parts.weighting import EACH, Erosion
-from strategies.shared.compatibility import Conflict, first_message
+from strategies.shared.checks import Conflict, first_message
 
 from .experiment import Experiment
 from .overrides import ROOT

@@ -20,8 +20,9 @@ not throw away hours of results. It is written down with each run instead, besid
 import copy
 import hashlib
 import json
+import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -33,6 +34,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from baselines.errors import UserError
 
+from . import config
 from .overrides import ROOT
 
 RESULTS = 1
@@ -209,3 +211,47 @@ def _hash_files(files: Iterable[tuple[str, Path]]) -> str:
     for name, path in files:
         digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+# Variants: one setting at several seeds, or with a few other values, known by their hashes.
+
+
+class Variants:
+    """The setting that overrides name.
+
+    Parameters
+    ----------
+    overrides : one by one, without a seed
+
+    Raises
+    ------
+    UserError : for an override that the configuration does not take
+    """
+
+    def __init__(self, overrides: Sequence[str]) -> None:
+        self._cfg = copy.deepcopy(config.load(shlex.join(overrides)))
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds a run has."""
+        return int(self._cfg.rounds)
+
+    @property
+    def local_steps(self) -> int | None:
+        """How many steps a node takes in a round; None where it counts epochs."""
+        steps: int | None = self._cfg.client.local_steps
+        return steps
+
+    def change(self, values: Mapping[str, object]) -> None:
+        """Set values by their dotted names."""
+        for key, value in values.items():
+            OmegaConf.update(self._cfg, key, value)
+
+    def config_hash(self, seed: int | None = None) -> str:
+        """Return the hash of the configuration, the same on every machine."""
+        return config_hash(self._cfg, seed=seed)
+
+    def identity(self, seed: int) -> str:
+        """Return the identity of the run with this seed."""
+        self._cfg.seed = seed
+        return identity(self._cfg)

@@ -14,8 +14,7 @@ from baselines.errors import UserError
 from strategies.parts.weighting import EACH
 from strategies.shared.seeding import Purpose, generator
 
-from .counts import equal_sizes, fill, fit
-from .partitioner import Partitioner
+from .partitioner import Partitioner, equal_sizes, fill, fit
 
 DISTRIBUTIONS = {
     "A": (0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1),

@@ -17,8 +17,8 @@ from baselines.engine.environment import environment
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 
-from . import partition_table
 from .curves import Drawing, is_logarithmic, line_widths, log_ticks, says, statistics, unit_of
+from .inspection import counted
 from .names import dash_name, line_styles
 from .runs import Shown, choose, examined
 from .tables import table_title, write_text
@@ -305,7 +305,7 @@ def _partitions(frame: pd.DataFrame) -> str:
         first = own.sort_values("seed", kind="stable").iloc[0]
         run = Path(first.run)
         try:
-            counts = partition_table.counted(Experiment(environment(run)["overrides"]))
+            counts = counted(Experiment(environment(run)["overrides"]))
         except (UserError, OSError) as error:
             seen[str(error).encode()] = f"<p>{escape(str(setting))}: not shown ({escape(str(error))})</p>"
             continue

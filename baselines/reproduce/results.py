@@ -21,8 +21,7 @@ from hydra.utils import get_method
 
 from baselines.engine.environment import ENDED, damage, environment, write_atomically
 from baselines.errors import UserError
-from baselines.experiment.identity import PACKAGES, versions
-from baselines.experiment.variants import Variants
+from baselines.experiment.identity import PACKAGES, Variants, versions
 from baselines.reports.runs import by_round
 
 from .paper_tables import PaperTable

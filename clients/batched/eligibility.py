@@ -21,7 +21,7 @@ from clients.fast.guards import SideEffectCheck
 from clients.fast.trace import Coarsest, close, tells, without_tf32
 from clients.round import Node
 from clients.training import LocalTraining
-from strategies.shared.compatibility import Conflict, first_message
+from strategies.shared.checks import Conflict, first_message
 
 
 def _by_rows(left: Tensor, right: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from strategies.shared import protocol
 from strategies.shared.checks import require
-from strategies.shared.old_names import accept_old_names
+from strategies.shared.flower_names import accept_old_names
 
 from .layout import block_size
 from .updates import Updates

@@ -2,8 +2,8 @@
 
 import math
 from abc import ABCMeta
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from . import protocol
@@ -88,3 +88,38 @@ def has_diverged(metrics: Mapping[str, float]) -> bool:
 def is_count(name: str) -> bool:
     """Say whether a metric of an evaluation, by either of its names, measures nothing of the model."""
     return name.replace("_", "-") in COUNTS
+
+
+# A row of the table of what does not go together.
+#
+# ``baselines/experiment/compatibility.py`` is the table. Parts that are used from plain Python, too, refuse
+# by
+# themselves, and a row names the check; batching is decided at a node, and has its rows there.
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two choices of a configuration that exclude each other.
+
+    Parameters
+    ----------
+    choice, other : as the command line has them
+    reason : why, in a few words
+    find : returns the message for what is known (an experiment, or a round's nodes); None where at most one
+        of the two is chosen
+    checked_by : in the place of ``find``, the full name of what refuses them, in plain Python, too
+    example : overrides that choose both; empty where the options in conf/ cannot
+    """
+
+    choice: str
+    other: str
+    reason: str
+    find: Callable[[Any], str | None] | None = None
+    checked_by: str = ""
+    example: str = ""
+
+
+def first_message(conflicts: Iterable[Conflict], known: Any) -> str | None:
+    """Return the message of the first row whose choices are both made; None where there is none."""
+    messages = (conflict.find(known) for conflict in conflicts if conflict.find)
+    return next((message for message in messages if message), None)

@@ -14,15 +14,7 @@ from torch.nn import Parameter
 from torch.optim import SGD
 
 from baselines.grids.inline import InlineGrid
-from clients import (
-    Classification,
-    Correction,
-    Examples,
-    LocalTraining,
-    Node,
-    RoundStart,
-    client_app,
-)
+from clients import Classification, Correction, Examples, LocalTraining, Node, RoundStart, client_app
 from clients.batched.together import BatchedTrainer
 from strategies.shared.arrays import view
 

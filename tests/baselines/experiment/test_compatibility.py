@@ -12,7 +12,7 @@ from baselines.errors import UserError
 from baselines.experiment import compatibility
 from baselines.experiment.compatibility import CONFLICTS, ONE_BY_ONE, PAGE, REFUSED_ELSEWHERE
 from baselines.experiment.experiment import Experiment
-from strategies.shared.compatibility import Conflict
+from strategies.shared.checks import Conflict
 
 
 def name_of(row: Conflict) -> str:

@@ -10,9 +10,8 @@ from omegaconf import OmegaConf, open_dict
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.config import leaves
-from baselines.experiment.identity import BESIDE, LATER, PLAYED, config_hash, identity
+from baselines.experiment.identity import BESIDE, LATER, PLAYED, Variants, config_hash, identity
 from baselines.experiment.overrides import CONF
-from baselines.experiment.variants import Variants
 from baselines.reproduce import paper_tables
 from baselines.reproduce.paper_tables import PaperTable
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from baselines.experiment import config, experiment
 from baselines.experiment.device import prepare_model
 from baselines.experiment.identity import config_hash
-from baselines.models.lenet import LeNet
+from baselines.models.cnn import LeNet
 from clients import Classification
 from clients.fast import gradient as gradient_module
 from clients.round import load

@@ -17,15 +17,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
 from baselines.experiment.device import prepare_model
-from clients import (
-    Classification,
-    Correction,
-    Examples,
-    LocalTraining,
-    Node,
-    Proximal,
-    RoundStart,
-)
+from clients import Classification, Correction, Examples, LocalTraining, Node, Proximal, RoundStart
 from clients.fast import gradient as gradient_module
 from clients.fast.trace import Step
 from helpers.batched import CLASSES, CPU, FEATURES, Change, Flipped, ask, grids, perceptron, played

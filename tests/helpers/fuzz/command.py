@@ -18,7 +18,7 @@ from hydra.core.global_hydra import GlobalHydra
 from baselines import run, runtimes
 from baselines.experiment import config, experiment
 from baselines.experiment.data import loaded
-from baselines.reports import curves, partition_table
+from baselines.reports import curves, inspection
 
 PATIENCE = 60  # seconds of this process' time that a command may take
 WORK = 3e9  # examples times parameters that a case may cost; beyond, it is only checked
@@ -104,7 +104,7 @@ def apart() -> Iterator[None]:
     with (
         mock.patch.object(curves, "draw_run", return_value=None),
         mock.patch.object(curves, "draw", return_value=None),
-        mock.patch.object(partition_table, "draw", return_value=None),
+        mock.patch.object(inspection, "draw", return_value=None),
         mock.patch("socket.getaddrinfo", side_effect=OSError("no network in these tests")),
         mock.patch.dict(os.environ, HF_HUB_OFFLINE="1"),
     ):

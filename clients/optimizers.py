@@ -1,4 +1,4 @@
-"""RMSGD: rank-momentum SGD, a learning rate of its own for each layer.
+"""Client optimisers that torch does not have. RMSGD: rank-momentum SGD, a learning rate of its own for each layer.
 
 Hosseini, Tuli, Plataniotis: *Exploiting Explainable Metrics for Augmented SGD*, CVPR 2022, and the authors'
 code. After each epoch e, with KG the knowledge gain of a convolution's weight,
