@@ -15,24 +15,26 @@ from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from baselines.experiment.places import ROOT
 from clients import Node
 from clients import client_app as make_client_app
-from clients.batched.together import Together
-from clients.turn import record_of
+from clients.batched.together import BatchedTrainer
+from clients.round import get_record
 from strategies import TooManyFailedRounds
 from strategies.shared import protocol
 
-from .engine.progress import set_log_colors
+from .engine.loggers import set_log_colors
 from .engine.rounds import run_rounds
 from .engine.run_folder import RunFolder, in_outputs, outputs_folder, resolve_output
 from .errors import RunDiverged, UserError
-from .experiment import closed, experiment, precision
+from .experiment import closed
+from .experiment import experiment as experiments
+from .experiment.device import deterministic_algorithms, use_deterministic
 from .experiment.experiment import Experiment
+from .experiment.identity import source_hash
+from .experiment.overrides import ROOT
 from .experiment.preflight import check
-from .experiment.source import source_hash
-from .grids.polling import PollingGrid
-from .grids.suite_grid import SuiteGrid
+from .grids.base import SuiteGrid
+from .grids.superlink import PollingGrid
 from .site.guard import Guard
 
 REFUSED = "the experiment is refused:"  # and why, in the log of a deployment
@@ -68,45 +70,45 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _run(overrides: str, grid: Grid, context: Context, folder: Path) -> None:
-    this = experiment.load(overrides)
-    check(this)
-    torch.set_num_threads(this.settings.threads)
-    with precision.deterministic(this.deterministic):
-        play(this, _grid_of(this, grid, str(context.run_config.get("commit", ""))), folder)
+    experiment = experiments.load(overrides)
+    check(experiment)
+    torch.set_num_threads(experiment.settings.threads)
+    with deterministic_algorithms(experiment.deterministic):
+        play(experiment, _grid_of(experiment, grid, str(context.run_config.get("commit", ""))), folder)
 
 
 def _one_line(record: LogRecord) -> bool:
     """Leave an error's traceback out of Flower's log where the error says all itself."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, EXPLAINED):
-        said = f"{REFUSED} {error}" if isinstance(error, UserError) else f"{error}"
-        record.msg, record.args, record.exc_info = said, (), None
+        line = f"{REFUSED} {error}" if isinstance(error, UserError) else f"{error}"
+        record.msg, record.args, record.exc_info = line, (), None
     return True
 
 
-def _grid_of(this: Experiment, grid: Grid, commit: str) -> SuiteGrid:
+def _grid_of(experiment: Experiment, grid: Grid, commit: str) -> SuiteGrid:
     """Return a runtime's own grid as it is, and Flower's with what a deployment waits for.
 
     Raises
     ------
     UserError : for a quorum where all nodes are simulated
     """
-    told = this.settings
+    settings = experiment.settings
     if not isinstance(grid, SuiteGrid):
-        return PollingGrid(grid, told.quorum, told.round_deadline, commit)
-    if told.quorum is not None:
+        return PollingGrid(grid, settings.quorum, settings.round_deadline, commit)
+    if settings.quorum is not None:
         raise UserError(
-            f"quorum={told.quorum} is for deployments: choose runtime=superlink, or quorum=null"
+            f"quorum={settings.quorum} is for deployments: choose runtime=superlink, or quorum=null"
         )
     return grid
 
 
-def play(this: Experiment, grid: SuiteGrid, output: Path) -> None:
+def play(experiment: Experiment, grid: SuiteGrid, output: Path) -> None:
     """Run all rounds on ``grid``, and draw what was measured, however they end."""
-    folder = RunFolder(output, this)
+    folder = RunFolder(output, experiment)
     folder.make()  # first: to look for a run in one that is out of reach raises, too
     try:
-        run_rounds(this, grid, folder)
+        run_rounds(experiment, grid, folder)
     finally:
         if folder.begun:
             _draw(output)
@@ -136,23 +138,25 @@ def client_app_in(experiment: Experiment) -> ClientApp:
     return make_client_app(node)
 
 
-def together_of(overrides: str) -> Together:
+def together_of(overrides: str) -> BatchedTrainer:
     """Return what trains the nodes of one experiment batched."""
-    return Together(partial(node_of, overrides))
+    return BatchedTrainer(partial(node_of, overrides))
 
 
 def node_of(overrides: str, message: Message, context: Context) -> Node:
     """Build the node that a message is for; refuse work for other code than the server's."""
     require_same_code(message)
-    return _node_in(experiment.load(overrides), context, str(context.node_config.get(protocol.DATA, "")))
+    return _node_in(experiments.load(overrides), context, str(context.node_config.get(protocol.DATA, "")))
 
 
 def require_same_code(message: Message) -> None:
     """Refuse a message of a server that runs other code."""
-    told = str(record_of(ConfigRecord, message.content, protocol.CONFIG).get(protocol.SOURCE_HASH, ""))
-    if told and told != source_hash():
+    server_hash = str(
+        get_record(ConfigRecord, message.content, protocol.CONFIG).get(protocol.SOURCE_HASH, "")
+    )
+    if server_hash and server_hash != source_hash():
         raise OtherCode(
-            f"this node's code ({ROOT}, {source_hash()}) is not the server's ({told}): "
+            f"this node's code ({ROOT}, {source_hash()}) is not the server's ({server_hash}): "
             "install the same version on both"
         )
 
@@ -167,15 +171,15 @@ class OtherCode(RuntimeError):
 
 
 def _node_in(
-    this: Experiment, context: Context, data: str, prepared: Callable[[], Path] | None = None
+    experiment: Experiment, context: Context, data: str, prepared: Callable[[], Path] | None = None
 ) -> Node:
     """Return the node of a partition, or of a site with ``data`` of its own."""
-    torch.set_num_threads(this.settings.threads)
-    precision.use_deterministic(this.deterministic)
+    torch.set_num_threads(experiment.settings.threads)
+    use_deterministic(experiment.deterministic)
     own = context.node_config
     if protocol.PARTITION_ID in own:
-        return this.node(int(own[protocol.PARTITION_ID]))
-    return this.site(str(own.get(protocol.SITE, "")), data, prepared() if prepared else None)
+        return experiment.node(int(own[protocol.PARTITION_ID]))
+    return experiment.site(str(own.get(protocol.SITE, "")), data, prepared() if prepared else None)
 
 
 guard = Guard()

@@ -5,13 +5,11 @@ accuracy" is the last one on the nodes' own test data, where they keep any. The 
 Markdown beside the figure, and with --latex and --csv as .tex and .csv.
 """
 
-import sys
-
 if not __package__:  # called by its file
-    print("error: call the commands as modules, e.g. python -m baselines.run", file=sys.stderr)
-    raise SystemExit(2)
+    import by_file  # type: ignore[import-not-found]  # noqa: F401
 
 import argparse
+import sys
 from pathlib import Path
 
 from .errors import UserError

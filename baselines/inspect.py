@@ -8,13 +8,11 @@ each label each node holds, as a table and as a figure; a model shows its layers
 either, both are shown. Exit status: 0, or 2 after a user's mistake.
 """
 
-import sys
-
 if not __package__:  # called by its file, or as python baselines/run.py: in the place of Python's own
-    print("error: call the commands as modules, e.g. python -m baselines.run", file=sys.stderr)
-    raise SystemExit(2)
+    import by_file  # type: ignore[import-not-found]  # noqa: F401
 
 import argparse
+import sys
 from pathlib import Path
 
 from .errors import UserError

@@ -28,7 +28,8 @@ from pathlib import Path
 import torch
 
 from .datasets.site_files import SiteFile
-from .engine import exported, whole_file
+from .engine import exported
+from .engine.environment import write_atomically
 from .engine.predictor import Measures, Prediction, Predictor, predictor_of
 from .errors import UserError
 
@@ -104,7 +105,7 @@ def _predict(predictor: Predictor, data: Path, output: Path | None) -> None:
             "diverged; choose another run, or save=best"
         )
     if output is not None:
-        whole_file.write(output, _table(predictor.classes, rows, prediction))
+        write_atomically(output, _table(predictor.classes, rows, prediction))
         print(f"written: {output}, {total} rows")
     if diverged:
         print(f"without a prediction: {diverged} of {total} rows, where the model's outputs are not finite")

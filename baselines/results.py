@@ -27,11 +27,8 @@ from .engine.metrics import less_is_better
 from .engine.predictor import Predictor, predictor_of
 from .engine.saved_model import load_model
 from .errors import UserError
-from .reports import pairing
-from .reports.labels import column
-from .reports.measurements import node_of, over_nodes
-from .reports.remarks import divergences, finished, remarks
-from .reports.tidy import MEASURED, tidy
+from .reports.runs import MEASURED, column, divergences, finished, node_of, over_nodes, remarks, tidy
+from .reports.statistics import pair_settings
 
 RUN = ["setting", "seed"]
 
@@ -155,7 +152,7 @@ def paired(
         there = ", ".join(sorted(rows[name].astype(str).unique())) if name in rows else "none"
         raise UserError(f"no run has {setting}={baseline} and {metric}: expected one of {there}")
     keys = [key for key in settings(frame) if key != name]
-    found, alone = pairing.paired(rows, is_base, keys, confidence)
+    found, alone = pair_settings(rows, is_base, keys, confidence)
     missing = dict.fromkeys(frame.setting[~frame.setting.isin(rows.setting)].astype(str))
     alone |= dict.fromkeys(missing, f"none of its runs has finished with {metric}")
     told = [f"{label} ({why})" for label, why in alone.items()]

@@ -9,6 +9,7 @@ Exit status: 0 when every run finished, 2 after a user's mistake, 1 when a run f
 last evaluation is not finite), 130 after Ctrl-C, SIGTERM or SIGHUP.
 """
 
+import logging
 import math
 import os
 import re
@@ -31,15 +32,24 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from .engine.metrics import less_is_better
-from .engine.objective import objective
+from .engine.metrics import less_is_better, objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
-from .experiment import mistakes, mode, places
-from .experiment.hydra_errors import without_hydras_lines
+from .experiment import overrides as places
+from .experiment.hydra_callbacks import (
+    check_direction,
+    check_folder,
+    closing_job_log,
+    is_search,
+    run_prefix,
+)
+from .experiment.messages import describe_mistake, describe_unreadable, without_hydras_lines
 from .experiment.overrides import carried, keyed, quoted
 
 YAML_WORDS = {"=None": "=null", "=True": "=true", "=False": "=false"}
+logger = logging.getLogger("baselines")  # for the job's log alone: lines for the console are printed
+logger.addHandler(logging.NullHandler())
+OTHER_FOLDER = "set hydra.run.dir, or for a sweep hydra.sweep.dir and .subdir"
 NO_SITES = (
     "dataset=local has no partitions: play its sites with runtime=inline or superlink and "
     "runtime.sites={name: path, ...}, or deploy them"
@@ -65,11 +75,11 @@ def _begun(cfg: DictConfig) -> AbstractContextManager[object]:
     Not where the run may be finished. What is wrong with the configuration is found by the checks.
     """
     with suppress(Exception):
-        told: Any = OmegaConf.to_container(cfg.runtime, resolve=True)
-        module, _, name = told["_target_"].rpartition(".")
+        runtime: Any = OmegaConf.to_container(cfg.runtime, resolve=True)
+        module, _, name = runtime["_target_"].rpartition(".")
         begin = getattr(getattr(import_module(module), name), "begin", None)
         if begin and not cfg.resume:
-            nodes: AbstractContextManager[object] = begin(cfg.nodes_per_round or cfg.num_nodes, told)
+            nodes: AbstractContextManager[object] = begin(cfg.nodes_per_round or cfg.num_nodes, runtime)
             return nodes
     return nullcontext()
 
@@ -77,22 +87,22 @@ def _begun(cfg: DictConfig) -> AbstractContextManager[object]:
 def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
     from strategies import TooManyFailedRounds  # and with it torch
 
-    from .engine.early_stopping import best_round
+    from .engine.stopping import best_round
 
     folder = Path(settings.runtime.output_dir)
     try:
-        mode.check_folder(settings)
-        mode.check_direction(settings, cfg.objective, less_is_better(str(cfg.objective)))
+        check_folder(settings)
+        check_direction(settings, cfg.objective, less_is_better(str(cfg.objective)))
         overrides = shlex.join([*_searchpath(settings), *carried(settings, cfg)])
         _run(overrides, folder)
         stopping = cfg.early_stopping
         best = None if stopping.patience is None else best_round(folder, stopping.metric)
-        found = objective(folder, cfg.objective, best)
-        if found is None and mode.searches(settings):
+        value = objective(folder, cfg.objective, best)
+        if value is None and is_search(settings):
             raise UserError(f"objective={cfg.objective} was not measured: see {folder}/metrics.csv")
-        if found is not None and math.isnan(found) and mode.searches(settings):  # it would end the search
+        if value is not None and math.isnan(value) and is_search(settings):  # it would end the search
             raise RunFailed(f"objective={cfg.objective} is nan: the run has diverged, and counts as failed")
-        return found
+        return value
     except KeyboardInterrupt as signal:
         raise KeyboardInterrupt(f"interrupted{_named(signal)}; {_remedy(cfg, settings)}") from None
     except (UserError, TooManyFailedRounds, RunFailed, OSError) as error:  # the last: too late, a full disk
@@ -102,6 +112,7 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
         status = 2 if isinstance(error, UserError) else 1
     except Exception as error:
         traceback.print_exc()
+        logger.exception("the run failed")
         _say_error(RunFailed(f"{type(error).__name__}: {error} (see above)"))
         status = 1
     if settings.mode == RunMode.RUN:
@@ -124,27 +135,29 @@ def _remedy(cfg: DictConfig, settings: HydraConf) -> str:
 
 def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
-    from .engine import divergence, resuming
-    from .engine.progress import set_log_colors
-    from .experiment import device, experiment
+    from .engine import resume
+    from .engine.loggers import set_log_colors
+    from .engine.stopping import check_divergence
+    from .experiment import device
+    from .experiment import experiment as experiments
     from .experiment.preflight import check
 
     set_log_colors()
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    this = experiment.load(overrides)
-    if this.settings.resume and resuming.finished(this, folder):
-        console.print(f"finished already: {folder}{resuming.lacks(this, folder)}")
-        divergence.check(this, folder)
+    experiment = experiments.load(overrides)
+    if experiment.settings.resume and resume.finished(experiment, folder):
+        console.print(f"finished already: {folder}{resume.lacks(experiment, folder)}")
+        check_divergence(experiment, folder)
         return
-    resuming.protect(this, folder)
-    check(this)
-    if said := device.chosen(this.settings.device):
-        console.print(said)
-    runtime = this.runtime()
-    if this.dataset.site is not None and not getattr(runtime, "sites", None):
+    resume.protect(experiment, folder)
+    check(experiment)
+    if line := device.chosen(experiment.settings.device):
+        console.print(line)
+    runtime = experiment.runtime()
+    if experiment.dataset.site is not None and not getattr(runtime, "sites", None):
         raise UserError(NO_SITES)
-    resuming.check(this, getattr(runtime, "gives_node_states", False))
-    runtime.run(overrides, this.settings.num_nodes, folder)
+    resume.check(experiment, getattr(runtime, "gives_node_states", False))
+    runtime.run(overrides, experiment.settings.num_nodes, folder)
     console.print(f"results: {folder}")
 
 
@@ -152,7 +165,8 @@ def _say_error(error: Exception) -> None:
     """Print a line in the words of the command line, where Python's None is null."""
     line = re.sub(r"=(None|True|False)(?=[\s:;]|$)", lambda value: YAML_WORDS[value[0]], str(error))
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
-    console.print(f"{mode.named()}error: {line}")
+    console.print(f"{run_prefix()}error: {line}")
+    logger.error(line)
 
 
 def _searchpath(settings: HydraConf) -> list[str]:
@@ -172,12 +186,19 @@ def _debugs(cfg: DictConfig) -> bool:
     return False
 
 
+def _explain(error: Exception) -> Exception:
+    """Return what to say of an error of Hydra's, or of logging's in a folder that takes no file."""
+    if isinstance(error.__cause__, OSError):
+        return UserError(f"{error.__cause__}: {OTHER_FOLDER}")
+    return describe_mistake(error, sys.argv[1:])
+
+
 def main() -> int:
     """Run what the command line names; return the exit status."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions arrive here, and not as Hydra prints them
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "ERROR")  # at each look it warns of missing accounts
     try:
-        with interruptible(), without_hydras_lines():
+        with interruptible(), without_hydras_lines(), closing_job_log():
             keyed(sys.argv[1:])
             _job()
     except UserError as error:
@@ -188,19 +209,19 @@ def main() -> int:
     except JobFailed as failed:
         return failed.status
     except (HydraException, OmegaConfBaseException) as error:
-        _say_error(mistakes.mistake(error, sys.argv[1:]))
+        _say_error(describe_mistake(error, sys.argv[1:]))
         return 2
     except YAMLError as error:
-        _say_error(mistakes.unreadable(error))
+        _say_error(describe_unreadable(error))
         return 2
     except BrokenPipeError:  # as of a pipe into head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of it goes nowhere
         return 1
     except OSError as error:
-        _say_error(UserError(f"{error}: set hydra.run.dir, or for a sweep hydra.sweep.dir and .subdir"))
+        _say_error(UserError(f"{error}: {OTHER_FOLDER}"))
         return 2
     except (ValueError, TypeError, AttributeError, AssertionError) as error:
-        _say_error(mistakes.mistake(error, sys.argv[1:]))  # Hydra's for dataset=3; a run's stay in _job
+        _say_error(_explain(error))  # Hydra's for dataset=3; a run's stay in _job
         return 2
     except ImportError as error:
         if not str(error).startswith("Flower "):

@@ -7,7 +7,7 @@ from hydra.experimental.callback import Callback
 
 from .engine.metrics import less_is_better
 from .errors import UserError
-from .experiment import mode
+from .experiment.hydra_callbacks import check_direction, check_folder
 
 
 class SweepChecks(Callback):
@@ -17,8 +17,8 @@ class SweepChecks(Callback):
         """Refuse a folder that a sweep does not read, and a search for the worst."""
         objective = str(config.objective)
         try:
-            mode.check_folder(config.hydra)
-            mode.check_direction(config.hydra, objective, less_is_better(objective))
+            check_folder(config.hydra)
+            check_direction(config.hydra, objective, less_is_better(objective))
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             raise SystemExit(2) from error

@@ -1,27 +1,24 @@
 """What a node does: local training and evaluation, behind one Flower ClientApp."""
 
 from .app import client_app
-from .control_variate import ControlVariate
-from .correction import Correction, Edit, RoundStart
-from .corrections import GradientVariance, Proximal
-from .ditto import Ditto
-from .dynamic import Dynamic
-from .effective_steps import EffectiveSteps
-from .examples import Examples, Normalize
-from .fedrep import FedRep
+from .correction import Correction, Edit, GradientTransform, RoundStart
+from .examples import Examples, LazyRows, Normalize
 from .frozen import Frozen
-from .inexact import Inexact
-from .keep_trace import KeepTrace
-from .lazy import LazyRows
-from .moon import Moon
-from .own_initial_model import OwnInitialModel
-from .per_fedavg import PerFedAvg
+from .methods.ditto import Ditto
+from .methods.feddyn import Dynamic
+from .methods.fednova import EffectiveSteps
+from .methods.fedprox import GradientVariance, Inexact, Proximal
+from .methods.fedrep import FedRep
+from .methods.moon import Moon
+from .methods.own_initial_model import OwnInitialModel
+from .methods.per_fedavg import PerFedAvg
+from .methods.qfedavg import StartLoss
+from .methods.scaffold import ControlVariate
+from .methods.uga import KeepTrace
 from .personal import LocalUpdate, Personal
-from .schedules import Exponential, Schedule, StepDecay
-from .start_loss import StartLoss
+from .round import Node
 from .tasks import Classification, LeastSquares, NextToken, Task
-from .training import LocalTraining
-from .turn import Node
+from .training import Exponential, LocalTraining, Schedule, StepDecay
 
 __all__ = [
     "Classification",
@@ -35,6 +32,7 @@ __all__ = [
     "Exponential",
     "FedRep",
     "Frozen",
+    "GradientTransform",
     "GradientVariance",
     "Inexact",
     "KeepTrace",

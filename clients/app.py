@@ -9,17 +9,18 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
-from strategies.shared import memory, protocol
+from strategies.shared import client_state, protocol
 from strategies.shared.compression import Compression
 
-from . import chosen, optimizer_state
 from .correction import Correction
 from .evaluation import evaluate
-from .keep_trace import NO_CORRECTIONS
+from .methods.uga import NO_CORRECTIONS
+from .optimizer import has_state
 from .privacy import demand, demand_silence
 from .private import restore
-from .training import LocalTraining
-from .turn import Node, Turn, load_sent, partition_id_of, record_of, replied
+from .requested import BUILT_IN, requested_corrections
+from .round import ClientRound, Node, get_record, load_sent, partition_id_of, replied
+from .training import LocalTraining, changes_initial_model, correction_class
 
 
 def describe(error: BaseException) -> str:
@@ -47,25 +48,25 @@ def client_app(
         if protocol.PARTITION_ID in context.node_config:
             held = int(context.node_config[protocol.PARTITION_ID])
             return replied(message, {protocol.PARTITION_ID: held})
-        told = ConfigRecord({protocol.SITE: str(context.node_config.get(protocol.SITE, ""))})
+        answer = ConfigRecord({protocol.SITE: str(context.node_config.get(protocol.SITE, ""))})
         try:
             node_of(message, context)
-            demand(context.node_config, record_of(ConfigRecord, message.content, protocol.CONFIG))
+            demand(context.node_config, get_record(ConfigRecord, message.content, protocol.CONFIG))
         except Exception as error:  # whatever is wrong
-            told[protocol.REFUSED] = describe(error)
-        return Message(RecordDict({protocol.CONFIG: told}), reply_to=message)
+            answer[protocol.REFUSED] = describe(error)
+        return Message(RecordDict({protocol.CONFIG: answer}), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return Turn(node_of(message, context), message, context).taken()
+        return ClientRound(node_of(message, context), message, context).run()
 
     @app.evaluate()
     def evaluate_(message: Message, context: Context) -> Message:
         demand_silence(context.node_config)
         node = node_of(message, context)
         load_sent(node, message, context.state)
-        personalise(node, memory.recalled(context.state, message.metadata.group_id))
-        config = record_of(ConfigRecord, message.content, protocol.CONFIG)
+        personalise(node, client_state.load(context.state, message.metadata.group_id))
+        config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
         if len(node.test):
             metrics |= evaluate(node.model, node.test, node.task)
@@ -82,11 +83,18 @@ def personalise(node: Node, state: RecordDict) -> None:
         training.personal.personalise(node.model, node.train, node.task, training.batch_size, state)
 
 
-def check_training(training: LocalTraining, config: Mapping[str, object]) -> None:
-    """Raise ``ValueError`` where a node could not do what messages with this configuration ask for."""
+def check_training(
+    training: LocalTraining,
+    config: Mapping[str, object],
+    known: Sequence[type[Correction]] = BUILT_IN,
+) -> None:
+    """Raise ``ValueError`` where a node could not do what messages with this configuration ask for.
+
+    ``known`` are the corrections that they may ask it for.
+    """
     compression = Compression.asked(config)
     restricted = compression is not None and compression.restricts
-    asked = list(Correction.asked(config))
+    asked = requested_corrections(config, known)
     if not training.corrected and (restricted or asked):
         raise ValueError(NO_CORRECTIONS)
     for kind in asked:
@@ -97,7 +105,7 @@ def check_training(training: LocalTraining, config: Mapping[str, object]) -> Non
             )
         kind.check(training.optimizer, config)
     for name, begin in training.corrections.items():
-        if chosen.kind_of(begin) in asked:
+        if correction_class(begin) in asked:
             raise ValueError(
                 f"client.corrections.{name}: the strategy asks for the same, which would act twice; leave "
                 "it out, or choose strategy=fedavg"
@@ -108,14 +116,14 @@ def check_training(training: LocalTraining, config: Mapping[str, object]) -> Non
             "compression.error_feedback=true with aggregation=normalized and client.stragglers above 0: "
             "what a round left out would count by another round's steps; leave one of the three out"
         )
-    _check_way(training, asked, any(kind.reads_way(config) for kind in asked), restricted)
+    _check_way(training, asked, any(kind.uses_displacement(config) for kind in asked), restricted)
 
 
 def _check_way(
     training: LocalTraining, asked: Sequence[type[Correction]], reads: bool, restricted: bool
 ) -> None:
     """Refuse what moves a node besides the gradients of a round, where the method counts on these alone."""
-    if training.keep_optimizer and optimizer_state.has_any(training.optimizer) and (reads or restricted):
+    if training.keep_optimizer and has_state(training.optimizer) and (reads or restricted):
         who = "strategy=scaffold's option 2 or aggregation=normalized" if reads else "a compression"
         counts = "takes a node's way for gradients of" if reads else "sends no more than the gradients of"
         raise ValueError(
@@ -125,7 +133,7 @@ def _check_way(
     corrections = {f"client.corrections.{name}": begin for name, begin in training.corrections.items()}
     corrections |= {f"{kind.__name__}, which the strategy asks for": kind for kind in asked}
     for name, begin in corrections.items():
-        if not chosen.starts_elsewhere(begin):
+        if not changes_initial_model(begin):
             continue
         if training.personal is not None and training.personal.held_to_start:
             personal = type(training.personal).__name__

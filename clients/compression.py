@@ -1,7 +1,7 @@
 """Compression at the node: the update's codes in place of the weights, and what they leave out.
 
 :mod:`strategies.shared.compression` says what codes are, and the server's half is
-:mod:`strategies.round.decoding`.
+:mod:`strategies.core.stacking`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,7 +13,8 @@ from flwr.app import ArrayRecord, RecordDict
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from strategies.shared import held, protocol
+from strategies.shared import protocol
+from strategies.shared.arrays import to_array_record, values_of
 from strategies.shared.compression import Compression, Restriction
 
 from .correction import Correction
@@ -80,9 +81,9 @@ class Coding:
         trained = dict(model.named_parameters())
         for name, seed in self.seeds.items():
             p = trained[name]
-            delta = (held.values_of(start[name]).to(p) - p).cpu().numpy()
+            delta = (values_of(start[name]).to(p) - p).cpu().numpy()
             if compression.error_feedback and kept is not None:
-                delta = delta + held.values_of(kept[name]).cpu().numpy().reshape(delta.shape)
+                delta = delta + values_of(kept[name]).cpu().numpy().reshape(delta.shape)
             if not (finite := bool(np.isfinite(delta).all())):
                 delta = np.full_like(delta, np.inf)
             code = compression.encode(delta, seed)
@@ -91,10 +92,10 @@ class Coding:
                 arrived = compression.decode(code, delta.shape, delta.dtype)
                 left_out[name] = torch.from_numpy(delta - arrived)
         if left_out and len(left_out) == len(codes):
-            state[KEY] = held.record(left_out)
+            state[KEY] = to_array_record(left_out)
         apart = {*codes, *frozen}
         rest = {name: t.clone() for name, t in model.state_dict().items() if name not in apart}
-        return {protocol.ARRAYS: held.record(rest), protocol.CODES: held.record(codes)}
+        return {protocol.ARRAYS: to_array_record(rest), protocol.CODES: to_array_record(codes)}
 
 
 class Restricted(Correction):
@@ -108,7 +109,7 @@ class Restricted(Correction):
     def __init__(self, restrictions: Sequence[Restriction | None]) -> None:
         self.restrictions = restrictions
 
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
+    def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
         for p, restriction in zip(parameters, self.restrictions, strict=True):
             if p.grad is not None and restriction is not None:
                 p.grad = restriction(p.grad)

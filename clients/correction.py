@@ -4,11 +4,12 @@ FedProx and its kin differ from FedAvg on the node by a term in the loss or in t
 gradient is taken, and by what they tell the server in the end. A correction is all of these. It is made
 anew for each round, and chosen in one of two ways:
 
-* by the message: the strategy sends a key, and the class names it as ``asked_by``;
+* by the message: the strategy sends a key, and the class names it as ``config_key``
+  (:mod:`clients.requested` lists the classes);
 * by ``client.corrections``: a YAML file names the class and its settings (``_partial_: true``).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,10 +19,10 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from strategies.shared import protocol
+from strategies.shared.flower_names import accept_old_names, warn_of_old_names
 
-from .examples import Examples
-from .fast.replay import Step
-from .inputs import Inputs
+from .examples import Examples, Inputs
+from .fast.trace import Step
 from .tasks import Task
 
 OptimizerOf = Callable[[list[Parameter]], Optimizer]
@@ -29,7 +30,7 @@ Tensors = list[Tensor] | tuple[Tensor, ...]  # what torch._foreach_* takes and r
 
 
 @dataclass(frozen=True)
-class Edit:
+class GradientTransform:
     """What a correction does to gradients, as operations on lists of tensors, one for each parameter.
 
     It works coordinate by coordinate and knows nothing of the step, so that it serves a stack of nodes as
@@ -50,7 +51,7 @@ class Edit:
         """Return the edited gradients."""
         return self.apply(gradients, parameters, *self.fixed, *self.numbers)
 
-    def of(self, places: Sequence[int]) -> "Edit":
+    def of(self, places: Sequence[int]) -> "GradientTransform":
         """Return the edit of these parameters alone."""
         return replace(self, fixed=[[tensors[k] for k in places] for tensors in self.fixed])
 
@@ -101,27 +102,46 @@ class RoundStart:
         return record
 
 
+Edit = GradientTransform  # its old name, for one release
+RENAMED = {  # what a correction defines: the old names, for one release, and the new ones
+    "term": "loss_term",
+    "has_term": "has_loss_term",
+    "around": "wrap_gradient",
+    "__call__": "transform_gradients",
+    "done": "should_stop",
+    "finish": "on_round_end",
+    "alone": "requires_sequential",
+    "starts_elsewhere": "changes_initial_model",
+    "reads_way": "uses_displacement",
+    "edit": "gradient_transform",
+    "asked_by": "config_key",
+}
+
+
 class Correction:
     """What is added in one round; its constructor takes a :class:`RoundStart`."""
 
-    asked_by: ClassVar[str] = ""  # the key of the message's configuration that asks for it; empty for none
+    config_key: ClassVar[str] = ""  # the key of a message's configuration that asks for it; none if empty
     reads: ClassVar[tuple[str, ...]] = ()  # further keys of the message's configuration that it looks at
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
-    starts_elsewhere: ClassVar[bool] = False  # whether the node begins from another model than w_t
-    edit: Edit | None = None  # what it does to the gradients, where an edit can say it
-    asked_for: ClassVar[list[type["Correction"]]] = []  # by messages, in the order in which they act
+    changes_initial_model: ClassVar[bool] = False  # whether the node begins from another model than w_t
+    gradient_transform: GradientTransform | None = None  # what it does to gradients, if one can say it
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Let messages ask for the class."""
+        """Accept the old names of what the class defines."""
         super().__init_subclass__(**settings)
-        if "asked_by" in vars(cls):
-            Correction.asked_for.append(cls)
+        accept_old_names(cls, RENAMED)
 
-    @staticmethod
-    def asked(config: Mapping[str, object]) -> Iterator[type["Correction"]]:
-        """Yield the corrections that a message with this configuration asks for."""
-        return (kind for kind in Correction.asked_for if config.get(kind.asked_by))
+    @property
+    def edit(self) -> GradientTransform | None:
+        """The old name of ``gradient_transform``, which an instance may set."""
+        return self.gradient_transform
+
+    @edit.setter
+    def edit(self, value: GradientTransform | None) -> None:
+        warn_of_old_names(type(self), {"edit": RENAMED["edit"]})
+        self.gradient_transform = value
 
     @classmethod
     def begin(cls, start: RoundStart) -> "Correction":
@@ -133,7 +153,7 @@ class Correction:
         """Raise ``ValueError`` for a client optimiser that the correction cannot work with."""
 
     @classmethod
-    def reads_way(cls, config: Mapping[str, object]) -> bool:
+    def uses_displacement(cls, config: Mapping[str, object]) -> bool:
         """Say whether it takes the way from w_t for this round's gradients, in steps of known weights.
 
         Then a momentum of earlier rounds, or a start elsewhere, would count as gradients of this one.
@@ -149,7 +169,7 @@ class Correction:
         """Say why these settings do nothing at a node that takes so many steps; empty where they may."""
         return ""
 
-    def term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return what is added to a batch's loss, a number that can be differentiated.
 
         ``model`` is the one in training, ``outputs`` what it gives for ``inputs``. Steps with a term are
@@ -158,50 +178,65 @@ class Correction:
         return outputs.new_zeros(())
 
     @property
-    def has_term(self) -> bool:
+    def has_loss_term(self) -> bool:
         """Whether it adds to the loss."""
-        return type(self).term is not Correction.term
+        return type(self).loss_term is not Correction.loss_term
 
-    def around(self, step: Step) -> Step:
+    def wrap_gradient(self, step: Step) -> Step:
         """Return what computes a batch's gradient and metrics in the place of ``step``."""
         return step
 
     @property
-    def alone(self) -> bool:
+    def requires_sequential(self) -> bool:
         """Whether nodes that take it train one by one."""
-        return self.has_term or type(self).around is not Correction.around
+        return self.has_loss_term or type(self).wrap_gradient is not Correction.wrap_gradient
 
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
+    def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
         """Edit or observe ``p.grad`` of every trained parameter, once in each step; copy what you keep.
 
-        It does what ``edit`` says. A class may do anything else in its own ``__call__``, which is then
-        taken in the place of an edit, one node at a time.
+        It does what ``gradient_transform`` says. A class may do anything else here, which is then done in its
+        place, one node at a time.
         """
-        if self.edit is None:
+        if self.gradient_transform is None:
             return
-        there = [k for k, p in enumerate(parameters) if p.grad is not None]
+        places = [k for k, p in enumerate(parameters) if p.grad is not None]
         gradients = [p.grad for p in parameters if p.grad is not None]
-        edit = self.edit if len(there) == len(parameters) else self.edit.of(there)
-        edited = edit(gradients, [parameters[k].detach() for k in there])
-        for k, gradient in zip(there, edited, strict=True):
+        edit = (
+            self.gradient_transform
+            if len(places) == len(parameters)
+            else self.gradient_transform.of(places)
+        )
+        edited = edit(gradients, [parameters[k].detach() for k in places])
+        for k, gradient in zip(places, edited, strict=True):
             parameters[k].grad = gradient
 
-    def done(self, parameters: Sequence[Parameter]) -> bool:
+    def should_stop(self, parameters: Sequence[Parameter]) -> bool:
         """Say after each step whether the node's round is to end here; nodes that ask are not batched."""
         return False
 
     @property
     def may_end(self) -> bool:
         """Whether it can end a round before its last step."""
-        return type(self).done is not Correction.done
+        return type(self).should_stop is not Correction.should_stop
 
-    def finish(self, parameters: Sequence[Parameter], metrics: dict[str, float]) -> dict[str, ArrayRecord]:
+    def on_round_end(
+        self, parameters: Sequence[Parameter], metrics: dict[str, float]
+    ) -> dict[str, ArrayRecord]:
         """Return what else the reply carries; may add to ``metrics``. Called after the last step."""
         return {}
 
 
-def edits_of(corrections: Sequence[Correction]) -> list[Edit] | None:
-    """Return what corrections do to the gradients, in order; None where one has its own ``__call__``."""
-    if any(type(correction).__call__ is not Correction.__call__ for correction in corrections):
+for _old, _new in RENAMED.items():  # for a class that calls ``super()`` by an old name
+    if _old not in vars(Correction):
+        setattr(Correction, _old, vars(Correction)[_new])
+
+
+def edits_of(corrections: Sequence[Correction]) -> list[GradientTransform] | None:
+    """Return what corrections do to the gradients, in order; None where one has its own way."""
+    if any(
+        type(correction).transform_gradients is not Correction.transform_gradients
+        for correction in corrections
+    ):
         return None
-    return [correction.edit for correction in corrections if correction.edit is not None]
+    transforms = (correction.gradient_transform for correction in corrections)
+    return [transform for transform in transforms if transform is not None]

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from strategies.shared.divergence import void_measures
+from strategies.shared.checks import void_measures
 
-from .examples import Examples
-from .inputs import compute_outputs
+from .examples import Examples, compute_outputs
 from .tasks import Task
 
 BATCH_SIZE = 1000
@@ -34,15 +33,28 @@ def num_batches(examples: Examples) -> int:
 
 @torch.no_grad()
 def batch_sums(model: nn.Module, examples: Examples, task: Task, batches: range) -> Iterator[Sums]:
-    """Return each metric's sum over the examples of each of these batches; NaN where an output lacks."""
-    for outputs, targets in outputs_of(model, examples, batches):
-        sums = task(outputs, targets)[1]
-        if all(bool(has_output(tensor).all()) for tensor in _tensors(outputs)):
+    """Return each metric's sum over the examples of each of these batches; NaN where an output lacks.
+
+    Whether one lacks is asked once for all batches: each answer waits for an accelerator.
+    """
+    results = [
+        (task(outputs, targets)[1], _is_complete(outputs))
+        for outputs, targets in outputs_of(model, examples, batches)
+    ]
+    complete = torch.stack([flag for _, flag in results]).tolist() if results else []
+    for (sums, _), is_complete in zip(results, complete, strict=True):
+        if is_complete:
             yield sums
         else:
             yield {
                 name: torch.full_like(value, torch.nan, dtype=torch.float32) for name, value in sums.items()
             }
+
+
+def _is_complete(outputs: object) -> Tensor:
+    """Return whether a model has an output for each of a batch's examples, one bool on its device."""
+    flags = [has_output(tensor).all() for tensor in _tensors(outputs)]
+    return torch.stack(flags).all() if flags else torch.ones((), dtype=torch.bool)
 
 
 def averaged(sums: Iterable[Sums], total: int) -> dict[str, float]:
@@ -61,12 +73,15 @@ def has_output(outputs: Tensor) -> Tensor:
     classes.
     """
     rows = outputs.flatten(1) if outputs.ndim > 1 else outputs.reshape(-1, 1)
-    if bool(outputs.sum().isfinite()):  # then all of them are, which costs less to find out
+    if _answers_at_once(outputs) and bool(outputs.sum().isfinite()):  # then all of them are, for less
         return rows.new_ones(len(rows), dtype=torch.bool)
-    fit = rows.isfinite()
-    if not fit.all():
-        fit |= rows.isneginf() & fit.any(1, keepdim=True)
-    return fit.all(1)
+    finite = rows.isfinite()
+    return (finite | (rows.isneginf() & finite.any(1, keepdim=True))).all(1)
+
+
+def _answers_at_once(tensor: Tensor) -> bool:
+    """Say whether asking for a value waits for no accelerator."""
+    return tensor.device.type == "cpu"
 
 
 def _tensors(outputs: object) -> Iterator[Tensor]:
@@ -85,21 +100,21 @@ def _tensors(outputs: object) -> Iterator[Tensor]:
 def predictions(model: nn.Module, examples: Examples) -> tuple[Tensor, Tensor]:
     """Return the label of each example, and what the model takes it for or ``NO_CLASS``, two of [n]."""
     pairs = [
-        (targets.cpu(), out.argmax(1).where(has_output(out), NO_CLASS).cpu())
+        (targets, out.argmax(1).where(has_output(out), NO_CLASS))
         for out, targets in outputs_of(model, examples, range(num_batches(examples)))
     ]
     labels, predicted = zip(*pairs, strict=True)
-    return torch.cat(labels), torch.cat(predicted)
+    return torch.cat(labels).cpu(), torch.cat(predicted).cpu()
 
 
 @torch.no_grad()
 def correct(model: nn.Module, examples: Examples, batches: range) -> Tensor:
     """Return for each example of these batches whether the model is right about it, [n] of bools."""
     parts = [
-        ((out.argmax(1) == targets) & has_output(out)).cpu()
+        (out.argmax(1) == targets) & has_output(out)
         for out, targets in outputs_of(model, examples, batches)
     ]
-    return torch.cat(parts)
+    return torch.cat(parts).cpu()
 
 
 @torch.no_grad()

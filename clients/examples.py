@@ -1,19 +1,157 @@
 """Examples: one node's data, as rows of tensors that all nodes of a process share."""
 
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from strategies.shared.checks import require
 
 from .augment import Augmentation
-from .fast.resident import resident
-from .inputs import Inputs, apply_to_each, tensors_of
-from .lazy import LazyRows
+
+logger = logging.getLogger("flwr.clients")
+
+
+class LazyRows:
+    """The inputs of a ``torch.utils.data.Dataset``, in the place of a tensor [N, ...].
+
+    Nothing is kept: a row is read each time that it is used. So what a row is must not change; random
+    augmentation belongs into :class:`~clients.Examples`.
+
+    Parameters
+    ----------
+    source : a map-style data set whose items are (input tensor, target); all inputs have one shape
+    part : which of an input's tensors, where it is a tuple or a dict of them; each is read by itself
+    """
+
+    def __init__(self, source: Any, part: int | str | None = None) -> None:
+        self.source, self.part = source, part
+        first = self._read(0)
+        self.shape = torch.Size((len(source), *first.shape))
+        self.dtype = first.dtype
+        self.device = torch.device("cpu")  # rows are read into host memory
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self.shape[0]
+
+    def __getitem__(self, row: int) -> Tensor:
+        """Return one row."""
+        return self._read(row)
+
+    def _read(self, row: int) -> Tensor:
+        value = self.source[row][0]
+        return torch.as_tensor(value if self.part is None else value[self.part])
+
+    def index_select(self, _: int, rows: Tensor) -> Tensor:
+        """Return the ``rows``, stacked, as ``Tensor.index_select`` does along dimension 0."""
+        if len(rows) == 0:
+            return torch.empty(0, *self.shape[1:], dtype=self.dtype)
+        return torch.stack([self[row] for row in rows.tolist()])
+
+
+# A batch's inputs are a tensor, or a tuple or a dict of tensors that have a row for each example. A
+# tuple's tensors are the model's positional arguments, those of a dict its keywords.
+
+
+Inputs = Any  # a Tensor or LazyRows, or a tuple or a Mapping of them
+
+
+def apply_to_each(function: Callable[[Any], Any], inputs: Inputs) -> Any:
+    """Return what a function makes of a tensor, or of each of several."""
+    if isinstance(inputs, Mapping):
+        return {name: function(part) for name, part in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(function(part) for part in inputs)
+    return function(inputs)
+
+
+def tensors_of(inputs: Inputs) -> list[Any]:
+    """Return the tensors, one or several."""
+    if isinstance(inputs, Mapping):
+        return list(inputs.values())
+    return list(inputs) if isinstance(inputs, tuple) else [inputs]
+
+
+def are_several(inputs: Inputs) -> bool:
+    """Say whether inputs are several tensors."""
+    return isinstance(inputs, tuple | Mapping)
+
+
+def count_rows(inputs: Inputs) -> int:
+    """Return how many examples there are."""
+    return len(tensors_of(inputs)[0])
+
+
+def arguments_of(inputs: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """Return a model's positional arguments and keywords."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
+
+
+def compute_outputs(model: nn.Module, inputs: Inputs) -> Any:
+    """Return what a model says of a batch."""
+    if not are_several(inputs):
+        return model(inputs)
+    arguments, named = arguments_of(inputs)
+    return model(*arguments, **named)
+
+
+# A data set that fits lies on the accelerator, moved there once per process: batches are selected
+# there, and only the order of an epoch goes there. The batches are the same either way.
+
+
+_copies: dict[torch.device, WeakTensorKeyDictionary] = {}
+
+
+def resident(values: Tensor, device: torch.device, share: float) -> Tensor:
+    """Return ``values`` on ``device`` where they take at most ``share`` of its free memory.
+
+    Otherwise as they are, in host memory. What the first call of a process decides holds for all of them.
+    """
+    if device.type == "cpu":
+        return values
+    copies = _copies.setdefault(device, WeakTensorKeyDictionary())  # type: ignore[no-untyped-call]
+    if values not in copies:
+        copies[values] = _moved(values, device, share)
+    copy = copies[values]
+    return values if copy is None else copy
+
+
+def _moved(values: Tensor, device: torch.device, share: float) -> Tensor | None:
+    if values.nbytes <= share * memory_of(device)[0]:
+        return values.to(device)
+    logger.warning(
+        "%.1f GB of examples are more than device_memory_share=%g of what is free on %s: they stay in host "
+        "memory, and batches go to the device one by one",
+        values.nbytes / 1e9,
+        share,
+        device,
+    )
+    return None
+
+
+def memory_of(device: torch.device) -> tuple[int, int]:
+    """Return how many bytes of an accelerator are free, and how many it has.
+
+    0 on the CPU, and for a kind that does not say.
+    """
+    module = None if device.type == "cpu" else torch.get_device_module(device)
+    if memory_info := getattr(module, "mem_get_info", None):
+        free, total = memory_info(device)
+        return int(free), int(total)
+    if most := getattr(module, "recommended_max_memory", None):  # Apple's, which is the machine's own
+        total = int(most())
+        return max(0, total - int(module.driver_allocated_memory())), total  # type: ignore[union-attr]
+    return 0, 0
+
 
 Transform = Callable[[Inputs], Inputs]
 
@@ -68,7 +206,7 @@ class Examples:
     Parameters
     ----------
     inputs, targets : the whole data set [N, ...], shared and never copied; inputs may be read lazily, and
-        be several (:mod:`clients.inputs`), which the transform then takes together
+        be several (:mod:`clients.examples`), which the transform then takes together
     index : which rows are this node's
     transform : applied to inputs on the training device, to as many as are at hand; what it makes of an
         example depends on that example alone

@@ -1,7 +1,7 @@
 """Frozen parameters at the node: filled into the model that it is sent, kept, and never sent back.
 
-:mod:`strategies.shared.frozen` says how they travel, and the server's half is
-:mod:`strategies.round.freezing`.
+:mod:`strategies.shared.arrays` says how they travel, and the server's half is
+:mod:`strategies.core.frozen`.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import nn
 
-from strategies.shared import held, protocol
-from strategies.shared.frozen import hash_values
+from strategies.shared import protocol
+from strategies.shared.arrays import hash_values, to_array_record, values_of
 
 KEY = "frozen-"  # begins the name of an ArrayRecord of a node's state; the hash of its values ends it
 NOTHING: Mapping[str, Array] = {}
@@ -32,7 +32,7 @@ class Frozen:
         if not names:
             return None
         state = model.state_dict()
-        arrays = held.record({name: state[name].detach().clone() for name in names})
+        arrays = to_array_record({name: state[name].detach().clone() for name in names})
         return cls(arrays, hash_values(arrays))
 
 
@@ -86,7 +86,7 @@ def check_unchanged(model: nn.Module, frozen: Mapping[str, Array]) -> None:
         return
     state = model.state_dict()
     for name, array in frozen.items():
-        if not torch.equal(held.values_of(array).to(state[name]), state[name]):
+        if not torch.equal(values_of(array).to(state[name]), state[name]):
             raise ValueError(
                 f"the frozen parameter {name!r} has changed in the round, and frozen parameters are not "
                 "sent: build the model with requires_grad=True for it, or make it a buffer"

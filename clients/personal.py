@@ -15,8 +15,7 @@ from flwr.app import RecordDict
 from torch import Tensor, nn
 
 from .correction import Correction
-from .examples import Examples
-from .inputs import Inputs
+from .examples import Examples, Inputs
 from .tasks import Task
 
 
@@ -27,7 +26,7 @@ class Training(Protocol):
     def private(self) -> list[str]:
         """Patterns of what stays at the node."""
 
-    def lasting(self, *, epochs: int | None = None, steps: int | None = None) -> "Training":
+    def with_duration(self, *, epochs: int | None = None, steps: int | None = None) -> "Training":
         """Return the same training for so many epochs, or steps."""
 
     def steps(self, size: int) -> int:
@@ -38,8 +37,17 @@ class Training(Protocol):
     ) -> Iterator[tuple[Inputs, Tensor]]:
         """Yield each step's inputs and targets."""
 
-    def loop(self, update: "LocalUpdate") -> dict[str, float]:
-        """Take the steps of a local update; return its metrics."""
+    def train_loop(
+        self,
+        model: nn.Module,
+        examples: Examples,
+        task: Task,
+        server_round: int,
+        seed: int,
+        corrections: Sequence[Correction] = (),
+        memory: RecordDict | None = None,
+    ) -> dict[str, float]:
+        """Take the steps of a round; return their metrics."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +74,17 @@ class LocalUpdate:
     corrections: Sequence[Correction] = ()
     memory: RecordDict | None = None
 
-    def taken(self) -> dict[str, float]:
+    def run(self) -> dict[str, float]:
         """Train the model; return the metrics, averaged over the examples seen."""
-        return self.training.loop(self)
+        return self.training.train_loop(
+            self.model,
+            self.examples,
+            self.task,
+            self.server_round,
+            self.seed,
+            self.corrections,
+            self.memory,
+        )
 
 
 class Personal:
@@ -82,7 +98,7 @@ class Personal:
 
     def train(self, update: LocalUpdate) -> dict[str, float]:
         """Train ``update.model`` to what the server is sent; return the metrics."""
-        return update.taken()
+        return update.run()
 
     def personalise(
         self, model: nn.Module, examples: Examples, task: Task, batch_size: int | None, state: RecordDict

@@ -15,8 +15,7 @@ from flwr.app import ArrayRecord, ConfigRecord
 from torch import Tensor, nn
 
 from strategies.shared import protocol
-from strategies.shared.float64 import in_float64
-from strategies.shared.held import values_of
+from strategies.shared.arrays import in_float64, values_of
 from strategies.shared.seeding import Purpose, torch_seed
 
 ENOUGH = {protocol.LOCAL: (protocol.LOCAL,), protocol.CENTRAL: (protocol.LOCAL, protocol.CENTRAL)}
@@ -31,29 +30,36 @@ class Refused(ValueError):
     public = "refused by the site: privacy"  # all that the server is told
 
 
-def demand(own: Mapping[str, object], told: Mapping[str, object]) -> None:
+def makes_demands(node_config: Mapping[str, object]) -> bool:
+    """Say whether a node's own configuration demands privacy."""
+    return protocol.PRIVACY in node_config or protocol.MIN_NOISE in node_config
+
+
+def demand(node_config: Mapping[str, object], message_config: Mapping[str, object]) -> None:
     """Raise :class:`Refused` where a message promises less than the node's own configuration demands.
 
     Parameters
     ----------
-    own : the node's configuration; without ``privacy`` and ``min-noise`` it demands nothing
-    told : the message's
+    node_config : the node's; without ``privacy`` and ``min-noise`` it demands nothing
+    message_config : the message's
     """
-    if protocol.PRIVACY not in own and protocol.MIN_NOISE not in own:
+    if not makes_demands(node_config):
         return
-    wanted, least = own.get(protocol.PRIVACY, protocol.CENTRAL), own.get(protocol.MIN_NOISE, 0.0)
+    wanted = node_config.get(protocol.PRIVACY, protocol.CENTRAL)
+    least = node_config.get(protocol.MIN_NOISE, 0.0)
     if wanted not in ENOUGH:
         raise Refused(f"this node's configuration has privacy={wanted!r}: expected 'local' or 'central'")
     if isinstance(least, bool) or not (isinstance(least, int | float) and least >= 0):
         raise Refused(f"this node's configuration has min-noise={least!r}: expected a number, 0 or above")
-    kind, noise = told.get(protocol.PRIVACY, "none"), told.get(protocol.PRIVACY_NOISE, 0.0)
+    kind = message_config.get(protocol.PRIVACY, "none")
+    noise = message_config.get(protocol.PRIVACY_NOISE, 0.0)
     enough = is_noise(noise) and noise >= least  # type: ignore[operator]
     if kind not in ENOUGH[str(wanted)] or not enough:
         raise Refused(
             f"this node demands privacy={wanted} with noise_multiplier {least:g} or more, above 0; the "
             f"experiment has privacy={kind} with {noise}"
         )
-    if kind == protocol.LOCAL and protocol.PRIVACY_SEED in told:
+    if kind == protocol.LOCAL and protocol.PRIVACY_SEED in message_config:
         raise Refused("this node demands privacy, and the server knows its noise: privacy.noise_seed=null")
 
 
@@ -64,9 +70,9 @@ def is_noise(value: object) -> bool:
     return LEAST_NOISE <= value <= MOST_NOISE
 
 
-def demand_silence(own: Mapping[str, object]) -> None:
+def demand_silence(node_config: Mapping[str, object]) -> None:
     """Raise :class:`Refused` where local privacy is demanded: what an evaluation tells has no noise."""
-    if own.get(protocol.PRIVACY) == protocol.LOCAL:
+    if node_config.get(protocol.PRIVACY) == protocol.LOCAL:
         raise Refused(
             "this node demands privacy=local and does not evaluate: what it would tell has no noise"
         )
@@ -88,11 +94,11 @@ class LocalNoise:
     generator: torch.Generator
 
     @classmethod
-    def asked(cls, told: ConfigRecord, server_round: int, partition_id: int) -> "LocalNoise | None":
+    def asked(cls, config: ConfigRecord, server_round: int, partition_id: int) -> "LocalNoise | None":
         """Return what a message asks for; None for nothing."""
-        if told.get(protocol.PRIVACY) != protocol.LOCAL:
+        if config.get(protocol.PRIVACY) != protocol.LOCAL:
             return None
-        clip, z, seed = (told.get(key) for key in ASKED)
+        clip, z, seed = (config.get(key) for key in ASKED)
         if not (isinstance(clip, float) and isinstance(z, float) and clip > 0 and 0 <= z < float("inf")):
             raise Refused(f"local privacy with clip={clip!r} and noise_multiplier={z!r}: expected numbers")
         if not isinstance(seed, int | None):
@@ -104,7 +110,7 @@ class LocalNoise:
         return cls(clip, z * clip if z else 0.0, torch.Generator().manual_seed(drawn))
 
     @torch.no_grad()
-    def veil_(self, model: nn.Module, start: ArrayRecord) -> None:
+    def privatize_(self, model: nn.Module, start: ArrayRecord) -> None:
         """Change the model's trained parameters in place, given those that the node ``start``ed from.
 
         Raises

@@ -21,7 +21,7 @@ import torch
 from flwr.app import ArrayRecord, RecordDict
 from torch import Tensor, nn
 
-from strategies.shared import held
+from strategies.shared.arrays import to_array_record, values_of
 
 KEY = "private"  # ArrayRecord of a node's state
 LAST = "last"
@@ -66,7 +66,7 @@ def restore(model: nn.Module, patterns: Sequence[str], state: RecordDict) -> Non
         return
     kept = state.array_records[KEY]
     for name, tensor in private(model, patterns).items():
-        tensor.copy_(held.values_of(kept[name]))
+        tensor.copy_(values_of(kept[name]))
 
 
 @torch.no_grad()
@@ -75,6 +75,6 @@ def withhold(model: nn.Module, patterns: Sequence[str], sent: ArrayRecord, state
     if not patterns:
         return
     mine = private(model, patterns)
-    state[KEY] = held.record({name: tensor.clone() for name, tensor in mine.items()})
+    state[KEY] = to_array_record({name: tensor.clone() for name, tensor in mine.items()})
     for name, tensor in mine.items():
-        tensor.copy_(held.values_of(sent[name]))
+        tensor.copy_(values_of(sent[name]))

@@ -1,8 +1,10 @@
 """LocalTraining: the one local loop that every method shares."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import BoundArguments, signature
 from itertools import repeat
 from typing import ClassVar, Self
 
@@ -11,22 +13,220 @@ from flwr.app import RecordDict
 from torch import Tensor, nn
 
 from strategies.shared import protocol
-from strategies.shared.checks import require, require_count
-from strategies.shared.divergence import void_measures
+from strategies.shared.checks import require, require_count, void_measures
+from strategies.shared.seeding import Purpose, generator
 
-from . import chosen, optimizer_state, stragglers
-from .correction import Correction, OptimizerOf
-from .draws import seed_model
-from .examples import Examples
-from .fast import graphs
+from .correction import Correction, OptimizerOf, RoundStart
+from .examples import Examples, Inputs, compute_outputs
+from .fast import cuda_graphs
 from .fast.bare_optimizer import spare_compiler
-from .inputs import Inputs
-from .optimizer_state import keep, prepare
+from .fast.cuda_graphs import EAGER, GradientPipeline, count_step
+from .fast.gradient import gradient_of
+from .fast.trace import Step
+from .optimizer import OptimizerStep, captured_step, check_rates, keep, prepare
 from .personal import LocalUpdate, Personal
-from .schedules import Exponential, Schedule
+from .rng import seed_model
 from .tasks import Task
-from .terms import step_of
-from .update import Update, captured_update
+
+
+@dataclass(frozen=True)
+class WithTerms:
+    """Gradient and metrics of a task's loss plus the corrections' terms; the metrics are the task's own.
+
+    Parameters
+    ----------
+    model, task : what is differentiated
+    corrections : whose terms are added
+    """
+
+    model: nn.Module
+    task: Task
+    corrections: Sequence[Correction]
+
+    @torch.enable_grad()  # type: ignore[no-untyped-call]
+    def loss(self, inputs: Inputs, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return a batch's loss, which can be differentiated, and the metrics' sums over it."""
+        outputs = compute_outputs(self.model, inputs)
+        loss, sums = self.task(outputs, targets)
+        for correction in self.corrections:
+            loss = loss + _number(correction, correction.loss_term(self.model, inputs, outputs, targets))
+        return loss, sums
+
+    def __call__(
+        self, parameters: Sequence[Tensor], inputs: Inputs, targets: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Return one gradient per parameter, and the metrics' sums over the batch."""
+        count_step(EAGER)
+        loss, sums = self.loss(inputs, targets)
+        return torch.autograd.grad(loss, parameters, materialize_grads=True), sums
+
+
+def _number(correction: Correction, term: Tensor) -> Tensor:
+    """Return a correction's term, or raise ``ValueError`` where it is no single number."""
+    if isinstance(term, Tensor) and term.numel() != 1:
+        name, shape = type(correction).__name__, list(term.shape)
+        raise ValueError(f"{name}.loss_term returns shape {shape}: expected one number, e.g. its mean")
+    return term
+
+
+def step_of(
+    model: nn.Module,
+    task: Task,
+    corrections: Sequence[Correction],
+    trace: bool,
+    after: GradientPipeline | None,
+) -> Step:
+    """Return what computes the gradients of one round's steps, and what ``after`` makes of them."""
+    adding = [correction for correction in corrections if correction.has_loss_term]
+    step: Step = (
+        WithTerms(model, task, adding) if adding else gradient_of(model, task).of_round(trace, after)
+    )
+    for correction in corrections:
+        step = correction.wrap_gradient(step)
+    return step
+
+
+Begin = Callable[[RoundStart], Correction]  # mostly a class with its settings
+
+
+def check_corrections(corrections: Mapping[str, Begin]) -> None:
+    """Raise ``ValueError`` for a setting that is out of range, missing, or unknown to the correction."""
+    for _, kind, bound in _bound(corrections):
+        kind.check_settings(*bound.args[1:], **bound.kwargs)
+
+
+def without_effect(corrections: Mapping[str, Begin], work: Collection[tuple[int, int]]) -> Iterator[str]:
+    """Yield a line for each correction that does nothing at any node.
+
+    ``work`` are the nodes' numbers of steps: in a round, and in an epoch.
+    """
+    for name, kind, bound in _bound(corrections):
+        reasons = [kind.no_effect(*steps, *bound.args[1:], **bound.kwargs) for steps in work]
+        if reasons and all(reasons):
+            yield f"client.corrections.{name} {reasons[0]}"
+
+
+def _bound(corrections: Mapping[str, Begin]) -> Iterator[tuple[str, type[Correction], BoundArguments]]:
+    """Yield each correction that is a class, with its settings; the first argument is the start."""
+    for name, begin in corrections.items():
+        whole = begin if isinstance(begin, partial) else partial(begin)
+        kind = whole.func
+        if not (isinstance(kind, type) and issubclass(kind, Correction)):
+            continue
+        takes = signature(kind)
+        try:
+            bound = takes.bind(*whole.args, None, **whole.keywords)  # None: the start is still to come
+        except TypeError as error:
+            settings = [str(p.replace(annotation=p.empty)) for p in takes.parameters.values()][1:]
+            raise ValueError(
+                f"client.corrections.{name}={kind.__name__} cannot be built ({error}): "
+                f"expected {', '.join(settings) or 'no settings'}"
+            ) from error
+        bound.apply_defaults()
+        yield name, kind, bound
+
+
+def remembers(begin: object) -> bool:
+    """Say whether what begins a correction, mostly its class, keeps anything from round to round."""
+    return bool(getattr(correction_class(begin), "remembers", False))
+
+
+def order_corrections(corrections: Mapping[str, Begin]) -> list[Begin]:
+    """Return what begins the corrections; last what changes the model, at whose values the others look."""
+    return sorted(corrections.values(), key=changes_initial_model)
+
+
+def changes_initial_model(begin: object) -> bool:
+    """Say whether the node then begins from another model than the one it was sent."""
+    return bool(getattr(correction_class(begin), "changes_initial_model", False))
+
+
+def correction_class(begin: object) -> object:
+    """Return what is called with the round's start, mostly the correction's class."""
+    return getattr(begin, "func", begin)
+
+
+# A straggler's epochs (or steps) are uniform from ``least_work`` to all of them, as in FedProx'
+# experiments (Li et al., MLSys 2020, section 5.2). Who straggles with probability p is who would drop
+# out with it (``participation.dropout``), so that FedAvg that drops its stragglers and FedProx that
+# keeps them are compared on the same ones. Where nodes also drop out, with q < p, a share p - q comes
+# and does less.
+
+
+def check_stragglers(probability: float, least_work: int, unit: str, full: int) -> None:
+    """Refuse what is no probability, and stragglers that could do no less than the others."""
+    require(0 <= probability <= 1, "client.stragglers", probability, "in [0, 1]")
+    require_count("client.least_work", least_work)
+    if probability and least_work >= full:
+        raise ValueError(
+            f"client.stragglers={probability} with client.{unit}={full} and "
+            f"client.least_work={least_work}: nobody could do less; set {unit} above least_work"
+        )
+
+
+def work_of(
+    probability: float, least_work: int, full: int, seed: int, server_round: int, partition_id: int
+) -> int:
+    """Return how many of ``full`` epochs, or steps, a node takes in a round."""
+    draws = generator(seed, Purpose.AVAILABILITY, server_round=server_round, partition_id=partition_id)
+    straggles = draws.random() < probability
+    return int(draws.integers(least_work, full, endpoint=True)) if straggles else full
+
+
+class Schedule(ABC):
+    """A factor on the client learning rate."""
+
+    @abstractmethod
+    def __call__(self, server_round: int) -> float:
+        """Return the factor in round 1, 2, ..."""
+
+
+@dataclass(frozen=True)
+class Exponential(Schedule):
+    """gamma ** (round - 1 + ahead).
+
+    Parameters
+    ----------
+    gamma : factor per round in (0, 1]; 1 keeps the learning rate constant
+    ahead : 1 decays before the first round already, as FedExP's code does
+    """
+
+    gamma: float = 1.0
+    ahead: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a factor outside (0, 1] and a number of rounds that is none."""
+        require(0 < self.gamma <= 1, "client.schedule.gamma", self.gamma, "in (0, 1]")
+        whole = isinstance(self.ahead, int) and self.ahead >= 0
+        require(whole, "client.schedule.ahead", self.ahead, "a whole number, 0 or above")
+
+    def __call__(self, server_round: int) -> float:
+        """Return the factor."""
+        return float(self.gamma ** (server_round - 1 + self.ahead))
+
+
+@dataclass(frozen=True)
+class StepDecay(Schedule):
+    """gamma ** floor((round - 1) / every): torch's StepLR, counted in rounds.
+
+    Parameters
+    ----------
+    every : rounds between decays
+    gamma : factor of each decay, in (0, 1]
+    """
+
+    every: int
+    gamma: float
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        require_count("client.schedule.every", self.every)
+        require(0 < self.gamma <= 1, "client.schedule.gamma", self.gamma, "in (0, 1]")
+
+    def __call__(self, server_round: int) -> float:
+        """Return the factor."""
+        return float(self.gamma ** ((server_round - 1) // self.every))
+
 
 HOST = torch.device("cpu")
 
@@ -41,7 +241,7 @@ class LocalTraining:
     local_epochs, local_steps : how long to train; exactly one of them is set
     batch_size : examples per step; None takes all of the node's examples at once
     schedule : factor on the optimiser's learning rate, by round
-    stragglers : the probability that a node does less in a round (:mod:`clients.stragglers`)
+    stragglers : the probability that a node does less in a round (:mod:`clients.training`)
     least_work : how many epochs (or steps) it takes at least
     max_grad_norm : clip the gradient's global norm to this before each step; None does not
     private : patterns of what stays at the node from round to round (:mod:`clients.private`)
@@ -64,7 +264,7 @@ class LocalTraining:
     private: list[str] = field(default_factory=list)
     personal: Personal | None = None
     keep_optimizer: bool = False
-    corrections: Mapping[str, chosen.Begin] = field(default_factory=dict)
+    corrections: Mapping[str, Begin] = field(default_factory=dict)
     trace: bool = True
 
     def __post_init__(self) -> None:
@@ -76,12 +276,12 @@ class LocalTraining:
             )
         for name in ("local_epochs", "local_steps", "batch_size"):
             require_count(f"client.{name}", getattr(self, name), optional=True)
-        stragglers.check(self.stragglers, self.least_work, *self.work)
+        check_stragglers(self.stragglers, self.least_work, *self.work)
         norm = self.max_grad_norm
         require(norm is None or norm > 0, "client.max_grad_norm", norm, "above 0, or null")
         spare_compiler()
-        optimizer_state.check(self.optimizer)
-        chosen.check(self.corrections)
+        check_rates(self.optimizer)
+        check_corrections(self.corrections)
         if isinstance(self.optimizer, partial):  # Hydra's kind examines its target at every call
             plain = partial(self.optimizer.func, *self.optimizer.args, **self.optimizer.keywords)
             object.__setattr__(self, "optimizer", plain)
@@ -89,7 +289,7 @@ class LocalTraining:
     @property
     def remembers(self) -> bool:
         """Whether a node keeps anything from round to round."""
-        of_rounds = any(map(chosen.remembers, (self.personal, *self.corrections.values())))
+        of_rounds = any(map(remembers, (self.personal, *self.corrections.values())))
         return self.keep_optimizer or bool(self.private) or of_rounds
 
     @property
@@ -121,32 +321,46 @@ class LocalTraining:
         ``seed`` decides the examples' order and augmentation, and what the model draws (dropout);
         ``memory`` is where a kept optimiser's state lives on.
         """
-        update = LocalUpdate(self, model, examples, task, server_round, seed, corrections, memory)
-        return self.personal.train(update) if self.personal else update.taken()
+        given = model, examples, task, server_round, seed, corrections, memory
+        if self.personal is None:
+            return self.train_loop(*given)
+        return self.personal.train(LocalUpdate(self, *given))
 
     @torch.no_grad()
-    def loop(self, update: LocalUpdate) -> dict[str, float]:
-        """Take the steps of a local update, whatever the personal method; return its metrics."""
-        model, corrections = update.model, update.corrections
+    def train_loop(
+        self,
+        model: nn.Module,
+        examples: Examples,
+        task: Task,
+        server_round: int,
+        seed: int,
+        corrections: Sequence[Correction] = (),
+        memory: RecordDict | None = None,
+    ) -> dict[str, float]:
+        """Take the steps of a round, whatever the personal method; return their metrics."""
         parameters = [p for p in model.parameters() if p.requires_grad]
         device = parameters[0].device
         optimizer = self.optimizer(parameters)
-        kept = update.memory if self.keep_optimizer else None
-        rate = prepare(optimizer, self.schedule(update.server_round), kept)
+        kept = memory if self.keep_optimizer else None
+        rate = prepare(optimizer, self.schedule(server_round), kept)
         edited = corrections, self.max_grad_norm
-        if self.trace and graphs.capturable(device) and not any(c.alone for c in corrections):
-            move = captured_update(parameters, optimizer, *edited, fresh=kept is None)
+        if (
+            self.trace
+            and cuda_graphs.can_capture(device)
+            and not any(c.requires_sequential for c in corrections)
+        ):
+            move = captured_step(parameters, optimizer, *edited, fresh=kept is None)
         else:
-            move = Update(parameters, optimizer, None, *edited)
+            move = OptimizerStep(parameters, optimizer, None, *edited)
         end_epoch = getattr(optimizer, "epoch_step", None)
-        per_epoch = self._steps_per_epoch(len(update.examples))
-        draws = torch.Generator().manual_seed(update.seed)
-        seed_model(update.seed, device)
+        per_epoch = self._steps_per_epoch(len(examples))
+        draws = torch.Generator().manual_seed(seed)
+        seed_model(seed, device)
         model.train()
-        gradient = step_of(model, update.task, corrections, self.trace, move.after)
+        gradient = step_of(model, task, corrections, self.trace, move.after)
         totals: dict[str, Tensor] = {}
         seen = steps = 0
-        for inputs, targets in self.batches(update.examples, device, draws):
+        for inputs, targets in self.batches(examples, device, draws):
             gradients, sums = gradient(parameters, inputs, targets)
             move(gradients)
             for name, value in sums.items():
@@ -155,7 +369,7 @@ class LocalTraining:
             steps += 1
             if end_epoch is not None and steps % per_epoch == 0:
                 end_epoch()
-            if corrections and any(correction.done(parameters) for correction in corrections):
+            if corrections and any(correction.should_stop(parameters) for correction in corrections):
                 break
         if kept is not None:
             keep(optimizer, kept)
@@ -165,7 +379,7 @@ class LocalTraining:
     def _steps_per_epoch(self, size: int) -> int:
         return -(-size // (self.batch_size or size or 1))
 
-    def lasting(self, *, epochs: int | None = None, steps: int | None = None) -> Self:
+    def with_duration(self, *, epochs: int | None = None, steps: int | None = None) -> Self:
         """Return the same training for so many epochs, or steps, however slow the node is."""
         return replace(self, local_epochs=epochs, local_steps=steps, stragglers=0.0)
 
@@ -177,7 +391,7 @@ class LocalTraining:
     def idle_corrections(self, sizes: Iterable[int]) -> list[str]:
         """Return a line for each correction that does nothing at nodes with so many examples each."""
         work = {(self.steps(size), self._steps_per_epoch(size)) for size in sizes if size}
-        return list(chosen.without_effect(self.corrections, work))
+        return list(without_effect(self.corrections, work))
 
     def positions(self, size: int, draws: torch.Generator, device: torch.device = HOST) -> Iterator[Tensor]:
         """Yield which of its examples each step takes: reshuffled every epoch, the last batch shorter.

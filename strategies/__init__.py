@@ -1,5 +1,7 @@
 """Flower strategies: the server side of federated-learning papers, as parts that compose."""
 
+from .core.pseudo_gradient import PseudoGradientStrategy
+from .core.strategy import TooManyFailedRounds
 from .fedavg import FedAvg, FedAvgM, FedMeta
 from .feddyn import FedDyn
 from .feder import FedER
@@ -8,34 +10,28 @@ from .fedgma import FedGMA
 from .fednova import FedNova
 from .fedopt import FedAdagrad, FedAdam, FedYogi
 from .fedprox import FedProx
-from .grouped import Grouped
-from .local import LocalOnly
-from .parts.adaptive import Adagrad, Adam, Yogi
-from .parts.aggregation import Aggregation, Mean, Median, TrimmedMean
-from .parts.central_privacy import AdaptivePrivacy, CentralPrivacy
-from .parts.erosion import Erosion
-from .parts.fair import Fair
-from .parts.grouping import Grouping, KMeans, Overlap
-from .parts.krum import Krum
-from .parts.magnitude_masks import GeometricMask, MagnitudeMask, SandMask
-from .parts.majority_vote import MajorityVote
-from .parts.mask import AgreementMask, AndMask, Mask, NoMask
-from .parts.normalized import Normalized
-from .parts.privacy import LocalPrivacy, NoPrivacy, Privacy
-from .parts.rank_weighting import EffectiveRank, StableRank
-from .parts.server_optimizer import Identity, Momentum, ServerOptimizer
+from .grouped import Grouped, LocalOnly
+from .parts.aggregation import Aggregation, Fair, Krum, MajorityVote, Mean, Median, Normalized, TrimmedMean
+from .parts.clustering import Grouping, KMeans, Overlap
+from .parts.mask import AgreementMask, AndMask, GeometricMask, MagnitudeMask, Mask, NoMask, SandMask
+from .parts.privacy import AdaptivePrivacy, CentralPrivacy, LocalPrivacy, NoPrivacy, Privacy
+from .parts.server_optimizer import Adagrad, Adam, Identity, Momentum, ServerOptimizer, Yogi
 from .parts.step_size import Constant, Extrapolated, StepSize
 from .parts.updates import Updates
-from .parts.weighting import ByExamples, InverseVariance, Uniform, Weighting
-from .pseudo_gradient import PseudoGradientStrategy
+from .parts.weighting import (
+    ByExamples,
+    EffectiveRank,
+    Erosion,
+    InverseVariance,
+    StableRank,
+    Uniform,
+    Weighting,
+)
 from .qfedavg import QFedAvg
-from .round.failures import TooManyFailedRounds
 from .scaffold import Scaffold
 from .selective import SelectiveFedAvg
-from .shared.biased import ScaledSign, TopK
+from .shared.codecs import LowRank, RandomMask, ScaledSign, Sketch, TopK
 from .shared.compression import Compression, NoCompression
-from .shared.low_rank import LowRank
-from .shared.sketches import RandomMask, Sketch
 from .signsgd import SignSGD
 from .weight_erosion import WeightErosion, WeightErosionForAll
 

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from .core.pseudo_gradient import PseudoGradientStrategy
+from .core.strategy import Gradient
 from .parts.server_optimizer import Momentum, ServerOptimizer
 from .parts.updates import Updates
-from .pseudo_gradient import PseudoGradientStrategy
-from .round.evaluation import Gradient
 from .shared.checks import require
 
 
@@ -55,7 +55,7 @@ class FedMeta(PseudoGradientStrategy):
     gradient : of the loss on the meta set at a model, as a record with the model's names
     """
 
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
     meta_rate: float = 0.01
     gradient: Gradient | None = None
 
@@ -68,7 +68,7 @@ class FedMeta(PseudoGradientStrategy):
     def needs_validation(self) -> bool:
         return self.gradient is None and self.meta_rate > 0
 
-    def learn_with(self, gradient: Gradient) -> None:
+    def set_gradient_fn(self, gradient: Gradient) -> None:
         self.gradient = gradient
 
     def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:

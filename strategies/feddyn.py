@@ -24,17 +24,17 @@ import torch
 from flwr.app import ConfigScalar
 from torch import Tensor
 
+from .core.stateful_clients import StatefulClientsStrategy
 from .parts.privacy import NoPrivacy
 from .parts.updates import Updates
 from .parts.weighting import Uniform, Weighting
-from .remembering import Remembering
 from .shared import protocol
 from .shared.checks import require
 from .shared.compression import NoCompression
 
 
 @dataclass(kw_only=True, eq=False)
-class FedDyn(Remembering):
+class FedDyn(StatefulClientsStrategy):
     """FedAvg with dynamic regularisation; the nodes must be ours.
 
     Parameters
@@ -42,7 +42,7 @@ class FedDyn(Remembering):
     alpha : strength, 0 or above
     """
 
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
     averages_uniformly: ClassVar[bool] = True  # the updates, whatever the weighting
     weighting: Weighting = Uniform()
     alpha: float = 0.1
@@ -58,12 +58,12 @@ class FedDyn(Remembering):
         none = type(self.compression) is NoCompression
         require(none, "compression", type(self.compression).__name__, f"none {why}")
 
-    def asks(self) -> dict[str, ConfigScalar]:
-        return {**super().asks(), protocol.DYNAMIC_ALPHA: float(self.alpha)}
+    def train_config(self) -> dict[str, ConfigScalar]:
+        return {**super().train_config(), protocol.DYNAMIC_ALPHA: float(self.alpha)}
 
-    def evidence(self) -> dict[str, str]:
+    def required_reply_keys(self) -> dict[str, str]:
         kept = {protocol.KEPT: "does not keep FedDyn's gradient"} if self.alpha > 0 else {}
-        return super().evidence() | kept
+        return super().required_reply_keys() | kept
 
     def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         count = len(updates.partition_ids)
@@ -84,5 +84,4 @@ class FedDyn(Remembering):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        older = state.get("sum")  # s, not N s
-        self._sum = state["sums"] if older is None else older * self._population()
+        self._sum = state["sums"]

@@ -19,9 +19,9 @@ for its other options. Reduction: epsilon to infinity takes the steps of FedAvg 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from .core.pseudo_gradient import PseudoGradientStrategy
 from .parts.step_size import Extrapolated, StepSize
 from .parts.weighting import Uniform, Weighting
-from .pseudo_gradient import PseudoGradientStrategy
 
 
 @dataclass(kw_only=True, eq=False)

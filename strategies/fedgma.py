@@ -16,8 +16,8 @@ the root (``server_optimizer.epsilon_inside=true``). Reduction: tau = 0 is FedAv
 from dataclasses import dataclass
 from typing import ClassVar
 
+from .core.pseudo_gradient import PseudoGradientStrategy
 from .parts.mask import AgreementMask, Mask
-from .pseudo_gradient import PseudoGradientStrategy
 
 
 @dataclass(kw_only=True, eq=False)

@@ -18,9 +18,8 @@ Another tau_eff is another eta. Deviation: FedProx' term counts as a part of the
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .parts.aggregation import Aggregation
-from .parts.normalized import Normalized
-from .pseudo_gradient import PseudoGradientStrategy
+from .core.pseudo_gradient import PseudoGradientStrategy
+from .parts.aggregation import Aggregation, Normalized
 
 
 @dataclass(kw_only=True, eq=False)

@@ -1,16 +1,15 @@
 """FedAdagrad, FedAdam, FedYogi: FedAvg with an adaptive server optimizer.
 
 Reddi et al.: *Adaptive Federated Optimization*, ICLR 2021, Algorithm 2; the rule and its options stand in
-:mod:`strategies.parts.adaptive`. ``step_size=Constant(eta)`` is the paper's server learning rate.
+:mod:`strategies.parts.server_optimizer`. ``step_size=Constant(eta)`` is the paper's server learning rate.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .parts.adaptive import Adagrad, Adam, Yogi
-from .parts.server_optimizer import ServerOptimizer
+from .core.pseudo_gradient import PseudoGradientStrategy
+from .parts.server_optimizer import Adagrad, Adam, ServerOptimizer, Yogi
 from .parts.step_size import Constant, StepSize
-from .pseudo_gradient import PseudoGradientStrategy
 
 
 @dataclass(kw_only=True, eq=False)

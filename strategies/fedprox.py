@@ -3,7 +3,7 @@
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated Optimization in Heterogeneous Networks*, MLSys
 2020, Algorithm 2. Node k minimises F_k(w) + (mu / 2) ||w - w[t]||^2; the server step is FedAvg's.
 
-The server only sends mu; the term itself is :class:`clients.corrections.Proximal`, or that of any stock
+The server only sends mu; the term itself is :class:`clients.methods.fedprox.Proximal`, or that of any stock
 client that reads ``proximal-mu``. Reduction: mu = 0 is FedAvg.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigScalar
 
-from .pseudo_gradient import PseudoGradientStrategy
+from .core.pseudo_gradient import PseudoGradientStrategy
 from .shared import protocol
 from .shared.checks import require
 
@@ -31,5 +31,5 @@ class FedProx(PseudoGradientStrategy):
         term = [f"the proximal term ({protocol.PROXIMAL_MU} in the message's config)"] if self.mu else []
         return " and ".join([*term, *filter(None, [super().unproved()])])
 
-    def asks(self) -> dict[str, ConfigScalar]:
-        return {**super().asks(), protocol.PROXIMAL_MU: self.mu}
+    def train_config(self) -> dict[str, ConfigScalar]:
+        return {**super().train_config(), protocol.PROXIMAL_MU: self.mu}

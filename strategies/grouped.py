@@ -7,32 +7,68 @@ one group of all nodes is the inner strategy, bit for bit.
 """
 
 import logging
-import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
 from flwr.serverapp import Grid
 
+from .core.pseudo_gradient import PseudoGradientStrategy
+from .core.replies import of_group, void_mean, within
+from .core.strategy import BaseStrategy, Gradient, TooManyFailedRounds, merged, require_covered
+from .core.update_monitor import among
 from .parts.privacy import refuse_groups
-from .pseudo_gradient import PseudoGradientStrategy
-from .round.around import Around
-from .round.evaluation import merged
-from .round.failures import TooManyFailedRounds
-from .round.movement import Movement, among
-from .round.replies import of_group, void_mean, within
-from .round.wrapping import require_covered
 from .shared.checks import require, require_parts
 
 logger = logging.getLogger("flwr.strategies")
+
 Groups = dict[str, tuple[int, ...]]
 
 
 @dataclass(kw_only=True, eq=False)
-class Grouped(Around):
+class StrategyWrapper(BaseStrategy):
+    """Plays rounds with copies of ``inner``, to which it delegates all that the copies share."""
+
+    inner: BaseStrategy
+
+    def train_config(self) -> dict[str, ConfigScalar]:
+        return self.inner.train_config()
+
+    def participation_counts(self) -> dict[str, dict[str, int]]:
+        return self.inner.participation_counts()
+
+    def freeze(self, names: Iterable[str]) -> None:
+        self.inner.freeze(names)
+
+    def measure_norms(self) -> None:
+        self.inner.measure_norms()
+
+    @property
+    def nodes_remember(self) -> bool:
+        return self.inner.nodes_remember
+
+    @property
+    def needs_validation(self) -> bool:
+        return self.inner.needs_validation
+
+    def set_gradient_fn(self, gradient: Gradient) -> None:
+        self.inner.set_gradient_fn(gradient)
+
+    def set_num_rounds(self, rounds: int) -> None:
+        self.inner.set_num_rounds(rounds)
+
+    def check(self, arrays: ArrayRecord) -> object:
+        return self.inner.check(arrays)
+
+    def summary(self) -> None:
+        self.inner.summary()
+
+
+@dataclass(kw_only=True, eq=False)
+class Grouped(StrategyWrapper):
     """One copy of ``inner`` per group, each with a model of its own.
 
     Parameters
@@ -55,7 +91,7 @@ class Grouped(Around):
         refuse_groups(self.inner.privacy)
         if self.groups is not None:  # they name nodes, which are asked who they are
             _require_groups(self.groups)
-            self.inner._roster.mean_certain()
+            self.inner.registry.require_partition_ids()
             self._build(self.groups)
 
     def initial_groups(self, partition_ids: list[int]) -> Groups:
@@ -64,16 +100,7 @@ class Grouped(Around):
 
     def strategy_of(self, name: str, members: tuple[int, ...]) -> PseudoGradientStrategy:
         """Return a fresh strategy for one group."""
-        strategy = replace(
-            self.inner,
-            members=members,
-            group=name,
-            min_replies=min(self.inner.min_replies, max(1, len(members))),  # more there cannot be
-            max_failed_rounds=sys.maxsize,  # the run ends when all groups have failed too often
-        )
-        strategy._roster, strategy._scratch = self.inner._roster, self.inner._scratch  # one at a time
-        strategy._movement, strategy._watch = Movement(alone=False), self.inner._watch
-        return strategy
+        return self.inner.for_group(name, members)
 
     def regroup(self, groups: Groups, models: dict[str, ArrayRecord]) -> None:
         """Start anew with these groups and the model of each."""
@@ -138,7 +165,7 @@ class Grouped(Around):
             self._models[name] = model or self._models[name]
             rounds.append(metrics)
         self._end_if_lost()
-        among(server_round, {name: strategy._movement for name, strategy in self._strategies.items()})
+        among(server_round, {name: strategy.movement for name, strategy in self._strategies.items()})
         return self._mean_model(), merged(rounds, [s.trained for s in self._strategies.values()])
 
     def configure_evaluate(
@@ -160,11 +187,11 @@ class Grouped(Around):
         for name, strategy in self._strategies.items():
             if metrics := strategy.aggregate_evaluate(server_round, of_group(name, replies)):
                 found.append(metrics)
-                tested.append(strategy.tested)
-        strategies = self._strategies.values()
-        diverged = [reply for strategy in strategies for reply in strategy.diverged]
+                tested.append(strategy.evaluation.num_examples)
+        evaluations = [strategy.evaluation for strategy in self._strategies.values()]
+        diverged = [reply for one in evaluations for reply in one.diverged.values()]
         void: dict[str, Any] = void_mean(
-            diverged, sum(strategy.num_judged for strategy in strategies), self.inner.examples_key
+            diverged, sum(len(one.judged) for one in evaluations), self.inner.examples_key
         )
         mean: dict[str, Any] = dict(merged(found, tested)) if found else {}
         for name, value in mean.items():
@@ -180,14 +207,14 @@ class Grouped(Around):
 
     # ---- what is judged, saved and shown -------------------------------------------------------
 
-    def models(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+    def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
         """Return each group's model to evaluate, by the group's name."""
         if not self._strategies:
-            return self.inner.models(arrays)
-        found = {name: s.models(self._models[name]) for name, s in self._strategies.items()}
+            return self.inner.models_to_evaluate(arrays)
+        found = {name: s.models_to_evaluate(self._models[name]) for name, s in self._strategies.items()}
         return {name: next(iter(models.values())) for name, models in found.items()}
 
-    def weight(self, name: str) -> int:
+    def model_weight(self, name: str) -> int:
         return len(self._strategies[name].members or ()) if name in self._strategies else 1
 
     def owner_of(self, name: str) -> int | None:
@@ -195,11 +222,11 @@ class Grouped(Around):
         nodes = (strategy.judges or strategy.members or ()) if strategy else ()
         return nodes[0] if len(nodes) == 1 else None
 
-    def most_models(self, num_nodes: int) -> int:
+    def max_num_models(self, num_nodes: int) -> int:
         return num_nodes
 
-    def at_sites(self) -> dict[str, dict[str, float]]:
-        return dict(pair for s in self._strategies.values() for pair in s.at_sites().items())
+    def per_site_metrics(self) -> dict[str, dict[str, float]]:
+        return dict(pair for s in self._strategies.values() for pair in s.per_site_metrics().items())
 
     def update_norms(self) -> dict[str, float]:
         return dict(pair for s in self._strategies.values() for pair in s.update_norms().items())
@@ -229,13 +256,13 @@ class Grouped(Around):
 
     def _end_if_lost(self) -> None:
         strategies = self._strategies.values()
-        if all(strategy.hopeless for strategy in strategies):
-            raise TooManyFailedRounds(f"for every model, {next(iter(strategies)).hopeless}")
-        count = min(strategy._failed_rounds for strategy in strategies)
+        if all(strategy.failures.hopeless for strategy in strategies):
+            raise TooManyFailedRounds(f"for every model, {next(iter(strategies)).failures.hopeless}")
+        count = min(strategy.failures.num_failed for strategy in strategies)
         if count >= self.inner.max_failed_rounds:
             raise TooManyFailedRounds(
                 f"{count} rounds in a row failed for every model, the first by "
-                f"{next(iter(strategies))._last_failure}"
+                f"{next(iter(strategies)).failures.last_failure}"
             )
 
     def _mean_model(self) -> ArrayRecord:
@@ -254,3 +281,25 @@ def _require_groups(groups: Any) -> None:
         listed = isinstance(name, str) and isinstance(ids, (tuple, list)) and len(ids) > 0
         whole = listed and all(isinstance(one, (int, np.integer)) and one >= 0 for one in ids)
         require(whole, f"groups[{name!r}]", ids, told)
+
+
+@dataclass(kw_only=True, eq=False)
+class LocalOnly(Grouped):
+    """Local training: every node trains a model of its own and shares nothing, the papers' baseline."""
+
+    stays_alone: ClassVar[bool] = True  # whether nodes train by themselves to the end
+
+    def __post_init__(self) -> None:
+        """Refuse parts that compare nodes: a single one has nothing to be compared with."""
+        super().__post_init__()
+        if self.groups is None:
+            self._build(self.initial_groups([0]))
+        if self.stays_alone:
+            try:
+                self.inner.mask.require_nodes(1)
+            except ValueError as error:
+                raise ValueError(f"{self.name} trains every node by itself: {error}") from error
+
+    def initial_groups(self, partition_ids: list[int]) -> Groups:
+        """Return one group per node."""
+        return {f"node{k}": (k,) for k in partition_ids}

@@ -15,10 +15,9 @@ instead. Reduction: q = 0 is FedAvg with uniform weights (or those of another ``
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .parts.aggregation import Aggregation
-from .parts.fair import Fair
+from .core.pseudo_gradient import PseudoGradientStrategy
+from .parts.aggregation import Aggregation, Fair
 from .parts.weighting import Uniform, Weighting
-from .pseudo_gradient import PseudoGradientStrategy
 
 
 @dataclass(kw_only=True, eq=False)

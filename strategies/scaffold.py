@@ -13,7 +13,7 @@ The server sends c as one more record and takes back the change of c_k; c_k itse
 Flower's ``context.state``. A change that did not arrive, or came in a round that failed, is not in c: the
 server tells the node the next time, which goes back to the c_k before, so that c stays the mean of all c_k.
 With a momentum optimiser the correction comes before the momentum, and option 2 divides by the gradients'
-summed weights in place of the steps (:mod:`clients.control_variate` says why).
+summed weights in place of the steps (:mod:`clients.methods.scaffold` says why).
 Reduction: the first round, where all variates are 0, is FedAvg with uniform weights.
 """
 
@@ -25,14 +25,14 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, RecordDict
 from torch import Tensor
 
+from .core.stateful_clients import StatefulClientsStrategy
 from .parts.weighting import Uniform, Weighting
-from .remembering import Remembering
 from .shared import protocol
 from .shared.checks import require
 
 
 @dataclass(kw_only=True, eq=False)
-class Scaffold(Remembering):
+class Scaffold(StatefulClientsStrategy):
     """FedAvg with control variates; the nodes must be ours, or return a ``control`` record.
 
     Parameters
@@ -52,8 +52,8 @@ class Scaffold(Remembering):
         super().__post_init__()
         require(self.option in (1, 2), "strategy.option", self.option, "1 or 2")
 
-    def asks(self) -> dict[str, ConfigScalar]:
-        return {**super().asks(), protocol.CONTROL_OPTION: self.option}
+    def train_config(self) -> dict[str, ConfigScalar]:
+        return {**super().train_config(), protocol.CONTROL_OPTION: self.option}
 
     def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         assert self._layout is not None
@@ -78,5 +78,4 @@ class Scaffold(Remembering):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        older = state.get("control")  # c, not N c
-        self._control = state["controls"] if older is None else older * self._population()
+        self._control = state["controls"]

@@ -4,8 +4,8 @@ J. Liu: *Federated Learning Model Complexity vs Robustness to non-IID data and S
 Learning* (thesis), chapter 6, Algorithm 3.
 
     1. every node trains a model of its own                            rounds 1 ... local_rounds
-    2. S_i = where node i's model is right, on a validation set        ``right_on``
-    3. groups from S (:mod:`strategies.parts.grouping`)                      ``grouping``
+    2. S_i = where node i's model is right, on a validation set        ``correctness_fn``
+    3. groups from S (:mod:`strategies.parts.clustering`)                      ``grouping``
     4. one ``inner`` strategy per group, from the initial model        the rounds after
 
 Deviations: the server evaluates the nodes' models itself, where the thesis sends the validation set to the
@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from .local import LocalOnly
-from .parts.grouping import Grouping, Overlap
-from .round.evaluation import Selections
+from .core.strategy import Selections
+from .grouped import LocalOnly
+from .parts.clustering import Grouping, Overlap
 from .shared.checks import require
 
 logger = logging.getLogger("flwr.strategies")
@@ -37,37 +37,37 @@ class SelectiveFedAvg(LocalOnly):
     ----------
     grouping : from selection vectors to groups
     local_rounds : rounds of local training before the grouping
-    right_on : tells which validation examples models are right about, [models, V] of bools
+    correctness_fn : tells which validation examples models are right about, [models, V] of bools
     seed : for groupings that draw
     """
 
     stays_alone: ClassVar[bool] = False
     grouping: Grouping = Overlap()
     local_rounds: int = 5
-    right_on: Selections | None = None
+    correctness_fn: Selections | None = None
     seed: int = 0
 
     _grouped: bool = field(default=False, init=False, repr=False)
 
     @property
     def needs_validation(self) -> bool:
-        return self.right_on is None or super().needs_validation
+        return self.correctness_fn is None or super().needs_validation
 
-    def validate_with(self, right_on: Selections) -> None:
-        self.right_on = right_on
+    def set_correctness_fn(self, correctness_fn: Selections) -> None:
+        self.correctness_fn = correctness_fn
 
     def __post_init__(self) -> None:
         """Refuse less than one round of local training."""
         super().__post_init__()
         require(self.local_rounds >= 1, "strategy.local_rounds", self.local_rounds, "1 or more")
 
-    def fail_within(self, rounds: int) -> None:
+    def set_num_rounds(self, rounds: int) -> None:
         """Refuse also a run that ends before there are groups."""
         valid, before = rounds > self.local_rounds, self.local_rounds
         require(
             valid, "rounds", rounds, f"above strategy.local_rounds={before}, after which there are groups"
         )
-        super().fail_within(rounds)
+        super().set_num_rounds(rounds)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -78,14 +78,14 @@ class SelectiveFedAvg(LocalOnly):
 
     def _select(self) -> None:
         """Replace the nodes' own models by one fresh model per group."""
-        if self.right_on is None:
+        if self.correctness_fn is None:
             raise ValueError(
                 "strategy=selective needs validation examples to group the nodes by: set validation_size, "
-                "or give SelectiveFedAvg a function right_on"
+                "or give SelectiveFedAvg a function correctness_fn"
             )
         assert self._initial is not None
         self._name_untrained()
-        selections = self.right_on(list(self._models.values()))
+        selections = self.correctness_fn(list(self._models.values()))
         nodes = [strategy.members for strategy in self._strategies.values()]
         groups = {
             f"group{g}": tuple(k for row in rows for k in nodes[row] or ())
@@ -97,7 +97,7 @@ class SelectiveFedAvg(LocalOnly):
 
     def _name_untrained(self) -> None:
         """Warn of nodes that are grouped by a model that they have never trained."""
-        kept = self.inner._roster.ledger.kept
+        kept = self.inner.registry.ledger.kept
         nodes = (k for strategy in self._strategies.values() for k in strategy.members or ())
         if idle := [k for k in nodes if not kept.get(k, {}).get("updates")]:
             said = "partitions %s have not trained in rounds 1 to %d: they are grouped by the initial model"

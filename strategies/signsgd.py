@@ -16,11 +16,10 @@ eta, to the same sides, give FedAvg.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .parts.aggregation import Aggregation
-from .parts.majority_vote import MajorityVote
+from .core.pseudo_gradient import PseudoGradientStrategy
+from .parts.aggregation import Aggregation, MajorityVote
 from .parts.step_size import Constant, StepSize
 from .parts.weighting import Uniform, Weighting
-from .pseudo_gradient import PseudoGradientStrategy
 
 
 @dataclass(kw_only=True, eq=False)

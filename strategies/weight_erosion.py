@@ -2,7 +2,7 @@
 
 Grimberg et al. 2020; Gengler, Beaussart, Yuan (report, Algorithm 1): the other nodes' pseudo-gradients
 help the requester for as long as they point where its own does. The weights and their equations stand in
-:mod:`strategies.parts.erosion`; the strategy adds that the requester is asked in every round, and that a
+:mod:`strategies.parts.weighting`; the strategy adds that the requester is asked in every round, and that a
 node whose weight has reached 0 is not asked again. Reduction: ``distance_penalty=0`` is FedAvg with uniform
 weights, where all nodes train in each round.
 """
@@ -14,11 +14,10 @@ from typing import ClassVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 
+from .core.client_registry import sample
+from .core.pseudo_gradient import PseudoGradientStrategy
 from .grouped import Grouped
-from .parts.erosion import EACH, Erosion, alphas
-from .parts.weighting import Weighting
-from .pseudo_gradient import PseudoGradientStrategy
-from .round.roster import sample
+from .parts.weighting import EACH, Erosion, Weighting, alphas
 
 
 @dataclass(kw_only=True, eq=False)
@@ -33,7 +32,7 @@ class WeightErosion(PseudoGradientStrategy):
         if not partition_ids:
             return []
         requester = self._requester
-        alpha = alphas(self._weighting_state, max(partition_ids) + 1)
+        alpha = alphas(self.server_state.weighting, max(partition_ids) + 1)
         others = [k for k in partition_ids if k != requester and alpha[k].max() > 0]
         count = self.count_in_round(len(partition_ids)) - 1
         here = [requester] if requester in partition_ids else []  # else the round fails, see Erosion.lacks
@@ -94,7 +93,7 @@ class WeightErosionForAll(Grouped):
     ) -> tuple[ArrayRecord | None, MetricRecord]:
         """Take every model's step; name the weights' means over the requesters as means."""
         arrays, metrics = super().aggregate_train(server_round, replies)
-        known = [strategy._weighting_state for strategy in self._strategies.values()]
+        known = [strategy.server_state.weighting for strategy in self._strategies.values()]
         count = max((len(state["alpha"]) for state in known if state), default=0)
         for k in range(count):
             metrics.pop(f"weight-{k}", None)

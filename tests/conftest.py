@@ -12,6 +12,23 @@ os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 # Ray gives its workers little of a busy machine (15), and this one is busy with the other tests.
 os.environ.setdefault("RAY_worker_niceness", "0")
 ROOT = Path(__file__).resolve().parents[1]
+pytest.register_assert_rewrite("helpers")  # what fails there is shown as in a test
+
+
+# Files whose tests wait long, one after another: they begin first, so that none of them ends last.
+LONGEST = ("test_deployed.py", "test_commands_run.py", "test_attacked_federation.py")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take the mark ``exhaustive`` from the first case of each test, and let the longest files begin."""
+    begun = set()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        if function not in begun:
+            item.own_markers = [mark for mark in item.own_markers if mark.name != "exhaustive"]
+        begun.add(function)
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 @pytest.fixture(scope="session", autouse=True)

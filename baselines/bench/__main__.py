@@ -15,40 +15,47 @@ from rich.console import Console
 
 from baselines.errors import UserError
 
-from . import machine, on_device, report, resnet
-from .checkpoint import Checkpoint
-from .classification import MNIST, Classification
-from .growth import Growth
-from .on_ray import OnRay
+from . import gpu, report
+from .by_hand import Client, Processes, addmm, loop
+from .report import Workload, describe_machine, machine_load
+from .rounds import Growth, RoundTime, Way
 from .server_step import ServerStep
-from .tiny import Tiny
-from .workers import Workers
-from .workload import Workload
 
+TINY = "experiment=fedexp/synthetic strategy=fedexp step_size.epsilon=0 strategy.average_last=1"
+MNIST = "device=cpu dataset=mnist dataset.load.images.download=false partitioner=iid"
 LENET = f"{MNIST} model=lenet num_nodes=10"
-MANY = f"{MNIST} num_nodes=100"
-BATCHED: dict[str, tuple[str, float | None]] = {
-    "inline, nodes together": ("runtime.batch_clients=true", None),
-    "inline, nodes together, 2 threads": ("runtime.batch_clients=true threads=2", 0.35),
-    "inline, one by one": ("runtime.batch_clients=false", None),
-}
+TOGETHER, APART = "runtime.batch_clients=true", "runtime.batch_clients=false"
+RAY = "runtime=ray runtime.cpus=2"
+ADDMM, LOOP, PROCESSES = "loop of addmm_", "plain loop, cpu", "plain loops in 2 processes"
 RECORDED = 12  # rounds; the first three take most of their steps before the step is recorded
-CONVOLUTIONS: dict[str, tuple[str, float | None]] = {
-    "inline, channels last": ("channels_last=true", None),
-    "inline, bfloat16": ("autocast=bfloat16", None),
-    "inline, bfloat16, channels last": ("autocast=bfloat16 channels_last=true", None),
+
+SMALLEST = {"at_most": 0.015 / 0.0032, "seconds": 0.015, "flower": 0.1}  # where the loop takes 3.2 ms
+TINY_WAYS = {
+    "inline, nodes together": Way(TOGETHER, ADDMM, **SMALLEST),
+    "inline, nodes together, 2 threads": Way(f"{TOGETHER} threads=2", ADDMM, **SMALLEST),
+    "inline, one by one": Way(APART, ADDMM, **SMALLEST),
+    "ray, 2 workers": Way(RAY, ADDMM, seconds=0.035, flower=0.2),
 }
+BATCHED = {
+    "inline, nodes together, cpu": Way(TOGETHER, LOOP),
+    "inline, nodes together, 2 threads, cpu": Way(f"{TOGETHER} threads=2", LOOP, 0.35),
+    "inline, one by one, cpu": Way(APART, LOOP),
+}
+CONVOLUTIONS = {
+    "inline, cpu": Way("", LOOP, 1.1),
+    "inline, channels last, cpu": Way("channels_last=true", LOOP),
+    "inline, bfloat16, cpu": Way("autocast=bfloat16", LOOP),
+    "inline, bfloat16, channels last, cpu": Way("autocast=bfloat16 channels_last=true", LOOP),
+}
+ON_RAY = {"ray, 2 workers": Way(RAY, PROCESSES, 1.0)}
 WORKLOADS: tuple[Workload, ...] = (
-    Tiny("tiny"),
-    Classification("softmax", f"{MANY} model=softmax", BATCHED, RECORDED),
-    Classification("mlp30", f"{MANY} model=mlp30", BATCHED, RECORDED),
-    Classification("lenet", LENET, {"inline": ("", 1.1)} | CONVOLUTIONS),
-    Workers("lenet-ray", LENET, 1.0),
-    OnRay("on-ray", LENET),
-    Classification("resnet", resnet.setting(steps=2), {"inline": ("", 1.05)} | CONVOLUTIONS, rounds=2),
+    RoundTime("tiny", TINY, TINY_WAYS, {ADDMM: addmm}, 100, Client.of_regression),
+    RoundTime("softmax", f"{MNIST} model=softmax num_nodes=100", BATCHED, {LOOP: loop}, RECORDED),
+    RoundTime("mlp30", f"{MNIST} model=mlp30 num_nodes=100", BATCHED, {LOOP: loop}, RECORDED),
+    RoundTime("lenet", LENET, CONVOLUTIONS, {LOOP: loop}),
+    RoundTime("lenet-ray", LENET, ON_RAY, {PROCESSES: Processes}),
     Growth("growth"),
     ServerStep("server-step"),
-    Checkpoint("checkpoint", LENET),
 )
 
 
@@ -56,9 +63,7 @@ def main(arguments: list[str] | None = None, workloads: tuple[Workload, ...] = W
     """Measure the named workloads, or all; return the exit status."""
     options = _parser(workloads).parse_args(arguments)
     if options.device:
-        workloads = on_device.workloads(
-            options.device, on_device.SMALL if options.small else on_device.Sizes()
-        )
+        workloads = gpu.workloads(options.device, gpu.SMALL if options.small else gpu.Sizes())
     names = [workload.name for workload in workloads]
     if unknown := sorted(set(options.workloads) - set(names)):
         print(f"error: no workload {', '.join(unknown)}: choose from {', '.join(names)}", file=sys.stderr)
@@ -73,7 +78,7 @@ def main(arguments: list[str] | None = None, workloads: tuple[Workload, ...] = W
     console = Console(highlight=False, soft_wrap=True)
     rows: list[report.Row] = []
     failed = 0
-    described = {**machine.describe(), "load before": machine.load()}
+    described = {**describe_machine(), "load before": machine_load()}
     for workload in workloads:
         if options.workloads and workload.name not in options.workloads:
             continue
@@ -85,7 +90,7 @@ def main(arguments: list[str] | None = None, workloads: tuple[Workload, ...] = W
         except Exception:  # the others are worth having
             traceback.print_exc()
             failed = 1
-        report.write(rows, {**described, "load after": machine.load()}, options.output)
+        report.write(rows, {**described, "load after": machine_load()}, options.output)
     wide = console if console.is_terminal else Console(width=180)
     wide.print(report.terminal(rows))
     console.print(f"written: {options.output / 'benchmarks.csv'}, {options.output / 'benchmarks.md'}")
@@ -95,14 +100,13 @@ def main(arguments: list[str] | None = None, workloads: tuple[Workload, ...] = W
 def _parser(workloads: tuple[Workload, ...]) -> argparse.ArgumentParser:
     names = ", ".join(workload.name for workload in workloads)
     parser = argparse.ArgumentParser(prog="python -m baselines.bench", description=__doc__)
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {names}; none for all")
-    parser.add_argument("--device", help="the workloads for an accelerator, on this device: cuda")
-    parser.add_argument(
-        "--small", action="store_true", help="with --device: tiny, only to see that it works"
-    )
-    parser.add_argument("--repeats", type=int, default=5, help="turns of each contender (5)")
-    parser.add_argument("--peers", action="store_true", help="also other frameworks that take minutes")
-    parser.add_argument("--output", type=Path, default=Path("outputs/bench"), help="folder (outputs/bench)")
+    add = parser.add_argument
+    add("workloads", nargs="*", metavar="WORKLOAD", help=f"of {names}; none for all")
+    add("--device", help="the workloads for an accelerator, on this device: cuda")
+    add("--small", action="store_true", help="with --device: tiny, only to see that it works")
+    add("--repeats", type=int, default=5, help="turns of each contender (5)")
+    add("--peers", action="store_true", help="also other frameworks that take minutes")
+    add("--output", type=Path, default=Path("outputs/bench"), help="folder (outputs/bench)")
     return parser
 
 

@@ -1,15 +1,36 @@
-"""Peers: what else a user could run. Those that are not installed are skipped, with a line that says so."""
+"""Peers: other frameworks on the same work, on the clients of the plain loop, whose tensors are in memory.
 
-from collections.abc import Callable, Sequence
+Flower's own simulation engine with its stock FedAvg and a client as in Flower's quickstart, whose own
+pipeline of pictures would take twice as long; and Apple's pfl-research on its simulated backend. pfl cuts
+its batches once and does not shuffle them from round to round, which spares it that work.
+"""
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib.util import find_spec
+from itertools import cycle, pairwise
+from statistics import median
+from typing import Any
 
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
 from rich.console import Console
+from torch import Tensor, nn
 
-from baselines.experiment import experiment
+from baselines.experiment.experiment import load
 
-from .plain import Client, ClientOf
-from .timing import Contenders
+from .by_hand import Client, ClientOf
+from .report import Contenders
+
+WORKERS = 2  # of Flower's simulation, with a thread each; they share a GPU evenly
+FLOWER = "Flower on Ray"
 
 
 @dataclass(frozen=True)
@@ -33,42 +54,173 @@ class Peer:
 def present(workload: str, peers: Sequence[Peer], wanted: bool) -> Contenders:
     """Return the peers that can run, by name; print a line for every other one."""
     console = Console(highlight=False, soft_wrap=True, markup=False)
-    found: Contenders = {}
+    contenders: Contenders = {}
     for peer in peers:
         if find_spec(peer.module) is None:
             console.print(f"{workload}: {peer.name} skipped, it is not installed: {peer.install}")
         elif not wanted:
             console.print(f"{workload}: {peer.name} skipped: add --peers to measure it too")
         else:
-            found[peer.name] = peer.measure
-    return found
+            contenders[peer.name] = peer.measure
+    return contenders
 
 
-def flower(setting: str, client_of: ClientOf = Client.of, rounds: int = 4, workers: int = 2) -> Peer:
-    """Return Flower's own simulation: ``workers`` Ray workers with one thread each.
-
-    The first of a measurement's ``rounds`` rounds is not counted.
-    """
-
-    def measure() -> float:
-        from .flower import seconds
-
-        return seconds(setting, client_of, rounds, workers)
-
-    return Peer("Flower on Ray", "ray", "pip install 'flwr[simulation]'", measure)
+def all_peers(setting: str, client_of: ClientOf, rounds: int) -> list[Peer]:
+    """Return every peer; the first of a measurement's rounds is not counted."""
+    of_flower = partial(flower_seconds, setting, client_of, rounds)
+    of_pfl = partial(pfl_setting_seconds, setting, client_of, rounds)
+    return [
+        Peer(FLOWER, "ray", "pip install 'flwr[simulation]'", of_flower),
+        Peer("pfl-research", "pfl", "pip install pfl", of_pfl),
+    ]
 
 
-def pfl_research(setting: str, client_of: ClientOf = Client.of, rounds: int = 3) -> Peer:
-    """Return pfl-research in one process.
+def flower_seconds(setting: str, client_of: ClientOf, rounds: int) -> float:
+    """Return the seconds of a round, the median of all but the first."""
+    from flwr.simulation import run_simulation
 
-    The first of a measurement's ``rounds`` rounds is not counted.
-    """
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
+    experiment = load(setting)
+    strategy = _Timed(min_available_nodes=experiment.settings.num_nodes)
+    server_app = ServerApp()
 
-    def measure() -> float:
-        from .pfl_research import seconds
+    @server_app.main()
+    def main(grid: Grid, context: Context) -> None:
+        strategy.start(grid, experiment.initial_arrays(), num_rounds=rounds + 1)
 
-        this = experiment.load(setting)
-        clients = [client_of(this, k) for k in range(this.settings.num_nodes)]
-        return seconds(this.model(), clients, rounds)
+    share = 1 / WORKERS if experiment.device.type == "cuda" else 0
+    try:
+        run_simulation(
+            server_app,
+            _client_app(setting, client_of),
+            experiment.settings.num_nodes,
+            backend_config={
+                "init_args": {"address": "local", "num_cpus": WORKERS, "log_to_driver": False},
+                "client_resources": {"num_cpus": 1, "num_gpus": share},
+            },
+        )
+    finally:
+        logger.setLevel(level)
+    return median(after - before for before, after in pairwise(strategy.starts[1:]))
 
-    return Peer("pfl-research", "pfl", "pip install pfl", measure)
+
+class _Timed(FedAvg):
+    """Flower's FedAvg, which notes when each round begins."""
+
+    def __init__(self, min_available_nodes: int) -> None:
+        super().__init__(fraction_evaluate=0.0, min_available_nodes=min_available_nodes)
+        self.starts: list[float] = []
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        self.starts.append(time.perf_counter())
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def _client_app(setting: str, client_of: ClientOf) -> ClientApp:
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        torch.set_num_threads(1)
+        client = _client(setting, client_of, int(context.node_config["partition-id"]))
+        model = load(setting).node_model  # its worker's own
+        arrays: Any = message.content["arrays"]
+        model.load_state_dict(arrays.to_torch_state_dict())
+        client.train(model)
+        metrics = MetricRecord({"num-examples": len(client.targets)})
+        content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    return app
+
+
+@cache
+def _client(setting: str, client_of: ClientOf, partition_id: int) -> Client:
+    """Return a client whose tensors its worker keeps."""
+    return client_of(load(setting), partition_id)
+
+
+def pfl_setting_seconds(setting: str, client_of: ClientOf, rounds: int) -> float:
+    """Return the seconds of a round of a setting in one process."""
+    experiment = load(setting)
+    clients = [client_of(experiment, k) for k in range(experiment.settings.num_nodes)]
+    return pfl_seconds(experiment.model(), clients, rounds)
+
+
+def pfl_seconds(model: nn.Module, clients: Sequence[Client], rounds: int) -> float:
+    """Return the seconds of a round, the median of all but the first; train ``model`` in place."""
+    from pfl.aggregate.simulate import SimulatedBackend  # type: ignore[import-not-found]
+    from pfl.algorithm.base import NNAlgorithmParams  # type: ignore[import-not-found]
+    from pfl.algorithm.federated_averaging import FederatedAveraging  # type: ignore[import-not-found]
+    from pfl.data.dataset import Dataset  # type: ignore[import-not-found]
+    from pfl.data.federated_dataset import FederatedDataset  # type: ignore[import-not-found]
+    from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams  # type: ignore[import-not-found]
+    from pfl.model.pytorch import PyTorchModel  # type: ignore[import-not-found]
+
+    torch.set_num_threads(1)
+    logging.getLogger("pfl").setLevel(logging.ERROR)
+    client = clients[0]
+    users = cycle(range(len(clients)))  # all of them in every round
+    datasets = [Dataset((each.inputs, each.targets)) for each in clients]
+    data = FederatedDataset(lambda user: datasets[user], partial(next, users))
+    judged = _Judged(model, client)
+    clock = _clock()
+    FederatedAveraging().run(
+        algorithm_params=NNAlgorithmParams(
+            central_num_iterations=rounds,
+            evaluation_frequency=rounds + 1,
+            train_cohort_size=len(clients),
+            val_cohort_size=None,
+        ),
+        backend=SimulatedBackend(training_data=data, val_data=data),
+        model=PyTorchModel(judged, torch.optim.SGD, torch.optim.SGD(judged.parameters(), lr=1.0)),
+        model_train_params=NNTrainHyperParams(
+            local_num_epochs=client.steps if client.batch_size is None else 1,
+            local_learning_rate=client.lr,
+            local_batch_size=client.batch_size,
+        ),
+        model_eval_params=NNEvalHyperParams(local_batch_size=None),
+        callbacks=[clock],
+        send_metrics_to_platform=False,
+    )
+    return median(after - before for before, after in pairwise(clock.ends))
+
+
+class _Judged(nn.Module):
+    """A model with the two methods that pfl asks for."""
+
+    def __init__(self, model: nn.Module, client: Client) -> None:
+        super().__init__()
+        self.model, self.client = model, client
+
+    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return what training minimises."""
+        return self.client.loss(self.model(inputs), targets)
+
+    @torch.no_grad()
+    def metrics(self, inputs: Tensor, targets: Tensor) -> dict[str, Any]:
+        """Return the loss; asked for in the first round alone."""
+        from pfl.metrics import Weighted  # type: ignore[import-not-found]
+
+        return {"loss": Weighted(float(self.loss(inputs, targets)), 1)}
+
+
+def _clock() -> Any:
+    """Return a callback of pfl's that notes in ``ends`` when each round ends."""
+    from pfl.callback.base import TrainingProcessCallback  # type: ignore[import-not-found]
+    from pfl.metrics import Metrics  # type: ignore[import-not-found]
+
+    class Clock(TrainingProcessCallback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.ends: list[float] = []
+
+        def after_central_iteration(self, *_: Any, **__: Any) -> tuple[bool, Any]:
+            self.ends.append(time.perf_counter())
+            return False, Metrics()
+
+    return Clock()

@@ -1,16 +1,23 @@
-"""What the benchmarks found: a table on the terminal, benchmarks.csv and benchmarks.md."""
+"""What the benchmarks measured: turns, medians, ratios and goals; on the terminal, benchmarks.csv and .md."""
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+import os
+import platform
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import TypeVar
 
 from rich.table import Table
 
-from baselines.reports.markdown import markdown_table
-
-from .timing import Samples, Spread, ratio
+from baselines.engine.environment import provenance
+from baselines.errors import UserError
+from baselines.experiment.experiment import load
+from baselines.reports.tables import markdown_table
 
 COLUMNS = (
     *("workload", "subject", "quantity", "unit", "median", "low", "high", "repeats"),
@@ -22,7 +29,70 @@ UNITS = {
     "B": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")),
 }
 
+Measured = TypeVar("Measured")
+Contenders = dict[str, Callable[[], float]]  # {name: a measurement}
+Samples = dict[str, list[float]]  # {contender: a measurement per turn}
 Goals = Mapping[str, Mapping[str, float | None]]  # {subject: {whom it stands beside: the goal}}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of several measurements, the least and the greatest of them."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Return the spread of one or more measurements."""
+        return cls(median(values), min(values), max(values), len(values))
+
+
+def alternate(contenders: Mapping[str, Callable[[], Measured]], repeats: int) -> dict[str, list[Measured]]:
+    """Let each contender measure once, in turn, ``repeats`` times; return {name: measurements}."""
+    samples: dict[str, list[Measured]] = {name: [] for name in contenders}
+    for _ in range(repeats):
+        for name, measure in contenders.items():
+            samples[name].append(measure())
+    return samples
+
+
+def round_seconds(one_round: Callable[[], object], rounds: int) -> float:
+    """Return the seconds of a round: the median of all but the first."""
+    seconds = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        one_round()
+        seconds.append(time.perf_counter() - started)
+    return median(seconds[1:])
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
+    """Return the spread of the ratios, turn by turn: each turn's two sides were measured together."""
+    return Spread.of([mine / other for mine, other in zip(ours, theirs, strict=True)])
+
+
+def resident(process: int | str = "self") -> int:
+    """Return the bytes that a process has in memory now."""
+    return _memory(process, "VmRSS")
+
+
+def peak(process: int | str = "self") -> int:
+    """Return the most bytes that a process ever had in memory.
+
+    ``resource.getrusage`` would not do: a process inherits the peak of the one that started it.
+    """
+    return _memory(process, "VmHWM")
+
+
+def _memory(process: int | str, key: str) -> int:
+    status = Path(f"/proc/{process}/status")
+    if not status.exists():
+        raise UserError(f"memory is read from {status}: run this workload on Linux")
+    lines = (line.split() for line in status.read_text().splitlines())
+    return next(int(words[1]) * 1024 for words in lines if words[0] == f"{key}:")
 
 
 @dataclass(frozen=True)
@@ -77,9 +147,9 @@ class Row:
 
 def lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return a line for each contender's quantity, with all that it stands beside, for a person to read."""
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    grouped: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.workload, row.subject, row.quantity), []).append(row)
+        grouped.setdefault((row.workload, row.subject, row.quantity), []).append(row)
     return [
         (
             *named,
@@ -87,26 +157,18 @@ def lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
             "; ".join(filter(None, (row.beside_text for row in own))),
             "; ".join(dict.fromkeys(filter(None, (row.goal_text for row in own)))),
         )
-        for named, own in found.items()
+        for named, own in grouped.items()
     ]
 
 
-def compared(
-    workload: str,
-    quantity: str,
-    unit: str,
-    samples: Samples,
-    goals: Goals,
-) -> list[Row]:
+def compared(workload: str, quantity: str, unit: str, samples: Samples, goals: Goals) -> list[Row]:
     """Return rows of each subject of ``goals`` beside others, then of those others alone."""
     spreads = {name: Spread.of(values) for name, values in samples.items()}
-    rows = [
-        Row(
-            workload, mine, quantity, unit, spreads[mine], other, ratio(samples[mine], samples[other]), goal
-        )
-        for mine, beside in goals.items()
-        for other, goal in beside.items()
-    ]
+    rows = []
+    for mine, beside in goals.items():
+        for other, goal in beside.items():
+            quotient = ratio(samples[mine], samples[other])
+            rows.append(Row(workload, mine, quantity, unit, spreads[mine], other, quotient, goal))
     others = dict.fromkeys(other for beside in goals.values() for other in beside)
     return [*rows, *(Row(workload, other, quantity, unit, spreads[other]) for other in others)]
 
@@ -121,7 +183,7 @@ def terminal(rows: Sequence[Row]) -> Table:
     return out
 
 
-def write(rows: Sequence[Row], machine: dict[str, object], folder: Path) -> None:
+def write(rows: Sequence[Row], machine: Mapping[str, object], folder: Path) -> None:
     """Write benchmarks.csv and, with the machine's description, benchmarks.md."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "benchmarks.csv", "w", newline="", encoding="utf-8") as file:
@@ -129,31 +191,6 @@ def write(rows: Sequence[Row], machine: dict[str, object], folder: Path) -> None
     table = markdown_table(HEADINGS, lines(rows))
     described = "".join(f"- {key}: {_plain(value)}\n" for key, value in machine.items())
     (folder / "benchmarks.md").write_text(f"{table}\n{described}", encoding="utf-8")
-
-
-def read(folder: Path) -> list[Row]:
-    """Return the rows of a folder's benchmarks.csv; none where it is not there."""
-    if not (folder / "benchmarks.csv").exists():
-        return []
-    with open(folder / "benchmarks.csv", newline="", encoding="utf-8") as file:
-        return [_row(told) for told in csv.DictReader(file)]
-
-
-def _row(told: Mapping[str, str]) -> Row:
-    return Row(
-        told["workload"],
-        told["subject"],
-        told["quantity"],
-        told["unit"],
-        _told_spread(told, "median", "low", "high"),
-        told["beside"],
-        _told_spread(told, "ratio", "ratio_low", "ratio_high") if told["ratio"] else None,
-        float(told["at_most"]) if told["at_most"] else None,
-    )
-
-
-def _told_spread(told: Mapping[str, str], median: str, low: str, high: str) -> Spread:
-    return Spread(float(told[median]), float(told[low]), float(told[high]), int(told["repeats"]))
 
 
 def _plain(value: object) -> str:
@@ -182,3 +219,43 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
         if value >= scale:
             return scale, f" {name}"
     return 1.0, unit if unit == "x" else f" {unit}".rstrip()
+
+
+def describe_machine() -> dict[str, object]:
+    """Return what stands under the table: times vary by the machine."""
+    origin = provenance(load(""))
+    hardware = origin["hardware"]
+    return {
+        "processor": f"{hardware['processor']}, {hardware['cores']} cores, {platform.system()}",
+        "gpu": hardware["gpu"] or "none",
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB",
+        "versions": origin["versions"],
+        "commit": origin["git_commit"] or "unknown",
+        "started": time.strftime("%Y-%m-%d %H:%M %Z"),
+    }
+
+
+def machine_load() -> str:
+    """Return how busy the machine is: processes that want to run, over 1, 5 and 15 minutes."""
+    return " ".join(f"{average:.2f}" for average in os.getloadavg())
+
+
+@dataclass(frozen=True)
+class Workload(ABC):
+    """Something to measure; its fields are its sizes.
+
+    Parameters
+    ----------
+    name : as the command line and the table have it
+    """
+
+    name: str
+
+    @abstractmethod
+    def measure(self, repeats: int, peers: bool) -> list[Row]:
+        """Let the contenders take turns ``repeats`` times; ``peers`` adds other frameworks.
+
+        Raises
+        ------
+        UserError : when the data cannot be had
+        """

@@ -4,22 +4,28 @@ The limit is ``weights @ deltas`` over the stacked [K, P] pseudo-gradients, a pa
 what a strategy does from there to the new parameters; to check and stack the replies is measured apart.
 """
 
+import multiprocessing
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import torch
+from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
-from strategies import Updates
+from baselines.experiment.experiment import load
+from baselines.grids.inline import InlineGrid
+from clients.round import load as load_model
+from strategies import AgreementMask, PseudoGradientStrategy, Updates
+from strategies.core.stacking import Workspace
+from strategies.shared import protocol
+from strategies.shared.arrays import move_record, to_array_record
 
-from . import step_memory
-from .one_round import collected, played, prepared
-from .report import Row, compared
-from .timing import Spread, alternate
-from .workload import Workload
+from .report import Row, Spread, Workload, alternate, compared, peak, resident
 
 RESNET = "model=resnet18_gn model.input_shape=[3,32,32] model.num_classes=10"
-SUM = "weighted sum"
+SUM, BY_HAND, MASKED = "weighted sum", "by hand, on the device", "mask=agreement"
 MEMORY = 1.3  # times the stacked updates
 PARTS: dict[str, float | None] = {  # and their goals, times a weighted sum
     "weighting=examples": 1.5,
@@ -27,7 +33,7 @@ PARTS: dict[str, float | None] = {  # and their goals, times a weighted sum
     "weighting=inverse_variance": None,
     "weighting=erosion weighting.requester=0": None,
     "step_size=extrapolated": 2.5,
-    "mask=agreement": 2.5,
+    MASKED: 2.5,
     "mask=and": 2.5,
     "server_optimizer=momentum": None,
     "server_optimizer=adam": 3.0,
@@ -59,38 +65,71 @@ class ServerStep(Workload):
         """Measure time by turns, and memory once: it does not vary."""
         torch.set_num_threads(1)
         rows = [*self._seconds(repeats), *self._rank_seconds(repeats)]
-        found = step_memory.of(self.model, self.nodes, self.in_memory)
-        return rows + [
-            Row(self.name, part, "peak memory", "B", bytes_, "stacked updates", quotient, MEMORY)
-            for part, (bytes_, quotient) in found.items()
-        ]
+        for part in self.in_memory:
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                bytes_, stacked = process.submit(measure_memory, self.model, self.nodes, part).result()
+            value, quotient = Spread.of([bytes_]), Spread.of([bytes_ / stacked])
+            rows.append(
+                Row(self.name, part, "peak memory", "B", value, "stacked updates", quotient, MEMORY)
+            )
+        return rows
 
     def _seconds(self, repeats: int) -> list[Row]:
-        strategy, replies = played(self.model, self.nodes)
-        updates = collected(strategy, replies)
-        steps = {part: self._step(part, updates) for part in PARTS}
+        strategy, replies = play_round(self.model, self.nodes)
+        updates = stack_replies(strategy, replies)
         whole = "aggregate_train (weighting=examples)"
-        contenders = {SUM: _sum(updates), **steps, whole: lambda: strategy.aggregate_train(1, replies)}
-        samples = alternate({name: _timed(call, self.steps) for name, call in contenders.items()}, repeats)
+        calls = {SUM: _sum(updates), **{part: make_step(self.model, part, updates) for part in PARTS}}
+        calls[whole] = lambda: strategy.aggregate_train(1, replies)
+        samples = alternate({name: _timed(call, self.steps) for name, call in calls.items()}, repeats)
         goals = {part: {SUM: goal} for part, goal in PARTS.items()}
         return compared(self.name, "step", "s", samples, goals | {whole: {SUM: None}})
 
     def _rank_seconds(self, repeats: int) -> list[Row]:
-        updates = collected(*played(self.model, self.rank_nodes))
+        updates = stack_replies(*play_round(self.model, self.rank_nodes))
         few = f", {self.rank_nodes} nodes"
         contenders = {SUM + few: _timed(_sum(updates), self.steps)}
-        contenders |= {part + few: _timed(self._step(part, updates), 1) for part in RANKS}
+        contenders |= {part + few: _timed(make_step(self.model, part, updates), 1) for part in RANKS}
         samples = alternate(contenders, repeats)
-        beside = {part + few: {SUM + few: None} for part in RANKS}
         alone = [
             Row(self.name, part + few, "step", "s", Spread.of(samples[part + few]), at_most=goal)
             for part, goal in RANKS.items()
         ]
-        return [*alone, *compared(self.name, "step", "s", samples, beside)]
+        return [
+            *alone,
+            *compared(self.name, "step", "s", samples, {p + few: {SUM + few: None} for p in RANKS}),
+        ]
 
-    def _step(self, part: str, updates: Updates) -> Callable[[], object]:
-        strategy = prepared(self.model, len(updates.partition_ids), part)
-        return lambda: strategy._step(1, updates)
+
+@dataclass(frozen=True)
+class DeviceStep(Workload):
+    """Seconds of gradient masked averaging's step on a device, beside the same arithmetic by hand there.
+
+    Parameters
+    ----------
+    model : the overrides that choose it, with the device
+    at_most : seconds, of one H100
+    nodes : K
+    steps : of a measurement, which is their mean
+    """
+
+    model: str
+    at_most: float
+    nodes: int = 10
+    steps: int = 5
+
+    def measure(self, repeats: int, peers: bool) -> list[Row]:
+        """Measure both by turns."""
+        updates = stack_replies(*play_round(self.model, self.nodes))
+        calls = {MASKED: make_step(self.model, MASKED, updates), BY_HAND: _mask_by_hand(updates.deltas)}
+        for call in calls.values():
+            call()  # a device loads its kernels when they are first launched
+        device = updates.deltas.device
+        samples = alternate(
+            {name: _timed(call, self.steps, device) for name, call in calls.items()}, repeats
+        )
+        ours = Spread.of(samples[MASKED])
+        alone = Row(self.name, MASKED, "step", "s", ours, at_most=self.at_most)
+        return [alone, *compared(self.name, "step", "s", samples, {MASKED: {BY_HAND: None}})]
 
 
 def _sum(updates: Updates) -> Callable[[], object]:
@@ -98,13 +137,109 @@ def _sum(updates: Updates) -> Callable[[], object]:
     return lambda: weights @ updates.deltas
 
 
-def _timed(call: Callable[[], object], times: int) -> Callable[[], float]:
-    """Return a measurement: the seconds of a call, the mean of ``times``."""
+def _mask_by_hand(deltas: torch.Tensor) -> Callable[[], torch.Tensor]:
+    weights = torch.full((len(deltas),), 1 / len(deltas), dtype=deltas.dtype, device=deltas.device)
+    tau = AgreementMask().tau
+
+    def step() -> torch.Tensor:
+        agreement = deltas.sign().mean(0).abs_()
+        return (weights @ deltas).mul_(agreement.masked_fill_(agreement >= tau, 1.0))
+
+    return step
+
+
+def _timed(
+    call: Callable[[], object], times: int, device: torch.device | None = None
+) -> Callable[[], float]:
+    """Return a measurement: the seconds of a call, the mean of ``times``, when the device has done them."""
+
+    def wait() -> None:
+        if device is not None and device.type != "cpu":
+            torch.get_device_module(device).synchronize()
 
     def measure() -> float:
+        wait()
         started = time.perf_counter()
         for _ in range(times):
             call()
+        wait()
         return (time.perf_counter() - started) / times
 
     return measure
+
+
+def measure_memory(model: str, nodes: int, part: str) -> tuple[int, int]:
+    """Return the bytes beyond model and replies at the peak, and those of the stacked updates.
+
+    For a process of its own: it stacks the replies and takes two steps, the second with the optimizer's
+    state.
+    """
+    sender, replies = play_round(model, nodes)
+    strategy = load_strategy(model, nodes, part)
+    before = resident()
+    updates = stack_replies(sender, replies)
+    for server_round in (1, 2):
+        strategy._step(server_round, updates)
+    return peak() - before, updates.deltas.numel() * updates.deltas.element_size()
+
+
+# A round of FedAvg up to its replies. Arrays stay on the device of the overrides, as in a run in one process.
+
+
+def make_step(model: str, part: str, updates: Updates) -> Callable[[], object]:
+    """Return a call that takes the step of FedAvg with another part."""
+    strategy = load_strategy(model, len(updates.partition_ids), part)
+    return lambda: strategy._step(1, updates)
+
+
+def load_strategy(model: str, nodes: int, part: str) -> PseudoGradientStrategy:
+    """Return FedAvg with another part, ready for a step from the initial model."""
+    experiment = load(f"{model} num_nodes={nodes} {part}")
+    strategy = experiment.strategy()
+    assert isinstance(strategy, PseudoGradientStrategy)
+    strategy._start_from(move_record(experiment.initial_arrays(), experiment.device))
+    return strategy
+
+
+def play_round(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Message]]:
+    """Return FedAvg, which has asked ``nodes`` nodes to train, and their replies."""
+    experiment = load(f"{model} num_nodes={nodes}")
+    strategy = experiment.strategy()
+    assert isinstance(strategy, PseudoGradientStrategy)
+    grid = InlineGrid(_random_app(model), nodes)
+    arrays = move_record(experiment.initial_arrays(), experiment.device)
+    messages = strategy.configure_train(1, arrays, ConfigRecord(), grid)
+    return strategy, list(grid.send_and_receive(messages))
+
+
+def stack_replies(strategy: PseudoGradientStrategy, replies: list[Message]) -> Updates:
+    """Return the replies checked and stacked, as ``aggregate_train`` does."""
+    assert strategy._layout is not None
+    strategy._workspace = Workspace()
+    answered = strategy._answers(MessageType.TRAIN, replies)
+    return strategy._collect(1, answered, strategy._layout).updates
+
+
+def _random_app(model: str) -> ClientApp:
+    """Return a ClientApp that moves each parameter at random instead of training."""
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        reply = MetricRecord({protocol.PARTITION_ID: int(context.node_config[protocol.PARTITION_ID])})
+        return Message(RecordDict({protocol.METRICS: reply}), reply_to=message)
+
+    @app.train()
+    @torch.no_grad()
+    def train(message: Message, context: Context) -> Message:
+        k = int(context.node_config[protocol.PARTITION_ID])
+        network = load(model).node_model
+        load_model(network, message.content.array_records[protocol.ARRAYS])
+        draws = torch.Generator().manual_seed(k)
+        for p in network.parameters():
+            p.add_(torch.randn(p.shape, generator=draws).to(p.device), alpha=1e-3)
+        metrics = MetricRecord({protocol.NUM_EXAMPLES: 100 + k, protocol.GRADIENT_VARIANCE: 1.0 + k})
+        arrays = to_array_record({name: tensor.clone() for name, tensor in network.state_dict().items()})
+        return Message(RecordDict({protocol.ARRAYS: arrays, protocol.METRICS: metrics}), reply_to=message)
+
+    return app

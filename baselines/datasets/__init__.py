@@ -1,7 +1,6 @@
 """Data sets: one function and one file in ``conf/dataset`` each."""
 
-from .cmnist import cmnist
-from .colour_maps import cmnist_maps
+from .cmnist import cmnist, cmnist_maps
 from .dataset import Dataset
 from .digits import digits
 from .femnist import femnist
@@ -10,10 +9,9 @@ from .hub import hub
 from .images import TorchvisionImages, image_classification
 from .local import local
 from .mnist_writers import mnist_writers
-from .rotmnist import rotmnist
+from .rotmnist import rotmnist, rotmnist_nodes
 from .speech import speech
 from .synthetic import synthetic
-from .turned_nodes import rotmnist_nodes
 
 __all__ = [
     "Dataset",

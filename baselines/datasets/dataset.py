@@ -12,8 +12,7 @@ from torch import Tensor
 from baselines.errors import UserError
 from clients import Task
 from clients.augment import Augmentation
-from clients.examples import Transform
-from clients.inputs import Inputs, apply_to_each, count_rows
+from clients.examples import Inputs, Transform, apply_to_each, count_rows
 
 ROWS = {  # what has a row for each of these
     "train_inputs": ("train_targets", "labels", "owners"),

@@ -9,8 +9,7 @@ from torch.utils.data import Subset
 
 from baselines.errors import UserError
 from clients import Classification, LazyRows, Task
-from clients.examples import Transform
-from clients.inputs import Inputs
+from clients.examples import Inputs, Transform
 
 from .dataset import Dataset
 

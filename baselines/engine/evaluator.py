@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from baselines.experiment.experiment import Experiment
 from clients import Examples
 from clients.evaluation import BATCH_SIZE, correct, evaluate, num_batches, predictions
-from clients.full_gradient import full_gradient
-from clients.turn import load
-from strategies.shared import held
+from clients.methods.uga import full_gradient
+from clients.round import load
+from strategies.shared.arrays import to_array_record
 
 Metrics = dict[str, float]
 Owners = Sequence[int | None]  # for each model: whose own it is, None for that of several nodes
@@ -52,7 +52,7 @@ class Evaluator:
             found.append(predictions(self._model, kept(self.this, "test", owner)))
         return found
 
-    def right_on(self, models: Sequence[ArrayRecord]) -> Tensor:
+    def correctness_fn(self, models: Sequence[ArrayRecord]) -> Tensor:
         """Return whether each model classifies each validation example rightly, [models, V] of bools."""
         return torch.stack([self._right_on(arrays) for arrays in models])
 
@@ -63,7 +63,7 @@ class Evaluator:
         slopes = full_gradient(self._model, self.this.validation_examples, task, BATCH_SIZE)
         found = dict(zip((name for name, p in named if p.requires_grad), slopes, strict=True))
         values = self._model.state_dict().items()
-        return held.record({name: found.get(name, torch.zeros_like(value)) for name, value in values})
+        return to_array_record({name: found.get(name, torch.zeros_like(value)) for name, value in values})
 
     def _evaluated(self, arrays: ArrayRecord, split: str, owner: int | None) -> Metrics:
         load(self._model, arrays)

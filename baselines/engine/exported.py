@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from baselines.errors import UserError
 from clients import Normalize
-from clients.examples import Transform
-from clients.inputs import are_several
+from clients.examples import Transform, are_several
 
 from .environment import naming
 from .predictor import Predictor

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clients.evaluation import NO_CLASS
 from strategies.shared import protocol
-from strategies.shared.divergence import void_measures
+from strategies.shared.checks import void_measures
 
 from .environment import naming
 from .metrics import GLOBAL, less_is_better
@@ -24,7 +24,7 @@ PER_CLASS, CONFUSION = "per_class.csv", "confusion.csv"
 NUM_EXAMPLES, PARTITION_ID = "num_examples", "partition_id"  # as metrics.csv has them
 
 
-def bytes_of(messages: Iterable[Message]) -> list[int]:
+def count_bytes(messages: Iterable[Message]) -> list[int]:
     """Return how many bytes of arrays and metrics each message carries, as sent; a failure has none."""
     return [
         sum(
@@ -38,7 +38,7 @@ def bytes_of(messages: Iterable[Message]) -> list[int]:
     ]
 
 
-def bytes_compressed(messages: Iterable[Message]) -> list[int]:
+def count_compressed_bytes(messages: Iterable[Message]) -> list[int]:
     """Return how many bytes each message's arrays take where the transport compresses them (zlib, level 1).
 
     An array that several messages share is compressed once, and counts in each.
@@ -62,7 +62,7 @@ def sent(messages: Sequence[Message], replies: Sequence[Message], compressed: bo
     A node that does not answer, or whose ClientApp does not say which partition it holds, counts in
     ``global`` alone.
     """
-    count = bytes_compressed if compressed else bytes_of
+    count = count_compressed_bytes if compressed else count_bytes
     down, up = count(messages), count(replies)
     found = {GLOBAL: {"bytes_down": float(sum(down)), "bytes_up": float(sum(up))}}
     to_node: dict[int, int] = {}
@@ -89,7 +89,7 @@ def place_of(node: str) -> tuple[int, str]:
     return (int(number), "") if number.isdecimal() else (-1, node)
 
 
-def by_node(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
+def per_node_metrics(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
     """Return what each node has measured while it trained, ``node 3`` by its partition.
 
     Of a node that trains several groups' models it is the mean of what it tells of each. A node that does
@@ -113,7 +113,7 @@ def _numbers_of(reply: Message) -> dict[str, float]:
     return told
 
 
-def rarely_took_part(contributions: Mapping[str, Mapping[str, int]]) -> str:
+def find_rare_nodes(contributions: Mapping[str, Mapping[str, int]]) -> str:
     """Return which nodes were left out of more rounds than they took part in, as ``partition 3 (1 of 9)``.
 
     ``contributions`` are a strategy's: a node that was never asked, or has dropped out, is no failure. The

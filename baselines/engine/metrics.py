@@ -1,8 +1,12 @@
 """The names in metrics.csv, and what is written of several sites."""
 
+import csv
 from collections.abc import Mapping
 from math import isfinite, nan
-from statistics import median
+from pathlib import Path
+from statistics import fmean, median
+
+from baselines.errors import UserError
 
 COLUMNS = ("round", "split", "model", "metric", "value")
 OWN_GROUP = "own group"  # the "model" of a mean over the nodes, each with the model of its group
@@ -16,14 +20,14 @@ SITES = "site-test"  # the "split" of what each node measures on its own test da
 BY_NODE = "site-train"  # the "split" of what is each node's of a round of training
 
 
-def spread(at_sites: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def spread(per_site_metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return the lowest, the highest and the median of each metric over the sites that sent it.
 
     NaN where one of them is no number: it has no place among the others, and would hide.
     """
     found: dict[str, float] = {}
-    for name in dict.fromkeys(name for metrics in at_sites.values() for name in metrics):
-        values = [metrics[name] for metrics in at_sites.values() if name in metrics]
+    for name in dict.fromkeys(name for metrics in per_site_metrics.values() for name in metrics):
+        values = [metrics[name] for metrics in per_site_metrics.values() if name in metrics]
         if not all(map(isfinite, values)):
             values = [nan]
         parts = {"lowest": min(values), "median": median(values), "highest": max(values)}
@@ -34,3 +38,36 @@ def spread(at_sites: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 def less_is_better(metric: str) -> bool:
     """Say in which direction a metric is good, by its name."""
     return any(word in metric for word in LOWER) and not any(word in metric for word in HIGHER)
+
+
+# The objective: what a sweeper looks for the best of.
+
+
+def objective(folder: Path, name: str, server_round: int | None = None) -> float | None:
+    """Return ``split/metric`` of a round (None: the last), a mean over the nodes; None without any.
+
+    Raises
+    ------
+    UserError : when metrics.csv is damaged
+    """
+    found = by_round(folder, name)
+    return found.get(max(found) if server_round is None else server_round) if found else None
+
+
+def by_round(folder: Path, name: str) -> dict[int, float]:
+    """Return ``split/metric`` of each round that has it, averaged over the nodes.
+
+    Raises
+    ------
+    UserError : when metrics.csv is damaged
+    """
+    split, _, metric = name.partition("/")
+    rows: dict[int, dict[str, float]] = {}
+    try:
+        with open(folder / "metrics.csv", newline="") as file:
+            for row in csv.DictReader(file):
+                if (row["split"], row["metric"]) == (split, metric):
+                    rows.setdefault(int(row["round"]), {})[row["model"]] = float(row["value"])
+    except (ValueError, TypeError, KeyError, csv.Error) as error:
+        raise UserError(f"{folder}/metrics.csv is damaged: start again with resume=false") from error
+    return {number: models.get(OWN_GROUP, fmean(models.values())) for number, models in rows.items()}

@@ -16,14 +16,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from baselines.datasets.local import SiteData
-from baselines.datasets.schema import DTYPES, Schema, schema_of
+from baselines.datasets.local import DTYPES, Schema, SiteData, schema_of
 from baselines.datasets.site_files import SiteFile
 from baselines.errors import UserError
 from clients import Classification, Examples
 from clients.evaluation import averaged, has_output, num_batches, outputs_of
-from clients.examples import Transform
-from clients.inputs import Inputs, apply_to_each, are_several, count_rows, tensors_of
+from clients.examples import Inputs, Transform, apply_to_each, are_several, count_rows, tensors_of
 from strategies.shared import protocol
 
 from .saved_model import SavedModel, load_model

@@ -1,4 +1,4 @@
-"""RayEvaluator: Ray workers evaluate, batch by batch; the result is a single process's, to the bit."""
+"""Ray workers evaluate, batch by batch; the result is a single process's, to the bit."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,9 +11,8 @@ from torch import Tensor
 
 from baselines.errors import RunFailed
 from baselines.experiment.experiment import Experiment
-from baselines.grids.dispatch import Dispatch
-from baselines.grids.stored import Stored
-from baselines.grids.tasks import Group, Task
+from baselines.grids.ray import Stored
+from baselines.grids.ray_pool import Dispatch, Group, Task
 from clients.evaluation import averaged, num_batches
 
 from .evaluator import Evaluator, Metrics, Owners, kept
@@ -53,10 +52,10 @@ class RayEvaluator(Evaluator):
 
         return wait
 
-    def right_on(self, models: Sequence[ArrayRecord]) -> Tensor:
+    def correctness_fn(self, models: Sequence[ArrayRecord]) -> Tensor:
         """Return whether each model classifies each validation example rightly, [models, V] of bools."""
         batches = num_batches(self.this.validation_examples)
-        dealt = [self._tasks(arrays, batches, len(models), "right_on") for arrays in models]
+        dealt = [self._tasks(arrays, batches, len(models), "correctness_fn") for arrays in models]
         group = self.dispatch.add(chain(*dealt), aside=True)
         return torch.stack([torch.cat(parts) for parts in self._outcomes(dealt, group)])
 

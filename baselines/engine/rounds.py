@@ -8,21 +8,21 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
-from baselines.experiment import mode
 from baselines.experiment.experiment import Experiment
-from baselines.grids.suite_grid import SuiteGrid
+from baselines.experiment.hydra_callbacks import run_prefix
+from baselines.grids.base import SuiteGrid
 from strategies import TooManyFailedRounds
-from strategies.shared import held
+from strategies.shared.arrays import move_record
 
-from . import divergence, early_stopping, resuming
-from .checkpoint import Checkpoint
-from .measures import Sent, by_node, node_spread, place_of, rarely_took_part, scalars, sent
+from . import resume
+from .checkpoint import Checkpoint, Watched
+from .environment import merge_usage
+from .evaluation import ServerEvaluation
+from .loggers import Progress
+from .measures import Sent, find_rare_nodes, node_spread, per_node_metrics, place_of, scalars, sent
 from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
-from .own_state import Watched
-from .progress import Progress
-from .provenance import joined
 from .run_folder import RunFolder
-from .server_evaluation import ServerEvaluation
+from .stopping import best_round, check_divergence, describe_stop, should_stop
 
 logger = logging.getLogger("flwr")
 
@@ -36,24 +36,24 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
     RunDiverged : when its last evaluation is not finite
     """
     with folder.alone():  # what is there may be new: another process may have run it since it was looked at
-        if this.settings.resume and resuming.finished(this, folder.path):
+        if this.settings.resume and resume.finished(this, folder.path):
             logger.warning("another process has finished %s meanwhile", folder.path)
-            divergence.check(this, folder.path)
+            check_divergence(this, folder.path)
             return
-        saved = resuming.to_resume(this, folder.path, grid.gives_node_states)
+        saved = resume.to_resume(this, folder.path, grid.gives_node_states)
         _run(this, grid, folder, saved)
 
 
 def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint | None) -> None:
-    progress = Progress(this.settings.rounds, mode.named())
+    progress = Progress(this.settings.rounds, run_prefix())
     rounds = Rounds(this, grid, folder, progress)
     with folder.running(saved, rounds.told, grid.way), progress:
         try:
             rounds.run(saved)
         except TooManyFailedRounds:
-            divergence.check(this, folder.path)  # then this is why
+            check_divergence(this, folder.path)  # then this is why
             raise
-        divergence.check(this, folder.path)
+        check_divergence(this, folder.path)
 
 
 class Rounds:
@@ -70,25 +70,25 @@ class Rounds:
         if this.settings.evaluation.per_node:
             self.strategy.measure_norms()
         if self.strategy.needs_validation:
-            self.strategy.validate_with(self.evaluation.evaluator.right_on)
-            self.strategy.learn_with(self.evaluation.evaluator.gradient)
+            self.strategy.set_correctness_fn(self.evaluation.evaluator.correctness_fn)
+            self.strategy.set_gradient_fn(self.evaluation.evaluator.gradient)
 
     def run(self, saved: Checkpoint | None) -> None:
         """Take all rounds that are left, evaluate and save."""
         told, own_state = self.this.settings, Watched(self.strategy)
         if saved:
-            self.go_on_from(saved)
+            self.resume_from(saved)
         else:
             self.evaluate(0)
         server_round = before = saved.server_round if saved else 0
         evaluated = before > 0 and before % told.evaluate_every == 0
-        over = self.strategy.over or (evaluated and self.is_over(before))
+        over = self.strategy.stop_reason or (evaluated and self.is_over(before))
         first_over = before + 1 if over else told.rounds + 1
         for server_round in range(before + 1, first_over):
             self.train(server_round)
-            last = server_round == told.rounds or bool(self.strategy.over)
+            last = server_round == told.rounds or bool(self.strategy.stop_reason)
             if server_round % told.evaluate_every == 0 or last:
-                self.test_on_nodes(server_round)
+                self.evaluate_on_nodes(server_round)
                 self.evaluate(server_round)
                 last = last or self.is_over(server_round)
             else:
@@ -104,13 +104,13 @@ class Rounds:
     def told(self) -> dict[str, Any]:
         """Return what environment.json says of the nodes: of a deployment also who took part."""
         stopping = self.this.settings.early_stopping
-        lost = self._used | {"lost": self.grid.lost} | early_stopping.reached(self.folder.path, stopping)
-        if self.strategy.over:
-            lost["over"] = self.strategy.over
+        lost = self._used | {"lost": self.grid.lost} | describe_stop(self.folder.path, stopping)
+        if self.strategy.stop_reason:
+            lost["over"] = self.strategy.stop_reason
         deployment = self.grid.deployment()
         if not deployment and self.this.dataset.site is None:
             return lost
-        return lost | deployment | {"contributions": self.strategy.contributions()}
+        return lost | deployment | {"contributions": self.strategy.participation_counts()}
 
     def train(self, server_round: int) -> None:
         """Take the round's step; the last one is evaluated meanwhile, where the grid can."""
@@ -133,7 +133,7 @@ class Rounds:
         times = {"seconds": ended - started, "server_seconds": ended - answered}
         in_all = counted.pop(GLOBAL, {})
         self.folder.write(server_round, "train", GLOBAL, scalars(metrics) | times | in_all)
-        own = by_node(replies) if self.this.settings.evaluation.per_node else {}
+        own = per_node_metrics(replies) if self.this.settings.evaluation.per_node else {}
         for name, norm in self.strategy.update_norms().items():
             own.setdefault(name, {})["update_norm"] = norm
         for node in sorted(own | counted, key=place_of):  # replies come as nodes are done
@@ -149,8 +149,8 @@ class Rounds:
 
     def evaluate(self, server_round: int) -> None:
         """Begin to evaluate the models on the server's examples; without tests, the nodes' own count."""
-        models = self.strategy.models(self.arrays)
-        weights = [self.strategy.weight(name) for name in models]
+        models = self.strategy.models_to_evaluate(self.arrays)
+        weights = [self.strategy.model_weight(name) for name in models]
         self.evaluation.begin(server_round, models, weights, self._owners(models), self._on_nodes)
 
     def _owners(self, models: Iterable[str]) -> list[int | None]:
@@ -161,23 +161,23 @@ class Rounds:
         told = self.this.settings.early_stopping
         if told.patience is not None:
             self.evaluation.finish()
-        is_over = early_stopping.is_over(self.folder.path, told, server_round)
+        is_over = should_stop(self.folder.path, told, server_round)
         if is_over and server_round < self.this.settings.rounds:
             logger.info(
                 "early stopping ended the run at round %d: %s was best in round %d",
-                *(server_round, told.metric, early_stopping.best_round(self.folder.path, told.metric) or 0),
+                *(server_round, told.metric, best_round(self.folder.path, told.metric) or 0),
             )
         return is_over
 
     def end(self, server_round: int) -> None:
         """Write down what is left to say of the last models, and why they are the last."""
-        if self.strategy.over:
-            logger.warning("the run ends after round %d: %s", server_round, self.strategy.over)
-        if absent := rarely_took_part(self.strategy.contributions()):
+        if self.strategy.stop_reason:
+            logger.warning("the run ends after round %d: %s", server_round, self.strategy.stop_reason)
+        if absent := find_rare_nodes(self.strategy.participation_counts()):
             logger.warning("took part in less than half of the rounds that asked them: %s", absent)
-        models = self.strategy.models(self.arrays)
+        models = self.strategy.models_to_evaluate(self.arrays)
         self.evaluation.end(server_round, models, self._owners(models))
-        self._used = joined(self.grid.used())
+        self._used = merge_usage(self.grid.used())
 
     def checkpoint(self, server_round: int) -> Checkpoint:
         """Return all that the rounds after this one depend on."""
@@ -191,19 +191,19 @@ class Rounds:
             **self.folder.position(),
         )
 
-    def go_on_from(self, saved: Checkpoint) -> None:
+    def resume_from(self, saved: Checkpoint) -> None:
         """Stand where the checkpoint was taken."""
         self.arrays = self._placed(saved.arrays)
-        self.strategy.load_state_dict(saved.strategy)
+        saved.restore(self.strategy)
         if saved.nodes is not None:
             self.grid.load_node_states(saved.nodes)
-        self.evaluation.go_on_from(saved.server_round, self.strategy.models(self.arrays))
+        self.evaluation.resume_from(saved.server_round, self.strategy.models_to_evaluate(self.arrays))
 
     def _placed(self, arrays: ArrayRecord) -> ArrayRecord:
         """Return the model where this process' nodes train; the server's step follows it."""
-        return held.moved(arrays, self.this.device) if self.grid.keeps_arrays else arrays
+        return move_record(arrays, self.this.device) if self.grid.keeps_arrays else arrays
 
-    def test_on_nodes(self, server_round: int) -> None:
+    def evaluate_on_nodes(self, server_round: int) -> None:
         """Evaluate on the nodes, where they keep test data."""
         if self.this.settings.node_test_fraction == 0:
             return
@@ -214,12 +214,12 @@ class Rounds:
         self._on_nodes = scalars(on_nodes)
         spreads = self.this.settings.evaluation.node_spread
         more = node_spread(answers) if spreads else {}
-        names = list(self.strategy.models(self.arrays))
+        names = list(self.strategy.models_to_evaluate(self.arrays))
         name = names[0] if len(names) == 1 else OWN_GROUP
         alone = not len(self.this.test_examples)
-        found = self.strategy.at_sites() if alone or spreads else {}
-        at_sites = {site: scalars(MetricRecord(dict(metrics))) for site, metrics in found.items()}
-        apart = spread(at_sites) if alone else {}
+        found = self.strategy.per_site_metrics() if alone or spreads else {}
+        per_site_metrics = {site: scalars(MetricRecord(dict(metrics))) for site, metrics in found.items()}
+        apart = spread(per_site_metrics) if alone else {}
         self.folder.write(server_round, "node-test", name, self._on_nodes | apart | more)
-        for site, metrics in at_sites.items():
+        for site, metrics in per_site_metrics.items():
             self.folder.write(server_round, SITES, site, metrics)

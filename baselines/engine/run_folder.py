@@ -24,13 +24,22 @@ from filelock import FileLock, Timeout
 
 from baselines.errors import RunDiverged, UserError
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.ranges import Logger
+from baselines.experiment.validation import Logger
 
-from . import checkpoint, measures, saved_model, whole_file
+from . import checkpoint, measures, saved_model
 from .checkpoint import Checkpoint
-from .environment import DIVERGED, FINISHED, checksum, checksums, naming, size
+from .environment import (
+    DIVERGED,
+    FINISHED,
+    ResourceUsage,
+    checksum,
+    checksums,
+    naming,
+    provenance,
+    size,
+    write_atomically,
+)
 from .metrics import COLUMNS
-from .provenance import Used, provenance
 
 LOCK = ".lock"
 OUTPUTS = "FLORILEGIUM_OUTPUTS"  # variable of a SuperLink: the folder below which submitted runs write
@@ -170,7 +179,7 @@ class RunFolder:
         self._started = time.time() - (saved.wall_seconds if saved else 0)
         self._resumed = (*saved.resumed, saved.server_round) if saved else ()
         environment = provenance(self.this) | {"resumed": list(self._resumed)} | dict(first or {})
-        used = Used(self.this.device)
+        used = ResourceUsage(self.this.device)
         status = "interrupted"
         # Before anything is touched: an earlier run's "finished" would outlive a kill.
         self._save(environment | {"status": "running"})
@@ -210,7 +219,7 @@ class RunFolder:
         return self.path / "metrics.csv"
 
     def _save(self, environment: dict[str, Any]) -> None:
-        whole_file.write(self.path / "environment.json", json.dumps(environment, indent=2) + "\n")
+        write_atomically(self.path / "environment.json", json.dumps(environment, indent=2) + "\n")
 
 
 def in_use(folder: Path) -> bool:

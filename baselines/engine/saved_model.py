@@ -33,12 +33,12 @@ from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import LATER
 from clients import Classification, Normalize
-from clients.inputs import apply_to_each
-from clients.turn import load
-from strategies.shared.divergence import has_diverged
+from clients.examples import apply_to_each
+from clients.round import load
+from strategies.shared.checks import has_diverged
 
 from . import checkpoint, environment
-from .objective import by_round
+from .metrics import by_round
 
 ONE = "model.safetensors"
 SEVERAL = "models"  # the folder of one file for each, where a strategy trains several
@@ -95,7 +95,7 @@ def describe(experiment: Experiment) -> dict[str, Any]:
     return description
 
 
-class Keeper:
+class ModelSaver:
     """Keeps a run's model: the last, or the best at the mean test accuracy (or else loss) over the nodes.
 
     Parameters
@@ -114,7 +114,7 @@ class Keeper:
         if self.how == "best" and (_value(metrics) > self._best() or is_first):
             self._write(models, server_round, metrics)
 
-    def go_on_from(self, server_round: int, models: dict[str, ArrayRecord], split: str) -> None:
+    def resume_from(self, server_round: int, models: dict[str, ArrayRecord], split: str) -> None:
         """Take up a run at its checkpoint; ``split`` is what the best is the best on.
 
         The best of the rounds before may never have been written.
@@ -295,8 +295,8 @@ def _in_checkpoint(run: Path, experiment: Experiment) -> dict[str, ArrayRecord]:
     if (saved := checkpoint.load(run)) is None:
         return {}
     strategy = experiment.strategy()
-    strategy.load_state_dict(saved.strategy)
-    return strategy.models(saved.arrays)
+    saved.restore(strategy)
+    return strategy.models_to_evaluate(saved.arrays)
 
 
 def _experiment(run: Path, description: Mapping[str, Any] | None) -> Experiment:

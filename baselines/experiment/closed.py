@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from baselines.errors import UserError
 
 from . import config
-from .places import CONF
+from .overrides import CONF
 
 TARGETS = "FLORILEGIUM_TARGETS"  # variable: further classes that may be built, by full name, with commas
 TRUST = "FLORILEGIUM_TRUST_SUBMITTER"  # variable: 1 where whoever submits is the owner of this process
@@ -193,5 +193,5 @@ def _check_target(place: tuple[str, ...], target: str, targets: Collection[str])
 
 def _name(key: str) -> str:
     """Return a setting's name as a line may have it: a submitter may have put anything into it."""
-    shown = "".join(sign if sign.isalnum() or sign in "._-/" else "?" for sign in key)
-    return shown if len(shown) <= 80 else f"{shown[:80]}..."
+    printable = "".join(sign if sign.isalnum() or sign in "._-/" else "?" for sign in key)
+    return printable if len(printable) <= 80 else f"{printable[:80]}..."

@@ -4,31 +4,236 @@ What crosses to another process is the list of overrides, as one string; each pr
 configuration from the ``conf`` folder beside its own code.
 """
 
+import copy
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
+from inspect import signature
+from itertools import chain
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobRuntime
 from hydra.errors import HydraException, InstantiationException
-from hydra.utils import instantiate
+from hydra.types import RunMode
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from torch import nn
+from torch.nn.parameter import is_lazy
 from yaml import YAMLError  # type: ignore[import-untyped]
 
+from baselines.datasets import Dataset
 from baselines.errors import UserError
+from clients import Correction, Examples
+from clients.examples import Inputs, apply_to_each, compute_outputs, count_rows
 
-from . import argument_types, ranges, shadowed
-from .build_errors import why
-from .mistakes import mistake, unreadable
-from .overrides import keyed
-from .places import CONF
+from .messages import describe_mistake, describe_unreadable
+from .overrides import CONF, keyed
+from .validation import check_ranges, find_object, wrong_types
+
+# Corrections of the user's own that a strategy, or one of its parts, asks nodes for: its file names them.
+
+NODE_CORRECTIONS = (
+    "node_corrections"  # in that file: [{_target_: mylab.pull.Pull}]; nobody builds them here
+)
+
+
+def own_corrections(cfg: DictConfig) -> list[type[Correction]]:
+    """Return the corrections that the files of the strategy and of its parts name.
+
+    Raises
+    ------
+    UserError : for a class that cannot be imported here, or is no correction that a message can ask for
+    """
+    return [_correction(named) for named in dict.fromkeys(_named(_resolved(cfg.strategy)))]
+
+
+def _named(settings: Any) -> Iterator[str]:
+    """Yield the names of the classes, wherever they stand."""
+    if not isinstance(settings, dict):
+        return
+    for key, value in settings.items():
+        if key != NODE_CORRECTIONS:
+            yield from _named(value)
+            continue
+        for entry in value if isinstance(value, list) else [value]:
+            if not isinstance(entry, dict) or [*entry] != ["_target_"]:
+                raise UserError(
+                    f"strategy.{NODE_CORRECTIONS} has {entry}: expected a list of classes, "
+                    "[{_target_: mylab.pull.Pull}]; their settings come with the message"
+                )
+            yield str(entry["_target_"])
+
+
+def import_compression(cfg: DictConfig) -> None:
+    """Import the class of the experiment's compression, so that a node knows one of the user's own."""
+    for strategy in (cfg.strategy, cfg.strategy.get("inner")):
+        if strategy and strategy.get("compression"):
+            _import_class(str(strategy.compression.get("_target_")))
+
+
+def _import_class(name: str) -> Any:
+    try:
+        return get_object(name)
+    except Exception as error:  # whatever a module of the user's own raises
+        message = " ".join(str(error).split())
+        raise UserError(f"{name} cannot be imported: {message} (is its folder on PYTHONPATH?)") from error
+
+
+def _correction(name: str) -> type[Correction]:
+    kind = _import_class(name)
+    if not (isinstance(kind, type) and issubclass(kind, Correction) and kind.config_key):
+        raise UserError(
+            f"strategy.{NODE_CORRECTIONS}: {name} is not a Correction with a config_key, the key by which a "
+            "message asks for it"
+        )
+    return kind
+
+
+def without_corrections(cfg: DictConfig) -> DictConfig:
+    """Return the configuration as the server builds it: without what is for the nodes alone."""
+    if NODE_CORRECTIONS not in OmegaConf.to_yaml(cfg.strategy, resolve=True):
+        return cfg
+    cfg = copy.deepcopy(cfg)
+    with open_dict(cfg):
+        _drop(cfg)
+    return cfg
+
+
+def _drop(node: Any) -> None:
+    if isinstance(node, DictConfig) and not node._is_none():
+        node.pop(NODE_CORRECTIONS, None)
+        for key in map(str, node):
+            if not OmegaConf.is_interpolation(node, key) and not OmegaConf.is_missing(node, key):
+                _drop(node[key])
+
+
+def _resolved(part: DictConfig) -> Any:
+    return OmegaConf.to_container(part, resolve=True)
+
+
+def targets(part: DictConfig) -> Iterator[str]:
+    """Yield what a part names as ``_target_``, and what the parts in it do."""
+    return _targets(_resolved(part))
+
+
+def _targets(settings: Any) -> Iterator[str]:
+    if isinstance(settings, dict):
+        if "_target_" in settings:
+            yield str(settings["_target_"])
+        settings = list(settings.values())
+    for value in settings if isinstance(settings, list) else ():
+        yield from _targets(value)
+
+
+# Shadowed: an option of the user's own that has the name of one of the project's, and would not be read.
+#
+# Hydra takes an option from the first folder that has it, and the project's comes first.
+
+
+def check_shadowed(overrides: Sequence[str], sources: Sequence[DictConfig], conf: Path) -> None:
+    """Refuse an option that a configuration takes from ``conf`` and that an added folder has, too.
+
+    Parameters
+    ----------
+    overrides, sources : the configuration's, and where Hydra looks for options
+    conf : the project's folder of options
+
+    Raises
+    ------
+    UserError : in one line that names the file
+    """
+    added = [folder for source in sources if "searchpath" in source.provider for folder in _folders(source)]
+    twice = {path: folder for folder in added for path in _options(folder) if (conf / path).is_file()}
+    if not twice:
+        return
+    loader = GlobalHydra.instance().config_loader()
+    taken = loader.compute_defaults_list("config", list(overrides), RunMode.RUN).defaults
+    for option in taken:
+        path = f"{option.config_path}.yaml"
+        if path in twice:
+            raise UserError(
+                f"{twice[path] / path} would not be read: the project has a {path} of its own; rename yours"
+            )
+
+
+def _folders(source: DictConfig) -> Iterator[Path]:
+    if source.schema == "file":
+        yield Path(source.path)
+    elif source.schema == "pkg":
+        with suppress(ImportError):  # of which Hydra warns
+            spec = find_spec(source.path)
+            yield from map(Path, spec.submodule_search_locations or () if spec else ())
+
+
+def _options(folder: Path) -> Iterator[str]:
+    return (path.relative_to(folder).as_posix() for path in folder.rglob("*.yaml"))
+
+
+# Why a part could not be built, in one line that names its settings.
+
+
+LONGEST = 300  # signs of an error of a library's
+
+
+def why(error: InstantiationException, node: Any, arguments: dict[str, Any]) -> str:
+    """Return what a part of ours says of its setting; else which part it was, its settings, and why."""
+    cause: BaseException | None = error.__cause__
+    while cause is not None:
+        names_it = isinstance(cause, ValueError) and "=" in str(cause)
+        if names_it or isinstance(cause, UserError):
+            return str(cause)
+        cause = cause.__cause__
+    if undecorated := _undecorated(node):
+        return undecorated
+    message, _, key = str(error).partition("full_key: ")
+    text = " ".join(message.partition(", set env var")[0].split())[:LONGEST]
+    name = key or (node._get_full_key(None) if OmegaConf.is_config(node) else "")
+    given = ", ".join(_given(node, key) + [_text(*pair) for pair in arguments.items()])
+    return f"{name} cannot be built{' with ' * bool(given)}{given}: {text}{_import(error)}"
+
+
+def _undecorated(node: Any) -> str:
+    """Name a class of the user's whose annotated setting is no field, since it is no dataclass itself."""
+    kind = find_object(str(node.get("_target_"))) if isinstance(node, DictConfig) else None
+    if not isinstance(kind, type) or "__dataclass_params__" in vars(kind):
+        return ""
+    taken, own = signature(kind).parameters, vars(kind).get("__annotations__", {})
+    missing = [name for name in own if name in node and name not in taken]
+    if not missing:
+        return ""
+    name = kind.__name__
+    return f"{name} does not take {missing[0]}: decorate {name} with @dataclass(kw_only=True, eq=False)"
+
+
+def _given(node: Any, key: str) -> list[str]:
+    """Return the settings of the part at a dotted key, the parts in it left out."""
+    root = node._get_full_key(None) if OmegaConf.is_config(node) else ""
+    part = OmegaConf.select(node, key.removeprefix(root).lstrip(".")) if key else node
+    settings = part if isinstance(part, DictConfig) else {}
+    plain = {str(name): settings[name] for name in settings if not str(name).startswith("_")}
+    return [_text(name, value) for name, value in plain.items() if not isinstance(value, DictConfig)]
+
+
+def _text(name: str, value: object) -> str:
+    return f"{name}={'null' if value is None else value}"
+
+
+def _import(error: BaseException) -> str:
+    """Return why, where a class could not be imported."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f": {error} (is its folder on PYTHONPATH?)" if isinstance(error, ImportError) else ""
+
 
 SEVERAL = ("corrections", "experiment", "logger")  # groups of which several options go together
 
@@ -69,9 +274,9 @@ def load(overrides: str) -> DictConfig:
 @cache
 def composed(overrides: str) -> Composed:
     """Compose the configuration of an override string; :func:`load` says what it raises."""
-    found = composed_unchecked(overrides)
-    ranges.check(found.cfg)
-    return found
+    result = composed_unchecked(overrides)
+    check_ranges(result.cfg)
+    return result
 
 
 @cache
@@ -79,21 +284,21 @@ def composed_unchecked(overrides: str) -> Composed:
     """Compose without looking at the values: nothing that the configuration names is imported."""
     try:
         with composing():
-            asked = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
-            cfg = compose("config", overrides=asked, return_hydra_config=True)
-            shadowed.check(asked, cfg.hydra.runtime.config_sources, CONF)
+            given = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
+            cfg = compose("config", overrides=given, return_hydra_config=True)
+            check_shadowed(given, cfg.hydra.runtime.config_sources, CONF)
             options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]
-            checked = [_must_exist(override, cfg) for override in asked]
-            if checked != asked:
+            checked = [_must_exist(override, cfg) for override in given]
+            if checked != given:
                 compose("config", overrides=checked)
     except (HydraException, OmegaConfBaseException) as error:
-        raise mistake(error, shlex.split(overrides)) from error
+        raise describe_mistake(error, shlex.split(overrides)) from error
     except YAMLError as error:
-        raise unreadable(error) from error
+        raise describe_unreadable(error) from error
     except (ValueError, TypeError) as error:  # strategy=null, strategy=[1], or a quote that is not closed
-        raise mistake(error, overrides.split()) from error
+        raise describe_mistake(error, overrides.split()) from error
     return Composed(cfg, options)
 
 
@@ -105,7 +310,8 @@ def composing() -> Iterator[None]:
         outer = hydra.hydra
         hydra.clear()
         try:
-            with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            job = JobRuntime.instance().get("name")  # of the process: its job's log is named after it
+            with initialize_config_dir(config_dir=str(CONF), job_name=job, version_base="1.3"):
                 yield
         finally:
             hydra.hydra = outer
@@ -156,9 +362,82 @@ def _must_exist(override: str, cfg: DictConfig) -> str:
 
 def build(node: Any, **arguments: Any) -> Any:
     """Instantiate a configuration node; a value out of range, or no class, is a one-line ``UserError``."""
-    for mistaken in argument_types.wrong(node, given=set(arguments)):
+    for mistaken in wrong_types(node, given=set(arguments)):
         raise UserError(mistaken)
     try:
         return instantiate(node, **arguments, _convert_="all")
     except InstantiationException as error:
         raise UserError(why(error, node, arguments)) from error
+
+
+# Choices: which option a configuration takes in each group, and its values one by one.
+
+
+def choices(overrides: str) -> dict[str, str]:
+    """Return the option that an override string takes in each group; that of one left alone, too.
+
+    Raises
+    ------
+    UserError : as :func:`baselines.experiment.config.load`
+    """
+    taken = composed(overrides).options.items()
+    ours = {group: option for group, option in taken if not group.startswith("hydra/")}
+    return {group: "null" if option is None else str(option) for group, option in ours.items()}
+
+
+def leaves(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as {dotted key: value}."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    parts = (leaves(item, f"{prefix}.{key}" if prefix else str(key)) for key, item in value.items())
+    return {key: leaf for part in parts for key, leaf in part.items()}
+
+
+# Lazy modules, as ``nn.LazyLinear``: they learn their shapes from two examples before anything is sent.
+
+
+PAIR = 2
+CPU = torch.device("cpu")
+
+
+def has_lazy_modules(model: nn.Module) -> bool:
+    """Say whether a model has parameters or buffers without a shape."""
+    return bool(_names(model))
+
+
+def materialize_lazy(model: nn.Module, data: Dataset) -> None:
+    """Let a model see two examples, in evaluation mode; what is drawn depends on their shapes alone.
+
+    Raises
+    ------
+    UserError : for a model that does not take them, or has parameters without a shape even then
+    """
+    was_training, inputs = model.training, _two_examples(data)
+    try:
+        with torch.no_grad():
+            compute_outputs(model.eval(), inputs)
+    except Exception as error:  # whatever a forward of the user's own raises
+        message = f"{type(error).__name__}: {error}"
+        raise UserError(
+            "the model's lazy modules learn their shapes from two examples, which it does not take "
+            f"({message}): choose another model or dataset, or give the modules their shapes"
+        ) from error
+    model.train(was_training)
+    if names := _names(model):
+        raise UserError(
+            f"the model's {names[0]} has no shape, as its forward does not use it: give the module its "
+            "shape, or leave it out"
+        )
+
+
+def _names(model: nn.Module) -> list[str]:
+    return [name for name, t in chain(model.named_parameters(), model.named_buffers()) if is_lazy(t)]  # type: ignore[no-untyped-call]
+
+
+def _two_examples(data: Dataset) -> Inputs:
+    """Return two transformed inputs; zeros where the data are not here."""
+    rows = data.train_inputs
+    if count_rows(rows) < PAIR:
+        rows = apply_to_each(lambda part: torch.zeros(PAIR, *part.shape[1:], dtype=part.dtype), rows)
+    examples = Examples(rows, torch.zeros(count_rows(rows)), torch.arange(PAIR), data.transform)
+    return examples.batch(slice(None), CPU)[0]

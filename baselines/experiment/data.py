@@ -1,17 +1,26 @@
 """The data of an experiment, loaded once per process and checked against the configuration."""
 
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from hashlib import sha256
+from pathlib import Path
 
+import numpy as np
+import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
 
 from baselines.datasets import Dataset
-from baselines.errors import UserError
-from clients import Classification, LazyRows
-from clients.inputs import tensors_of
+from baselines.datasets.local import SiteData
+from baselines.errors import DataError, UserError
+from baselines.partitioners import Partitioner, checked, split_node
+from clients import Classification, Examples, LazyRows
+from clients.examples import Transform, tensors_of
+from strategies.shared.seeding import Purpose, generator
 
 from . import config
+from .settings import Settings
 
 
 def dataset_of(cfg: DictConfig) -> Dataset:
@@ -25,10 +34,10 @@ def dataset_of(cfg: DictConfig) -> Dataset:
         dataset = loaded(OmegaConf.to_yaml(cfg, resolve=True))
     except OmegaConfBaseException as error:  # a value that has no default, or names another
         raise UserError(str(error)) from error
-    said, shape = cfg.shape, dataset.input_shape
-    if said is not None and shape != list(said):
+    stated, shape = cfg.shape, dataset.input_shape
+    if stated is not None and shape != list(stated):
         raise UserError(
-            f"dataset.shape={list(said)}, but the inputs have shape {shape}: correct the data set's "
+            f"dataset.shape={list(stated)}, but the inputs have shape {shape}: correct the data set's "
             "file in conf/dataset"
         )
     if dataset.site is not None:  # no rows here
@@ -110,3 +119,180 @@ def _check_classes(parts: list[Tensor]) -> None:
         raise UserError(
             f"the data set's labels are all {lowest}: expected two classes or more; are they the labels?"
         )
+
+
+# Holdings: who holds which rows of the data, for one seed.
+
+
+Dealt = tuple[np.ndarray, np.ndarray]  # the rows of all nodes, and the length of each one's two lists
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """The rows of the training set that each node holds, and those that the server keeps.
+
+    Parameters
+    ----------
+    settings : how many nodes there are, and what is set aside for tests and validation
+    dataset : whose rows they are
+    partitioner : how the training set is distributed over the nodes
+    """
+
+    settings: Settings
+    dataset: Dataset
+    partitioner: Partitioner
+
+    @cached_property
+    def validation_rows(self) -> np.ndarray:
+        """The rows of the training set that no node holds: the server's validation set."""
+        size, total = self.settings.validation_size, len(self.dataset.train_targets)
+        if not isinstance(size, int) or not 0 <= size < total:
+            raise UserError(
+                f"validation_size={size} is out of range: expected 0 or more, below {total} examples"
+            )
+        return np.sort(generator(self.settings.seed, Purpose.VALIDATION).permutation(total)[:size])
+
+    def partition_arrays(self) -> Dealt:
+        """Return who holds which rows, for a process that need not work it out again."""
+        both = [rows for pair in self.partitions for rows in pair]
+        return np.concatenate(both), np.array([len(rows) for rows in both])
+
+    def set_partition(self, dealt: Dealt) -> None:
+        """Hold what another process has dealt."""
+        rows, lengths = dealt
+        both = np.split(rows.copy(), np.cumsum(lengths)[:-1])  # what came through Ray cannot be written to
+        self.__dict__["partitions"] = list(zip(both[::2], both[1::2], strict=True))
+
+    @cached_property
+    def partitions(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Each node's rows of the training set, as (train, test)."""
+        settings, dataset = self.settings, self.dataset
+        labels = self._labels("train")
+        kept = np.setdiff1d(np.arange(len(labels)), self.validation_rows)
+        if dataset.site is not None:
+            raise UserError(
+                "dataset=local has no partitions: its nodes have data of their own; start each with a site "
+                "and its data, and without partition-id"
+            )
+        if settings.num_nodes > len(kept):
+            raise UserError(
+                f"num_nodes={settings.num_nodes} is more than the {len(kept)} training examples that "
+                f"validation_size={settings.validation_size} leaves: lower num_nodes"
+            )
+        owners = None if dataset.owners is None else dataset.owners[kept]
+        given = self.partitioner(labels[kept], owners, settings.num_nodes, settings.seed)
+        parts = checked(given, settings.num_nodes, len(kept), type(self.partitioner).__name__)
+        return self._split([kept[part] for part in parts], labels)
+
+    def _labels(self, part: str) -> np.ndarray:
+        """Return what the partitioner goes by; zeros where there is nothing, and it needs nothing."""
+        labels, partitioner = self.dataset.labels_of(part), self.partitioner
+        if labels is not None:
+            return labels
+        chooses = type(partitioner).test_rows is not Partitioner.test_rows
+        if partitioner.needs_labels and (part == "train" or chooses):
+            name = "labels" if part == "train" else "test_labels"
+            raise UserError(
+                f"partitioner {type(partitioner).__name__} goes by labels, and the data set's targets are "
+                f"none: give the data set {name}, or choose a partitioner such as iid or by_writer"
+            )
+        return np.zeros(len(getattr(self.dataset, f"{part}_targets")), dtype=np.int64)
+
+    def _split(self, parts: list[np.ndarray], labels: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Divide each node's rows into train and test; a row that several hold is for one or the other."""
+        share = self.settings.node_test_fraction
+        if not share:
+            return [(np.sort(mine), mine[:0]) for mine in parts]
+        draw = partial(generator, self.settings.seed, Purpose.NODE_SPLIT)
+        held, holders = np.unique(np.concatenate(parts), return_counts=True)
+        if (holders == 1).all():
+            return [split_node(mine, labels, share, draw(partition_id=k)) for k, mine in enumerate(parts)]
+        _, test = split_node(held, labels, share, draw())
+        return [(np.setdiff1d(mine, test), np.intersect1d(mine, test)) for mine in parts]
+
+    def examples(
+        self, rows: np.ndarray, transform: Transform | None, *, augmented: bool = False
+    ) -> Examples:
+        """Return examples of the training set."""
+        data, augment = self.dataset, self.dataset.augment if augmented else None
+        return Examples(
+            data.train_inputs,
+            data.train_targets,
+            torch.from_numpy(rows),
+            transform,
+            augment,
+            self.settings.device_memory_share,
+        )
+
+    def own_test_examples(self, partition_id: int) -> Examples:
+        """Return what the server evaluates a node's own model on."""
+        differ = type(self.partitioner).own_test_rows is not Partitioner.own_test_rows
+        if len(self.test_examples) == 0 or not differ:
+            return self.test_examples
+        if partition_id not in self._own:
+            rows = self.partitioner.own_test_rows(self._labels("test"), partition_id)
+            self._own[partition_id] = replace(self.test_examples, index=torch.from_numpy(rows))
+        return self._own[partition_id]
+
+    @cached_property
+    def _own(self) -> dict[int, Examples]:
+        return {}
+
+    @cached_property
+    def test_examples(self) -> Examples:
+        """What the server evaluates on: the data set's own test set, or the partitioner's choice of it.
+
+        Empty for ``central_test=none``, and where the sites have all data.
+        """
+        data, share = self.dataset, self.settings.device_memory_share
+        if data.site is not None or self.settings.central_test == "none":
+            index = torch.zeros(0, dtype=torch.int64)
+        else:
+            index = torch.from_numpy(self.partitioner.test_rows(self._labels("test")))
+        return Examples(data.test_inputs, data.test_targets, index, data.transform, memory_share=share)
+
+
+# A site: what a node with data of its own trains on, and what it holds out to judge models on.
+
+
+START = 'start its node with --node-config \'site="north" data="/path"\''
+
+
+def site_examples(
+    dataset: Dataset, settings: Settings, name: str, path: str, prepared: Path | None = None
+) -> tuple[Examples, Examples]:
+    """Return a site's examples for training, and those held out.
+
+    ``prepared`` is the folder for prepared data; None for the data set's own. Which are held out
+    depends on the seed and the site's name, not on who else takes part.
+
+    Raises
+    ------
+    DataError : where the site has no name or no data, or data that do not fit the schema
+    """
+    if dataset.site is None:
+        raise DataError(
+            "the experiment has a data set of its own, and this node no partition-id: give it one, or "
+            "choose dataset=local",
+            "data: the experiment has a data set of its own, and the node no partition",
+        )
+    if not name or not path:
+        missing = "data" if name else "name"
+        raise DataError(f"the site has no {missing}: {START}", f"data: the node has no {missing}")
+    reader = dataset.site
+    if prepared is not None and isinstance(reader, SiteData):
+        reader = replace(reader, cache=prepared, has_fallback=False)
+    arrays = reader(Path(path))
+    inputs, targets = arrays["inputs"], arrays["targets"]
+    number = int.from_bytes(sha256(name.encode()).digest()[:4])
+    rows = torch.arange(len(targets))
+    test = rows[:0]
+    if settings.node_test_fraction:
+        draw = generator(settings.seed, Purpose.NODE_SPLIT, partition_id=number)
+        parts = split_node(rows.numpy(), targets.numpy(), settings.node_test_fraction, draw)
+        rows, test = map(torch.from_numpy, parts)
+    share = settings.device_memory_share
+    return (
+        Examples(inputs, targets, rows, dataset.transform, dataset.augment, share),
+        Examples(inputs, targets, test, dataset.transform, memory_share=share),
+    )

@@ -1,13 +1,18 @@
 """Device: where a run computes, by the name that the configuration gives it."""
 
 import contextlib
+import os
 import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from baselines.errors import UserError
-from strategies.shared.float64 import in_float64
+from clients.fast.gradient import gradient_of
+from strategies.shared.arrays import in_float64
 
 
 def accelerator() -> torch.device | None:
@@ -27,8 +32,14 @@ def device_of(name: str) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # no such device, or torch built without it
-        there = ["cpu", *([found.type] if (found := accelerator()) else []), "auto"]
-        raise UserError(f"device={name} is not available here: expected {' or '.join(there)}") from error
+        available = [
+            "cpu",
+            *([accelerator_type.type] if (accelerator_type := accelerator()) else []),
+            "auto",
+        ]
+        raise UserError(
+            f"device={name} is not available here: expected {' or '.join(available)}"
+        ) from error
 
 
 def placed(model: nn.Module, device: torch.device) -> nn.Module:
@@ -55,13 +66,11 @@ def name_of(device: torch.device) -> str:
 
 def chosen(name: str) -> str | None:
     """Return what a run says of its device: what ``auto`` chose, or that a GPU is idle; else None."""
-    found = accelerator()
+    best = accelerator()
     if name == "auto":
-        return (
-            f"device=auto: {f'{found} ({name_of(found)})' if found else 'cpu, as torch sees no GPU here'}"
-        )
-    if found and device_of(name).type == "cpu":
-        return f"device={name}: {name_of(found)} is idle; device=auto uses it"
+        return f"device=auto: {f'{best} ({name_of(best)})' if best else 'cpu, as torch sees no GPU here'}"
+    if best and device_of(name).type == "cpu":
+        return f"device={name}: {name_of(best)} is idle; device=auto uses it"
     return None
 
 
@@ -86,3 +95,105 @@ def _module(device: torch.device) -> types.ModuleType | None:
     with contextlib.suppress(RuntimeError):
         return None if device.type == "cpu" else torch.get_device_module(device)
     return None
+
+
+# Precision: how a model computes on the hardware at hand; whoever trains it need not know.
+#
+# No choice changes what a model is: its parameters stay in their own precision, and travel as before.
+
+
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"  # what cuBLAS reads before it is first used
+
+
+def use_deterministic(is_deterministic: bool) -> None:
+    """Let torch use algorithms alone that give the same bytes every time, or any, in this process.
+
+    An operation without such an algorithm raises RuntimeError then. Call it before the GPU is used, as
+    cuBLAS reads once how its workspace is laid out.
+    """
+    if is_deterministic:
+        os.environ.setdefault(WORKSPACE, ":4096:8")
+    torch.use_deterministic_algorithms(is_deterministic)
+
+
+@contextmanager
+def deterministic_algorithms(is_deterministic: bool) -> Iterator[None]:
+    """Do so for a while: the next run of this process may ask for something else."""
+    before, workspace = torch.are_deterministic_algorithms_enabled(), os.environ.get(WORKSPACE)
+    if is_deterministic:
+        gradient_of.cache_clear()  # a step that the run before has recorded is the eager one to rounding
+    try:
+        use_deterministic(is_deterministic)
+        yield
+    finally:
+        use_deterministic(before)
+        if workspace is None:
+            os.environ.pop(WORKSPACE, None)
+
+
+def prepare_model(
+    model: nn.Module, device: torch.device, autocast: object, channels_last: object
+) -> nn.Module:
+    """Return the model, made to compute as asked.
+
+    Parameters
+    ----------
+    autocast : "bfloat16" computes convolutions and matrix products, forward and backward, in 16 bits, and
+        what is sensitive to it in 32 (``torch.autocast``); None leaves everything in the parameters' own
+    channels_last : let the weights of convolutions, and so the images between them, lie in memory pixel by
+        pixel; the same sums, in another order
+
+    Raises
+    ------
+    UserError : for any other choice
+    """
+    if autocast not in (None, "bfloat16"):  # float16 would need its loss scaled
+        raise UserError(f"autocast={autocast} is unknown: expected bfloat16, or null")
+    if require_bool("channels_last", channels_last):
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if autocast is not None:
+        _compute_in(torch.bfloat16, model, device)
+    return model
+
+
+def require_bool(name: str, value: object) -> bool:
+    """Return a setting that is true or false.
+
+    Raises
+    ------
+    UserError : for any other value
+    """
+    if not isinstance(value, bool):
+        raise UserError(f"{name}={value} is unknown: expected true or false")
+    return value
+
+
+def _compute_in(dtype: torch.dtype, model: nn.Module, device: torch.device) -> None:
+    """Run the forward pass, and so the backward pass, under autocast; return what is in the model's own."""
+    model.forward = Cast(model.forward, device.type, dtype, next(model.parameters()).dtype)
+
+
+@dataclass(eq=False)
+class Cast:
+    """A model's forward pass under autocast.
+
+    A copy of the model gets a copy of this, with the copy's own forward pass: ``forward`` is bound to it. A
+    function would go on computing with the parameters of the model that it was made for.
+
+    Parameters
+    ----------
+    forward : the model's own
+    device_type : where it computes
+    dtype, own : what it computes in, and what it returns
+    """
+
+    forward: Callable[..., Tensor]
+    device_type: str
+    dtype: torch.dtype
+    own: torch.dtype
+
+    def __call__(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+        """Return what the model says of a batch."""
+        # A cached cast would be that of the parameters as they were when the step was recorded.
+        with torch.autocast(self.device_type, self.dtype, cache_enabled=False):
+            return self.forward(*inputs, **named).to(self.own)

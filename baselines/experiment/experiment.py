@@ -3,6 +3,9 @@
 ``cfg`` stays in this folder; what is built takes plain arguments.
 """
 
+import shlex
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from baselines.datasets import Dataset
@@ -19,18 +23,156 @@ from baselines.partitioners import Partitioner
 from clients import Examples, LocalTraining, Node
 from clients.correction import Correction
 from clients.frozen import Frozen
-from strategies.round.evaluation import SuiteStrategy
+from clients.requested import BUILT_IN, requested_corrections
+from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol
+from strategies.shared.seeding import Purpose, torch_seed
 
-from . import config, modules, precision
-from .data import dataset_of
-from .described import Described
-from .device import device_of
-from .foreign import strategy_of
-from .holdings import Holdings
-from .model import model_of
-from .site import site_examples
-from .source import source_hash
+from . import config
+from .config import (
+    choices,
+    has_lazy_modules,
+    import_compression,
+    leaves,
+    materialize_lazy,
+    own_corrections,
+    targets,
+)
+from .data import Holdings, dataset_of, site_examples
+from .device import device_of, placed, prepare_model, require_bool
+from .flower_adapter import strategy_of
+from .identity import identity, own_sources, setting, source_hash
+from .overrides import resolved
+from .settings import Settings
+from .validation import takes_argument
+
+# Described: an experiment as its configuration tells it, before anything is built.
+
+
+@dataclass(frozen=True)
+class ExperimentSpec:
+    """What is known of an experiment by its override string alone."""
+
+    overrides: str
+
+    @cached_property
+    def cfg(self) -> DictConfig:
+        """The composed configuration."""
+        return config.load(self.overrides)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What a run is told besides its parts."""
+        return Settings.of(self.cfg)
+
+    def runtime(self) -> Any:
+        """Return what launches the nodes, with a method ``run(overrides, num_nodes, folder)``."""
+        return config.build(self.cfg.runtime)
+
+    def loggers(self) -> list[Any]:
+        """Return what else takes the metrics, besides metrics.csv."""
+        return list(config.build(self.cfg.get("logger") or {}).values())
+
+    def identity(self, rounds: int | None = None, like: object = None) -> str:
+        """Return the hash of what decides the run's numbers; with ``rounds``, of one of so many rounds.
+
+        ``like`` are settings whose way to write a number counts: 0 or 0.0.
+        """
+        return identity(self.cfg, rounds, like)
+
+    @property
+    def setting(self) -> str:
+        """A hash that is the same for all seeds."""
+        return setting(self.cfg)
+
+    @property
+    def own_sources(self) -> dict[str, str]:
+        """A hash of each package of the user's own that the experiment names."""
+        return own_sources(targets(self.cfg))
+
+    @property
+    def kind_of_data(self) -> str:
+        """What decides the data set, as a text; its seed and folder are named, not told."""
+        return str(self.cfg.dataset)
+
+    def configuration(self) -> str:
+        """Return the resolved configuration as YAML."""
+        return OmegaConf.to_yaml(self.cfg, resolve=True)
+
+    def flat_configuration(self) -> dict[str, str]:
+        """Return the resolved configuration as {dotted key: text}."""
+        settings = leaves(OmegaConf.to_container(self.cfg, resolve=True))
+        return {key: str(value) for key, value in settings.items()}
+
+    def without_references(self) -> str:
+        """Return the override string with each value that names another written out."""
+        return shlex.join(resolved(override, self.cfg) for override in shlex.split(self.overrides))
+
+    @property
+    def data_source(self) -> str:
+        """The function or class that gives the data set, by name."""
+        return str(self.cfg.dataset.load._target_)
+
+    @property
+    def replaces_strategy(self) -> bool:
+        """Whether the strategy is of another class than its option says."""
+        plain = config.composed_unchecked(f"strategy={self.choices['strategy']}").cfg
+        return bool(self.cfg.strategy._target_ != plain.strategy._target_)
+
+    @property
+    def threads(self) -> int:
+        """How many threads torch computes with; results are equal to the bit for equal threads."""
+        return int(self.cfg.threads)
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        """The model's resolved configuration, as plain values: its class is ``_target_``."""
+        settings: Any = OmegaConf.to_container(self.cfg.model, resolve=True)
+        return dict(settings)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The option that each group has."""
+        return choices(self.overrides)
+
+
+# The model of an experiment, on the device that it computes on.
+
+
+def model_of(cfg: DictConfig, dataset: Callable[[], Dataset], partition_id: int | None = None) -> nn.Module:
+    """Return a fresh model on its device: the same initial parameters for the same seed.
+
+    With ``partition_id``, the one that this node draws for itself.
+
+    The data set is asked for only where the configuration leaves the shape or the classes to it, and the
+    model takes them: what a model of text makes of pictures is told when it sees them. A value that
+    somebody has set for the model stays. The data set is also asked for where modules are lazy, and learn
+    their shapes from it.
+    """
+    measured: dict[str, object] = {}  # what the configuration leaves to the data
+    takes = partial(takes_argument, str(cfg.model.get("_target_")))
+    if cfg.dataset.shape is None and cfg.model.get("input_shape") is None and takes("input_shape"):
+        measured["input_shape"] = dataset().input_shape
+    if cfg.dataset.num_classes is None and cfg.model.get("num_classes") is None and takes("num_classes"):
+        measured["num_classes"] = dataset().num_classes
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_seed(cfg.seed, partition_id))
+        with warnings.catch_warnings():  # of a model without classes, which is refused in one line
+            warnings.filterwarnings("ignore", "Initializing zero-element tensors", UserWarning)
+            warnings.filterwarnings("ignore", "Lazy modules are a new feature", UserWarning)
+            model: nn.Module = config.build(cfg.model, **measured)
+        if has_lazy_modules(model):
+            materialize_lazy(model, dataset())
+    device = device_of(cfg.device)
+    return prepare_model(placed(model, device), device, cfg.autocast, cfg.channels_last)
+
+
+def _seed(seed: int, partition_id: int | None) -> int:
+    """Return what the initial parameters are drawn from: the server's model, or a node's own."""
+    if partition_id is None:
+        return torch_seed(seed, Purpose.INITIAL_MODEL)
+    return torch_seed(seed, Purpose.NODE_MODEL, partition_id=partition_id)
+
 
 NO_VALIDATION = (
     "needs validation examples on the server, and validation_size=0: set how many training examples to "
@@ -39,7 +181,7 @@ NO_VALIDATION = (
 
 
 @dataclass(frozen=True)
-class Experiment(Described):
+class Experiment(ExperimentSpec):
     """One seed of one setting.
 
     Parameters
@@ -94,7 +236,7 @@ class Experiment(Described):
         """Return the model before training, as the server sends it."""
         return ArrayRecord(self.model().state_dict())
 
-    def strategy(self) -> SuiteStrategy:
+    def strategy(self) -> BaseStrategy:
         """Return a fresh strategy, ready to run.
 
         Raises
@@ -103,24 +245,24 @@ class Experiment(Described):
         """
         strategy = strategy_of(self.cfg)
         strategy.freeze(self.frozen.arrays if self.frozen else ())
-        strategy.fail_within(self.settings.rounds)  # a run without any step has failed, if short
+        strategy.set_num_rounds(self.settings.rounds)  # a run without any step has failed, if short
         if strategy.needs_validation and not self.settings.validation_size:
             raise UserError(f"{strategy.name} {NO_VALIDATION}")
         return strategy
 
     @cached_property
-    def prototype(self) -> SuiteStrategy:
+    def prototype(self) -> BaseStrategy:
         """The strategy, to be asked what it needs; a run takes a fresh one."""
         return self.strategy()
 
     @property
     def nodes_remember(self) -> bool:
         """Whether the nodes keep anything from round to round."""
-        asked = Correction.asked(self.prototype.asks())
+        corrections = requested_corrections(self.prototype.train_config(), self.known_corrections)
         return (
             self.prototype.nodes_remember
             or self.training.remembers
-            or any(kind.remembers for kind in asked)
+            or any(kind.remembers for kind in corrections)
         )
 
     def train_config(self) -> ConfigRecord:
@@ -128,9 +270,14 @@ class Experiment(Described):
         return ConfigRecord({protocol.SOURCE_HASH: source_hash()})
 
     @cached_property
+    def known_corrections(self) -> tuple[type[Correction], ...]:
+        """The corrections that a message may ask a node for; those that the strategy's file names are last."""
+        return (*BUILT_IN, *own_corrections(self.cfg))
+
+    @cached_property
     def training(self) -> LocalTraining:
         """How a node trains."""
-        modules.import_all(self.cfg.strategy)  # with them come the corrections that its messages ask for
+        import_compression(self.cfg)
         training: LocalTraining = config.build(self.cfg.client)
         return training
 
@@ -147,7 +294,7 @@ class Experiment(Described):
     @cached_property
     def deterministic(self) -> bool:
         """Whether torch may use algorithms alone that give the same bytes every time."""
-        return precision.yes_or_no("deterministic", self.cfg.deterministic)
+        return require_bool("deterministic", self.cfg.deterministic)
 
     @cached_property
     def _nodes(self) -> dict[int, Node]:
@@ -177,14 +324,15 @@ class Experiment(Described):
         UserError : where the site has no name or no data, or data that do not fit the schema
         """
         if (name, path) not in self._sites:
-            found = site_examples(self.dataset, self.settings, name, path, prepared)
+            examples = site_examples(self.dataset, self.settings, name, path, prepared)
             self._sites[name, path] = Node(
                 self.node_model,
                 self.training,
                 self.dataset.task,
-                *found,
+                *examples,
                 self.settings.seed,
                 frozen=self.frozen,
+                known_corrections=self.known_corrections,
             )
         return self._sites[name, path]
 
@@ -203,6 +351,7 @@ class Experiment(Described):
             self.settings.seed,
             partial(self.model, partition_id),
             self.frozen,
+            self.known_corrections,
         )
 
     @property

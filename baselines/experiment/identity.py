@@ -7,6 +7,12 @@ They are when they agree in
 * ``RESULTS``, which whoever changes a metric raises by one (and says so in CHANGELOG.md);
 * the versions of the packages whose arithmetic it is (``PACKAGES``).
 
+A setting counts with its value also where that is the default: whoever changes a default changes the
+identity of the runs that take it. Were only the differences from the defaults hashed, ``LATER`` could go,
+but two runs on either side of such a change would be one, unless the old default were kept: a table of all
+settings in place of one of those that came later. So a new setting goes into ``LATER``, with the value that
+leaves every metric as it was, and stays there as it is whatever its default becomes.
+
 The code's own hash is not part of it: most changes leave every metric as it was, byte for byte, and must
 not throw away hours of results. It is written down with each run instead, beside the commit.
 """
@@ -14,8 +20,13 @@ not throw away hours of results. It is written down with each run instead, besid
 import copy
 import hashlib
 import json
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -23,12 +34,29 @@ from omegaconf.errors import OmegaConfBaseException
 
 from baselines.errors import UserError
 
+from . import config
+from .overrides import ROOT
+
 RESULTS = 1
 PACKAGES = ("numpy", "timm", "torch")
+
+
+def _everywhere(name: str, value: object, group: str = "") -> dict[str, object]:
+    """Return a setting where the configuration has it: in its group, and in the strategies that take it."""
+    return {f"{place}{name}": value for place in (group, "strategy.", "strategy.inner.")}
+
+
 LATER: dict[str, object] = {  # options younger than some results, by their dotted names; so they were then
-    "aggregation": {"_target_": "strategies.Mean"},
-    "strategy.aggregation": {"_target_": "strategies.Mean"},
-    "strategy.inner.aggregation": {"_target_": "strategies.Mean"},
+    **_everywhere("aggregation", {"_target_": "strategies.Mean"}),
+    **_everywhere("compression", {"_target_": "strategies.NoCompression"}),
+    **_everywhere("privacy", {"_target_": "strategies.NoPrivacy"}),
+    **_everywhere("weighting.by_layer", False),
+    **_everywhere("max_share", None, "evaluation."),
+    **_everywhere("dropout", 0.0, "participation."),
+    **_everywhere("max_norm", None, "participation."),
+    **_everywhere("readmit", [], "participation."),
+    **_everywhere("node_timeout", 120),
+    **_everywhere("query_partitions", True),
     "autocast": None,
     "central_test": "all",
     "channels_last": False,
@@ -38,54 +66,28 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "client.private": [],
     "client.stragglers": 0.0,
     "client.trace": True,
-    "compression": {"_target_": "strategies.NoCompression"},
-    "strategy.compression": {"_target_": "strategies.NoCompression"},
-    "strategy.inner.compression": {"_target_": "strategies.NoCompression"},
     "count_bytes": False,
     "deterministic": False,
     "early_stopping.metric": "validation/accuracy",
     "early_stopping.patience": None,
     "early_stopping": {},  # where nothing else is left of it
-    "evaluation.max_share": None,
-    "strategy.max_share": None,
-    "strategy.inner.max_share": None,
     "evaluation.node_spread": False,
     "evaluation.per_class": False,
     "evaluation.per_node": False,
     "evaluation": {},  # where nothing else is left of it
-    "node_timeout": 120,
-    "participation.dropout": 0.0,
-    "participation.max_norm": None,
-    "strategy.max_norm": None,
-    "strategy.inner.max_norm": None,
-    "participation.readmit": [],
-    "strategy.readmit": [],
-    "strategy.inner.readmit": [],
     "participation": {},  # where nothing else is left of it
     "partitioner.even": True,
-    "privacy": {"_target_": "strategies.NoPrivacy"},
-    "strategy.privacy": {"_target_": "strategies.NoPrivacy"},
-    "strategy.inner.privacy": {"_target_": "strategies.NoPrivacy"},
     "quorum": None,
     "round_deadline": None,
     "runtime.authenticate": False,
     "runtime.partial_sums": False,
     "runtime.sites": None,
     "runtime.tls": False,
-    "strategy.inner.dropout": 0.0,
-    "strategy.inner.node_timeout": 120,
-    "strategy.inner.query_partitions": True,
-    "strategy.dropout": 0.0,
-    "strategy.node_timeout": 120,
-    "strategy.query_partitions": True,
-    "strategy.inner.weighting.by_layer": False,
-    "strategy.weighting.by_layer": False,
-    "weighting.by_layer": False,
 }
 REACHED = ("address", "client_cpus", "code", "cpus", "modules", "retries", "start_timeout")
 PLAYED = (  # how a runtime is reached and started, and who is let in again: a run goes on under another
     *(f"runtime.{name}" for name in REACHED),
-    *(f"{place}.readmit" for place in ("participation", "strategy", "strategy.inner")),
+    *_everywhere("readmit", None, "participation."),
 )
 BESIDE = (
     *("checkpoint_every", "checkpoint_keep", "debug", "device_memory_share"),
@@ -100,7 +102,7 @@ def identity(cfg: DictConfig, rounds: int | None = None, like: object = None) ->
     settings: a number that is equal there counts as it is written there, 0 as 0.0, and what only says how
     nodes are reached (``PLAYED``) as it is there.
     """
-    return _hash([config_hash(cfg, rounds, like=like), versions()])
+    return _hash_config([config_hash(cfg, rounds, like=like), versions()])
 
 
 def config_hash(
@@ -125,12 +127,12 @@ def config_hash(
     except OmegaConfBaseException as error:  # a value that has no default, or names another
         raise UserError(str(error)) from error
     assert isinstance(settings, dict)
-    told = {key: value for key, value in _written_as(settings, like).items() if key not in BESIDE}
+    hashed = {key: value for key, value in _written_as(settings, like).items() if key not in BESIDE}
     for name, then in LATER.items():
-        _leave_out(told, name.split("."), then)
+        _leave_out(hashed, name.split("."), then)
     if rounds is not None:
-        told["rounds"] = rounds
-    return _hash([RESULTS, told])
+        hashed["rounds"] = rounds
+    return _hash_config([RESULTS, hashed])
 
 
 def _written_as(value: Any, like: object, name: str = "") -> Any:
@@ -165,6 +167,91 @@ def versions() -> dict[str, str]:
     return {package: version(package) for package in PACKAGES}
 
 
-def _hash(value: Any) -> str:
+def _hash_config(value: Any) -> str:
     text = json.dumps(value, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# Source: the hashes by which two processes, or two runs, know whether they run the same code.
+
+
+# What decides results, also as git understands it.
+COVERED = ("strategies/**/*.py", "clients/**/*.py", "baselines/**/*.py", "conf/**/*.yaml")
+
+
+@cache
+def source_hash() -> str:
+    """Return a hash of this installation's code and configuration: equal code, equal results."""
+    paths = (path for pattern in COVERED for path in sorted(ROOT.glob(pattern)))
+    return _hash_files((path.relative_to(ROOT).as_posix(), path) for path in paths)
+
+
+def own_sources(targets: Iterable[str]) -> dict[str, str]:
+    """Return a hash of each package of the user's own, by its name, that one of these targets is of."""
+    known = {pattern.partition("/")[0] for pattern in COVERED} | sys.stdlib_module_names
+    names = dict.fromkeys(target.partition(".")[0] for target in targets)
+    files_of = {name: [*_files(name)] for name in names if name not in known}
+    return {name: _hash_files(files) for name, files in files_of.items() if files}
+
+
+def _files(package: str) -> Iterator[tuple[str, Path]]:
+    """Yield a package's Python files, and their names in it; none of one that pip has installed."""
+    spec = find_spec(package)
+    if spec is None:
+        return
+    module = [spec.origin] if spec.origin and spec.has_location else []
+    for place in map(Path, spec.submodule_search_locations or module):
+        if not any(place.parent.glob("*.dist-info")):  # which pip leaves beside what it installs
+            files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
+            yield from ((file.relative_to(place.parent).as_posix(), file) for file in files)
+
+
+def _hash_files(files: Iterable[tuple[str, Path]]) -> str:
+    digest = hashlib.sha256()
+    for name, path in files:
+        digest.update(name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+# Variants: one setting at several seeds, or with a few other values, known by their hashes.
+
+
+class Variants:
+    """The setting that overrides name.
+
+    Parameters
+    ----------
+    overrides : one by one, without a seed
+
+    Raises
+    ------
+    UserError : for an override that the configuration does not take
+    """
+
+    def __init__(self, overrides: Sequence[str]) -> None:
+        self._cfg = copy.deepcopy(config.load(shlex.join(overrides)))
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds a run has."""
+        return int(self._cfg.rounds)
+
+    @property
+    def local_steps(self) -> int | None:
+        """How many steps a node takes in a round; None where it counts epochs."""
+        steps: int | None = self._cfg.client.local_steps
+        return steps
+
+    def change(self, values: Mapping[str, object]) -> None:
+        """Set values by their dotted names."""
+        for key, value in values.items():
+            OmegaConf.update(self._cfg, key, value)
+
+    def config_hash(self, seed: int | None = None) -> str:
+        """Return the hash of the configuration, the same on every machine."""
+        return config_hash(self._cfg, seed=seed)
+
+    def identity(self, seed: int) -> str:
+        """Return the identity of the run with this seed."""
+        self._cfg.seed = seed
+        return identity(self._cfg)

@@ -6,8 +6,9 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.conf import HydraConf
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -16,13 +17,75 @@ from hydra.errors import HydraException
 from hydra.utils import to_absolute_path
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.errors import UserError
 
-from .schema_file import inlined
+if TYPE_CHECKING:
+    from baselines.datasets.local import Schema
+
+
+# A schema's file, written into the overrides: what other processes and sites get is the schema itself.
+
+
+KEY = "dataset.schema"
+QUOTES = "'\""
+
+
+def inline_schema(override: str) -> str:
+    """Return ``dataset.schema=FILE`` as ``dataset.schema={...}``, and any other override as it is.
+
+    Raises
+    ------
+    UserError : for a file that is not there, or holds no schema
+    """
+    key, _, value = override.partition("=")
+    if key.lstrip("+") != KEY or value.startswith(("{", "$")) or value in ("", "null", "???"):
+        return override
+    return f"{KEY}={_format_flow(read_schema_file(Path(value.strip(QUOTES))).as_dict())}"
+
+
+def read_schema_file(path: Path) -> "Schema":
+    """Return the schema in a file.
+
+    Raises
+    ------
+    UserError : for a file that is not there, or holds no schema
+    """
+    from baselines.datasets.local import schema_of  # and with it torch, which takes seconds
+
+    try:
+        fields = OmegaConf.to_container(OmegaConf.create(path.read_text()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"dataset.schema: {path} cannot be read ({error}): write one with "
+            "python -m baselines.federation schema"
+        ) from error
+    except (YAMLError, ValueError) as error:
+        raise UserError(f"dataset.schema: {path} is not YAML: {error}") from error
+    if not isinstance(fields, dict):
+        raise UserError(f"dataset.schema: {path} holds no schema")
+    return schema_of(fields)  # type: ignore[arg-type]
+
+
+def _format_flow(value: Any) -> str:
+    """Return a value in Hydra's grammar, without spaces."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{_format_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_format_flow, value)) + "]"
+    if not isinstance(value, str):
+        return repr(value)
+    if "${" in value or value.endswith("\\"):
+        raise UserError(
+            f"the schema's name {value!r} cannot travel: expected no ${{ and no final backslash"
+        )
+    return "'" + value.replace("'", r"\'") + "'"
+
 
 LONGEST_NAME = 255  # bytes that a file system allows
 MULTIRUN = "multirun.yaml"  # of a sweep's folder: what was asked for, as Hydra writes it
+HYDRA = ".hydra"  # of a run's folder: what Hydra writes of a start
 WORDS = ("null", "true", "false", "nan", "inf")  # which Hydra takes for something else than a text
 
 
@@ -34,8 +97,8 @@ def quoted(text: str) -> str:
 
 def add_config_dir(parser: ArgumentParser) -> None:
     """Let a command take ``--config-dir``, as Hydra's do."""
-    told = "a folder of options of your own, laid out like conf/"
-    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help=told)
+    description = "a folder of options of your own, laid out like conf/"
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help=description)
 
 
 def with_config_dir(folder: Path | None, overrides: list[str]) -> list[str]:
@@ -59,7 +122,7 @@ def carried(settings: HydraConf, cfg: DictConfig) -> Iterator[str]:
     The data folder does not depend on a working directory, a value that names another is that value, and a
     schema's file is what it says.
     """
-    for override in map(inlined, _written(settings.overrides, "task")):
+    for override in map(inline_schema, _written(settings.overrides, "task")):
         if override.lstrip("+").startswith("data_root=") and type(_value("data_root", cfg)) is str:
             folder = to_absolute_path(os.path.expanduser(cfg.data_root))
             yield f"data_root={quoted(folder)}"
@@ -113,8 +176,8 @@ def run_folder(*, _root_: DictConfig) -> str:
     if all(len(part.encode()) <= LONGEST_NAME for part in name.split("/")):
         return name
     digest = sha256(name.encode()).hexdigest()[:16]
-    if there := sorted(path.name for path in sweep.glob(f"*{digest}")):
-        return there[0]
+    if existing := sorted(path.name for path in sweep.glob(f"*{digest}")):
+        return existing[0]
     short = ",".join([*(text for key, text in named if key in varied), digest]).replace("/", "-")
     return short if len(short.encode()) <= LONGEST_NAME else digest
 
@@ -143,4 +206,39 @@ def swept(settings: Any) -> list[Override]:
     return [override for override in parsed if override.is_sweep_override()]
 
 
+def hydra_folder(*, _root_: DictConfig) -> str:
+    """Return the folder within a run's for what Hydra writes of a start: .hydra, .hydra.2, ...
+
+    The first that is free, or is of a start with the same overrides: a resumed run keeps those that it was
+    begun with. ``resume=false`` begins again, with ``.hydra``.
+    """
+    folder, texts = (
+        OmegaConf.select(_root_, "hydra.runtime.output_dir"),
+        _written(_root_.hydra.overrides, "task"),
+    )
+    if folder is None or OmegaConf.select(_root_, "resume") is False:
+        return HYDRA
+    names = (HYDRA if start == 1 else f"{HYDRA}.{start}" for start in count(1))
+    return next(
+        name for name in names if _started_with(Path(folder, name, "overrides.yaml")) in (None, texts)
+    )
+
+
+def _started_with(file: Path) -> Any:
+    """Return the overrides that Hydra wrote down; None where it has not, or they cannot be read."""
+    try:
+        return OmegaConf.to_container(OmegaConf.load(file), resolve=False)
+    except (OSError, ValueError, OmegaConfBaseException, YAMLError):
+        return None
+
+
 OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
+OmegaConf.register_new_resolver("hydra_folder", hydra_folder, replace=True)
+
+
+# Places: where the project lies, and its options.
+
+
+ROOT = Path(__file__).resolve().parents[2]
+CONF = ROOT / "conf"
+SHARED = ("base", "common")  # templates that options are made of, not options themselves

@@ -68,6 +68,6 @@ class Settings:
         return any(name.startswith("validation/") for name in (self.objective, stops))
 
     @property
-    def asked(self) -> int:
+    def nodes_in_round(self) -> int:
         """How many nodes train in a round."""
         return min(self.nodes_per_round or self.num_nodes, self.num_nodes)

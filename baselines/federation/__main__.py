@@ -22,7 +22,9 @@ from baselines.site.policy import Policy
 from baselines.site.policy import read as read_site_file
 from strategies.shared import protocol
 
-from . import audit, card, check, provision, register, schema, submit
+from . import card, check, provision, register, submit
+from .agreed import write_schema
+from .card import show_audit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,7 +117,7 @@ def _schema(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("schema.yaml"), help="default: schema.yaml")
     parser.set_defaults(
-        do=lambda options: schema.write(options.data, options.label, options.columns, options.out)
+        do=lambda options: write_schema(options.data, options.label, options.columns, options.out)
     )
 
 
@@ -159,7 +161,7 @@ def _checked(options: argparse.Namespace) -> None:
 def _audit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site_file", type=Path, help="the site's file, site.yaml")
     parser.add_argument("--last", type=int, default=20, help="so many messages; default: 20")
-    parser.set_defaults(do=lambda options: audit.show(options.site_file, options.last))
+    parser.set_defaults(do=lambda options: show_audit(options.site_file, options.last))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ Mitchell et al.: *Model Cards for Model Reporting*, FAT* 2019. Every number is o
 environment.json, metrics.csv or the model's file; what none of them knows is marked to be filled in.
 """
 
+import json
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,17 +14,22 @@ from typing import Any
 
 import pandas as pd
 import yaml  # type: ignore[import-untyped]
+from rich.console import Console
+from rich.table import Table
 
-from baselines.engine import environment, saved_model, whole_file
+from baselines.engine import environment, saved_model
+from baselines.engine.environment import write_atomically
 from baselines.engine.metrics import GLOBAL, SITES
 from baselines.errors import UserError
-from baselines.experiment.choices import leaves
+from baselines.experiment.config import leaves
+from baselines.site.policy import read_leniently
+from baselines.site.record import AUDIT, SiteRecord
 
 FILL_IN = "**[to be filled in]**"
 IDLE = ("none", "null", "identity")  # options of groups that change nothing
 METHOD = [  # the groups of conf/ that decide how the model is trained
     *("strategy", "weighting", "server_optimizer", "mask", "step_size", "aggregation", "compression"),
-    *("corrections", "personal", "private", "client"),
+    *("corrections", "personal", "private", "client_optimizer", "client"),
 ]
 EVALUATED = (SITES, "node-test", "test")  # the splits of evaluations
 SETTINGS = {  # dotted key in config.yaml: what it is called in the card
@@ -48,7 +55,7 @@ def write(run: Path, out: Path | None) -> None:
     if out is None:
         print(text, end="")
     else:
-        whole_file.write(out, text)
+        write_atomically(out, text)
         print(f"written: {out}; fill in what is marked {FILL_IN}")
 
 
@@ -238,3 +245,51 @@ def _number(value: float | None) -> str:
     if not math.isfinite(value):
         return "not finite"
     return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.4g}"
+
+
+# audit: what has been asked of a site, and what left it, as a table of its audit log.
+
+
+COLUMNS = ("time", "run", "asked", "round", "experiment", "rows", "bytes", "norm", "epsilon", "refused")
+
+
+def show_audit(site_file: Path, last: int) -> None:
+    """Print the last lines of a site's audit log, and what its budgets have left.
+
+    Raises
+    ------
+    UserError : where there is no log, or a line of it is none; for a damaged file after the log is printed
+    """
+    policy, damage = read_leniently(site_file)
+    path = policy.state_folder / AUDIT
+    if damage and not path.exists():
+        raise damage
+    entries = _entries(path)
+    table = Table(*COLUMNS, box=None, pad_edge=False)
+    for entry in entries[-last:]:
+        table.add_row(*(_text(entry.get(column)) for column in COLUMNS))
+    width = None if os.isatty(1) else 200
+    console = Console(width=width, highlight=False, markup=False)
+    console.print(table)
+    runs = len({entry.get("run") for entry in entries})
+    console.print(f"{len(entries)} messages of {runs} runs in {path}")
+    if damage:
+        raise damage
+    limit = "" if policy.max_epsilon is None else f" of {policy.max_epsilon:g}"
+    console.print(f"epsilon spent: {SiteRecord(policy).epsilon():.4g}{limit}, at delta={policy.delta:g}")
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): no message has come yet?") from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,12 +1,17 @@
 """check: what an experiment would do with a site's data, shown at the site, offline."""
 
+import csv
+import io
 import logging
+import os
 import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from rich.console import Console
@@ -14,23 +19,66 @@ from torch import Tensor
 
 from baselines.apps import client_app_in
 from baselines.datasets import site_files
-from baselines.datasets.local import SiteData
-from baselines.datasets.schema import Schema
+from baselines.datasets.local import Schema, SiteData
 from baselines.errors import DataError, UserError
 from baselines.experiment import closed, experiment
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.overrides import inline_schema
 from baselines.experiment.preflight import check
-from baselines.experiment.schema_file import inlined
 from baselines.grids.inline import InlineGrid
 from baselines.site.guard import public_line
 from baselines.site.policy import Policy
 from clients import Examples
 from clients.privacy import Refused
-from strategies.round.failures import reason_of
+from strategies.core.strategy import reason_of
 from strategies.shared import protocol
 
-from . import held_out
-from .schema import reading_notes
+from .agreed import reading_notes
+
+# The rows that a site holds out, as a file: ``predict`` measures on it what the site has reported.
+
+
+def check_target(target: Path, data: Path, schema: Schema, index: Tensor) -> None:
+    """Refuse a file that cannot hold a site's held-out rows.
+
+    Raises
+    ------
+    UserError : in one line
+    """
+    kind = ".npz" if schema.columns is None else ".csv"
+    if not len(index):
+        raise UserError("--held-out: the experiment holds no row out: set node_test_fraction")
+    if target.suffix.lower() != kind:
+        raise UserError(f"--held-out {target}: expected a {kind} file")
+    if target.resolve().is_relative_to(data):
+        raise UserError(f"--held-out {target} lies in the data: choose another file")
+    if not target.parent.is_dir():
+        raise UserError(f"--held-out {target}: there is no folder {target.parent}")
+
+
+def write_held_out(target: Path, data: Path, schema: Schema, index: Tensor) -> None:
+    """Write the rows ``index`` of the data, their labels and no other column, as a private file."""
+    rows, chosen = site_files.read(data, schema.label, schema.columns), index.tolist()
+    labels = [rows.labels[k] for k in chosen]
+    if schema.columns is None:
+        stream = io.BytesIO()
+        np.savez(stream, allow_pickle=False, inputs=rows.inputs[chosen], targets=np.array(labels))
+        content = stream.getvalue()
+    else:
+        table = io.StringIO()
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerow([*schema.columns, schema.label])
+        for values, label in zip(rows.inputs[chosen].tolist(), labels, strict=True):
+            writer.writerow([*(repr(value).removesuffix(".0") for value in values), label])
+        content = table.getvalue().encode()
+    opened, fresh = tempfile.mkstemp(dir=target.parent)  # 0600
+    try:
+        with open(opened, "wb") as file:
+            file.write(content)
+        os.replace(fresh, target)
+    finally:
+        Path(fresh).unlink(missing_ok=True)
+
 
 ALONE = "node_timeout=1 participation.dropout=0"  # the others are not here; this one is
 ONE_STEP = "client.local_epochs=null client.local_steps=1"
@@ -54,7 +102,7 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
     UserError : for an experiment or a file that cannot be used, in one line
     DataError : for one that the site would refuse, or data that do not fit it
     """
-    this = experiment.load(shlex.join([*map(inlined, overrides), *ALONE.split(), *ONE_STEP.split()]))
+    this = experiment.load(shlex.join([*map(inline_schema, overrides), *ALONE.split(), *ONE_STEP.split()]))
     check(this)
     if not isinstance(this.dataset.site, SiteData):
         raise UserError("the experiment has a data set of its own: choose dataset=local dataset.schema=...")
@@ -63,16 +111,16 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
     data = policy.place(policy.data)
     try:
         if policy.file:
-            closed.check(shlex.join(map(inlined, overrides)), policy.targets)
-            policy.admit(this, MessageType.QUERY, this.prototype.asks())
+            closed.check(shlex.join(map(inline_schema, overrides)), policy.targets)
+            policy.admit(this, MessageType.QUERY, this.prototype.train_config())
         else:
-            policy.demand_privacy(this.prototype.asks())
+            policy.demand_privacy(this.prototype.train_config())
         node = this.site(site, str(data))
         policy.require_rows(len(node.train) + len(node.test))
     except (UserError, Refused) as error:
         raise DataError(f"the site would take no part: {error}", public_line(error)) from error
     if target is not None:
-        held_out.check_target(target, data, reader.schema, node.test.index)
+        check_target(target, data, reader.schema, node.test.index)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{data}: examples of shape {this.input_shape}, {node.train.inputs.dtype}")
     for name, examples in (("train", node.train), ("held out", node.test)):
@@ -92,7 +140,7 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
         console.print("after each test on the held-out share: how many examples it has, loss and accuracy")
     console.print("before round 1: the site's name; where it refuses, a code and a count")
     if target is not None:
-        held_out.write(target, data, reader.schema, node.test.index)
+        write_held_out(target, data, reader.schema, node.test.index)
         console.print(f"written: {target}, the {len(node.test)} rows that are held out")
 
 

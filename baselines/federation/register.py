@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from baselines.engine import whole_file
+from baselines.engine.environment import write_atomically
 from baselines.errors import RunFailed, UserError
 from baselines.runtimes import commands, credentials
 
@@ -47,7 +47,7 @@ def register(file: Path) -> None:
         except RunFailed as error:
             refused.append(site.name)
             said = f"refused: {error} (a key that was revoked stays so: let the site make another)"
-        whole_file.write(record, json.dumps(known, indent=2) + "\n")  # after each: what follows may fail
+        write_atomically(record, json.dumps(known, indent=2) + "\n")  # after each: what follows may fail
         print(f"{site.name}: {said}")
     for name in known.keys() - {site.name for site in this.sites}:
         print(f"{name}: not in {file.name} any more; to shut it out, name it there with revoked: true")

@@ -15,13 +15,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from baselines.apps import REFUSED
-from baselines.engine.divergence import HAS_DIVERGED
+from baselines.engine.stopping import HAS_DIVERGED
 from baselines.errors import RunDiverged, RunFailed, UserError
 from baselines.experiment import closed, experiment
-from baselines.experiment.overrides import keyed
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT, inline_schema, keyed
 from baselines.experiment.preflight import check
-from baselines.experiment.schema_file import inlined
 from baselines.runtimes import commands
 
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")  # in which baselines.run writes
@@ -50,7 +48,7 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
             f"--output {output}: expected a folder below the one in which the SuperLink keeps runs"
         )
     _check_read(keyed(list(overrides)))
-    told = shlex.join(map(inlined, overrides))
+    told = shlex.join(map(inline_schema, overrides))
     this = experiment.load(told)
     if this.settings.resume and not output:
         raise UserError(

@@ -1,17 +1,180 @@
 """The grid of the inline runtime: it calls the ClientApp in this process."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from logging import getLogger
+from traceback import format_exception
 from typing import ClassVar
 
-from flwr.app import Message
+from flwr.app import Context, Message, MessageType, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
 
-from .answering import Answering, Together, answer, delivered
-from .population import Population
+from baselines.errors import UserError
+from strategies.shared import protocol
+from strategies.shared.flower_private import SUPERLINK_NODE_ID, Run, become_server, failed, stamp
+
+from .base import SuiteGrid
+
+logger = getLogger("flwr.grids")
 
 
-class InlineGrid(Population):
+# Answering: how a process that has nodes' contexts at hand lets them handle messages.
+
+
+BatchedTrainer = Callable[[Sequence[Message], Sequence[Context]], list[Message]]
+
+
+class MessageHandler:
+    """Answers messages: one after another, or the training of many nodes at once.
+
+    Parameters
+    ----------
+    app : answers one message
+    together : answers the training messages of many nodes; when it raises, it is not called again
+    """
+
+    def __init__(self, app: ClientApp, together: BatchedTrainer | None = None) -> None:
+        self.app, self.together = app, together
+
+    def __call__(self, requests: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
+        """Return the reply to each message, in order; contexts' states are as they are after it."""
+        replies = self.at_once(requests, contexts)
+        if replies is None:
+            pairs = zip(requests, contexts, strict=True)
+            replies = [answer(self.app, request, context) for request, context in pairs]
+        return replies
+
+    def at_once(self, requests: Sequence[Message], contexts: Sequence[Context]) -> list[Message] | None:
+        """Return the replies of nodes that train batched; None where they cannot, and nothing changed."""
+        if self.together is None or len(requests) < 2:
+            return None
+        if requests[0].metadata.message_type != MessageType.TRAIN:
+            return None
+        before = [fresh(context.state) for context in contexts]
+        try:
+            return self.together(requests, contexts)
+        except Exception as error:
+            for context, state in zip(contexts, before, strict=True):
+                context.state = state
+            logger.warning("nodes are not batched, they train one after another: %s", error)
+            self.together = None
+            return None
+
+
+def answer(app: ClientApp, request: Message, context: Context) -> Message:
+    """Let a node handle a message; one that raises answers with the error and has not changed."""
+    before = fresh(context.state)
+    try:
+        return app(request, context)
+    except (Exception, SystemExit) as error:  # a client's exit is not the run's
+        context.state = before
+        logger.debug("node %d raised", context.node_id, exc_info=True)
+        said = f"{type(error).__name__}: {error}"
+        trace = [] if isinstance(error, UserError) else ["\n", *format_exception(error)]
+        return failed(request, "".join([said, *trace]))
+
+
+def fresh(content: RecordDict) -> RecordDict:
+    """Copy the containers, not the arrays: sender and receiver must not see each other's changes."""
+    copied = content.copy()
+    for name, record in content.items():
+        copied[name] = record.copy()
+    return copied
+
+
+def delivered(message: Message) -> Message:
+    """Return the message as its receiver gets it."""
+    if message.has_content():
+        message = Message(content=fresh(message.content), metadata=message.metadata)  # type: ignore[call-overload]
+    stamp(message)
+    return message
+
+
+# Population: nodes that are known before anything is sent, each with its context at hand.
+
+
+class NodePool(SuiteGrid):
+    """A grid of ``num_nodes`` nodes; node k holds partition k, or is the k-th site.
+
+    A context is made when its node is first addressed, so that the population costs nothing.
+
+    Parameters
+    ----------
+    num_nodes : the population
+    sites : {name: path} of data of the nodes' own, one for each node; empty where they hold partitions
+    """
+
+    gives_node_states: ClassVar[bool] = True
+
+    def __init__(self, num_nodes: int, sites: Mapping[str, str] | None = None) -> None:
+        become_server()
+        self._sites = list((sites or {}).items())
+        self.num_nodes = num_nodes
+        self._contexts: dict[int, Context] = {}
+        self._replies: dict[str, Message] = {}
+        self._run = Run.create_empty(run_id=1)
+
+    def get_node_ids(self) -> list[int]:
+        """Return the node ids: partition ids, shifted past the server's own."""
+        return [SUPERLINK_NODE_ID + 1 + partition_id for partition_id in range(self.num_nodes)]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Have the messages answered, and keep the replies for :meth:`pull_messages`."""
+        replies = self.send_and_receive(messages)
+        ids = [reply.metadata.reply_to_message_id for reply in replies]
+        self._replies |= dict(zip(ids, replies, strict=True))
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the kept replies to ``message_ids``, each once."""
+        return [self._replies.pop(key) for key in message_ids if key in self._replies]
+
+    def node_states(self) -> dict[int, RecordDict]:
+        """Return what each node addressed so far keeps in its context, by its position."""
+        return {_position(node_id): context.state for node_id, context in self._contexts.items()}
+
+    def load_node_states(self, states: dict[int, RecordDict]) -> None:
+        """Give each node what it kept."""
+        node_ids = self.get_node_ids()
+        for partition_id, state in states.items():
+            self.context(node_ids[partition_id]).state = fresh(state)
+
+    def context(self, node_id: int) -> Context:
+        """Return a node's context; its state lives on between rounds, as everywhere in Flower."""
+        if node_id not in self._contexts:
+            k = _position(node_id)
+            config: UserConfig = {protocol.PARTITION_ID: k, "num-partitions": self.num_nodes}
+            if self._sites:
+                config = dict(zip((protocol.SITE, protocol.DATA), self._sites[k], strict=True))
+            self._contexts[node_id] = Context(1, node_id, config, RecordDict(), {})
+        return self._contexts[node_id]
+
+    def set_run(self, run: Run) -> None:
+        """Take the run's description."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run's description."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Make a message to one node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+
+def _position(node_id: int) -> int:
+    return node_id - SUPERLINK_NODE_ID - 1
+
+
+class InlineGrid(NodePool):
     """A grid of ``num_nodes`` nodes that live in this process.
 
     Parameters
@@ -28,11 +191,11 @@ class InlineGrid(Population):
         self,
         app: ClientApp,
         num_nodes: int,
-        together: Together | None = None,
+        together: BatchedTrainer | None = None,
         sites: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(num_nodes, sites)
-        self.answering = Answering(app, together)
+        self.answering = MessageHandler(app, together)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

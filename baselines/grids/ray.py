@@ -1,25 +1,247 @@
 """The grid of the Ray runtime: messages go to whichever worker is free, wherever it runs."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pickle import PickleBuffer
 from typing import Any
 
-from flwr.app import Message, MessageType
+import numpy as np
+import ray
+from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
-from .answering import answer, delivered
-from .dispatch import Dispatch
-from .population import Population
-from .shares import Round, Share
-from .stored import travelling
-from .workers import Workers
+from strategies.shared import client_state, protocol
+from strategies.shared.arrays import SharedMean, copy_record, receive_values, record_size, sendable_values
+from strategies.shared.flower_private import failed, stamp
+
+from .inline import NodePool, answer, delivered
+from .ray_pool import Dispatch, Task, Workers
+
+# How records travel on Ray: arrays straight to where they go, and what messages have in common once.
+
+
+SHARE = 0.5  # of Ray's store that a round's replies may take
+Parts = tuple[str, tuple[int, ...], str, Any]  # of an Array that is bytes
+
+
+def travelling(messages: list[Message]) -> list[Message]:
+    """Return the messages as they travel: what they have in common is in Ray's object store, once."""
+    stored: dict[int, Stored] = {}
+    copies = []
+    for message in messages:
+        content = RecordDict(dict(message.content))
+        for name, record in list(content.array_records.items()):
+            content[name] = stored.setdefault(id(record), Stored(record))
+        copy = Message(content=content, metadata=message.metadata)  # type: ignore[call-overload]
+        stamp(copy)
+        copies.append(copy)
+    return copies
+
+
+def buffered(content: RecordDict) -> RecordDict:
+    """Return the content with array records that pickle as buffers."""
+    copy = RecordDict(dict(content))
+    for name, record in list(content.array_records.items()):
+        copy[name] = Buffered(record)
+    return copy
+
+
+def owned(content: RecordDict) -> RecordDict:
+    """Return the content with arrays in this process' memory: Ray's store has room for a round's alone."""
+    copy = RecordDict(dict(content))
+    for name, record in list(content.array_records.items()):
+        copy[name] = copy_record(record)
+    return copy
+
+
+class Room:
+    """What a round's replies may keep of Ray's store on this machine; the others are copied out of it.
+
+    A full store would go on on the disk.
+    """
+
+    def __init__(self) -> None:
+        self.left = SHARE * _store(ray.get_runtime_context().get_node_id())
+
+    def kept(self, content: RecordDict) -> RecordDict:
+        """Return a reply's content, in the store while there is room."""
+        size = sum(map(record_size, content.array_records.values()))
+        if size > self.left:
+            return owned(content)
+        self.left -= size
+        return content
+
+
+@cache
+def _store(machine: str) -> float:
+    """Return how many bytes Ray's store on a machine has room for."""
+    (node,) = (node for node in ray.nodes() if node["NodeID"] == machine)  # type: ignore[no-untyped-call]
+    return float(node["Resources"].get("object_store_memory", 0))
+
+
+class Buffered(ArrayRecord):
+    """A record whose values are no part of its pickle: Ray copies them straight to where they go.
+
+    The receiver reads tensors where they lie in Ray's store, as nobody may change what is held.
+
+    Parameters
+    ----------
+    record : what it holds
+    """
+
+    def __init__(self, record: ArrayRecord) -> None:
+        super().__init__()  # which would make bytes of what is held
+        for name, array in record.items():
+            self[name] = array
+
+    def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
+        """Return how the receiver gets a plain record."""
+        return _plain, ([(name, _parts(array)) for name, array in self.items()],)
+
+
+def _parts(array: Array) -> np.ndarray | Parts:
+    values = sendable_values(array)
+    if values is not None:
+        return values
+    return array.dtype, tuple(array.shape), array.stype, PickleBuffer(array.data)
+
+
+def _plain(arrays: Iterable[tuple[str, np.ndarray | Parts]]) -> ArrayRecord:
+    record = ArrayRecord()
+    for name, parts in arrays:
+        if isinstance(parts, np.ndarray):
+            record[name] = receive_values(parts)
+        else:
+            record[name] = Array(*parts[:3], bytes(parts[3]))
+    return record
+
+
+class Stored(Buffered):
+    """A record that is pickled as a reference to Ray's object store, and put there once."""
+
+    def __init__(self, record: ArrayRecord) -> None:
+        super().__init__(record)
+        self._reference: Any = None
+
+    def __reduce__(self) -> tuple[Callable[..., ArrayRecord], tuple[Any]]:
+        """Return how a worker gets the record."""
+        if self._reference is None:
+            self._reference = ray.put(Buffered(self))
+        return _fetched, (self._reference,)
+
+
+def _fetched(reference: Any) -> ArrayRecord:
+    return _received(reference).copy()
+
+
+@lru_cache(maxsize=3)  # a round's model, SCAFFOLD's control variate, and a model to evaluate
+def _received(reference: Any) -> ArrayRecord:
+    record: ArrayRecord = ray.get(reference)
+    return record
+
+
+# Share: messages to nodes, as a Ray worker's task.
+
+
+Answer = tuple[Message, RecordDict]  # a reply, and the node's state after it
+
+
+@dataclass
+class Round:
+    """What the shares of a round have in common.
+
+    Parameters
+    ----------
+    nodes : whose contexts travel with the messages; their states come back
+    folded : whether workers return the weighted mean of their nodes' models, and not each one's
+    replies : those that have come
+    room : how much of Ray's store they may keep
+    """
+
+    nodes: NodePool
+    folded: bool = False
+    replies: list[Message] = field(default_factory=list)
+    room: Room = field(default_factory=Room)
+
+    def context(self, message: Message) -> Context:
+        """Return the context of the node that a message is for."""
+        return self.nodes.context(message.metadata.dst_node_id)
+
+
+class MessageBatch(Task):
+    """Messages to nodes, for one worker to answer.
+
+    Parameters
+    ----------
+    messages : as they travel
+    round : that they are of
+    patience : seconds after which several messages are answered one by one
+    """
+
+    def __init__(self, messages: Sequence[Message], round: Round, patience: float = math.inf) -> None:
+        super().__init__()
+        self.messages, self.round = messages, round
+        self.patience = patience if len(messages) > 1 else math.inf
+
+    def send(self, actor: Any) -> Any:
+        """Have the worker answer the messages."""
+        contexts = [copy(self.round.context(message)) for message in self.messages]
+        for message, context in zip(self.messages, contexts, strict=True):
+            context.state = buffered(client_state.select(context.state, message.metadata.group_id))
+        method = "answer_folded" if self.round.folded else "answer"
+        return actor.do.remote(method, self.messages, contexts)
+
+    def take(self, outcome: Any) -> None:
+        """Keep the replies, and what each node remembers."""
+        answers = unfolded(*outcome) if self.round.folded else outcome
+        for message, (reply, state) in zip(self.messages, answers, strict=True):
+            context, group = self.round.context(message), message.metadata.group_id
+            context.state = client_state.merge(context.state, owned(state), group)
+            if reply.has_content() and not self.round.folded:
+                reply.content = self.round.room.kept(reply.content)
+            stamp(reply)
+            self.round.replies.append(reply)
+
+    def raised(self, error: Exception) -> None:
+        """Answer with the error, for each node: the replies could not travel, say."""
+        self._answer_all(str(error))
+
+    def lost(self, reason: str) -> None:
+        """Count the nodes as lost, and answer with the reason."""
+        self.round.nodes.lost += len(self.messages)
+        self._answer_all(reason)
+
+    def parts(self) -> Sequence[Task]:
+        """Return the messages one by one: no other node is to suffer from the one that went wrong."""
+        if len(self.messages) == 1:
+            return [self]
+        parts = [MessageBatch([message], self.round) for message in self.messages]
+        for part in parts:
+            part.deaths, part.alone = self.deaths, self.alone
+        return parts
+
+    def _answer_all(self, reason: str) -> None:
+        self.round.replies += [delivered(failed(message, reason)) for message in self.messages]
+
+
+def unfolded(answers: list[Answer], folded: list[int], mean: ArrayRecord | None) -> list[Answer]:
+    """Let the replies whose models were folded, by their positions, carry the mean in their place."""
+    if mean is not None:
+        shared = SharedMean(mean)
+        for k in folded:
+            answers[k][0].content[protocol.ARRAYS] = shared
+    return answers
+
 
 SHORT = 0.05  # seconds that a task of several messages is to take
 LONG = 2.0  # seconds after which they are answered one by one
 HURRY = 60.0  # seconds: with less for a round there is no time for a second try
 
 
-class RayGrid(Population):
+class RayGrid(NodePool):
     """A grid of ``num_nodes`` nodes whose messages are answered by Ray workers.
 
     A node's context goes with its message and comes back with the reply. A message whose worker died
@@ -71,7 +293,9 @@ class RayGrid(Population):
         self._seconds[kind] = max((one.seconds / len(one.messages) for one in shares), default=math.inf)
         return this.replies
 
-    def _shares(self, kind: str, messages: list[Message], this: Round, *, one_by_one: bool) -> list[Share]:
+    def _shares(
+        self, kind: str, messages: list[Message], this: Round, *, one_by_one: bool
+    ) -> list[MessageBatch]:
         """Return the tasks that answer the messages.
 
         Nodes that train batched, or whose models are folded: one for each worker. Others: one for each
@@ -83,7 +307,7 @@ class RayGrid(Population):
             several = 1 if one_by_one else max(1, int(SHORT / self._seconds.get(kind, math.inf)))
             count, patience = max(len(self.workers), math.ceil(len(messages) / several)), LONG
         count = min(count, len(messages))
-        return [Share(messages[k::count], this, patience) for k in range(count)]
+        return [MessageBatch(messages[k::count], this, patience) for k in range(count)]
 
     def used(self) -> list[dict[str, Any]]:
         """Return what each worker says of its steps and its memory."""

@@ -4,13 +4,8 @@
 """
 
 from .char_lstm import CharLstm
-from .cnn4 import Cnn4
-from .cnn6 import Cnn6
-from .emnist_cnn import EmnistCnn
-from .lenet import LeNet
-from .linear import LinearRegression, SoftmaxRegression
-from .mlp import Mlp
-from .we_cnn import WeCnn
+from .cnn import Cnn4, Cnn6, EmnistCnn, LeNet, WeCnn
+from .mlp import LinearRegression, Mlp, SoftmaxRegression
 
 __all__ = [
     "CharLstm",

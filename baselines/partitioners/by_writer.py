@@ -5,8 +5,7 @@ import numpy as np
 from baselines.errors import UserError
 from strategies.shared.seeding import Purpose, generator
 
-from .counts import rows_of
-from .partitioner import Partitioner
+from .partitioner import Partitioner, rows_of
 
 
 class ByWriter(Partitioner):

@@ -13,8 +13,7 @@ import numpy as np
 from strategies.shared.checks import require
 from strategies.shared.seeding import Purpose, generator
 
-from .counts import equal_sizes, fill
-from .partitioner import Partitioner
+from .partitioner import Partitioner, equal_sizes, fill
 
 
 class DirichletEqual(Partitioner):

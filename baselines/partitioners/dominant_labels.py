@@ -13,8 +13,7 @@ from baselines.errors import UserError
 from strategies.shared.checks import require
 from strategies.shared.seeding import Purpose, generator
 
-from .counts import apportion, fill
-from .partitioner import Partitioner
+from .partitioner import Partitioner, apportion, fill
 
 MOST_DRAWS = 10_000
 

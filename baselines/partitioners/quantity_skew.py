@@ -9,8 +9,7 @@ import numpy as np
 from strategies.shared.checks import require
 from strategies.shared.seeding import Purpose, generator
 
-from .counts import apportion
-from .partitioner import Partitioner
+from .partitioner import Partitioner, apportion
 
 
 class QuantitySkew(Partitioner):

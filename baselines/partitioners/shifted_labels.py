@@ -11,11 +11,10 @@ from typing import Literal
 import numpy as np
 
 from baselines.errors import UserError
-from strategies.parts.erosion import EACH
+from strategies.parts.weighting import EACH
 from strategies.shared.seeding import Purpose, generator
 
-from .counts import equal_sizes, fill, fit
-from .partitioner import Partitioner
+from .partitioner import Partitioner, equal_sizes, fill, fit
 
 DISTRIBUTIONS = {
     "A": (0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1),

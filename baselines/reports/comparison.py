@@ -13,12 +13,22 @@ from rich.console import Console
 from baselines import results
 from baselines.errors import UserError
 
-from . import curves, pairing, printed, summary, written
-from .markdown import markdown_table
-from .measurements import mean_of_all
-from .remarks import diverged, divergences, remarks
-from .shown import choose
-from .tidy import tidy
+from . import curves
+from .names import setting_names
+from .runs import choose, diverged, divergences, mean_of_all, remarks, tidy
+from .statistics import format_pairs
+from .tables import (
+    Column,
+    is_less_better,
+    markdown_table,
+    print_table,
+    summarise,
+    summary_columns,
+    summary_numbers,
+    table_title,
+    to_latex,
+    write_text,
+)
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -33,18 +43,20 @@ def compare(options: argparse.Namespace) -> None:
             raise UserError(f"--lower {name}: no run has measured it")
     if options.best is not None:
         frame = best(frame, options.best, metrics, options.lower)
-    frame = renamed(frame, options.label)
+    frame = with_display_names(renamed(frame, options.label))
     target = options.figure or _common_parent(frame) / "comparison.png"
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
-    found = summary.columns(frame, metrics, options.rounds_to, options.lower)
-    table = summary.summarise(frame, found)
-    printed.show(table, console, summary.title(frame, metrics))
+    found = summary_columns(frame, metrics, options.rounds_to, options.lower)
+    table = summarise(frame, found)
+    print_table(table, console, table_title(frame, metrics))
     tables = {"comparison": table}
     if options.paired:
-        tables["paired"] = _paired(renamed(everything, options.label), options.paired, metrics, console)
+        tables["paired"] = _paired(
+            with_display_names(renamed(everything, options.label)), options.paired, metrics, console
+        )
     drawing = curves.Drawing(metrics, options.x, options.width)
     drawn = curves.draw(frame, target, drawing)
-    _write(tables, target, options, summary.numbers(frame, found), found)
+    _write(tables, target, options, summary_numbers(frame, found), found)
     for line in (*divergences(everything), *remarks(map(Path, frame.run.unique()), left_out)):
         console.print(line, soft_wrap=True)
     if drawn:
@@ -52,7 +64,7 @@ def compare(options: argparse.Namespace) -> None:
     if drawn is not None:
         console.print(f"figure: {target}", soft_wrap=True)
     if options.html:
-        from .page.document import write_page  # what it imports takes a second
+        from .html import write_page  # what it imports takes a second
 
         write_page(options.html, frame, tables, options.folders, drawing)
         console.print(f"page: {options.html}", soft_wrap=True)
@@ -79,7 +91,7 @@ def best(
         raise UserError("--best: each setting has a run that has diverged, and none is the best")
     ends = results.last(frame, shown.metric, shown.split)
     means = mean_of_all(ends, "setting").reindex(ends.setting.unique())
-    ordered = means.sort_values(ascending=summary.less(shown, lower), kind="stable")
+    ordered = means.sort_values(ascending=is_less_better(shown, lower), kind="stable")
     return pd.concat(frame[frame.setting == label] for label in ordered.index[:count])
 
 
@@ -104,6 +116,12 @@ def renamed(frame: pd.DataFrame, wishes: list[str]) -> pd.DataFrame:
     return frame.assign(setting=frame.setting.map(labels))
 
 
+def with_display_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame with settings called as ``conf/names.yaml`` says."""
+    names = setting_names(list(frame.setting.unique()))
+    return frame.assign(setting=frame.setting.map(names))
+
+
 def _called(label: str, old: str, new: str) -> str:
     if label == old:
         return new
@@ -123,8 +141,8 @@ def _paired(frame: pd.DataFrame, wish: str, metrics: tuple[str, ...], console: C
     with warnings.catch_warnings(record=True, action="always") as said:
         compared = results.paired(frame, setting or "strategy", baseline, shown.metric, shown.split)
     lost = set(frame.setting[frame.run.isin(diverged(frame))])
-    table = pairing.texts(compared, shown.percent, lost)
-    printed.show(table, console, f"last {shown.title}, paired by seed; p of the paired t-test")
+    table = format_pairs(compared, shown.percent, lost)
+    print_table(table, console, f"last {shown.title}, paired by seed; p of the paired t-test")
     for one in (one for one in said if one.category is UserWarning):  # not what a library says
         console.print(str(one.message), soft_wrap=True)
     return table
@@ -135,10 +153,10 @@ def _write(
     target: Path,
     options: argparse.Namespace,
     numbers: pd.DataFrame,
-    found: list[summary.Column],
+    found: list[Column],
 ) -> None:
     """Write the tables beside the figure."""
-    written.write(
+    write_text(
         target.with_suffix(".md"),
         "\n".join(markdown_table(list(map(str, t)), t.to_numpy().tolist()) for t in tables.values()),
     )
@@ -148,12 +166,12 @@ def _write(
     }
     if options.latex:
         texts = [
-            written.latex(table, captions[name], name, found if name == "comparison" else None)
+            to_latex(table, captions[name], name, found if name == "comparison" else None)
             for name, table in tables.items()
         ]
-        written.write(target.with_suffix(".tex"), "\n".join(texts))
+        write_text(target.with_suffix(".tex"), "\n".join(texts))
     if options.csv:
-        written.write(target.with_suffix(".csv"), numbers.to_csv(index=False))
+        write_text(target.with_suffix(".csv"), numbers.to_csv(index=False))
 
 
 def _common_parent(frame: pd.DataFrame) -> Path:

@@ -1,24 +1,108 @@
 """Curves by round, by time or by bytes: of one run, or of many with their spread over seeds."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-
-mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from baselines import results
 from baselines.errors import UserError
 
 from . import WIDTHS
-from . import figure_style as style
-from .measurements import mean_of_all
-from .shown import Shown, choose
+from .names import line_styles
+from .runs import Shown, choose, mean_of_all
+
+# How figures look: sizes of a paper, lines that survive grey and lie on each other, ticks to read.
+
+
+SCREEN: dict[Any, Any] = {
+    "font.size": 10.0,
+    "legend.fontsize": 9.0,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+}
+PAPER: dict[Any, Any] = {
+    "font.size": 8.0,
+    "axes.labelsize": 8.0,
+    "xtick.labelsize": 7.0,
+    "ytick.labelsize": 7.0,
+    "legend.fontsize": 7.0,
+    "legend.title_fontsize": 7.0,
+    "axes.linewidth": 0.6,
+    "grid.linewidth": 0.4,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3.2,
+    "pdf.fonttype": 42,  # fonts that a publisher can embed
+}
+MARKS_ON_A_CURVE = 7
+ALIKE = 0.005  # of the panel's height: curves so close hide each other
+
+
+def mark_positions(place: int, count: int, points: int) -> tuple[int, int]:
+    """Return (first, every) of a curve's marks, beside those of the other curves."""
+    every = max(1, points // MARKS_ON_A_CURVE)
+    return place * max(1, every // count) % every, every
+
+
+def line_widths(curves: Sequence[tuple[np.ndarray, np.ndarray]], thin: float) -> list[float]:
+    """Return the width of each line (x, y): one that others lie on is drawn wider, and shows."""
+    values = np.concatenate([y[np.isfinite(y)] for _, y in curves])
+    near = ALIKE * float(np.ptp(values)) if len(values) else 0.0
+    return [
+        thin * (1 + 1.3 * min(3, sum(_alike(curve, later, near) for later in curves[place + 1 :])))
+        for place, curve in enumerate(curves)
+    ]
+
+
+def _alike(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray], near: float) -> bool:
+    if one[0].shape != other[0].shape or not np.array_equal(one[0], other[0]):
+        return False
+    return bool(np.allclose(one[1], other[1], rtol=0, atol=near, equal_nan=True))
+
+
+def is_logarithmic(low: float, high: float) -> bool:
+    """Say whether an axis from ``low`` to ``high`` is: positive values that differ much."""
+    return low > 0 and high > 4 * low and math.isfinite(low + high)
+
+
+def log_ticks(low: float, high: float) -> LogLocator:
+    """Return where a logarithmic axis has numbers: some in each decade where there are few decades."""
+    decades = math.log10(high / low)
+    return LogLocator(subs=(1.0,) if decades > 3 else (1.0, 3.0) if decades > 1.5 else (1.0, 2.0, 5.0))
+
+
+def scale_y(axis: Axes, low: float, high: float) -> None:
+    """Make the axis logarithmic where that is better, with numbers to read."""
+    if not is_logarithmic(low, high):
+        return
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(log_ticks(low, high))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    if math.log10(high / low) > 8:
+        axis.yaxis.set_minor_locator(NullLocator())
+
+
+def finish_axes(axis: Axes, x: str, title: str) -> None:
+    """Label the axes and take away what says nothing."""
+    axis.set_xlabel(x)
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=x == "round"))
+    axis.set_ylabel(title)
+    axis.grid(alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+mpl.use("Agg")
+
 
 PANEL_WIDTH, CHARACTERS = 4.6, 103.5  # inches; of the legend's text in an inch at a size of one point
 KINDS = (".png", ".pdf", ".svg")
@@ -65,7 +149,7 @@ def draw(frame: pd.DataFrame, target: Path, drawing: Drawing | None = None) -> s
     labels = list(frame.setting.unique())
     caption = says(frame)
     paper = WIDTHS.get(drawing.width or "")
-    with mpl.rc_context(style.PAPER if paper else style.SCREEN):
+    with mpl.rc_context(PAPER if paper else SCREEN):
         figure, axes = _figure(len(panels), labels, paper)
         for axis, shown in zip(axes, panels, strict=True):
             _panel(axis, frame, labels, shown, drawing.x)
@@ -127,10 +211,10 @@ def statistics(frame: pd.DataFrame, shown: Shown, x: str) -> pd.DataFrame:
 def unit_of(x: str, most: float) -> tuple[str, float]:
     """Return the label of the axis and what x is divided by."""
     if x != "bytes":
-        return ("seconds" if x == "seconds" else "round"), 1.0
+        return ("training time (s)" if x == "seconds" else "round"), 1.0
     size = max((s for s in (1e9, 1e6, 1e3) if most >= s), default=1.0)
     names = {1e9: "GB", 1e6: "MB", 1e3: "kB", 1.0: "bytes"}
-    return f"{names[size]} sent, down and up", size
+    return f"sent, down and up ({names[size]})", size
 
 
 def _figure(count: int, labels: list[str], paper: float | None) -> tuple[Figure, list[Axes]]:
@@ -151,21 +235,23 @@ def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], shown: Shown, x: 
     unit, size = unit_of(x, found.x.max())
     there = [found.loc[label] if label in found.index else found.iloc[:0] for label in labels]
     points = [(own.x.to_numpy(), own["mean"].to_numpy()) for own in there]
-    widths = style.widths(points, mpl.rcParams["lines.linewidth"])
-    looks = style.looks(len(labels))
+    widths = line_widths(points, mpl.rcParams["lines.linewidth"])
+    looks = line_styles(labels)
+    factor = 100.0 if shown.percent else 1.0
     for place, (label, own) in enumerate(zip(labels, there, strict=True)):
-        marks = style.marks_at(place, len(labels), len(own))
+        marks = mark_positions(place, len(labels), len(own))
         at = own.x / size
         look = looks[place] | {"linewidth": widths[place], "markevery": marks}
         if len(labels) == 1:
             look["marker"] = None if len(own) > 1 else "o"
-        axis.plot(at, own["mean"], label=label, markeredgecolor="white", markeredgewidth=0.4, **look)
-        low, high = own["mean"] - own["std"], own["mean"] + own["std"]
+        mean, std = factor * own["mean"], factor * own["std"]
+        axis.plot(at, mean, label=label, markeredgecolor="white", markeredgewidth=0.4, **look)
+        low, high = mean - std, mean + std
         axis.fill_between(at, low, high, color=looks[place]["color"], alpha=0.15, linewidth=0)
-    if shown.metric != "accuracy":
+    if not shown.percent:
         finite = found["mean"][np.isfinite(found["mean"])]
-        style.scale_y(axis, finite.min(), finite.max())
-    style.finish(axis, unit, shown.title)
+        scale_y(axis, finite.min(), finite.max())
+    finish_axes(axis, unit, shown.title + " (%)" * shown.percent)
 
 
 def _legend(figure: Figure, axis: Axes, labels: list[str], caption: str) -> None:

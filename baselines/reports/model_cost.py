@@ -5,19 +5,28 @@ for one example; additions of biases, activations, pooling and normalisation are
 takes the backward pass of a strided convolution for that of a dense one, and knows no recurrent layer.)
 """
 
+import csv
 import dataclasses
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from rich import box
+from rich.table import Table
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from clients import Examples, LocalTraining, Task
-from clients.inputs import Inputs
+from baselines.grids.inline import InlineGrid
+from clients import Examples, LocalTraining, Node, Task, client_app
+from clients.batched.together import BatchedTrainer
+from clients.examples import Inputs
+from strategies.shared import protocol
 
 PAIR = 2  # examples that MACs are counted on: batch normalisation wants more than one
 SECONDS = 1.0  # about how long a step is measured
@@ -153,3 +162,150 @@ def _counted() -> Iterator[dict[str, dict[object, int]]]:
 
 def _bytes(tensors: list[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+# Batched nodes: do they take less time than one after another, for a model and its batches?
+#
+# A round of a few nodes and steps is taken in both ways in turn, on noise; the fastest of each counts.
+
+
+NODES = 10  # at most
+STEPS = 20  # of each node in a turn, unless client.local_steps says fewer
+BATCHES = 4  # of each node
+TURNS = 3  # of each way; the first one records the steps
+LONGEST = 10.0  # seconds that all turns may take
+TIE = 1.05
+
+
+def batched_cost_line(
+    model: nn.Module,
+    batch: tuple[Tensor, Tensor],
+    task: Task,
+    training: LocalTraining,
+    nodes: int,
+    step: float,
+) -> str:
+    """Say which way takes less time; ``nodes`` are in a round, ``step`` are the seconds of one."""
+    if nodes < 2:
+        return "batched nodes: there is one node in a round"
+    nodes, steps = min(nodes, NODES), min(training.local_steps or STEPS, STEPS)
+    if 2 * TURNS * nodes * steps * step > LONGEST:
+        return "batched nodes: not measured; steps as long as these gain next to nothing"
+    found = seconds_of(model, batch, task, training.with_duration(steps=steps), nodes)
+    if isinstance(found, str):
+        return f"batched nodes: {found}; they train one by one"
+    alone, batched = found
+    times = f"{batched * 1e3:.3g} ms a step, one by one {alone * 1e3:.3g} ms"
+    way, gain = ("true", alone / batched) if batched < alone else ("false", batched / alone)
+    faster = f"runtime.batch_clients={way} is {gain:.2g} times as fast" if gain > TIE else "about the same"
+    return f"batched nodes ({nodes} with {steps} steps a round): {times}: {faster}"
+
+
+def seconds_of(
+    model: nn.Module, batch: tuple[Tensor, Tensor], task: Task, training: LocalTraining, nodes: int
+) -> tuple[float, float] | str:
+    """Return the seconds of a node's step, one by one and batched; or why they cannot be compared."""
+    inputs, targets = (torch.cat([part] * BATCHES) for part in batch)
+    examples = Examples(inputs, targets, torch.arange(len(inputs)))
+    none = replace(examples, index=examples.index[:0])
+    node = Node(model, replace(training, batch_size=len(batch[0])), task, examples, none)
+    arrays, steps = ArrayRecord(model.state_dict()), nodes * training.steps(len(examples))
+
+    def of_node(message: Message, context: Context) -> Node:
+        return node
+
+    def turn(grid: InlineGrid) -> float:
+        told = ConfigRecord({protocol.SERVER_ROUND: 1})
+        content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: told})
+        messages = [Message(content, k, MessageType.TRAIN) for k in grid.get_node_ids()]
+        started = time.perf_counter()
+        grid.send_and_receive(messages)
+        if inputs.device.type != "cpu":
+            torch.accelerator.synchronize(inputs.device)
+        return (time.perf_counter() - started) / steps
+
+    grids = [
+        InlineGrid(client_app(of_node), nodes, together) for together in (None, BatchedTrainer(of_node))
+    ]
+    taken = [[turn(grid) for grid in grids] for _ in range(TURNS)]
+    if grids[1].answering.together is None:
+        return "nodes cannot be batched"
+    alone, batched = (min(seconds[1:]) for seconds in zip(*taken, strict=True))
+    return alone, batched
+
+
+# A model's layers as a table, beside the figures that a paper prints.
+
+
+PRINTED = Path(__file__).parents[1] / "papers" / "selective" / "tables"
+LAYERS, TIMES = "tables4_1_4_3_4_5.csv", "tables4_2_4_4.csv"
+ROUND = 13_333  # examples of a node there ("13333 images", chapter 4)
+
+
+def layer_table(layers: list[Layer], title: str) -> Table:
+    """Return layers, parameters and multiply-accumulates per example."""
+    out = _empty(title, ["layer", "kind", "output"], ["parameters", "MACs forward", "MACs backward"])
+    for layer in layers:
+        numbers = (layer.parameters, layer.forward, layer.backward)
+        out.add_row(layer.name, layer.kind, "x".join(map(str, layer.output)), *map(_grouped, numbers))
+    out.add_section()
+    sums = (
+        sum(layer.parameters for layer in layers),
+        sum(layer.forward for layer in layers),
+        sum(layer.backward for layer in layers),
+    )
+    out.add_row("all", "", "", *map(_grouped, sums))
+    return out
+
+
+def printed_layers(name: str, model: str) -> list[dict[str, str]]:
+    """Return the rows that Liu (2019, chapter 4) prints for a model, by its name in ``conf/model``."""
+    if not (PRINTED / name).exists():  # a bundle without the papers' tables
+        return []
+    with open(PRINTED / name) as file:
+        rows = [row for row in csv.DictReader(file) if row["model"] == model]
+    return [row for row in rows if row.get("layer") != "Input"]
+
+
+def beside_printed(layers: list[Layer], rows: list[dict[str, str]]) -> Table:
+    """Put the thesis's rows beside our layers with weights, in order."""
+    title = f"printed in table {rows[0]['table']} of Liu (2019), and ours"
+    out = _empty(title, [], ["printed", "parameters", "ours", "MACs", "ours (forward)", "our layer"])
+    weighted = [layer for layer in layers if layer.forward]
+    for number, row in enumerate(rows):
+        own = ("-", "-", "-")
+        if number < len(weighted):
+            layer = weighted[number]
+            own = (_grouped(layer.parameters), _grouped(layer.forward), layer.name)
+        parameters, macs = (_grouped(int(row[key])) for key in ("parameters", "macs"))
+        out.add_row(row["layer"], parameters, own[0], macs, own[1], own[2])
+    out.add_section()
+    parameters, macs = (_grouped(sum(int(row[key]) for row in rows)) for key in ("parameters", "macs"))
+    ours = (sum(layer.parameters for layer in layers), sum(layer.forward for layer in layers))
+    out.add_row("all", parameters, _grouped(ours[0]), macs, _grouped(ours[1]), "")
+    return out
+
+
+def times_beside(step: Seconds, size: int, rows: list[dict[str, str]]) -> Table:
+    """Put the seconds of a round on a Raspberry Pi 4 beside ours, from a step of ``size`` examples.
+
+    Ours are those of the steps alone: no evaluation, no messages.
+    """
+    title = f"table {rows[0]['table']} of Liu (2019), {ROUND:,} examples"
+    out = _empty(title, ["seconds"], ["printed (Raspberry Pi 4)", "ours (here)"])
+    for row in rows:
+        out.add_row(row["type"], row["seconds"], f"{getattr(step, row['type']) * ROUND / size:.3g}")
+    return out
+
+
+def _empty(title: str, words: list[str], numbers: list[str]) -> Table:
+    out = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in words:
+        out.add_column(heading, no_wrap=True)
+    for heading in numbers:
+        out.add_column(heading, justify="right", no_wrap=True)
+    return out
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}"

@@ -13,12 +13,15 @@ from baselines.engine.run_folder import LOCK
 from baselines.errors import UserError
 from baselines.experiment.overrides import with_config_dir
 
-from . import budget, collect, numbers, overview, paper_tables, report, scoreboard, transfer
-from .at_hand import at_hand
-from .filling import AUTO, fill
-from .paper_page import write_page
+from . import paper_tables, report, transfer
+from . import results as collect
+from . import results as numbers
+from .campaign import fill, seconds_in, with_available_data
+from .claims import show_overview
+from .pages import write_pages
 from .paper_tables import PaperTable
 from .plan import Trial, plan, select, table_of
+from .report import write_page
 
 
 def reproduce(options: argparse.Namespace) -> int:
@@ -43,7 +46,7 @@ def reproduce(options: argparse.Namespace) -> int:
         out.print(f"{count} runs: {options.export}")
         return 0
     trials = [trial for trial in shown if trial.seed in seeds]
-    known = collect.known(trials, there, any_version=bool(options.budget))
+    known = collect.known_trials(trials, there, any_version=bool(options.budget))
     done = {t.folder.name for t in trials if t.folder.name in known or collect.is_finished(t)}
     missing = trials if options.rerun else [t for t in trials if t.folder.name not in done]
     if options.dry_run:
@@ -51,7 +54,7 @@ def reproduce(options: argparse.Namespace) -> int:
     for line in collect.damaged(shown):
         out.print(line)
     wanted = [] if options.collect_only else missing
-    able = at_hand(wanted, out)
+    able = with_available_data(wanted, out)
     try:
         failed = fill(options, table, trials, able, out) if able else []
     finally:
@@ -63,23 +66,28 @@ def reproduce(options: argparse.Namespace) -> int:
 
 def _show_papers(options: argparse.Namespace, out: Console) -> int:
     papers = [options.paper] if options.paper else paper_tables.papers()
-    if options.html:
+    if options.overview:
+        for page in write_pages(papers):
+            out.print(f"page: {page}")
+    elif options.html:
         write_page(papers, options.html)
         out.print(f"page: {options.html}")
     else:
-        overview.show(papers, out)
+        show_overview(papers, out)
     return 0
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.jobs not in (None, AUTO) and not (options.jobs.isdecimal() and int(options.jobs)):
-        raise UserError(f"--jobs {options.jobs}: expected 1 or more runs at a time, or {AUTO}")
+    if not (options.jobs.isdecimal() and int(options.jobs)):
+        raise UserError(f"--jobs {options.jobs}: expected 1 or more runs at a time")
     if given := [override for override in options.overrides if override.startswith("seed=")]:
         raise UserError(f"{given[0]}: a table's seeds are chosen with --seeds")
     if options.html and options.table:
         raise UserError(f"--html {options.html}: the page is of a whole paper; leave {options.table} out")
+    if options.overview and options.table:
+        raise UserError(f"--overview is of whole papers: leave {options.table} out")
     if options.budget:
-        budget.seconds_in(options.budget)
+        seconds_in(options.budget)
     for name in ("budget", "collect", "export"):
         if getattr(options, name) and options.table is None:
             raise UserError(f"--{name} {getattr(options, name)}: name a paper and one of its tables")
@@ -94,7 +102,7 @@ def _take_in(
         count, output = len(list(source.iterdir())), Path(options.output)
         chosen, seeds = select(table, ",".join(options.where)), transfer.seeds_in(source)
         trials = plan(table, chosen, seeds, options.scale, options.overrides, output)
-        known = collect.known(trials, there, any_version=True)
+        known = collect.known_trials(trials, there, any_version=True)
         new = [trial for trial in trials if trial.folder.name not in known]
         taken = list(transfer.taken_in(new, source, output / table.paper))
     finally:
@@ -116,7 +124,7 @@ def _with(seeds: Sequence[int], rows: pd.DataFrame) -> list[int]:
 
 def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path, out: Console) -> None:
     """Write all that is finished of these trials, with what was there before."""
-    from . import picture  # matplotlib takes a second
+    from .figures import draw_figure  # matplotlib takes a second
 
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / LOCK):  # another process may have run other cells of it
@@ -124,12 +132,12 @@ def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path,
         found = numbers.settings(table, rows, numbers.configs(table, rows))
         results = numbers.ours(found)
         page = report.write(table, found, folder)
-        drawn = picture.draw(table, results, collect.read(folder / f"{table.name}_curves.csv"), folder)
+        drawn = draw_figure(table, results, collect.read(folder / f"{table.name}_curves.csv"), folder)
     out.print(f"{len(results)} of {len(table.cells())} cells: {page}")
     if drawn:
         out.print(f"figure: {drawn}")
     if folder == paper_tables.PAPERS / table.paper / "ours":
-        scoreboard.write([table.paper])
+        write_pages([table.paper])
 
 
 def _show(missing: Sequence[Trial], out: Console) -> int:

@@ -1,20 +1,20 @@
-"""The paper's findings: A beats B. Does ours agree, pair of cells by pair of cells, by a paired test?"""
+"""The paper's findings: A beats B. Is each confirmed, pair of cells by pair of cells, by a paired test?"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from baselines.reports.differences import tied
+from baselines.reports.statistics import tied
 
-from .collect import less_is_better
-from .numbers import Keys, Ours
 from .paper_tables import Cell, PaperTable, agrees, texts
+from .results import Keys, Ours, less_is_better
 
 CONFIDENCE = 0.95
-VERDICTS = ("agrees", "disagrees", "cannot tell", "missing")
+CONFIRMED, CONTRADICTED, UNDECIDED, NOT_RUN = "confirmed", "contradicted", "undecided", "not run"
+VERDICTS = (CONFIRMED, CONTRADICTED, UNDECIDED, NOT_RUN)
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,10 @@ class Comparison:
     runs : the configurations of both; a pair of them that is in several tables is one pair
     quantity : what is compared: of the same two runs, one table may have the best round, another the last
     or_equal : whether the finding holds of equals, too
+    points : what to multiply a difference by for percentage points; None where it is no share
+    by_seed : the difference of each seed that both have
+    ratio : of a loss, how many times the worse one is the better one; None elsewhere
+    label : what tells it from pairs of other tables, where its keys do not
     """
 
     keys: dict[str, str]
@@ -45,6 +49,10 @@ class Comparison:
     runs: tuple[frozenset[str], ...] = ()
     quantity: str = ""
     or_equal: bool = False
+    points: float | None = None
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+    ratio: float | None = None
+    label: str = ""
 
     def is_in(self, other: "Comparison") -> bool:
         """Say whether the other pair has all the runs of this one, and maybe more seeds of them."""
@@ -59,13 +67,16 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Whether ours agrees, disagrees, or cannot tell because zero is in the interval."""
-        if self.ours is None:
-            return "missing"
-        low, high = self.interval or (-np.inf, np.inf)
-        if low > 0:
-            return "agrees"
-        return "disagrees" if high < 0 else "cannot tell"  # which what has diverged is, too
+        """Whether ours confirms or contradicts it, or zero is in the interval."""
+        return NOT_RUN if self.ours is None else decide(self.interval)
+
+
+def decide(interval: tuple[float, float] | None) -> str:
+    """Return the verdict on a difference by its interval; of one that has diverged (NaN): undecided."""
+    low, high = interval or (-np.inf, np.inf)
+    if low > 0:
+        return CONFIRMED
+    return CONTRADICTED if high < 0 else UNDECIDED
 
 
 def comparisons(
@@ -73,7 +84,7 @@ def comparisons(
 ) -> Iterator[tuple[Comparison, ...]]:
     """Compare ours in every pair of cells that the finding speaks of.
 
-    Each pair once at the paper's setting, missing where one of the two has not been run there; then in
+    Each pair once at the paper's setting, not run where one of the two has not been; then in
     each further setting that both were run in, those with the most rounds first.
     """
     column = finding["column"]
@@ -93,6 +104,8 @@ def comparisons(
             None,
             quantity=table.subject,
             or_equal=finding.get("or_equal", False),
+            points=table.points,
+            label=table.label,
         )
         further = (_run(table, whole, a[changes], b[changes]) for changes in a if changes and changes in b)
         first = _run(table, whole, a[""], b[""]) if "" in a and "" in b else whole
@@ -131,7 +144,8 @@ def _run(table: PaperTable, whole: Comparison, a: Ours, b: Ours) -> Comparison:
     both = sorted(a.by_seed.keys() & b.by_seed.keys())
     if not both:
         return whole
-    differences = [_better(table, a.by_seed[seed], b.by_seed[seed]) for seed in both]
+    by_seed = {seed: _better(table, a.by_seed[seed], b.by_seed[seed]) for seed in both}
+    differences = list(by_seed.values())
     mean = float(np.mean(differences))
     return replace(
         whole,
@@ -141,6 +155,8 @@ def _run(table: PaperTable, whole: Comparison, a: Ours, b: Ours) -> Comparison:
         seeds=len(both),
         seeded=a.seeded,
         runs=(a.configs, b.configs),
+        by_seed=by_seed,
+        ratio=b.mean / a.mean if table.metric == "loss" and table.measure is None and a.mean > 0 else None,
     )
 
 

@@ -29,13 +29,14 @@ def parser(description: str) -> argparse.ArgumentParser:
     )
     add("--seeds", metavar="0,1,...", help="default: as many as the paper has, from 0")
     add("--scale", choices=SCALES, default="full", help="how much of the paper's setting; full: all")
-    add(
-        "--jobs",
-        metavar="N",
-        help="runs at a time, of a thread each; auto: measured (1; on a GPU with --budget auto)",
-    )
+    add("--jobs", metavar="N", default="1", help="runs at a time, of a thread each (1)")
     add("--budget", metavar="40m", help="stop after this time; the most telling runs come first")
     add("--html", type=Path, metavar="PAGE", help="of a paper, or of all: one page for a browser")
+    add(
+        "--overview",
+        action="store_true",
+        help="renew the front page, its figure and the papers' pages from the tables that there are",
+    )
     add("--output", default="outputs/reproduce", help="where the runs are kept")
     add("--rerun", action="store_true", help="run the chosen cells again")
     instead = found.add_mutually_exclusive_group().add_argument

@@ -19,7 +19,16 @@ y_from : where the figure's vertical axis begins; what lies below is cut off
 x : the column that the paper's figure has along its axis; a figure without one shows rounds
 findings : what the paper concludes: a list of {text, column, better, worse, where}, a value or several
     each; of two cells that differ in ``column`` alone, ``better`` is better than ``worse``, or with
-    ``or_equal: true`` no worse
+    ``or_equal: true`` no worse. ``headline: true`` marks the claim that the front page shows
+
+title : what the paper calls the table, what its numbers are, and their unit
+label : what tells its pairs of cells from those of other tables, where their keys do not
+columns : {overrides: heading}: what a column of numbers of another setting is called on the paper's page
+readings : a list of {where, difference}: the numbered difference of the page that these cells stand on
+beside : {table, heading, where, values}: on the page these numbers are further columns of another table:
+    of its cells that agree with ``where``, one for each of the ``values`` of keys that it does not have
+show : ``figure``: the page has this table's figure, and no table of its own
+panels : {column: values}: the panels that the figure has; without it all of them
 
 ``papers/<paper>/tables/<table>.csv`` holds the same key columns with ``paper_mean`` and ``paper_std``, in
 the paper's order of rows. A table without such a file has every combination of its keys as cells. Where
@@ -80,6 +89,13 @@ class PaperTable:
     x: str | None = None
     y_from: float | None = None
     findings: tuple[Mapping[str, Any], ...] = ()
+    title: str = ""
+    label: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    readings: tuple[Mapping[str, Any], ...] = ()
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    show: str = "table"
+    panels: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def quantity(self) -> str:
@@ -94,6 +110,13 @@ class PaperTable:
             return self.measure.rpartition(".")[2].replace("_", " ")
         over = {"last": "last round", "best": "best round", "last10": "mean of the last ten rounds"}
         return f"{self.quantity}, {over[self.reduction]}"
+
+    @property
+    def points(self) -> float | None:
+        """What to multiply a number of ours by for per cent; None where it is no share."""
+        if self.scale == 100:
+            return 1.0
+        return 100.0 if self.metric == "accuracy" and self.measure is None else None
 
     def cells(self) -> list[Cell]:
         """Return the cells in the paper's order."""
@@ -165,8 +188,8 @@ def _table(paper: str, name: str, entry: dict[str, Any]) -> PaperTable:
         column: {str(value): overrides for value, overrides in values.items()}
         for column, values in entry.pop("keys").items()
     }
-    where, findings = tuple(entry.pop("where", ())), tuple(entry.pop("findings", ()))
-    return PaperTable(paper=paper, name=name, keys=keys, where=where, findings=findings, **entry)
+    entry |= {key: tuple(entry.get(key, ())) for key in ("where", "findings", "readings")}
+    return PaperTable(paper=paper, name=name, keys=keys, **entry)
 
 
 @cache

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from baselines.errors import UserError
-from baselines.experiment.identity import BESIDE
+from baselines.experiment.identity import BESIDE, Variants
 from baselines.experiment.overrides import quoted
-from baselines.experiment.variants import Variants
 
 from . import paper_tables
 from .paper_tables import Cell, PaperTable

@@ -1,26 +1,33 @@
 """Paper beside ours as Markdown: the cells with their means, spreads and differences, and the findings."""
 
 import math
+import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from baselines.engine import whole_file
-from baselines.reports.markdown import markdown_table
+from markdown_it import MarkdownIt
 
-from .findings import VERDICTS, Comparison, comparisons
-from .numbers import Keys, Ours, Results, ours
+from baselines.engine.environment import write_atomically
+from baselines.errors import UserError
+from baselines.reports.html import whole
+from baselines.reports.tables import markdown_table, write_text
+
+from . import paper_tables
+from .findings import CONTRADICTED, VERDICTS, Comparison, comparisons
 from .paper_tables import Cell, PaperTable
+from .results import Keys, Ours, Results, ours
 
 EXPLAINED = """A finding is compared in each pair of cells that it speaks of, seed by seed: both have the
-same partition and first model. Ours agrees or disagrees where the 95 % interval of the mean difference
-(Student's t) leaves out zero; else, always with one seed, and where every seed has the same difference,
-it cannot tell. "Ahead": in so many of the pairs that were run the mean difference has the finding's sign.
+same partition and first model. It is confirmed or contradicted where the 95 % interval of the mean
+difference (Student's t) excludes zero. Otherwise it is undecided, and so it is with one seed, or where
+every seed has the same difference. "Ahead" counts the pairs whose mean difference has the finding's sign.
 
 """
 WITHOUT_SEEDS = """A finding is compared in each pair of cells that it speaks of. The seed decides nothing
-here, so that one run of each is enough: ours agrees or disagrees by which number is the better one.
+here, so that one run of each is enough: the better number confirms or contradicts it.
 
 """
 
@@ -92,10 +99,10 @@ def _findings(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> Iterator[s
         if departing := sum(pair.departs for pair in pairs):
             ahead += f"; {departing} not in the paper's setting"
         lines.append([finding["text"], holds, *counts, ahead])
-        details += [_detail(table, finding, pair) for pair in pairs if pair.verdict == "disagrees"]
+        details += [_detail(table, finding, pair) for pair in pairs if pair.verdict == CONTRADICTED]
     yield markdown_table(["finding", "in the paper", *VERDICTS, "ahead"], lines)
     if details:
-        yield "\nWhere ours disagrees:\n\n" + "".join(details)
+        yield "\nWhere ours contradicts it:\n\n" + "".join(details)
 
 
 def counting(several: Sequence[Comparison]) -> Comparison:
@@ -130,5 +137,39 @@ def number_format(table: PaperTable) -> str:
 def write(table: PaperTable, found: Mapping[Keys, list[Ours]], folder: Path) -> Path:
     """Write ``<table>.md``; return its path."""
     target = folder / f"{table.name}.md"
-    whole_file.write(target, markdown(table, found))
+    write_atomically(target, markdown(table, found))
     return target
+
+
+# A paper's tables as one HTML page: the generated pages, one below the other, with their figures.
+
+
+def write_page(papers: list[str], target: Path) -> None:
+    """Write a page of these papers' tables that needs nothing else; its tables sort.
+
+    Raises
+    ------
+    UserError : for a paper that is not there, or none of whose tables has been made
+    """
+    parts = [_table(paper, name) for paper in papers for name in paper_tables.tables(paper)]
+    body = "\n".join(filter(None, parts))
+    if not body:
+        raise UserError(f"no table of {', '.join(papers)} has been made yet: run one of them first")
+    title = papers[0] if len(papers) == 1 else "The papers' tables"
+    write_text(target, whole(title, f"<h1>{title}</h1>\n{body}"))
+
+
+def _table(paper: str, name: str) -> str:
+    """Return a generated page as HTML, and its figure; nothing where the table has not been made."""
+    file = paper_tables.PAPERS / paper / "ours" / f"{name}.md"
+    if not file.exists():
+        return ""
+    text = re.sub(r"^#", "##", file.read_text(encoding="utf-8"), flags=re.M)
+    shown = MarkdownIt("commonmark").enable("table").render(text)
+    shown = shown.replace("<table>", '<div class="wide"><table class="sortable">')
+    shown = shown.replace("</table>", "</table></div>")
+    picture = file.with_suffix(".png")
+    if picture.exists():
+        data = b64encode(picture.read_bytes()).decode()
+        shown += f'<img alt="{paper}, {name}" src="data:image/png;base64,{data}">'
+    return f"<section>{shown}</section>"

@@ -20,7 +20,7 @@ from pathlib import Path
 from baselines.engine.checkpoint import LATEST
 from baselines.engine.environment import ENDED, damage, environment
 from baselines.errors import UserError
-from baselines.experiment.variants import Variants
+from baselines.experiment.identity import Variants
 
 from .paper_tables import PaperTable
 from .plan import Trial, says_where

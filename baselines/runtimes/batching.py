@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from baselines.errors import UserError
 
 if TYPE_CHECKING:
-    from baselines.experiment.experiment import (
-        Experiment,  # torch comes with it, which Ray's start is before
-    )
+    from baselines.experiment.experiment import Experiment
 
 logger = getLogger("flwr")
+
 MEASURED = "measured"
 SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
 ASKED, ON_CPU = "as asked", "on the CPU auto keeps the results of every runtime, to the bit"

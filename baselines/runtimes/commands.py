@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from baselines.engine.provenance import git_commit
+from baselines.engine.environment import git_commit
 from baselines.errors import UserError
 
 SETTINGS = {  # of every program; what Flower would do without them is phone home, and install torch per run

@@ -17,10 +17,10 @@ from baselines.apps import client_app_of, node_of
 from baselines.experiment.experiment import Experiment
 from baselines.grids.inline import InlineGrid
 from clients import LocalTraining, Node, client_app
-from clients.batched.together import Together
-from clients.fast.steady import draws_put_back
-from clients.gradient import gradient_of
-from strategies.shared import held
+from clients.batched.together import BatchedTrainer
+from clients.fast.gradient import gradient_of
+from clients.fast.guards import draws_put_back
+from strategies.shared.arrays import move_record
 
 STEPS = 10  # that the node with the most takes in a turn
 TURNS = 3  # that count, of each way; the fastest one does
@@ -34,7 +34,7 @@ def seconds_of(this: Experiment, sites: Mapping[str, str] | None) -> tuple[float
         trial = _Trial(this, sites)
         if len(trial.sizes) < 2:
             return "fewer than two nodes train in round 1"
-        ways = [None, Together(trial.node)]
+        ways = [None, BatchedTrainer(trial.node)]
         if reason := next(filter(None, map(trial.warmed, ways)), None):
             return reason
         turns = [[trial.turn(way) for way in ways] for _ in range(TURNS)]
@@ -63,7 +63,7 @@ class _Trial:
     def __init__(self, this: Experiment, sites: Mapping[str, str] | None) -> None:
         self.this, self.sites, self.model = this, sites, this.model()
         self.strategy = this.strategy()
-        self.arrays = held.moved(this.initial_arrays(), this.device)
+        self.arrays = move_record(this.initial_arrays(), this.device)
         grid = InlineGrid(client_app_of(this.overrides), this.settings.num_nodes, None, sites)
         asked = [(m, grid.context(m.metadata.dst_node_id)) for m in self._messages(grid)]
         self.sizes = [len(node_of(this.overrides, *each).train) for each in asked]
@@ -77,7 +77,7 @@ class _Trial:
         train = replace(node.train, index=node.train.index[:rows])
         return replace(node, model=self.model, training=self.training, train=train)
 
-    def warmed(self, together: Together | None) -> str | None:
+    def warmed(self, together: BatchedTrainer | None) -> str | None:
         """Take turns until everything is as it stays; return why that cannot be, if so."""
         until = time.perf_counter() + WARM
         while True:
@@ -90,7 +90,7 @@ class _Trial:
             if time.perf_counter() >= until:
                 return None
 
-    def turn(self, together: Together | None) -> float:
+    def turn(self, together: BatchedTrainer | None) -> float:
         """Return the seconds that a turn takes."""
         grid = self._grid(together)
         messages = self._messages(grid)
@@ -103,7 +103,7 @@ class _Trial:
     def _messages(self, grid: InlineGrid) -> list[Message]:
         return list(self.strategy.configure_train(1, self.arrays, self.this.train_config(), grid))
 
-    def _grid(self, together: Together | None) -> InlineGrid:
+    def _grid(self, together: BatchedTrainer | None) -> InlineGrid:
         return InlineGrid(client_app(self.node), self.this.settings.num_nodes, together, self.sites)
 
 

@@ -1,21 +1,151 @@
 """ray: nodes share the processors and GPUs of one machine or of a Ray cluster."""
 
+import logging
+import os
+import sys
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from logging import getLogger
 from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from baselines.errors import UserError
 
-from . import ahead, batching
+from . import batching
 
 if TYPE_CHECKING:
     from baselines.experiment.experiment import Experiment
 
 logger = getLogger("flwr.grids")
+
+
+# Seat: a worker's place in a Ray process, taken before it is known what the worker is for.
+
+
+class WorkerSlot:
+    """Imports what a worker needs; becomes one when it is told what for."""
+
+    def __init__(self) -> None:
+        self._kind = import_module("baselines.runtimes.ray_worker").Worker
+        self._arguments: tuple[Any, ...] = ()
+        self._worker: Any = None
+
+    def __repr__(self) -> str:
+        """Return what Ray calls it, where it repeats what it prints."""
+        return "Worker"
+
+    def take(self, *arguments: Any) -> None:
+        """Note what the worker is for: the arguments of :class:`~baselines.runtimes.ray_worker.Worker`."""
+        self._arguments = arguments
+
+    def do(self, method: str, *told: Any) -> Any:
+        """Let the worker do something, by its method's name; it is made when it first does."""
+        if self._worker is None:
+            self._worker = self._kind(*self._arguments)
+        return getattr(self._worker, method)(*told)
+
+
+# Ahead: Ray starts on this machine while the command still imports and checks what is to run on it.
+#
+# So do its workers: each imports torch before anybody knows what it is to train.
+
+
+ENVIRONMENT = {  # which Ray reads when it is imported
+    "RAY_gcs_server_request_timeout_seconds": "10",  # to give up on a cluster that does not answer
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",  # which aborts at SIGTERM
+}
+
+
+class RayPrestart(AbstractContextManager["RayPrestart"]):
+    """A Ray on this machine, with workers that have not been told what for; it ends with the context.
+
+    A thread starts it, and lives as long: Linux ends Ray's processes with the thread that started them.
+
+    Parameters
+    ----------
+    cpus : processors that Ray may use; None for all
+    client_cpus, client_gpus : what each worker reserves
+    nodes : how many train in a round; there are never more workers
+    """
+
+    def __init__(self, cpus: int | None, client_cpus: float, client_gpus: float, nodes: int) -> None:
+        self.cpus, self.nodes = cpus, nodes
+        self.needs = {"num_cpus": client_cpus, "num_gpus": client_gpus}
+        self.seats: list[Any] = []
+        self._up, self._over = Event(), Event()
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._live, name="ray", daemon=True)
+        self._thread.start()
+
+    def ready(self) -> None:
+        """Wait until it has started; raise what it failed with."""
+        self._up.wait()
+        if self._error is not None:
+            raise self._error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it."""
+        global _begun
+        _begun = None
+        self._over.set()
+        self._thread.join()
+
+    def _live(self) -> None:
+        try:
+            self._start()
+        except BaseException as error:
+            self._error = error
+        self._up.set()
+        self._over.wait()
+        if "ray" in sys.modules:
+            sys.modules["ray"].shutdown()
+
+    def _start(self) -> None:
+        ray = import_ray()
+        ray.init("local", num_cpus=self.cpus, include_dashboard=False, logging_level=logging.ERROR)
+        there = ray.cluster_resources()
+        shares = [there.get(kind, 0) / need for kind, need in self._needed() if need]
+        for _ in range(min(self.nodes, *(int(share + 1e-9) for share in shares))):
+            self.seats.append(worker_class().options(**self.needs).remote())
+
+    def _needed(self) -> list[tuple[str, float]]:
+        return [("CPU", self.needs["num_cpus"]), ("GPU", self.needs["num_gpus"])]
+
+
+_begun: RayPrestart | None = None
+
+
+def begin_ray(cpus: int | None, client_cpus: float, client_gpus: float, nodes: int) -> RayPrestart:
+    """Return the Ray that has begun to start; let one start where none has."""
+    global _begun
+    _begun = _begun or RayPrestart(cpus, client_cpus, client_gpus, nodes)
+    return _begun
+
+
+def worker_class() -> Any:
+    """Return the actor class of what becomes a worker."""
+    return import_ray().remote(max_restarts=0, max_task_retries=0)(WorkerSlot)
+
+
+def import_ray() -> Any:
+    """Return Ray, told what it reads when it is imported."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    logging.getLogger("ray._private.worker").setLevel(logging.ERROR)  # it warns that signals are ours
+    warnings.filterwarnings("ignore", "Tip: In future versions of Ray", FutureWarning)
+    return ray
+
+
 CODE = ("staged", "installed")
 
 
@@ -82,7 +212,7 @@ class Ray:
         )
         if settings.get("address") or not sound:
             return nullcontext()
-        return ahead.begin(cpus, client_cpus, client_gpus, nodes)
+        return begin_ray(cpus, client_cpus, client_gpus, nodes)
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
         """Run one experiment and write its results into ``folder``."""
@@ -91,13 +221,13 @@ class Ray:
         if self.partial_sums:
             _check_folding(experiment.load(overrides))
         if self.address is None:
-            nodes = experiment.load(overrides).settings.asked
-            with ahead.begin(self.cpus, self.client_cpus, self.client_gpus, nodes) as here:
+            nodes = experiment.load(overrides).settings.nodes_in_round
+            with begin_ray(self.cpus, self.client_cpus, self.client_gpus, nodes) as here:
                 here.ready()
                 self._run(overrides, num_nodes, folder, here.seats)
             return
-        ahead.imported()
-        from .cluster import joined
+        import_ray()
+        from .ray_cluster import joined
 
         with joined(self.address, self.code, self.modules):
             self._run(overrides, num_nodes, folder, [])
@@ -117,19 +247,19 @@ class Ray:
         from baselines.apps import client_app_of, server_app
         from baselines.experiment import config, experiment
         from baselines.grids.ray import RayGrid
-        from baselines.grids.workers import Workers
+        from baselines.grids.ray_pool import Workers
         from strategies.shared.flower_private import server_context
 
-        from .worker import versions
+        from .ray_worker import versions
 
         this = experiment.load(overrides)
         settings = this.settings
         self._tell_idle(ray.cluster_resources().get("GPU", 0), settings.device)  # type: ignore[no-untyped-call]
         choice = batching.unmeasured(self.batch_clients, this).say()
-        dealt = ray.put(this.holdings.dealt())
+        dealt = ray.put(this.holdings.partition_arrays())
         arguments = (overrides, config.text(overrides), versions(), choice.batched, dealt)
         workers = Workers(partial(_start, seats, arguments), self.client_cpus, self.client_gpus)
-        workers.grow(settings.asked)  # they start while the server prepares
+        workers.grow(settings.nodes_in_round)  # they start while the server prepares
         app, folded = client_app_of(overrides), self.partial_sums
         grid = RayGrid(app, num_nodes, workers, self.retries, batched=choice.batched, folded=folded)
         grid.way = choice.told()
@@ -138,7 +268,7 @@ class Ray:
 
 def _check_folding(this: "Experiment") -> None:
     """Refuse partial sums where the server needs more of the nodes' updates than their weighted mean."""
-    from strategies.round.folding import folding_of
+    from strategies.core.stacking import folding_of
 
     try:
         folding_of(this.prototype, this.initial_arrays())
@@ -151,6 +281,6 @@ def _check_folding(this: "Experiment") -> None:
 
 def _start(seats: list[Any], arguments: tuple[Any, ...], **options: Any) -> Any:
     """Return an actor that has been told what for: one that has begun to start, else a new one."""
-    actor = seats.pop() if seats else ahead.seat().options(**options).remote()
+    actor = seats.pop() if seats else worker_class().options(**options).remote()
     actor.take.remote(*arguments)
     return actor

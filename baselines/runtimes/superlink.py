@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from baselines.engine import divergence, run_folder
+from baselines.engine import run_folder
 from baselines.engine.environment import DIVERGED
+from baselines.engine.stopping import check_divergence
 from baselines.errors import RunFailed, UserError
 from baselines.experiment import closed, experiment
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 from strategies.shared.checks import require
 
 from . import commands, credentials, sites
-from .programs import HOST, Programs
+from .processes import HOST, Programs
 
 LINK = "florilegium"
 TRUSTING = {closed.TRUST: "1"}  # who runs this submits as well: any class of theirs may be named
@@ -86,7 +87,7 @@ class SuperLink:
             if programs.follow("run", commands.submit(ROOT, LINK, run_config)) != 0:
                 raise RunFailed(f"flwr run failed; {programs.tail('run')}")
             _check(result, before, _status_in_flower(programs), programs.tail("run"))
-        divergence.check(experiment.load(overrides), folder)
+        check_divergence(experiment.load(overrides), folder)
 
     def _deploy(self, programs: Programs, node_configs: list[str]) -> None:
         """Start the SuperLink and the SuperNodes; return when all listen."""

@@ -22,12 +22,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from baselines.errors import UserError
 from baselines.experiment import closed
 from baselines.experiment.experiment import Experiment, load
-from baselines.experiment.source import source_hash
+from baselines.experiment.identity import source_hash
 from clients.privacy import Refused
-from clients.turn import record_of
+from clients.round import get_record
 from strategies.shared import protocol
+from strategies.shared.arrays import values_of
 from strategies.shared.flower_private import failed
-from strategies.shared.held import values_of
 
 from .policy import Policy, read_leniently
 from .record import SiteRecord
@@ -96,7 +96,7 @@ class Guard:
         self._hides_counts = policy.privacy is not None or policy.max_epsilon is not None
         closed.check(overrides, policy.targets)
         experiment = load(overrides)
-        config = record_of(ConfigRecord, message.content, protocol.CONFIG)
+        config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         kind = message.metadata.message_type.partition(".")[0]
         policy.admit(experiment, kind, config)
         record = SiteRecord(policy) if policy.file else None

@@ -19,10 +19,10 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.datasets.local import SiteData
 from baselines.errors import UserError
-from baselines.experiment.annotations import fits, words
 from baselines.experiment.experiment import Experiment
-from clients.correction import Correction
+from baselines.experiment.validation import fits, words
 from clients.privacy import demand
+from clients.requested import requested_corrections
 from strategies.shared import protocol
 
 LOCAL_DATA = "baselines.datasets.local"  # the one data set that a site with data of its own reads
@@ -138,9 +138,9 @@ class Policy:
 
     def _admit_requests(self, experiment: Experiment, config: Mapping[str, Any]) -> None:
         """Refuse what the strategy that is named does not ask of nodes, whatever the message says."""
-        asked = experiment.prototype.asks()
-        keys = [str(kind.asked_by) for kind in Correction.asked(config)]
-        if other := [key for key in keys if not asked.get(key)]:
+        asked = experiment.prototype.train_config()
+        kinds = requested_corrections(config, experiment.known_corrections)
+        if other := [kind.config_key for kind in kinds if not asked.get(kind.config_key)]:
             raise SiteRefusal("strategies", f"the message asks for {', '.join(other)} besides")
 
     def require_rows(self, count: int) -> None:

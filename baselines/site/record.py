@@ -24,7 +24,7 @@ from filelock import FileLock
 from flwr.app import MessageType
 
 from clients.privacy import is_noise
-from strategies.parts.accounting import epsilon
+from strategies.parts.privacy import epsilon
 from strategies.shared import protocol
 
 from .policy import Policy, SiteRefusal

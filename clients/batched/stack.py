@@ -5,32 +5,219 @@ that do not count; who has fewer steps stops earlier.
 """
 
 import copy
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
+from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
-from clients.correction import Edit
-from clients.fast import graphs
-from clients.fast.after import After, with_sgd
-from clients.fast.replay import Step as GradientStep
-from clients.fast.steady import Kept
+from clients.correction import GradientTransform, Tensors, edits_of
+from clients.examples import Examples
+from clients.fast import cuda_graphs
+from clients.fast.cuda_graphs import GradientPipeline, with_sgd
+from clients.fast.guards import ModelSnapshot
+from clients.fast.trace import Step as GradientStep
 from clients.frozen import frozen_names
-from clients.optimizer_state import prepare
+from clients.optimizer import OptimizerStep, apply, prepare
+from clients.round import ClientRound, Node
 from clients.training import LocalTraining
-from clients.turn import Node, Turn
-from clients.update import Update, apply
 from strategies.shared import protocol
-from strategies.shared.divergence import void_measures
-from strategies.shared.frozen import has_same_values
+from strategies.shared.arrays import has_same_values
+from strategies.shared.checks import void_measures
 
-from .batchable import NotTogether, measured
-from .edits import clipped, stacked
-from .gradients import Gradients
-from .plan import Plan, Step
-from .sight import Ahead, Sight
+from .eligibility import Gradients, NotBatchable, measured
+
+
+def stacked(turns: Sequence[ClientRound]) -> list[GradientTransform] | None:
+    """Return the nodes' edits as edits of a stack.
+
+    None where a correction is no edit, or nodes correct differently: then they do so one after another.
+    """
+    each = [edits_of(turn.corrections) for turn in turns]
+    known = [edits for edits in each if edits is not None]
+    if len(known) < len(turns) or len({tuple(edit.kind for edit in edits) for edits in known}) > 1:
+        return None
+    return [_joined(slot) for slot in zip(*known, strict=True)]
+
+
+def _joined(edits: Sequence[GradientTransform]) -> GradientTransform:
+    """Return the same edit of several nodes as one of their stack."""
+    lists = zip(*(edit.fixed for edit in edits), strict=True)
+    return replace(
+        edits[0], fixed=[[torch.stack(ts) for ts in zip(*of_nodes, strict=True)] for of_nodes in lists]
+    )
+
+
+def clipped(gradients: Tensors, limit: float) -> Tensors:
+    """Return each node's gradients, clipped as ``nn.utils.clip_grad_norm_`` does for one model."""
+    squares = [g.flatten(1).square().sum(1) for g in gradients]
+    factors = limit / (torch.stack(squares).sum(0).sqrt() + 1e-6)
+    factors.clamp_(max=1)
+    return [g * factors.view(-1, *[1] * (g.ndim - 1)) for g in gradients]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the nodes that have not finished, which are the first ones.
+
+    Parameters
+    ----------
+    rows : of the data set [nodes, batch], filled up with row 0
+    present : which of these rows count [nodes, batch]; None for all
+    again : whether it takes the examples of the step before it; None for the first one, where nobody knows
+    number : of the step, from 0
+    """
+
+    rows: Tensor
+    present: Tensor | None
+    again: bool | None = None
+    number: int = 0
+
+    def same(self, other: "Step") -> bool:
+        """Say whether both take the same examples; on an accelerator this waits for it."""
+        if not torch.equal(self.rows, other.rows):
+            return False
+        if self.present is None or other.present is None:
+            return self.present is other.present
+        return torch.equal(self.present, other.present)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of one round.
+
+    Parameters
+    ----------
+    rows : of the data set [steps, nodes, batch], filled up with row 0, in host memory until it is placed
+    lengths : how many of them count [steps, nodes]; a node that has finished takes none
+    """
+
+    rows: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def of(cls, turns: Sequence[ClientRound]) -> "Plan":
+        """Plan a round of nodes, those with the most steps first."""
+        chosen, counts = [], []
+        for turn in turns:
+            training, index, size = turn.training, turn.node.train.index, len(turn.node.train)
+            if training.whole(size):
+                chosen.append(index.repeat(training.steps(size)))
+                counts.append(torch.full((training.steps(size),), size))
+            else:
+                positions = list(training.positions(size, torch.Generator().manual_seed(turn.seed)))
+                chosen.append(index[torch.cat(positions)])
+                counts.append(torch.tensor([len(each) for each in positions]))
+        lengths = pad_sequence(counts)
+        present = torch.arange(int(lengths.max())) < lengths.T[..., None]  # [nodes, steps, batch]
+        rows = chosen[0].new_zeros(present.shape)
+        rows[present] = torch.cat(chosen)
+        return cls(rows.transpose(0, 1), lengths)
+
+    def placed(self, device: torch.device) -> "Plan":
+        """Return the plan with its rows on a device, where they go at once."""
+        return replace(self, rows=self.rows.to(device))
+
+    def steps(self) -> Iterator[Step]:
+        """Yield each step, its tensors where the plan's rows are."""
+        lengths, batch = self.lengths, self.rows.shape[2]
+        present = torch.arange(batch) < lengths[..., None]  # [steps, nodes, batch]
+        nodes = (lengths > 0).sum(1).tolist()
+        padded = ((lengths > 0) & (lengths < batch)).any(1).tolist()
+        again, present = [None, *self.repeats], present.to(self.rows.device)
+        for k, (active, short) in enumerate(zip(nodes, padded, strict=True)):
+            yield Step(self.rows[k, :active], present[k, :active] if short else None, again[k], k)
+
+    @cached_property
+    def repeats(self) -> list[bool]:
+        """Of each step but the first whether it takes the examples of the one before [steps - 1]."""
+        rows = (self.rows[1:] == self.rows[:-1]).flatten(1).all(1).cpu()
+        repeats: list[bool] = (rows & (self.lengths[1:] == self.lengths[:-1]).all(1)).tolist()
+        return repeats
+
+
+AHEAD = 256 * 2**20  # bytes of inputs that are gathered at once on an accelerator
+
+
+@dataclass(frozen=True)
+class StackedView:
+    """What nodes see of one data set.
+
+    Parameters
+    ----------
+    nodes : the examples of each, whose tensors are the same; of the first alone where all see alike
+    """
+
+    nodes: tuple[Examples, ...]
+
+    @classmethod
+    def of(cls, turns: Sequence[ClientRound]) -> "StackedView":
+        """Return the sight of the nodes of a round."""
+        nodes = tuple(turn.node.train for turn in turns)
+        alike = all(node.transform == nodes[0].transform for node in nodes)
+        return cls(nodes[:1] if alike else nodes)
+
+    @property
+    def data(self) -> Examples:
+        """One node's examples, for what is the same of all."""
+        return self.nodes[0]
+
+    def same(self, other: "StackedView") -> bool:
+        """Say whether the same rows look the same to the same places."""
+        transforms, others = ([node.transform for node in sight.nodes] for sight in (self, other))
+        return self.data.inputs is other.data.inputs and transforms == others
+
+    def batches(self, rows: Tensor, device: torch.device) -> list[Tensor]:
+        """Return inputs and targets of rows [steps, nodes, batch], with these axes first."""
+        inputs, targets = self.data.raw(rows.flatten(), device)
+        if len(self.nodes) == 1:
+            inputs = self.data.seen(inputs)
+        else:
+            by_node = inputs.view(*rows.shape, *inputs.shape[1:]).unbind(1)
+            pairs = zip(self.nodes, by_node, strict=False)  # the last nodes may have finished
+            parts = [
+                torch.unflatten(node.seen(part.flatten(0, 1)), 0, part.shape[:2]) for node, part in pairs
+            ]
+            inputs = torch.stack(parts, 1).flatten(0, 2)
+        return [values.view(*rows.shape, *values.shape[1:]) for values in (inputs, targets)]
+
+
+class Prefetcher:
+    """The batches of a round, on an accelerator some steps ahead: each operation is a launch there.
+
+    On the CPU one by one: what was just gathered lies in its cache.
+
+    Parameters
+    ----------
+    sight : what the nodes see
+    rows : of the data set [steps, nodes, batch]
+    device : where the batches go
+    repeats : whether steps take the same examples, which are gathered once then
+    """
+
+    def __init__(self, sight: StackedView, rows: Tensor, device: torch.device, *, repeats: bool) -> None:
+        self.sight, self.rows, self.device = sight, rows, device
+        self._first, self._gathered = 0, list[Tensor]()
+        self._size = 1 if repeats or device.type == "cpu" else self._fitting()
+
+    def _fitting(self) -> int:
+        inputs = self.sight.data.inputs
+        a_step = 4 * self.rows[0].numel() * math.prod(inputs.shape[1:])  # in float32
+        return max(1, AHEAD // max(1, a_step))
+
+    def batch(self, step: int, active: int) -> list[Tensor]:
+        """Return the inputs and targets of a step's first ``active`` nodes, [active, batch, ...] each."""
+        if self._size == 1:
+            return [values[0] for values in self.sight.batches(self.rows[step, None, :active], self.device)]
+        if not self._gathered or not self._first <= step < self._first + self._size:
+            self._first = step
+            self._gathered = self.sight.batches(self.rows[step : step + self._size], self.device)
+        return [values[step - self._first, :active] for values in self._gathered]
 
 
 class Stack:
@@ -52,7 +239,7 @@ class Stack:
         self.model = node.model.train()
         self.training: LocalTraining = node.training
         self.gradients = Gradients(_copy(node.model), node.task)
-        self._kept = Kept(node.model, node.task), Kept(self.gradients.model, node.task)
+        self._kept = ModelSnapshot(node.model, node.task), ModelSnapshot(self.gradients.model, node.task)
         self._measured: set[object] = set()  # shapes of a node's batch
         self.values = [p.detach().expand(size, *p.shape).clone() for p in _trained(node.model)]
         self.slopes = [torch.zeros_like(value) for value in self.values]
@@ -60,7 +247,9 @@ class Stack:
         self._frozen = frozen_names(node.model)
         self.owns = [_trained(place) for place in self.places]
         self._views = [[p.grad for p in own] for own in self.owns]
-        self._last: tuple[Sight, Step, list[Tensor]] | None = None  # the last batch, and of what it is
+        self._last: tuple[StackedView, Step, list[Tensor]] | None = (
+            None  # the last batch, and of what it is
+        )
 
     def serves(self, node: Node) -> bool:
         """Say whether nobody has changed the model, the task or the training since it was copied."""
@@ -79,27 +268,27 @@ class Stack:
         return own
 
     @torch.no_grad()
-    def train(self, turns: Sequence[Turn]) -> list[dict[str, float]]:
+    def train(self, turns: Sequence[ClientRound]) -> list[dict[str, float]]:
         """Take all steps of nodes that sit in the first places, most steps first; return their metrics."""
         training = self.training
         if len({turn.server_round for turn in turns}) > 1:
-            raise NotTogether("nodes are in different rounds")
-        if any(correction.alone for turn in turns for correction in turn.corrections):
-            raise NotTogether("a correction adds to the loss, or takes the gradient elsewhere")
+            raise NotBatchable("nodes are in different rounds")
+        if any(correction.requires_sequential for turn in turns for correction in turn.corrections):
+            raise NotBatchable("a correction adds to the loss, or takes the gradient elsewhere")
         if any(correction.may_end for turn in turns for correction in turn.corrections):
-            raise NotTogether("a correction may end a node's round")
+            raise NotBatchable("a correction may end a node's round")
         if any(not self._has_frozen_of(turn, turns[0]) for turn in turns[1:]):
-            raise NotTogether("nodes have frozen parameters of their own")
-        sight, device = Sight.of(turns), self.values[0].device
+            raise NotBatchable("nodes have frozen parameters of their own")
+        sight, device = StackedView.of(turns), self.values[0].device
         plan = Plan.of(turns).placed(sight.data.place(device))
-        ahead = Ahead(sight, plan.rows, device, repeats=any(plan.repeats))
+        ahead = Prefetcher(sight, plan.rows, device, repeats=any(plan.repeats))
         parameters = [Parameter(value[: len(turns)]) for value in self.values]
         optimizer = training.optimizer(parameters)
         rate = prepare(optimizer, training.schedule(turns[0].server_round), None)
         edits = stacked(turns)
-        after = After() if edits is None else self._after(edits, optimizer, parameters)
+        after = GradientPipeline() if edits is None else self._after(edits, optimizer, parameters)
         gradients_of = self.gradients.of_round(training.trace, after)
-        update = Update(parameters, optimizer, after)
+        update = OptimizerStep(parameters, optimizer, after)
         totals: dict[str, Tensor] = {}
         for now in plan.steps():
             active = len(now.rows)
@@ -113,7 +302,7 @@ class Stack:
                     totals[name] = torch.zeros(len(turns), dtype=value.dtype, device=device)
                 totals[name][:active] += value
         if not self._unchanged():
-            raise NotTogether("the model changes its own attributes")
+            raise NotBatchable("the model changes its own attributes")
         seen, steps = plan.lengths.sum(0), (plan.lengths > 0).sum(0)
         means = {name: (total.cpu().double() / seen).tolist() for name, total in totals.items()}
         return [
@@ -122,10 +311,10 @@ class Stack:
             for k in range(len(turns))
         ]
 
-    def _has_frozen_of(self, turn: Turn, other: Turn) -> bool:
+    def _has_frozen_of(self, turn: ClientRound, other: ClientRound) -> bool:
         return all(has_same_values(turn.sent[name], other.sent[name]) for name in self._frozen)
 
-    def _batch(self, ahead: Ahead, step: Step) -> list[Tensor]:
+    def _batch(self, ahead: Prefetcher, step: Step) -> list[Tensor]:
         """Return what the task takes: the last batch again where nodes take all of their examples."""
         if not self._repeats(ahead.sight, step):
             batch = ahead.batch(step.number, len(step.rows))
@@ -135,7 +324,7 @@ class Stack:
         assert self._last is not None, "the first step of a plan repeats none"
         return self._last[2]
 
-    def _repeats(self, sight: Sight, step: Step) -> bool:
+    def _repeats(self, sight: StackedView, step: Step) -> bool:
         """Say whether a step takes the last batch again; the first one of a round may, too."""
         if step.again is not None or self._last is None:
             return bool(step.again)
@@ -149,21 +338,23 @@ class Stack:
         try:
             if shape in self._measured:
                 return gradients_of(values, *batch)
-            result, told = measured(self.gradients, self.model, values, batch)
+            result, is_compared = measured(self.gradients, self.model, values, batch)
         except RuntimeError as error:
-            raise NotTogether(" ".join(str(error).split())) from error
-        if told:
+            raise NotBatchable(" ".join(str(error).split())) from error
+        if is_compared:
             self._measured.add(shape)
         return self.gradients.finished(values, *result)
 
-    def _after(self, edits: Sequence[Edit], optimizer: Optimizer, parameters: Sequence[Parameter]) -> After:
+    def _after(
+        self, edits: Sequence[GradientTransform], optimizer: Optimizer, parameters: Sequence[Parameter]
+    ) -> GradientPipeline:
         """Return what comes after the gradients; SGD's step in it where it can be captured."""
         limit = self.training.max_grad_norm
-        after = After(edits, None if limit is None else clipped, limit or 0.0, stacked=True)
-        inside = self.training.trace and graphs.capturable(parameters[0].device)
+        after = GradientPipeline(edits, None if limit is None else clipped, limit or 0.0, stacked=True)
+        inside = self.training.trace and cuda_graphs.can_capture(parameters[0].device)
         return with_sgd(after, optimizer, parameters) if inside else after
 
-    def _corrected(self, gradients: Sequence[Tensor], turns: Sequence[Turn]) -> Sequence[Tensor]:
+    def _corrected(self, gradients: Sequence[Tensor], turns: Sequence[ClientRound]) -> Sequence[Tensor]:
         """Let each node's corrections change its gradients, one after another; then clip them."""
         for slope, gradient in zip(self.slopes, gradients, strict=True):
             slope[: len(turns)] = gradient
@@ -179,7 +370,7 @@ class Stack:
         for p, view in zip(self.owns[place], self._views[place], strict=True):
             if p.grad is not view:
                 if p.grad is None or view is None:
-                    raise NotTogether("a correction takes a gradient away")
+                    raise NotBatchable("a correction takes a gradient away")
                 view.copy_(p.grad)
                 p.grad = view
 

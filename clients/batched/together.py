@@ -4,22 +4,101 @@ On a small model the calls of a training step cost more than its arithmetic. Her
 nodes lie in one stack [nodes, ...] (:mod:`clients.batched.stack`); one call takes the step of all of them.
 """
 
+import copy
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import torch
 from flwr.app import Context, Message
+from torch import Tensor, nn
 
-from clients.turn import Node, Turn, training_of
+from clients.examples import memory_of
+from clients.fast.guards import draws_put_back
+from clients.round import ClientRound, Node, training_of
+from clients.tasks import Task
 
-from .batchable import NotTogether, check
-from .room import Room
+from .eligibility import NotBatchable, check
 from .stack import Stack
 
-__all__ = ["NotTogether", "Stack", "Together"]
+# On the CPU a step's inputs are to stay in its cache. On an accelerator the stack may take a share of
+# the free memory. What a node takes there is counted, on two of its examples: its parameters' copies,
+# and what the forward pass keeps for the backward pass.
 
 
-class Together:
+MOST_PARAMETERS = 1 << 27  # in one stack
+MOST_INPUTS = 5 << 17  # numbers in one step's inputs: with many more they leave the cache
+SHARE = 0.5  # of an accelerator's free memory that a stack may take
+COPIES = (
+    8  # of a node's parameters: value, slope, gradients, an optimiser's moments, what is computed between
+)
+PASSES = 3  # of what the forward pass keeps: itself, its gradient, what is computed between
+
+
+class MemoryPlan:
+    """Says how many nodes train at once; what is free is asked once, before the first stack takes of it."""
+
+    def __init__(self) -> None:
+        self._bytes: float | None = None
+        self._kept: float | None = None  # bytes that the forward pass keeps for an example
+
+    def places(self, nodes: Sequence[Node]) -> int:
+        """Return how many nodes train at once: all of them, or about as many each time."""
+        first = nodes[0]
+        batch = first.training.batch_size or max(len(node.train) for node in nodes)
+        most = max(1, self._in_memory(first, batch) or _in_cache(first, batch))
+        times = math.ceil(len(nodes) / most)
+        return math.ceil(len(nodes) / times)
+
+    def _in_memory(self, node: Node, batch: int) -> int:
+        """Return how many the memory of an accelerator holds; 0 on the CPU, and where it does not say."""
+        device = next(node.model.parameters()).device
+        if self._bytes is None:
+            free, total = memory_of(device)
+            # With equal bytes asked for, the division into stacks must not depend on who else is there.
+            self._bytes = SHARE * (total if torch.are_deterministic_algorithms_enabled() else free)
+        if not self._bytes:
+            return 0
+        if self._kept is None:
+            inputs, targets = node.train.batch(slice(0, 2), device)
+            self._kept = kept_bytes(node.model, node.task, inputs, targets) / len(targets)
+        parameters = sum(p.nbytes for p in node.model.parameters())
+        return int(self._bytes // (COPIES * parameters + PASSES * batch * self._kept)) or 1
+
+
+def _in_cache(node: Node, batch: int) -> int:
+    parameters = sum(p.numel() for p in node.model.parameters())
+    return min(MOST_PARAMETERS // parameters, MOST_INPUTS // (batch * node.train.inputs[0].numel()))
+
+
+@torch.enable_grad()  # type: ignore[no-untyped-call]
+def kept_bytes(model: nn.Module, task: Task, inputs: Tensor, targets: Tensor) -> int:
+    """Return how many bytes a batch takes until its gradient is computed: itself, and what autograd keeps.
+
+    Parameters are not among them.
+    """
+    model = copy.deepcopy(model)
+    kept: dict[int, int] = {}
+
+    def noted(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    noted(inputs)
+    with draws_put_back(), torch.autograd.graph.saved_tensors_hooks(noted, lambda tensor: tensor):
+        loss, _ = task(model(inputs), targets)  # holds what is kept
+    for p in model.parameters():
+        kept.pop(p.untyped_storage().data_ptr(), None)
+    del loss
+    return sum(kept.values())
+
+
+__all__ = ["BatchedTrainer", "NotBatchable", "Stack"]
+
+
+class BatchedTrainer:
     """Answers training messages for many nodes at once.
 
     Parameters
@@ -34,7 +113,7 @@ class Together:
     def __init__(self, node_of: Callable[[Message, Context], Node]) -> None:
         self.node_of = node_of
         self._stack: Stack | None = None
-        self._room = Room()
+        self._room = MemoryPlan()
 
     def __call__(self, messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
         """Return the reply to each message, in order."""
@@ -51,7 +130,7 @@ class Together:
         for start in range(0, len(nodes), places):
             chosen = by_steps[start : start + places]
             seats = zip(chosen, self._stack.places, strict=False)
-            turns = [Turn(replace(nodes[k], model=m), messages[k], contexts[k]) for k, m in seats]
+            turns = [ClientRound(replace(nodes[k], model=m), messages[k], contexts[k]) for k, m in seats]
             started = time.perf_counter()
             results = self._stack.train(turns)
             seconds = (time.perf_counter() - started) / len(turns)

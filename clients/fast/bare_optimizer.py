@@ -19,7 +19,7 @@ def spare_compiler() -> None:
         vars(plain).setdefault("__dynamo_disable", plain)
 
 
-def bare_step(optimizer: Optimizer) -> Callable[[], None]:
+def step_without_hooks(optimizer: Optimizer) -> Callable[[], None]:
     """Return the optimiser's step without what torch wraps around it for its profiler.
 
     That costs more than the step itself on small models, and so does asking, step by step, whether the

@@ -13,7 +13,7 @@ class Shrink(Correction):
     def __init__(self, start: RoundStart, gamma: float) -> None:
         self.gamma = gamma
 
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
+    def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
         for p in parameters:
             if p.grad is not None:
                 p.grad.add_(p.detach(), alpha=self.gamma)

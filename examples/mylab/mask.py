@@ -15,9 +15,9 @@ class Loud(Mask):
     least: float = 1e-4
 
     @property
-    def idle(self) -> bool:
+    def is_identity(self) -> bool:
         return self.least == 0
 
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         torch.amax(torch.abs(deltas, out=scratch), 0, out=out)
         out.gt_(self.least)

@@ -5,7 +5,7 @@ The mean trusts every node. Others bear with some that send anything at all:
     median        by coordinate (Yin, Chen, Ramchandran, Bartlett: *Byzantine-Robust Distributed Learning:
                   Towards Optimal Statistical Rates*, ICML 2018, definition 1)
     trimmed mean  by coordinate, without the largest and the smallest values (the same, definition 2)
-    Krum          the update whose neighbours are nearest (:mod:`strategies.parts.krum`)
+    Krum          the update whose neighbours are nearest (:mod:`strategies.parts.aggregation`)
 
 Each takes the place of the mean in the update rule; mask, server optimizer and a constant step size go with
 all of them. Buffers are aggregated in the same way. A node's number of examples is its own claim, so that
@@ -20,13 +20,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from strategies.shared.checks import require
+from strategies.shared import protocol
+from strategies.shared.checks import require, require_count
 
-from .blocks import blocks
-from .mask import Factors, Mask
+from .layout import blocks, squared_distances, squared_norms
+from .mask import Mask, MaskResult
 from .step_size import StepSize
 from .updates import Updates
-from .weighting import Uniform, Weighting
+from .weighting import ByExamples, Uniform, Weighting
 
 Spare = tuple[Tensor, Tensor] | None
 
@@ -34,13 +35,13 @@ Spare = tuple[Tensor, Tensor] | None
 class Aggregation(ABC):
     """What the sum over the nodes is in the update rule."""
 
-    of_mean: ClassVar[bool] = False  # whether it is their weighted mean; subclasses say so anew
-    asks_for: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
+    needs_only_mean: ClassVar[bool] = False  # whether it is their weighted mean; subclasses say so anew
+    required_metric: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The metrics without which a reply cannot be aggregated."""
-        return (self.asks_for,) if self.asks_for else ()
+        return (self.required_metric,) if self.required_metric else ()
 
     def require(self, weighting: Weighting, step_size: StepSize, nodes: int | None) -> None:
         """Raise ``ValueError`` for parts, or a number of nodes in a round, that it cannot go with."""
@@ -55,13 +56,13 @@ class Aggregation(ABC):
         return weights
 
     @abstractmethod
-    def with_factors(
+    def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Factors | None]:
-        """Return the aggregate [P] and the mask's factors (see :meth:`~strategies.Mask.with_mean`)."""
+    ) -> tuple[Tensor, MaskResult | None]:
+        """Return the aggregate [P] and the mask's factors (see :meth:`~strategies.Mask.mean_and_mask`)."""
 
     @abstractmethod
-    def of_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
+    def aggregate_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
         """Return the aggregate [B] of the buffers."""
 
 
@@ -69,15 +70,15 @@ class Aggregation(ABC):
 class Mean(Aggregation):
     """D = sum_k alpha_k Delta_k, as every method of this package prints it."""
 
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
 
-    def with_factors(
+    def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Factors | None]:
+    ) -> tuple[Tensor, MaskResult | None]:
         """Return the weighted mean, and the mask's factors from the same pass."""
-        return mask.with_mean(updates, weights, spare)
+        return mask.mean_and_mask(updates, weights, spare)
 
-    def of_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
+    def aggregate_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
         """Return the weighted mean."""
         return updates.mean_buffers(weights)
 
@@ -107,14 +108,14 @@ class Trimmed(Robust):
     def cut(self, nodes: int) -> int:
         """Return how many values are left out at each end, of so many."""
 
-    def with_factors(
+    def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
-    ) -> tuple[Tensor, Factors | None]:
+    ) -> tuple[Tensor, MaskResult | None]:
         """Return the trimmed mean; the mask reads all updates."""
-        middle, factors = mask.with_mean(updates, weights, spare)
+        middle, factors = mask.mean_and_mask(updates, weights, spare)
         return self._trimmed(updates.deltas, middle), factors
 
-    def of_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
+    def aggregate_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
         """Return the trimmed mean."""
         return self._trimmed(updates.buffers, torch.empty_like(updates.buffers[0]))
 
@@ -155,3 +156,203 @@ class Median(Trimmed):
 
     def cut(self, nodes: int) -> int:
         return (nodes - 1) // 2
+
+
+# Krum: of the nodes' updates the one whose neighbours are nearest.
+#
+# Blanchard, El Mhamdi, Guerraoui, Stainer: *Machine Learning with Adversaries: Byzantine Tolerant Gradient
+# Descent*, NeurIPS 2017, section 4.
+
+
+@dataclass(frozen=True)
+class Krum(Robust, Mean):
+    """The mean of the updates with the lowest scores; a score sums the squares of the least distances.
+
+        s_k = sum of ||Delta_k - Delta_j||^2 over the K - f - 2 nearest j != k
+
+    Equal scores: the lower partition id first. The weights that a round shows are 1/m or 0.
+
+    Parameters
+    ----------
+    num_hostile : f, how many hostile nodes a round may have; it needs K >= 2 f + 3 replies
+    num_selected : m; 1 is Krum, more is Multi-Krum, all K of them the uniform :class:`Mean`
+    """
+
+    num_hostile: int = 1
+    num_selected: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse counts out of range."""
+        valid = isinstance(self.num_hostile, int) and self.num_hostile >= 0
+        require(valid, "aggregation.num_hostile", self.num_hostile, "a whole number, 0 or above")
+        require_count("aggregation.num_selected", self.num_selected)
+
+    @property
+    def least(self) -> int:
+        """How many replies a round needs."""
+        return max(2 * self.num_hostile + 3, self.num_selected)
+
+    def require(self, weighting: Weighting, step_size: StepSize, nodes: int | None) -> None:
+        super().require(weighting, step_size, nodes)
+        if nodes is not None and nodes < self.least:
+            raise ValueError(
+                f"aggregation=Krum with num_hostile={self.num_hostile} and num_selected="
+                f"{self.num_selected} needs {self.least} nodes in a round, but there are {nodes}: ask "
+                "more, expect fewer hostile, or set aggregation=mean"
+            )
+
+    def lacks(self, updates: Updates) -> str | None:
+        if (kept := len(updates.partition_ids)) < self.least:
+            return f"{kept} sound replies, aggregation=Krum needs {self.least}"
+        return None
+
+    def weights(self, updates: Updates, weights: Tensor) -> Tensor:
+        """Return 1/m for the m nodes with the lowest scores, else 0."""
+        deltas = updates.deltas
+        distances = torch.stack([squared_distances(deltas, row) for row in deltas])
+        last = len(deltas) - self.num_hostile - 1
+        nearest = distances.sort(1).values[:, 1:last]  # the first is its own
+        chosen = nearest.sum(1).argsort(stable=True)[: self.num_selected]
+        return torch.zeros_like(weights).index_fill_(0, chosen, 1 / self.num_selected)
+
+
+# Majority vote: the nodes' signs, and nothing else of them.
+
+
+@dataclass(frozen=True)
+class MajorityVote(Median):
+    """D = sign(sum_k sign(Delta_k)) by coordinate; 0 where the votes are equal.
+
+    Bernstein, Wang, Azizzadenesheli, Anandkumar: *signSGD: Compressed Optimisation for Non-Convex
+    Problems*, ICML 2018, Algorithm 3. Every coordinate moves by eta, however small or large the updates
+    are, so that just under half of the nodes can send anything at all. Buffers are no directions: theirs is
+    the median. A single node gives the sign of its update.
+    """
+
+    def aggregate(
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+    ) -> tuple[Tensor, MaskResult | None]:
+        """Return the vote; the mask reads all updates."""
+        votes, factors = mask.mean_and_mask(updates, weights, spare)
+        for block in blocks(updates.deltas):
+            torch.sum(updates.deltas[:, block].sign(), 0, out=votes[block]).sign_()
+        return votes, factors
+
+
+# q-fair aggregation: nodes with a large loss count for more.
+
+
+LEAST = 1e-10  # added to each loss, as the authors' code does
+
+
+@dataclass(frozen=True)
+class Fair(Mean):
+    """D = sum_k alpha_k F_k^q Delta_k / sum_k alpha_k (F_k^q + q L F_k^(q-1) ||Delta_k||^2) (q-FedAvg).
+
+    Li, Sanjabi, Beirami, Smith: *Fair Resource Allocation in Federated Learning*, ICLR 2020, Algorithm 2,
+    where a node's update is L Delta_k: numerator and denominator are divided by L here. F_k is node k's
+    loss at the model that it was sent, plus 1e-10, which it sends when asked (:class:`clients.StartLoss`);
+    a node that does not is left out of the round, and named. Buffers are averaged with weights alpha_k
+    F_k^q over their sum. q = 0 is :class:`~strategies.Mean`, bit for bit.
+
+    Parameters
+    ----------
+    q : 0 or above; the larger, the more even the nodes' losses are to become
+    lipschitz : L, above 0; None takes 1 / eta_l, as the paper does, of the mean rate that the nodes report
+    """
+
+    q: float = 1.0
+    lipschitz: float | None = None
+    required_metric: ClassVar[str | None] = protocol.START_LOSS
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        require(0 <= self.q < float("inf"), "aggregation.q", self.q, "0 or above")
+        valid = self.lipschitz is None or 0 < self.lipschitz < float("inf")
+        require(valid, "aggregation.lipschitz", self.lipschitz, "a number above 0, or null")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The loss, and the learning rate where it gives L."""
+        rate = () if self.lipschitz else (protocol.LEARNING_RATE,)
+        return (protocol.START_LOSS, *rate)
+
+    def require(self, weighting: Weighting, step_size: StepSize, nodes: int | None) -> None:
+        """Refuse what else would change the weights, and another rule for the step's length."""
+        if type(weighting) not in (Uniform, ByExamples):
+            raise ValueError(
+                "aggregation=Fair weighs nodes by their loss, but weighting="
+                f"{type(weighting).__name__}: set weighting=uniform or examples, or aggregation=mean"
+            )
+        if step_size.of_all_updates:
+            raise ValueError(
+                f"aggregation=Fair says how far to go, and so does step_size={type(step_size).__name__}: "
+                "set step_size=constant, or aggregation=mean"
+            )
+
+    def weights(self, updates: Updates, weights: Tensor) -> Tensor:
+        """Return alpha_k F_k^q over their sum."""
+        if self.q == 0:
+            return weights
+        logs = weights.log() + self.q * _losses(updates).log()  # F^q alone may be beyond all numbers
+        return torch.softmax(logs, 0)
+
+    def aggregate(
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+    ) -> tuple[Tensor, MaskResult | None]:
+        """Return D, given :meth:`weights`, and the mask's factors."""
+        mean, factors = super().aggregate(updates, weights, mask, spare)
+        longer = self.q * float((weights * squared_norms(updates.deltas) / _losses(updates)).sum())
+        if longer:
+            mean.div_(1 + self._lipschitz(updates) * longer)
+        return mean, factors
+
+    def _lipschitz(self, updates: Updates) -> float:
+        if self.lipschitz is not None:
+            return self.lipschitz
+        return 1 / max(float(updates.metrics[protocol.LEARNING_RATE].mean()), LEAST)
+
+
+def _losses(updates: Updates) -> Tensor:
+    return updates.metrics[protocol.START_LOSS] + LEAST
+
+
+# Normalized averaging: no node counts more for having taken more steps.
+
+
+@dataclass(frozen=True)
+class Normalized(Mean):
+    """D = tau_eff sum_k alpha_k Delta_k / |a_k|_1,  tau_eff = sum_k alpha_k |a_k|_1 (FedNova).
+
+    Wang, Liu, Liang, Joshi, Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous Federated
+    Optimization*, NeurIPS 2020, section 5. Node k's update is eta_l sum_i a_k,i g_k,i over its local steps;
+    |a_k|_1 is the number of steps in plain SGD, and more with momentum. Nodes send it when asked
+    (:class:`clients.EffectiveSteps`); one that does not is left out of the round, and named.
+
+    Mask and step size see the normalized updates, tau_eff Delta_k / |a_k|_1. Buffers are averaged as they
+    came. Equal |a_k|_1 give :class:`~strategies.Mean`, bit for bit. Who claims less than one step counts as
+    having taken one.
+    """
+
+    required_metric: ClassVar[str | None] = protocol.EFFECTIVE_STEPS
+
+    def aggregate(
+        self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
+    ) -> tuple[Tensor, MaskResult | None]:
+        """Return the normalized mean, and the mask's factors; the updates are normalized in place."""
+        steps = updates.metrics[protocol.EFFECTIVE_STEPS].clamp_min(1)
+        if bool((steps != steps[0]).any()):
+            _scale_(updates, weights, steps)
+        return super().aggregate(updates, weights, mask, spare)
+
+
+def _scale_(updates: Updates, weights: Tensor, steps: Tensor) -> None:
+    """Multiply each update by tau_eff / |a_k|_1, layer by layer where the weights are [K, L]."""
+    scale = (steps @ weights.double()) / steps.view(-1, *[1] * (weights.ndim - 1))
+    scale = scale.to(updates.deltas)
+    if weights.ndim == 1:
+        updates.deltas.mul_(scale[:, None])
+        return
+    for column, layer in enumerate(updates.layout.layers):
+        if not layer.buffer:
+            updates.deltas[:, layer.columns].mul_(scale[:, column, None])

@@ -19,12 +19,13 @@ from torch import Tensor
 
 from strategies.shared import protocol
 from strategies.shared.checks import require
+from strategies.shared.flower_names import accept_old_names
 
-from .blocks import block_size
+from .layout import block_size
 from .updates import Updates
 
 
-class Factors(NamedTuple):
+class MaskResult(NamedTuple):
     """What a mask makes of one round.
 
     Parameters
@@ -38,17 +39,26 @@ class Factors(NamedTuple):
     masked: float
 
 
+RENAMED = {  # what a mask defines: the old names, for one release, and the new ones
+    "idle": "is_identity",
+    "factor": "mask_values",
+    "with_mean": "mean_and_mask",
+    "of_mean": "needs_only_mean",
+}
+
+
 class Mask(ABC):
     """The letter m of the update rule."""
 
-    of_mean: ClassVar[bool] = False  # whether it does without each node's update; subclasses say so anew
+    needs_only_mean: ClassVar[bool] = False  # does without each node's update; subclasses say so anew
     min_nodes: ClassVar[int] = 1
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Refuse an ``idle`` that is no property: a method is true."""
+        """Refuse an ``is_identity`` that is no property: a method is true. Accept old names."""
         super().__init_subclass__(**settings)
-        if inspect.isfunction(vars(cls).get("idle")):
-            raise TypeError(f"{cls.__name__}.idle is a method: decorate it with @property")
+        accept_old_names(cls, RENAMED)
+        if inspect.isfunction(vars(cls).get("is_identity")):
+            raise TypeError(f"{cls.__name__}.is_identity is a method: decorate it with @property")
 
     def require_nodes(self, count: int) -> None:
         """Raise ``ValueError`` where a round of ``count`` nodes is too few to agree or disagree."""
@@ -61,25 +71,25 @@ class Mask(ABC):
 
     @property
     @abstractmethod
-    def idle(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether every factor is 1; then a round is, bit for bit, one without a mask."""
 
     @abstractmethod
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write to ``out`` the factor per coordinate [B] of the pseudo-gradients [K, B] there.
 
         ``scratch``, of the deltas' shape, may be overwritten: a fresh one would cost more than the rest.
         """
 
-    def with_mean(
+    def mean_and_mask(
         self, updates: Updates, weights: Tensor, spare: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Factors | None]:
+    ) -> tuple[Tensor, MaskResult | None]:
         """Return the mean pseudo-gradient [P] and the factors, in one pass over the updates.
 
         The factors are None where all of them are 1. ``spare``, two vectors [P] of no more use, is
         written over: fresh pages would cost a seventh of the time.
         """
-        if self.idle:
+        if self.is_identity:
             return updates.mean(weights), None
         deltas = updates.deltas
         mean, values = spare or (torch.empty_like(deltas[0]), torch.empty_like(deltas[0]))
@@ -89,15 +99,15 @@ class Mask(ABC):
             piece, factors = deltas[:, columns], values[columns]
             room = scratch[:, : piece.shape[1]]
             torch.mv(piece.T, alpha, out=mean[columns])
-            if self.factor(piece, room, factors) is not None:  # type: ignore[func-returns-value]
-                raise TypeError(f"{type(self).__name__}.factor returns its factors: write them to out")
+            if self.mask_values(piece, room, factors) is not None:  # type: ignore[func-returns-value]
+                raise TypeError(f"{type(self).__name__}.mask_values returns its values: write them to out")
             # A float's floor and sum take half the time of a comparison and a count.
             ones = torch.floor(factors, out=room[0])
             counts.append(ones.sum(dtype=torch.float32))
         masked = len(values) - int(torch.stack(counts).long().sum())
-        return mean, Factors(values, masked / len(values))
+        return mean, MaskResult(values, masked / len(values))
 
-    def metrics(self, factors: Factors | None) -> dict[str, float]:
+    def metrics(self, factors: MaskResult | None) -> dict[str, float]:
         """Return what a round's metrics show: the share of coordinates that were masked."""
         return {protocol.MASKED: 0.0 if factors is None else factors.masked}
 
@@ -106,14 +116,14 @@ class Mask(ABC):
 class NoMask(Mask):
     """m = 1 everywhere."""
 
-    of_mean: ClassVar[bool] = True
-    idle = True
+    needs_only_mean: ClassVar[bool] = True
+    is_identity = True
 
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write ones."""
         out.fill_(1)
 
-    def metrics(self, factors: Factors | None) -> dict[str, float]:
+    def metrics(self, factors: MaskResult | None) -> dict[str, float]:
         """Return nothing: no mask was chosen."""
         return {}
 
@@ -135,11 +145,11 @@ class AndMask(Mask):
         require(0 <= self.tau <= 1, "mask.tau", self.tau, "in [0, 1]")
 
     @property
-    def idle(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether tau is 0."""
         return self.tau == 0
 
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write 1 where the nodes agree, else 0."""
         out.ge_(self._count(deltas, scratch, out))
 
@@ -161,8 +171,96 @@ class AgreementMask(AndMask):
     pseudo-gradient is multiplied by a positive number.
     """
 
-    def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write 1 where the nodes agree, else how far they do."""
         least, nodes = self._count(deltas, scratch, out), float(len(deltas))
         # -K A_j <= -least becomes -K: one pass where a comparison and a choice would be three
         torch.threshold_(out.neg_(), -least, -nodes).div_(-nodes)
+
+
+# Masks that look at how large the nodes' updates are, too, not at their signs alone.
+#
+# I. Tenison's thesis names them in section 2.1 (SAND-mask), in 2.2 (the geometric mean that the AND-mask
+# stands for) and in 4.8 ("masks incorporating magnitude", left to future work without a rule). A is the
+# sign
+# agreement of :mod:`strategies.parts.mask`, sums and means are over the nodes, unweighted.
+
+
+@dataclass(frozen=True)
+class MagnitudeMask(AgreementMask):
+    """m_j = 1 where B_j >= tau, else B_j, with B_j = |sum_k Delta_k,j| / sum_k |Delta_k,j|.
+
+    Gradient masked averaging in which a node's vote counts by its size. B = |2 P - 1| of the sign purity P
+    (Chen et al.: *Just Pick a Sign: Optimizing Deep Multitask Models with Gradient Sign Dropout*, NeurIPS
+    2020, eq. 1); where all updates are 0, so is B. Updates of equal size at a coordinate, or of one sign
+    and none of them 0, give :class:`AgreementMask`; tau = 0 masks nothing.
+    """
+
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        """Write 1 where the nodes agree, else how far they do."""
+        total = torch.abs(deltas, out=scratch).sum(0)
+        torch.sum(deltas, 0, out=out).abs_().div_(total).nan_to_num_(0).clamp_max_(1)
+        least = self.tau - 4 * torch.finfo(out.dtype).eps  # 7 of 10 nodes of one size reach 0.4
+        out.masked_fill_(out >= least, 1)
+
+
+@dataclass(frozen=True)
+class GeometricMask(AndMask):
+    """m_j = (prod_k |Delta_k,j|)^(1/K) / ((1/K) sum_k |Delta_k,j|) where A_j >= tau, else 0.
+
+    The geometric mean of the updates in the place of the arithmetic one, the logical AND of the nodes' loss
+    surfaces (Parascandolo, Neitz, Orvieto, Gresele, Schölkopf: *Learning Explanations That Are Hard To
+    Vary*, ICLR 2021; the rule as in their code): with uniform weights m D is, where all nodes have one
+    sign, the geometric mean with that sign. Where some differ, which tau < 1 lets through, m D is shorter
+    than theirs, the geometric mean with the sign of D. A node that does not move closes the coordinate.
+    Updates of equal size give :class:`AndMask`.
+    """
+
+    @property
+    def is_identity(self) -> bool:
+        """Never: tau = 0 still takes the geometric mean."""
+        return False
+
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        """Write the ratio of the two means where the nodes agree, else 0."""
+        super().mask_values(deltas, scratch, out)
+        sizes = torch.abs(deltas, out=scratch)
+        ratio = sizes.div_(sizes.mean(0)).log_().mean(0).exp_()
+        out.mul_(ratio.nan_to_num_(0).clamp_max_(1))  # 0 / 0 where no node moves
+
+
+@dataclass(frozen=True)
+class SandMask(AndMask):
+    """m_j = max(0, tanh(k (A_j - tau) / v_j)), v_j the variance of Delta_k,j over the nodes.
+
+    Shahtalebi, Gagnon-Audet, Laleh, Faramarzi, Ahuja, Rish: *SAND-mask: An Enhanced Gradient Masking
+    Strategy for the Discovery of Invariances in Domain Generalization*, 2021; read from their code
+    (DomainBed), where v is divided by K - 1. It is smooth where the AND-mask is a step, and the less the
+    updates differ the more of the direction it lets through. Deviation: their code also divides by each
+    layer's mean factor. Reduction: k to infinity gives :class:`AndMask`, but 0 where A_j = tau.
+
+    Parameters
+    ----------
+    tau : agreement threshold in [0, 1]
+    k : slope; pseudo-gradients are small, so their variances are, and k counts in units of these
+    """
+
+    k: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        super().__post_init__()
+        require(0 < self.k < float("inf"), "mask.k", self.k, "a number above 0")
+
+    @property
+    def is_identity(self) -> bool:
+        """Never: factors are below 1 wherever updates differ."""
+        return False
+
+    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        """Write how far the nodes agree beyond tau, in units of how they differ."""
+        nodes = len(deltas)
+        torch.sum(torch.sign(deltas, out=scratch), 0, out=out).abs_()  # K A_j, whole numbers
+        out.sub_(round(self.tau * nodes, 9)).mul_(self.k / nodes)
+        variance = deltas.var(0, correction=min(1, nodes - 1))
+        out.div_(variance).nan_to_num_(0, posinf=torch.inf).tanh_().clamp_min_(0)

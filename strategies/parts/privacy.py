@@ -16,24 +16,80 @@ the distance). Who trains is taken as known, since it follows from the seed: no 
 A node pays for the rounds in which it trained; epsilon is the largest of all nodes' (:mod:`.accounting`).
 """
 
+import logging
+import math
+import secrets
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from contextlib import redirect_stderr
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Protocol
 
+import torch
 from flwr.app import ConfigScalar
 from torch import Tensor
 
 from strategies.shared import protocol
 from strategies.shared.checks import require
+from strategies.shared.seeding import Purpose, torch_seed
 
-from . import accounting
-from .aggregation import Aggregation
-from .layout import Layout
+from .aggregation import Aggregation, Mean
+from .layout import Layout, squared_norms
 from .mask import Mask
-from .step_size import StepSize
+from .step_size import Constant, StepSize
 from .updates import Updates
 from .weighting import Uniform, Weighting
+
+logger = logging.getLogger("flwr.strategies")
+
+MOST = 1e6  # an epsilon beyond it promises nothing
+LACKING = "privacy needs the package dp-accounting: pip install -e '.[privacy]'"
+NOISE = "round %d: privacy adds noise of an expected norm of %.3g to a mean update of norm %.3g%s"
+DROWNED = ": the step is mostly noise; more nodes in a round, or fewer parameters, make it less"
+
+
+@cache
+def epsilon(noise: float, rounds: int, delta: float) -> float:
+    """Return the epsilon of so many Gaussian mechanisms at ``delta``, never too small; above 1e6 infinity.
+
+    The arithmetic is Google's dp-accounting: the delta of a Gaussian mechanism at a given epsilon (Balle,
+    Wang: *Improving the Gaussian Mechanism for Differential Privacy*, ICML 2018, Theorem 8). n Gaussian
+    mechanisms with noise z are exactly one with noise z / sqrt(n): nothing is lost in composing them.
+
+    Parameters
+    ----------
+    noise : the noise's standard deviation over the most that a node can change, above 0
+    rounds : how many times it was applied to the same node's data
+    delta : in (0, 1)
+
+    Raises
+    ------
+    ValueError : where dp-accounting is not installed
+    """
+    try:
+        with redirect_stderr(sys.__stderr__):  # absl, which it imports, keeps the stream and may close it
+            from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss  # it takes a second
+            from scipy.optimize import bisect
+    except ImportError as error:
+        raise ValueError(LACKING) from error
+    if rounds == 0:
+        return 0.0
+    law = GaussianPrivacyLoss(noise / math.sqrt(rounds))
+
+    def excess(at: float) -> float:
+        return float(law.get_delta_for_epsilon(at)) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    high = 1.0
+    while excess(high) > 0:
+        high *= 2
+        if high > MOST:
+            return math.inf
+    return float(bisect(excess, 0.0, high, xtol=1e-10)) + 1e-9
+
 
 State = Mapping[str, float]
 
@@ -41,12 +97,14 @@ State = Mapping[str, float]
 class Privacy(ABC):
     """What happens to a round's updates before they are averaged, and to their mean."""
 
-    at_nodes: ClassVar[bool] = False  # whether the nodes see to it
-    evidence: ClassVar[dict[str, str]] = {}  # what shows that they do, and the fault of a reply without it
-    fresh: bool = False  # whether a round that is taken again has other noise
+    is_local: ClassVar[bool] = False  # whether the nodes see to it
+    required_reply_keys: ClassVar[
+        dict[str, str]
+    ] = {}  # what shows that they do, and the fault of a reply without it
+    unseeded_noise: bool = False  # whether a round that is taken again has other noise
     stop_at_epsilon: float | None = None
 
-    def asks(self) -> dict[str, ConfigScalar]:
+    def train_config(self) -> dict[str, ConfigScalar]:
         """Return what the messages tell the nodes of it."""
         return {}
 
@@ -92,7 +150,7 @@ class Untouched(Privacy):
 class NoPrivacy(Untouched):
     """Updates and their mean stay as they are."""
 
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -136,11 +194,11 @@ class Gaussian(Privacy):
             require(limit >= first, "privacy.stop_at_epsilon", limit, f"at least {first:.4g}, a round's")
 
     @property
-    def fresh(self) -> bool:  # type: ignore[override]
+    def unseeded_noise(self) -> bool:  # type: ignore[override]
         """Whether the operating system decides."""
         return self.noise_seed is None and self.noise_multiplier > 0
 
-    def asks(self) -> dict[str, ConfigScalar]:
+    def train_config(self) -> dict[str, ConfigScalar]:
         """Return the kind, the clip and the noise, which a node may demand."""
         return {
             protocol.PRIVACY: self.kind,
@@ -155,8 +213,11 @@ class Gaussian(Privacy):
         if type(weighting) is not Uniform:
             told = f"weighting={type(weighting).__name__} may follow the nodes' data, and gets no noise"
             refuse(told, "set weighting=uniform")
-        if aggregation.asks_for:
-            refuse(f"nodes also send {aggregation.asks_for!r}, which gets no noise", "set aggregation=mean")
+        if aggregation.required_metric:
+            refuse(
+                f"nodes also send {aggregation.required_metric!r}, which gets no noise",
+                "set aggregation=mean",
+            )
 
     def check(self, layout: Layout, extra: str | None) -> None:
         """Refuse running statistics, and control variates."""
@@ -170,7 +231,7 @@ class Gaussian(Privacy):
         """Return what so many rounds cost a node, at ``delta``."""
         if self.noise_multiplier == 0:
             return None
-        cost = accounting.epsilon(self.noise_multiplier / self.distance, rounds, self.delta)
+        cost = epsilon(self.noise_multiplier / self.distance, rounds, self.delta)
         return cost if cost < float("inf") else None
 
 
@@ -181,16 +242,18 @@ class LocalPrivacy(Untouched, Gaussian):
     The server sees no loss, number of examples or evaluation: what it makes of the updates costs no more.
     """
 
-    of_mean: ClassVar[bool] = True
-    at_nodes: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
+    is_local: ClassVar[bool] = True
     kind: ClassVar[str] = protocol.LOCAL
-    evidence: ClassVar[dict[str, str]] = {protocol.PRIVACY: "does not say that it noised its update"}
+    required_reply_keys: ClassVar[dict[str, str]] = {
+        protocol.PRIVACY: "does not say that it noised its update"
+    }
     distance: ClassVar[float] = 2.0
 
-    def asks(self) -> dict[str, ConfigScalar]:
+    def train_config(self) -> dict[str, ConfigScalar]:
         """Return also the seed, if there is one."""
         seed = {} if self.noise_seed is None else {protocol.PRIVACY_SEED: self.noise_seed}
-        return super().asks() | seed
+        return super().train_config() | seed
 
 
 def refuse(reason: str, remedy: str) -> None:
@@ -202,3 +265,203 @@ def refuse_groups(privacy: Privacy) -> None:
     """Raise ``ValueError`` for privacy where groups of nodes have models of their own."""
     if type(privacy) is not NoPrivacy:
         refuse("each group's model shows who is in it", "choose a strategy with one model")
+
+
+# Central privacy: the server cuts and noises; the clip is fixed, or follows the updates' norms.
+
+
+CLIP = "clip"  # of the state
+LONGEST, SHORTEST = 50.0, 1e-30  # no clip becomes 0 or infinite
+SHARE, VALUES = 0, 1  # what the noise of a round is for
+
+
+@dataclass(frozen=True)
+class CentralPrivacy(Gaussian):
+    """The server cuts each update to C, and adds N(0, z^2 C^2 I) to their sum.
+
+    It sees the updates as they are, and what nodes say of themselves (loss, examples) gets no noise:
+    publish the model, not metrics.csv. For the parameters see :class:`~strategies.parts.privacy.Gaussian`.
+    """
+
+    kind: ClassVar[str] = protocol.CENTRAL
+
+    def require(
+        self, weighting: Weighting, aggregation: Aggregation, mask: Mask, step_size: StepSize
+    ) -> None:
+        """Refuse what looks at the updates before they have their noise."""
+        super().require(weighting, aggregation, mask, step_size)
+        looks = "looks at the updates before they have their noise"
+        if type(aggregation) is not Mean:
+            refuse(f"aggregation={type(aggregation).__name__} is no sum", "set aggregation=mean")
+        if not mask.is_identity:
+            refuse(f"mask={type(mask).__name__} {looks}", "set mask=none")
+        if type(step_size) is not Constant:
+            refuse(f"step_size={type(step_size).__name__} {looks}", "set step_size=constant")
+
+    def clip_(self, updates: Updates, state: State, server_round: int) -> State:
+        """Scale each pseudo-gradient down to the norm C, where it is longer."""
+        self._cut(updates, self.clip)
+        return state
+
+    def noise_(self, mean: Tensor, nodes: int, state: State, server_round: int) -> None:
+        """Add N(0, deviation^2) to each coordinate."""
+        if deviation := self.deviation(nodes, state):
+            self._add(mean, deviation, server_round)
+
+    def deviation(self, nodes: int, state: State) -> float:
+        """Return z C / K."""
+        if not self.noise_multiplier:
+            return 0.0  # 0 times an infinite clip is no number
+        return self.noise_multiplier * self.clip / nodes
+
+    def _cut(self, updates: Updates, clip: float) -> list[float]:
+        """Cut the updates in place; return the norms that they had."""
+        norms: list[float] = squared_norms(updates.deltas).sqrt().tolist()
+        for delta, norm in zip(updates.deltas, norms, strict=True):
+            if norm > clip:
+                delta.mul_(clip / norm)
+        return norms
+
+    def _add(self, mean: Tensor, deviation: float, server_round: int) -> None:
+        noise = torch.randn(mean.shape, generator=self._draw(server_round, VALUES), dtype=mean.dtype)
+        mean.add_(noise.to(mean.device), alpha=deviation)
+
+    def _draw(self, server_round: int, what: int) -> torch.Generator:
+        """Return a fresh generator: of the seed, or of the operating system."""
+        if self.noise_seed is None:
+            return torch.Generator().manual_seed(secrets.randbits(63))
+        kept = torch_seed(
+            self.noise_seed, Purpose.PRIVACY_NOISE, server_round=server_round, partition_id=what
+        )
+        return torch.Generator().manual_seed(kept)
+
+
+@dataclass(frozen=True)
+class AdaptivePrivacy(CentralPrivacy):
+    """C follows a quantile of the norms (Andrew, Thakkar, McMahan, Ramaswamy: *Differentially Private
+    Learning with Adaptive Clipping*, NeurIPS 2021, Algorithm 1).
+
+        b = (1/K) ( #{k: ||Delta_k|| <= C} + N(0, sigma_b^2) ),    C <- C exp(-clip_rate (b - quantile))
+
+    As in the paper, a node that is not there adds zeros to the sum and 1/2 to the count, which it so moves
+    by no more than 1/2. A round costs what one of :class:`CentralPrivacy` with the same z costs; as b takes
+    its share, the updates' noise is larger, z_Delta = (z^-2 - (2 sigma_b)^-2)^-1/2. clip_rate = 0 still
+    pays for b.
+
+    Parameters
+    ----------
+    quantile : gamma, the share of the updates that are to be shorter than C
+    clip_rate : eta_C, 0.2 in the paper
+    count_noise : sigma_b in nodes, above z / 2; the paper takes a twentieth of the nodes of a round
+
+    ``clip`` is the first C; the others are as in :class:`CentralPrivacy`.
+    """
+
+    quantile: float = 0.5
+    clip_rate: float = 0.2
+    count_noise: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range, and noise for the share that leaves none for the updates."""
+        super().__post_init__()
+        require(self.clip < float("inf"), "privacy.clip", self.clip, "a finite number to start from")
+        require(0 <= self.quantile <= 1, "privacy.quantile", self.quantile, "in [0, 1]")
+        require(0 <= self.clip_rate < float("inf"), "privacy.clip_rate", self.clip_rate, "0 or above")
+        least = self.noise_multiplier / 2
+        enough = 0 <= self.count_noise < float("inf") and (least == 0 or self.count_noise > least)
+        require(
+            enough, "privacy.count_noise", self.count_noise, f"above {least:g}, half the noise_multiplier"
+        )
+
+    def clip_(self, updates: Updates, state: State, server_round: int) -> State:
+        """Cut to this round's C; return it, and the next round's."""
+        clip = state.get(CLIP, self.clip)
+        norms = self._cut(updates, clip)
+        noise = torch.randn((), generator=self._draw(server_round, SHARE), dtype=torch.float64)
+        count = sum(norm <= clip for norm in norms) + float(noise) * self.count_noise
+        change = -self.clip_rate * (count / len(norms) - self.quantile)
+        after = clip * math.exp(min(change, LONGEST))
+        return {"used": clip, CLIP: min(max(after, SHORTEST), 1 / SHORTEST)}
+
+    def deviation(self, nodes: int, state: State) -> float:
+        """Return z_Delta C / K."""
+        if not (z := self.noise_multiplier):
+            return 0.0
+        z = (z**-2 - (2 * self.count_noise) ** -2) ** -0.5
+        return float(z * state["used"] / nodes)
+
+
+class Ledger(Protocol):
+    """By partition, in how many rounds its update was sound (``updates``), and was ``left_out``."""
+
+    kept: dict[int, dict[str, int]]
+
+
+@dataclass
+class PrivacyAccountant:
+    """Applies a privacy part, round by round, and keeps its accounts.
+
+    Parameters
+    ----------
+    privacy : the part
+    ledger : in how many rounds each node took part
+    state : the part's own
+    again : rounds that have been taken twice, with other noise, since a run was resumed
+    """
+
+    privacy: Privacy
+    ledger: Ledger
+    state: State = field(default_factory=dict)
+    again: int = 0
+    has_compared: bool = False  # whether the noise has been set beside the update, once a process
+
+    @property
+    def rounds(self) -> int:
+        """For how many rounds the node that trained most has paid; where nodes noise, also for those
+        in which it was left out.
+        """
+        in_vain = self.privacy.is_local
+        paid = [entry["updates"] + entry["left_out"] * in_vain for entry in self.ledger.kept.values()]
+        return max(paid, default=0) + self.again
+
+    @property
+    def over(self) -> str:
+        """Say why no further round may be taken; empty where it may."""
+        limit = self.privacy.stop_at_epsilon
+        cost = None if limit is None else self.privacy.epsilon(self.rounds + 1)
+        if limit is None or cost is None or cost <= limit:
+            return ""
+        return f"privacy.stop_at_epsilon={limit:g}: a further round would cost epsilon {cost:.4g}"
+
+    def metrics(self) -> dict[str, float]:
+        """Return epsilon, where something is promised, and the clip that was used, where it moves."""
+        cost = self.privacy.epsilon(self.rounds)
+        found = {} if cost is None else {protocol.EPSILON: cost}
+        return found | ({protocol.CLIP: self.state["used"]} if "used" in self.state else {})
+
+    def clip_(self, updates: Updates, server_round: int) -> None:
+        """Bound the round's updates, in place."""
+        self.state = self.privacy.clip_(updates, self.state, server_round)
+
+    def noise_(self, mean: Tensor, nodes: int, server_round: int) -> None:
+        """Add the round's noise to the mean of so many updates, in place."""
+        deviation = 0.0 if self.has_compared else self.privacy.deviation(nodes, self.state)
+        if deviation:
+            self.has_compared = True
+            signal, noise = float(squared_norms(mean).sqrt()), deviation * len(mean) ** 0.5
+            level, remark = (logging.WARNING, DROWNED) if noise > signal else (logging.INFO, "")
+            logger.log(level, NOISE, server_round, noise, signal, remark)
+        self.privacy.noise_(mean, nodes, self.state, server_round)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a run resumes from."""
+        return {"state": dict(self.state), "again": self.again}
+
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+        """Continue; a round that was under way is paid for once more where its noise will be another.
+
+        None leaves it as it is: what has been spent stays spent where a strategy goes back to a good model.
+        """
+        if state is None:
+            return
+        self.state, self.again = state["state"], state["again"] + self.privacy.unseeded_noise

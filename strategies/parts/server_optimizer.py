@@ -9,9 +9,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from strategies.shared.checks import require
+
+from .layout import block_size, blocks
 
 State = dict[str, Tensor]
 
@@ -68,3 +71,131 @@ def beside(parameters: Tensor, state: State) -> State:
 def copied(state: State) -> State:
     """Copy what the next round overwrites."""
     return {name: value.clone() for name, value in state.items()}
+
+
+# Adaptive server optimizers: FedAdagrad, FedAdam, FedYogi.
+#
+# Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: *Adaptive Federated Optimization*, ICLR
+# 2021, Algorithm 2. With D the mean pseudo-gradient of the round (all operations by coordinate):
+#
+#     m <- beta1 m + (1 - beta1) D
+#     v <- v + D^2                                        Adagrad
+#          beta2 v + (1 - beta2) D^2                      Adam
+#          v - (1 - beta2) D^2 sign(v - D^2)              Yogi
+#     P(D) = m / (sqrt(v) + epsilon)        epsilon is the paper's tau, the adaptivity
+#
+# Deviations: v starts at 0, the paper asks for v >= epsilon^2 (as Flower does). Options: ``epsilon_inside``
+# gives m / sqrt(v + epsilon), which the FedExP paper's FedAdagrad uses; ``bias_correction`` divides m and v
+# by 1 - beta^t as Kingma and Ba (2015) do, Algorithm 2 does not (Yogi's as well, as in declearn, though its
+# v
+# grows by (1 - beta2) D^2 a round where D stays). Flower's own FedAdam corrects with the exponent t + 1,
+# its
+# FedYogi and FedAdagrad do not correct.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adaptive(ServerOptimizer):
+    """What the three have in common.
+
+    Parameters
+    ----------
+    beta1 : decay of the first moment m, in [0, 1); 0 uses the mean itself
+    epsilon : the adaptivity, 0 or above; with ``beta1=0``, large is nearly :class:`Identity`,
+        scaled by 1 / epsilon
+    epsilon_inside : add epsilon to v under the square root instead of to the root
+    bias_correction : make up for m = v = 0 at the start
+    """
+
+    beta1: float = 0.9
+    epsilon: float = 1e-3
+    epsilon_inside: bool = False
+    bias_correction: bool = False
+    keeps_mean: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        require(0 <= self.beta1 < 1, "server_optimizer.beta1", self.beta1, "in [0, 1)")
+        valid = 0 <= self.epsilon < float("inf")
+        require(valid, "server_optimizer.epsilon", self.epsilon, "0 or above")
+
+    def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return m / (sqrt(v) + epsilon), over the mean; 0 where both are 0."""
+        if not state:
+            m, v = torch.zeros_like(mean), torch.zeros_like(mean)
+            state = {"m": m, "v": v, "rounds": torch.tensor(0)}
+        rounds = state["rounds"] + 1
+        scale_m, scale_v = 1.0, 1.0
+        if self.bias_correction:
+            scale_m = 1 - self.beta1 ** int(rounds)
+            scale_v = self._second_bias(int(rounds))
+        tiny = torch.finfo(mean.dtype).tiny
+        scratch = torch.empty_like(mean[: block_size(mean)])
+        for block in blocks(mean):
+            d, m, v = mean[block], state["m"][block], state["v"][block]
+            root = scratch[: len(d)]
+            m.lerp_(d, 1 - self.beta1)
+            self._second_moment(v, d, root)
+            torch.div(v, scale_v, out=root)
+            if self.epsilon_inside:
+                root.add_(self.epsilon).sqrt_()
+            else:
+                root.sqrt_().add_(self.epsilon)
+            if self.epsilon < tiny:
+                root.clamp_min_(tiny)  # 0 / 0 is no direction
+            torch.div(m, root.mul_(scale_m) if self.bias_correction else root, out=d)
+            if self.epsilon < tiny:
+                d.masked_fill_(v == 0, 0)  # where D is not 0, its square was below all numbers
+        return mean, {**state, "rounds": rounds}
+
+    @abstractmethod
+    def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:
+        """Renew v in place; ``scratch``, of the same shape, may be overwritten."""
+
+    @abstractmethod
+    def _second_bias(self, rounds: int) -> float:
+        """Return E[v] / E[D^2] after so many rounds from v = 0, for a D that does not change."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adagrad(Adaptive):
+    """v is the sum of all squares; the paper uses beta1 = 0."""
+
+    beta1: float = 0.0
+
+    def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:
+        v.addcmul_(mean, mean)
+
+    def _second_bias(self, rounds: int) -> float:
+        return 1.0  # a sum is not meant to be an average
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decaying(Adaptive):
+    """v forgets: the decay ``beta2`` lies in [0, 1)."""
+
+    beta2: float = 0.99
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        super().__post_init__()
+        require(0 <= self.beta2 < 1, "server_optimizer.beta2", self.beta2, "in [0, 1)")
+
+    def _second_bias(self, rounds: int) -> float:
+        return float(1 - self.beta2**rounds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(Decaying):
+    """v is the exponential average of the squares."""
+
+    def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:
+        v.mul_(self.beta2).addcmul_(mean, mean, value=1 - self.beta2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yogi(Decaying):
+    """v moves towards the squares by a step that does not depend on how far they are."""
+
+    def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:
+        squared = torch.mul(mean, mean, out=scratch)
+        v.add_(torch.sub(v, squared).sign_().mul_(squared), alpha=self.beta2 - 1)

@@ -8,14 +8,16 @@ from torch import Tensor
 
 from strategies.shared.checks import require
 
-from .norms import squared_norms
+from .layout import squared_norms
 from .updates import Updates
 
 
 class StepSize(ABC):
     """The letter eta of the update rule."""
 
-    of_mean: ClassVar[bool] = False  # whether it does without each node's update; subclasses say so anew
+    needs_only_mean: ClassVar[bool] = (
+        False  # whether it does without each node's update; subclasses say so anew
+    )
     of_all_updates: ClassVar[bool] = True  # whether any single node can make it grow
 
     @abstractmethod
@@ -28,7 +30,7 @@ class Constant(StepSize):
     """eta_t = eta, the server learning rate; eta = 1 is FedAvg."""
 
     eta: float = 1.0
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
     of_all_updates: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from .blocks import blocks
-from .layout import Layout
+from .layout import Layout, blocks
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,16 @@ they differ from layer to layer. What it remembers between rounds goes in and ou
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from strategies.shared import protocol
+from strategies.shared.checks import require
+from strategies.shared.linalg import Mode, effective_rank, mean_over_unfoldings, stable_rank
 
-from .layout import Layout
+from .layout import Layer, Layout, squared_distances, squared_norms
 from .updates import Updates
 
 State = dict[str, Tensor]
@@ -23,8 +25,8 @@ State = dict[str, Tensor]
 class Weighting(ABC):
     """The letter alpha of the update rule."""
 
-    of_mean: ClassVar[bool] = False  # whether :meth:`counts` says all of it; subclasses say so anew
-    asks_for: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
+    needs_only_mean: ClassVar[bool] = False  # whether :meth:`counts` says all of it; subclasses say so anew
+    required_metric: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
 
     @property
     def examples_key(self) -> str:
@@ -64,7 +66,7 @@ class Weighting(ABC):
 class Uniform(Weighting):
     """alpha_k = 1/K over the nodes that replied (FedExP, Algorithm 1)."""
 
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
 
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return 1/K for each node."""
@@ -86,7 +88,7 @@ class ByExamples(Weighting):
     """
 
     key: str = field(default=protocol.NUM_EXAMPLES, repr=False)
-    of_mean: ClassVar[bool] = True
+    needs_only_mean: ClassVar[bool] = True
 
     @property
     def examples_key(self) -> str:
@@ -106,12 +108,12 @@ class InverseVariance(Weighting):
     """alpha_k = (1 / v_k) / sum (1 / v): precision weighting (Reyes et al. 2021; thesis eq. 2.7).
 
     v_k is the variance of the node's gradient over its local steps, averaged over the coordinates, which
-    the node sends when asked (:class:`clients.corrections.GradientVariance`). A variance of 0 tells
+    the node sends when asked (:class:`clients.methods.fedprox.GradientVariance`). A variance of 0 tells
     nothing, as it is that of a single step: the node counts as the median of the others. Equal variances
     give :class:`Uniform`.
     """
 
-    asks_for: ClassVar[str | None] = protocol.GRADIENT_VARIANCE
+    required_metric: ClassVar[str | None] = protocol.GRADIENT_VARIANCE
 
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return each node's share of the precision."""
@@ -122,3 +124,293 @@ class InverseVariance(Weighting):
         precision = 1 / variance.where(variance > 0, known.median()).clamp_min(1e-12 * known.max())
         precision = precision.clamp_max(1e30)
         return precision / precision.sum(), state
+
+
+# Weights by the rank of what a node has learnt: FedER and its kin.
+#
+# A. Fu's thesis on federated effective rank (FedER, University of Toronto, 2022), Algorithms 3 and 4. For
+# each convolutional layer l and node k, with er the effective rank of the node's weight after EVBMF
+# (:mod:`strategies.shared.linalg`),
+#
+#     er_l,k    = max(floor, effective rank of W_l,k)
+#     alpha_l,k = er_l,k / sum_k er_l,k                                                     (3.1)
+#
+# The other layers (biases, normalisation, running statistics, the classifier) take the alpha of the last
+# convolutional layer before them, in ``state_dict`` order (Algorithm 4), or 1/K (Algorithm 3). Layers
+# before
+# the first convolution take 1/K.
+#
+# Readings where the thesis is silent: the rank of a layer is the mean over its two unfoldings
+# (``unfolding``
+# chooses one); the floor holds in both places where Algorithm 4 computes er (it is printed in one), since
+# otherwise the weights would not sum to one. Reduction: nodes of equal rank, identical ones for instance,
+# have weight 1/K, as :class:`~strategies.Uniform`.
+
+
+LARGEST_KERNEL = 11
+LAYOUTS = {"oihw": (0, 1, 2, 3), "hwio": (3, 2, 0, 1)}  # where [out, in, height, width] lie
+UNFOLDINGS: dict[str, tuple[Mode, ...]] = {"mean": ("in", "out"), "in": ("in",), "out": ("out",)}
+
+
+@dataclass(frozen=True)
+class RankWeighting(Weighting):
+    """What rank weightings have in common.
+
+    Parameters
+    ----------
+    variant : ``improved``, Algorithm 4, or ``initial``, Algorithm 3 without a floor
+    granularity : ``layer``, or ``model`` for one alpha per node from the root mean square of its ranks:
+        Q_ER of eq. 2.10 without its logarithm, which can be negative
+    unfolding : ``mean`` over both unfoldings of a weight, or only ``in`` or ``out``
+    floor : the least rank that counts, above 0
+    layout : how a convolution's weight lies: ``oihw``, PyTorch's [out, in, height, width], or ``hwio``, as
+        in JAX and Keras. None is ``oihw``, and refuses weights that look like the other
+    """
+
+    variant: str = "improved"
+    granularity: str = "layer"
+    unfolding: str = "mean"
+    floor: float = 1e-3
+    layout: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse choices that do not exist."""
+        choices = {
+            "variant": ("improved", "initial"),
+            "granularity": ("layer", "model"),
+            "unfolding": tuple(UNFOLDINGS),
+        }
+        for name, allowed in choices.items():
+            value = getattr(self, name)
+            require(value in allowed, f"weighting.{name}", value, f"one of {', '.join(allowed)}")
+        known = self.layout is None or self.layout in LAYOUTS
+        require(known, "weighting.layout", self.layout, f"one of {', '.join(LAYOUTS)}, or None")
+        require(0 < self.floor < float("inf"), "weighting.floor", self.floor, "above 0")
+
+    def check(self, layout: Layout) -> None:
+        convolutions = _convolutions(layout)
+        if self.layout is None and (found := _kernels_first(convolutions)):
+            raise ValueError(
+                f"weighting={type(self).__name__}: {found.name!r} of shape {found.shape} looks like a "
+                "weight of JAX or Keras, [height, width, in, out]: set layout='hwio', or 'oihw' if not"
+            )
+        if not convolutions:
+            raise ValueError(
+                f"weighting={type(self).__name__} needs a model with a convolutional layer, and this one "
+                "has none: choose another weighting or model"
+            )
+
+    def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
+        """Return [K, L], a column per layer of the layout; [K] for ``granularity="model"``."""
+        ranks = self._ranks(updates)
+        if self.granularity == "model":
+            quality = ranks.square().mean(1).mean(1).sqrt().clamp_min(self.floor)
+            return quality / quality.sum(), state
+        # A round in which no node has learnt anything in a layer weighs that layer equally.
+        least = self.floor if self.variant == "improved" else torch.finfo(torch.float64).tiny
+        by_layer = ranks.mean(2).clamp_min(least)
+        return self._spread(by_layer / by_layer.sum(0), updates.layout), state
+
+    def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
+        """Return ``weight-<partition id>-<layer>`` by convolution, or ``weight-<partition id>``."""
+        if weights.ndim == 1:
+            return {f"weight-{k}": float(a) for k, a in zip(updates.partition_ids, weights, strict=True)}
+        return {
+            f"weight-{k}-{layer.name.removesuffix('.weight')}": float(weights[row, column])
+            for column, layer in enumerate(updates.layout.layers)
+            if _is_convolution(layer)
+            for row, k in enumerate(updates.partition_ids)
+        }
+
+    def _ranks(self, updates: Updates) -> Tensor:
+        """Return the ranks [K, convolutions, unfoldings] of the nodes' own weights."""
+        convolutions = _convolutions(updates.layout)
+        modes, order = UNFOLDINGS[self.unfolding], LAYOUTS[self.layout or "oihw"]
+        ranks = []
+        for delta in updates.deltas:
+            flat = updates.start - delta
+            weights = [flat[layer.columns].view(layer.shape).permute(order) for layer in convolutions]
+            ranks.append([mean_over_unfoldings(self.rank, weights, [mode]) for mode in modes])
+        return torch.tensor(ranks, dtype=torch.float64).transpose(1, 2)
+
+    def _spread(self, alpha: Tensor, layout: Layout) -> Tensor:
+        """Give every layer a column: its own, that of the last convolution before it, or 1/K."""
+        uniform = torch.full_like(alpha[:, 0], 1 / len(alpha))
+        columns: list[Tensor] = []
+        latest, seen = uniform, 0
+        for layer in layout.layers:
+            if _is_convolution(layer):
+                latest, seen = alpha[:, seen], seen + 1
+                columns.append(latest)
+            else:
+                columns.append(latest if self.variant == "improved" else uniform)
+        return torch.stack(columns, 1)
+
+    @staticmethod
+    @abstractmethod
+    def rank(matrix: Tensor) -> float:
+        """Return the rank of one unfolded weight."""
+
+
+@dataclass(frozen=True)
+class EffectiveRank(RankWeighting):
+    """FedER: the entropy of the singular values that stand out from the noise."""
+
+    @staticmethod
+    def rank(matrix: Tensor) -> float:
+        return effective_rank(matrix)
+
+
+@dataclass(frozen=True)
+class StableRank(RankWeighting):
+    """Federated stable rank (thesis, appendix A): sum d^2 / max d^2 of the same singular values."""
+
+    @staticmethod
+    def rank(matrix: Tensor) -> float:
+        return stable_rank(matrix)
+
+
+def _is_convolution(layer: Layer) -> bool:
+    return len(layer.shape) == 4 and not layer.buffer
+
+
+def _convolutions(layout: Layout) -> list[Layer]:
+    return [layer for layer in layout.layers if _is_convolution(layer)]
+
+
+def _kernels_first(convolutions: Sequence[Layer]) -> Layer | None:
+    """Return a weight whose first two dimensions look like a kernel's sides, and none's last two do."""
+    first = [layer for layer in convolutions if _is_kernel(*layer.shape[:2])]
+    last = [layer for layer in convolutions if _is_kernel(*layer.shape[2:])]
+    return first[0] if first and not last else None
+
+
+def _is_kernel(height: int, width: int) -> bool:
+    return height == width <= LARGEST_KERNEL
+
+
+# Erosion: the weights of Weight Erosion, for one requesting node.
+#
+# Grimberg, Hartley, Jaggi, Karimireddy: *Weight Erosion: An Update Aggregation Scheme for Personalized
+# Collaborative Machine Learning*, 2020; adapted to neural networks by Gengler, Beaussart, Yuan (report,
+# eqs. 1-4, Algorithm 1). With node 0 the requester and r = 1, 2, ... the round:
+#
+#     d_i     = ||Delta_i - Delta_0|| / ||Delta_0||                                          (1)
+#     alpha_i = max{0, alpha_i - (1 + p_s floor((r - 1) b / |S_i|)) p_d d_i},  from 1        (2)
+#     D       = sum alpha_i Delta_i / sum alpha_i                                            (3), (4)
+#
+# The norms are over all parameters, concatenated; ``by_layer`` gives every layer weights of its own, from
+# the
+# norms of its own parameters, as the report proposes in its last section. The requester's own alpha stays
+# 1.
+# The report sums the minibatch gradients, which is Delta_i divided by the client learning rate: the same
+# d_i,
+# and with ``step_size=Constant(1)`` the same step. Two readings of |S_i|: the report prints the number of
+# examples, the authors' code counts batches, which erodes far more; see ``batch_size``.
+
+
+EACH = "each"  # every node in turn is the requester
+
+
+@dataclass(frozen=True)
+class Erosion(Weighting):
+    """alpha_i / sum alpha over the nodes that replied; an alpha never rises.
+
+    Parameters
+    ----------
+    requester : partition id of the requesting node; ``each``: every node in turn, for
+        :class:`~strategies.WeightErosionForAll` alone
+    distance_penalty : p_d >= 0; 0 keeps all weights equal: FedAvg with :class:`~strategies.Uniform`
+    size_penalty : p_s >= 0
+    samples_per_round : b, samples drawn in a round
+    batch_size : measure |S_i| in batches of so many, as the authors' code does; None in samples, as printed
+    by_layer : whether each layer erodes by its own distance; a buffer goes with the parameters before it.
+        A model of one layer erodes alike either way
+    """
+
+    requester: int | Literal["each"] | None = None
+    distance_penalty: float = 0.01
+    size_penalty: float = 2.0
+    samples_per_round: int = 32
+    batch_size: int | None = None
+    by_layer: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range, and a missing requester."""
+        if self.requester is None:
+            raise ValueError(
+                "weighting=erosion needs a requester: set weighting.requester to the partition id of the "
+                "node that the model is for"
+            )
+        valid = self.requester == EACH or (isinstance(self.requester, int) and self.requester >= 0)
+        require(valid, "weighting.requester", self.requester, f"a partition id, or {EACH}")
+        for name in ("distance_penalty", "size_penalty"):
+            value = getattr(self, name)
+            require(0 <= value < float("inf"), f"weighting.{name}", value, "0 or above")
+        require(self.samples_per_round >= 1, "weighting.samples_per_round", self.samples_per_round, ">= 1")
+        valid = self.batch_size is None or self.batch_size >= 1
+        require(valid, "weighting.batch_size", self.batch_size, "1 or more, or null")
+
+    def check(self, layout: Layout) -> None:
+        one = self.requester != EACH
+        expected = "a partition id, unless strategy=weight_erosion_all trains a model for each node"
+        require(one, "weighting.requester", self.requester, expected)
+
+    def require_nodes(self, num_nodes: int) -> None:
+        valid = not isinstance(self.requester, int) or self.requester < num_nodes
+        require(valid, "weighting.requester", self.requester, f"below num_nodes={num_nodes}")
+
+    def require_members(self, partition_ids: Sequence[int]) -> None:
+        here = self.requester in partition_ids
+        require(here, "weighting.requester", self.requester, "a node of the group, or another weighting")
+
+    def lacks(self, updates: Updates) -> str | None:
+        if self.requester not in updates.partition_ids:
+            return f"the requester, partition {self.requester}, sent no sound reply"
+        return None
+
+    def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
+        """Return the weights [K] or [K, L] of the nodes that replied; ``state`` holds everyone's alpha."""
+        ids, distances = torch.tensor(updates.partition_ids), self._distances(updates)
+        alpha = alphas(state, int(ids.max()) + 1, distances.shape[1:])
+        rounds = int(state["rounds"]) if state else 0  # r - 1
+        sizes = updates.num_examples
+        if self.batch_size is not None:
+            sizes = torch.ceil(sizes / self.batch_size)
+        wear = 1 + self.size_penalty * torch.floor(rounds * self.samples_per_round / sizes)
+        loss = wear.view(-1, *(1,) * (distances.ndim - 1)) * self.distance_penalty * distances
+        alpha[ids] = (alpha[ids] - loss).clamp_min(0)
+        new_state = {"alpha": alpha, "rounds": torch.tensor(rounds + 1)}
+        return alpha[ids] / alpha[ids].sum(0), new_state
+
+    def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
+        """Return everyone's alpha as ``weight-<partition id>``; by layer, the mean over the layers."""
+        return {f"weight-{k}": float(alpha.mean()) for k, alpha in enumerate(state["alpha"])}
+
+    def _distances(self, updates: Updates) -> Tensor:
+        """Return d_i of eq. 1, [K], or [K, L] by layer, in float64."""
+        assert isinstance(self.requester, int)
+        own = updates.partition_ids.index(self.requester)
+        if not self.by_layer:
+            return _relative(updates.deltas, own)
+        found = [torch.zeros(len(updates.deltas), dtype=torch.float64)]
+        for layer in updates.layout.layers:
+            found.append(found[-1] if layer.buffer else _relative(updates.deltas[:, layer.columns], own))
+        return torch.stack(found[1:], 1)
+
+
+def _relative(rows: Tensor, own: int) -> Tensor:
+    """Return the rows' distances to one of them over its norm, [K]; 0 for all while it does not move."""
+    norm = squared_norms(rows[own]).sqrt()
+    if norm == 0:
+        return torch.zeros(len(rows), dtype=torch.float64)
+    return squared_distances(rows, rows[own]).sqrt() / norm
+
+
+def alphas(state: State, count: int, layers: Sequence[int] = ()) -> Tensor:
+    """Return a copy of everyone's alpha by partition id, at least ``count`` long, 1 at the start.
+
+    ``layers`` is the shape of a node's alpha: (), or (L,) by layer.
+    """
+    known = state.get("alpha", torch.ones(0, *layers, dtype=torch.float64))
+    return torch.cat([known, known.new_ones(max(0, count - len(known)), *known.shape[1:])])

@@ -2,8 +2,11 @@
 
 import math
 from abc import ABCMeta
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
+
+from . import protocol
 
 
 def require(valid: bool, name: str, value: object, expected: str) -> None:
@@ -55,3 +58,68 @@ def require_named_part(strategy: object, name: str, part: str) -> None:
             f"strategy={name} needs {part}={kind.__name__}, not {type(given).__name__}: leave the {part} "
             f"out or set it to that, or choose another strategy, e.g. strategy=fedavg"
         )
+
+
+# Divergence: a model whose outputs are not numbers has no measure.
+#
+# ``argmax``, signs and comparisons make something of NaN all the same: the accuracy of a model of NaN would
+# be the share of class 0.
+
+
+COUNTS = (protocol.NUM_EXAMPLES, protocol.PARTITION_ID)  # of an evaluation, and no measures of the model
+
+
+def void_measures(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics of an evaluation, each measure NaN where the loss is NaN."""
+    loss = metrics.get(protocol.LOSS)
+    if not isinstance(loss, float) or not math.isnan(loss):
+        return dict(metrics)
+    return {name: value if is_count(name) else math.nan for name, value in metrics.items()}
+
+
+def has_diverged(metrics: Mapping[str, float]) -> bool:
+    """Say whether the loss of an evaluation is not finite; without a loss, whether no measure is."""
+    measures = {name: value for name, value in metrics.items() if not is_count(name)}
+    if protocol.LOSS in measures:
+        return not math.isfinite(measures[protocol.LOSS])
+    return bool(measures) and not any(map(math.isfinite, measures.values()))
+
+
+def is_count(name: str) -> bool:
+    """Say whether a metric of an evaluation, by either of its names, measures nothing of the model."""
+    return name.replace("_", "-") in COUNTS
+
+
+# A row of the table of what does not go together.
+#
+# ``baselines/experiment/compatibility.py`` is the table. Parts that are used from plain Python, too, refuse
+# by
+# themselves, and a row names the check; batching is decided at a node, and has its rows there.
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two choices of a configuration that exclude each other.
+
+    Parameters
+    ----------
+    choice, other : as the command line has them
+    reason : why, in a few words
+    find : returns the message for what is known (an experiment, or a round's nodes); None where at most one
+        of the two is chosen
+    checked_by : in the place of ``find``, the full name of what refuses them, in plain Python, too
+    example : overrides that choose both; empty where the options in conf/ cannot
+    """
+
+    choice: str
+    other: str
+    reason: str
+    find: Callable[[Any], str | None] | None = None
+    checked_by: str = ""
+    example: str = ""
+
+
+def first_message(conflicts: Iterable[Conflict], known: Any) -> str | None:
+    """Return the message of the first row whose choices are both made; None where there is none."""
+    messages = (conflict.find(known) for conflict in conflicts if conflict.find)
+    return next((message for message in messages if message), None)

@@ -48,7 +48,7 @@ class Compression(ABC):
         if cls.kind:
             Compression._known[cls.kind] = cls
 
-    def asks(self) -> dict[str, ConfigScalar]:
+    def train_config(self) -> dict[str, ConfigScalar]:
         """Return what messages tell the nodes of it."""
         told = {f"{protocol.COMPRESSION}-{f.name}": getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return {protocol.COMPRESSION: self.kind} | {k: v for k, v in told.items() if v is not None}
@@ -96,9 +96,9 @@ class Compression(ABC):
 class NoCompression(Compression):
     """Nodes send their weights, as they are."""
 
-    of_mean: ClassVar[bool] = True  # so that nodes' models can be added up before they travel
+    needs_only_mean: ClassVar[bool] = True  # so that nodes' models can be added up before they travel
 
-    def asks(self) -> dict[str, ConfigScalar]:
+    def train_config(self) -> dict[str, ConfigScalar]:
         """Ask for nothing."""
         return {}
 

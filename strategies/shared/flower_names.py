@@ -4,11 +4,16 @@ A setting of a part is advised with the part that the class has: FedYogi's ``tau
 ``Yogi``, FedGMA's the ``tau`` of its ``AgreementMask``.
 """
 
+import logging
 import re
 from abc import ABCMeta
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from inspect import Signature, signature
 from typing import Any
+
+logger = logging.getLogger("flwr")
 
 UNEXPECTED = re.compile(r"(?:^|\.)(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
 AS_IN_PARTS = {  # what a part calls a name of Flower's or of a paper
@@ -122,3 +127,34 @@ def _instead(kind: type, name: str) -> str:
     slot, choice = COMPOSED[name]
     own = type(parts.get(slot)).__name__
     return f"set {slot}={choice}" if own in NEUTRAL else f"leave it out: its {slot}, {own}, has none"
+
+
+# Old names of the methods that a user's classes define: they work for one release.
+
+
+def accept_old_names(cls: type, renamed: Mapping[str, str]) -> None:
+    """Let a class that defines a method by its old name have it by the new one, with a line in the log.
+
+    The old name of what it defines by the new one works as well, for subclasses that call ``super()``.
+    """
+    own = vars(cls)
+    used = {old: new for old, new in renamed.items() if old in own and new not in own}
+    for old, new in used.items():
+        setattr(cls, new, own[old])
+    for old, new in renamed.items():
+        can_be_set = getattr(getattr(cls, old, None), "fset", None) is not None  # a property that delegates
+        if new in own and old not in own and not can_be_set:
+            setattr(cls, old, own[new])
+    if used:
+        warn_of_old_names(cls, used)
+
+
+def warn_of_old_names(cls: type, used: Mapping[str, str]) -> None:
+    """Log once which names of a class are old, and the new ones."""
+    names = ", ".join(f"{old} is now {new}" for old, new in used.items())
+    _warn_once(cls, f"{cls.__qualname__}: {names}; old names work in this release alone")
+
+
+@cache
+def _warn_once(cls: type, line: str) -> None:
+    logger.warning(line)

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from tolerance import ROUNDING, Tolerance, hold
-from ways import BATCHED, BOTH, EAGER, WAYS, Way, compare, ours, plainly
+
+from helpers.agreement.tolerance import ROUNDING, Tolerance, hold
+from helpers.agreement.ways import BATCHED, BOTH, EAGER, WAYS, Way, compare, ours, plainly
 
 LENET = "model=lenet dataset.shape=[1,28,28] dataset.load.size=15 num_nodes=2 client.batch_size=4"
 MLP = "model=mlp model.hidden=8"
@@ -14,12 +15,14 @@ MLP = "model=mlp model.hidden=8"
 BFLOAT16 = Tolerance(of_values=0.01, of_movement=0.1, of_metrics=0.05, whole=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("model", [LENET, MLP, "model=twins", f"{MLP} client.max_grad_norm=0.5"])
 def test_bfloat16(model: str, way: Way) -> None:
     compare(f"{model} autocast=bfloat16", way, batched=BFLOAT16)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_channels_last(way: Way) -> None:
     compare(f"{LENET} channels_last=true", way)
@@ -34,6 +37,7 @@ def test_channels_last_is_channels_first_to_rounding() -> None:
     hold(ours(f"{LENET} channels_last=true"), plainly(LENET), ROUNDING)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", [EAGER, BOTH], ids=str)
 def test_two_threads(way: Way) -> None:
     """To the bit beside a plain loop of as many threads; to rounding beside one thread."""
@@ -43,6 +47,7 @@ def test_two_threads(way: Way) -> None:
     assert torch.get_num_threads() == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", [BATCHED, BOTH], ids=str)
 def test_bfloat16_is_not_float32(way: Way) -> None:
     """Else the comparison above would hold float32 beside float32."""

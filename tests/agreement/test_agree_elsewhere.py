@@ -10,15 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from elsewhere import DEVICE, Accelerator
-from test_agree_methods import METHODS
-from test_agree_models import PICTURES
-from test_agree_optimizers import CLIENTS, DRIVEN, MLP
-from tolerance import TO_THE_BIT, hold, moved
-from ways import full, ours
 
 from baselines.experiment import experiment
-from baselines.experiment import model as model_module
+from baselines.experiment import experiment as model_module
+from helpers.agreement.settings import CLIENTS, DRIVEN, METHODS, MLP, PICTURES
+from helpers.agreement.tolerance import TO_THE_BIT, hold, moved
+from helpers.agreement.ways import full, ours
+from helpers.elsewhere import DEVICE, Accelerator
 
 CNN = f"model=we_cnn {PICTURES} client.local_epochs=2"
 NOISE = "clip=1 privacy.noise_multiplier=1 privacy.noise_seed=1 weighting=uniform"
@@ -67,6 +65,7 @@ def far_away() -> Iterator[None]:
             yield
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("overrides", CASES)
 def test_rounds_elsewhere_have_the_cpus_bits(overrides: str) -> None:
     near = ours(overrides)

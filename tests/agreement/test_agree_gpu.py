@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from test_agree_methods import METHODS
-from test_agree_optimizers import CLIENTS, DRIVEN
-from tolerance import ROUNDING, Tolerance, hold
-from ways import CAPTURED, CAPTURED_BATCH, WAYS, Way, compare, ours, plainly
+
+from helpers.agreement.settings import CLIENTS, DRIVEN, METHODS
+from helpers.agreement.tolerance import ROUNDING, Tolerance, hold
+from helpers.agreement.ways import CAPTURED, CAPTURED_BATCH, WAYS, Way, compare, ours, plainly
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,6 +24,7 @@ NEAR = Tolerance(
 BFLOAT16 = Tolerance(of_values=0.01, of_movement=0.1, of_metrics=0.05, whole=True)  # as on the CPU
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_way(model: str, way: Way) -> None:
@@ -31,18 +32,21 @@ def test_every_way(model: str, way: Way) -> None:
     compare(f"{model} device=cuda", way, one_by_one=near, batched=near)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("model", MODELS)
 def test_bfloat16(model: str, way: Way) -> None:
     compare(f"{model} device=cuda autocast=bfloat16", way, one_by_one=BFLOAT16, batched=BFLOAT16)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("model", ["counting", "layer_drop", "own_forward"])
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_users_model(model: str, way: Way) -> None:
     compare(f"model={model} device=cuda client.local_epochs=3", way, batches=None, one_by_one=ROUNDING)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", [CAPTURED, CAPTURED_BATCH], ids=str)
 @pytest.mark.parametrize("case", {**CLIENTS, **DRIVEN})
 def test_what_comes_after_the_gradient(case: str, way: Way) -> None:
@@ -52,6 +56,7 @@ def test_what_comes_after_the_gradient(case: str, way: Way) -> None:
     compare(f"{overrides} device=cuda", way, batches=batches, one_by_one=near, batched=near, rounds=3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", [CAPTURED, CAPTURED_BATCH], ids=str)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method(method: str, way: Way) -> None:

@@ -1,12 +1,23 @@
 """Every model in every way, and those of a user that no way foresaw."""
 
 import pytest
-from ways import BATCHED, BOTH, CAPTURED, CAPTURED_BATCH, EAGER, RECORDED, WAYS, Way, compare, ours
 
-from baselines.experiment.places import CONF
-from clients.fast import taken
+from baselines.experiment.overrides import CONF
+from clients.fast import cuda_graphs
+from helpers.agreement.settings import PICTURES
+from helpers.agreement.ways import (
+    BATCHED,
+    BOTH,
+    CAPTURED,
+    CAPTURED_BATCH,
+    EAGER,
+    RECORDED,
+    WAYS,
+    Way,
+    compare,
+    ours,
+)
 
-PICTURES = "dataset.shape=[1,28,28] dataset.load.size=15 num_nodes=2 client.batch_size=4"
 DEEP = "dataset.shape=[3,8,8] dataset.load.size=14 num_nodes=2 client.batch_size=4"
 MODELS = {  # each on pictures of its size, and whether nodes with it can be batched: not with dropout
     "softmax": ("", True),
@@ -20,6 +31,7 @@ MODELS = {  # each on pictures of its size, and whether nodes with it can be bat
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model(model: str, way: Way) -> None:
@@ -40,6 +52,7 @@ def test_no_model_is_missing() -> None:
     assert {*MODELS, *elsewhere, "resnet18", "resnet18_gn"} == there
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize(
     ("model", "batches"),
@@ -57,9 +70,10 @@ def test_a_users_model(model: str, batches: bool | None, way: Way) -> None:
     compare(f"model={model} client.local_epochs=3", way, batches=batches)
 
 
+@pytest.mark.slow
 def test_recorded_means_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else eager steps would be held beside eager ones: a replay does not call the model."""
-    import users
+    from helpers.agreement import users
 
     calls = []
     forward = users.Twins.forward
@@ -67,12 +81,12 @@ def test_recorded_means_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {}
     for way in WAYS:
         calls.clear()
-        before = taken.steps()
+        before = cuda_graphs.count_steps()
         ours("model=twins client.local_epochs=3", way)
         counts[way] = len(calls)
-        ways = {taken.EAGER} | ({taken.RECORDED} if way.recorded else set())
-        ways |= {taken.CAPTURED} if way.captured else set()
-        assert {kind for kind, steps in taken.since(before).items() if steps} == ways
+        ways = {cuda_graphs.EAGER} | ({cuda_graphs.RECORDED} if way.recorded else set())
+        ways |= {cuda_graphs.CAPTURED} if way.captured else set()
+        assert {kind for kind, steps in cuda_graphs.steps_since(before).items() if steps} == ways
     assert counts[EAGER] == 2 * 3 * 9  # rounds, epochs, and the nodes' batches
     assert counts[CAPTURED] == counts[RECORDED] < counts[EAGER] / 2
     assert counts[CAPTURED_BATCH] == counts[BOTH] < counts[BATCHED] < counts[EAGER] / 2

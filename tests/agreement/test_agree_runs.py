@@ -6,14 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from plain import Plain, Round
-from plain_methods import FedProx, Scaffold
-from tolerance import ROUNDING, TO_THE_BIT, Taken, Tolerance, hold
-from ways import CONF, full, plainly
 
 from baselines import run
 from baselines.engine import checkpoint
 from baselines.experiment import experiment
+from helpers.agreement.plain import Plain, Round
+from helpers.agreement.plain_methods import FedProx, Scaffold
+from helpers.agreement.tolerance import ROUNDING, TO_THE_BIT, Taken, Tolerance, hold
+from helpers.agreement.ways import full, plainly
+from helpers.checkout import ROOT
 
 ROUNDS = 4
 MLP = "dataset=digits partitioner=dirichlet model=mlp model.hidden=8 client.batch_size=64"
@@ -58,6 +59,7 @@ def hold_last(folder: Path, overrides: str, expected: list[Round], tolerance: To
     hold(found, expected[-1:], tolerance)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["averaging", "kept", "frozen", "control variates"])
 def test_a_resumed_run(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides, kind, tolerance = METHODS[method]
@@ -68,6 +70,7 @@ def test_a_resumed_run(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     hold_last(tmp_path, overrides, expected, tolerance)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("batched", "tolerance"), [("true", ROUNDING), ("false", TO_THE_BIT)])
 def test_batched_as_the_command_line_asks(
     batched: str, tolerance: Tolerance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -80,6 +83,6 @@ def test_batched_as_the_command_line_asks(
 @pytest.mark.parametrize("method", ["averaging", "proximal", "frozen"])
 def test_on_ray(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides, kind, tolerance = METHODS[method]
-    monkeypatch.setenv("PYTHONPATH", str(CONF.parent))  # where workers find the users' models
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))  # where workers find the users' models
     launch(tmp_path, f"{overrides} rounds=3 runtime=ray runtime.cpus=2", monkeypatch)
     hold_last(tmp_path, overrides, plainly(overrides, kind, 3), tolerance)

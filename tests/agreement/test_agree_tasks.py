@@ -1,7 +1,8 @@
 """Every task, and data that are changed on their way: normalised, or augmented."""
 
 import pytest
-from ways import BATCHED, RECORDED, WAYS, Way, compare
+
+from helpers.agreement.ways import BATCHED, RECORDED, WAYS, Way, compare
 
 REGRESSION = (
     "dataset=synthetic num_nodes=3 dataset.load.num_nodes=3 dataset.load.dimension=20 dataset.load.rows=5"
@@ -14,23 +15,27 @@ TASKS = {
 SPEECH = "dataset=speech num_nodes=3 partitioner.merge=true model.hidden=8 client.optimizer.lr=1"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task(task: str, way: Way) -> None:
     compare(TASKS[task], way)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_next_characters(way: Way) -> None:
     """A recurrent layer is taken step by step, and its nodes one by one."""
     compare(f"{SPEECH} client.batch_size=32", way, batches=False)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", [RECORDED, BATCHED], ids=str)
 def test_real_digits_in_unequal_shares(way: Way) -> None:
     compare("dataset=digits partitioner=dirichlet model=softmax client.batch_size=32", way)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("batch", ["8", "null"])
 def test_augmentation(batch: str, way: Way) -> None:

@@ -1,4 +1,4 @@
-"""Puts this folder on the path, so that the tests below it can use its modules (runs, tiny)."""
+"""Pictures without pixels, in every test of this folder."""
 
 from pathlib import Path
 

@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from baselines.apps import client_app_of
-from baselines.experiment import experiment, source
+from baselines.experiment import experiment, identity
 from baselines.grids.inline import InlineGrid
+from helpers.checkout import ROOT
 from strategies.shared import protocol
 
 pytestmark = pytest.mark.runtime
@@ -28,13 +28,13 @@ def trained(source_hash: str) -> Message:
 
 
 def test_a_node_works_for_a_server_with_the_same_code() -> None:
-    assert not trained(source.source_hash()).has_error()
+    assert not trained(identity.source_hash()).has_error()
 
 
 def test_a_node_refuses_a_server_with_other_code() -> None:
     reply = trained("0123456789abcdef")
     assert reply.has_error()
-    assert f"this node's code ({ROOT}, {source.source_hash()}) is not the server's" in reply.error.reason
+    assert f"this node's code ({ROOT}, {identity.source_hash()}) is not the server's" in reply.error.reason
 
 
 def test_the_hash_covers_code_and_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,11 +42,12 @@ def test_the_hash_covers_code_and_configuration(tmp_path: Path, monkeypatch: pyt
     for name, text in (("strategies/a.py", "1"), ("strategies/a.py", "2"), ("conf/a.yaml", "3")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-        monkeypatch.setattr(source, "ROOT", tmp_path)
-        hashes.append(source.source_hash.__wrapped__())
+        monkeypatch.setattr(identity, "ROOT", tmp_path)
+        hashes.append(identity.source_hash.__wrapped__())
     assert len(set(hashes)) == 3
 
 
+@pytest.mark.slow
 def test_a_client_process_does_not_import_what_only_the_server_needs() -> None:
     """A deployment starts a process for every message: what it imports is paid each time."""
     heavy = {"matplotlib", "pandas", "ray", "sklearn", "flwr_datasets", "datasets", "torchvision"}

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from baselines import __main__ as florilegium
 from baselines import run
 from baselines.errors import UserError
 from baselines.runtimes import commands
+from helpers.checkout import ROOT
 
 
 def test_it_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,6 +39,7 @@ def test_it_hands_the_arguments_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [["-m", "seed=0,1"]]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", florilegium.COMMANDS)
 def test_every_command_is_one(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

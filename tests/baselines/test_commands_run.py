@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
+
+from helpers.checkout import ROOT
 
 PAGES = [
     ROOT / "README.md",

@@ -5,10 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from runs import curve, launch, metrics_in, write_run
 
 from baselines import compare, results
-from baselines.reports import comparison, summary
+from baselines.reports import comparison
+from baselines.reports.tables import summarise
+from helpers.runs import curve, launch, metrics_in, write_run
 
 
 @pytest.fixture(scope="module")
@@ -20,24 +21,27 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_sweep_is_a_folder_of_runs(sweep: Path) -> None:
     assert len(list(sweep.rglob("metrics.csv"))) == 4
 
 
+@pytest.mark.slow
 def test_compare_prints_a_table_and_draws_a_figure(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare.main([str(sweep)]) == 0
     out = capsys.readouterr().out
     assert (sweep / "comparison.png").read_bytes().startswith(b"\x89PNG")
     assert str(sweep / "comparison.png") in out
-    lines = [line for line in out.splitlines() if "fedavg" in line or "fedexp" in line]
+    lines = [line for line in out.splitlines() if "FedAvg" in line or "FedExP" in line]
     assert len(lines) == 2
     assert all(line.count("±") == 3 for line in lines)
 
 
+@pytest.mark.slow
 def test_compare_averages_over_seeds(sweep: Path) -> None:
     frame = results.load(sweep)
     assert set(frame.setting) == {"fedavg", "fedexp"}
-    row = summary.summarise(frame).set_index("setting").loc["fedavg"]
+    row = summarise(frame).set_index("setting").loc["fedavg"]
     folders = [path.parent for path in sweep.rglob("metrics.csv") if "fedavg" in path.parent.name]
     a, b = (100 * curve(metrics_in(folder), "test", "accuracy")[-1] for folder in folders)
     assert a != b
@@ -140,7 +144,7 @@ def test_a_metric_of_the_users_own_is_in_table_and_figure(
     assert drawn == ["test mae"]
     table = (own_metric / "comparison.md").read_text()
     assert table.splitlines()[0] == "| setting | seeds | rounds | last mae | best mae | rounds to mae 2 |"
-    assert table.splitlines()[2:] == ["| fedexp | 2 | 1 | 1.75 ± 1.06 | 1.75 ± 1.06 | 1 (1 of 2) |"]
+    assert table.splitlines()[2:] == ["| FedExP | 2 | 1 | 1.75 ± 1.06 | 1.75 ± 1.06 | 1 (1 of 2) |"]
     assert compare.main([str(own_metric)]) == 0  # also without naming it
     assert "last mae" in capsys.readouterr().out
 
@@ -149,11 +153,11 @@ def test_tables_for_a_paper(own_metric: Path, capsys: pytest.CaptureFixture[str]
     """The best of a column is bold, the least where less is better; the CSV has all digits and settings."""
     arguments = ["--latex", "--csv", "--paired", "fedavg", "--label", "fedexp=FedExP & co"]
     assert compare.main([str(own_metric), *arguments]) == 0
-    assert "FedExP & co - fedavg" in capsys.readouterr().out
+    assert "FedExP & co - FedAvg" in capsys.readouterr().out
     tex = (own_metric / "comparison.tex").read_text()
     assert r"FedExP \& co & 2 & 1 & \textbf{1.75 $\pm$ 1.06} & \textbf{1.75 $\pm$ 1.06} \\" in tex
-    assert r"fedavg & 2 & 1 & 2.5 $\pm$ 0.707 & 2.5 $\pm$ 0.707 \\" in tex
-    assert r"FedExP \& co $-$ fedavg & 2 & $-$0.75 & $-$3.93 to +2.43 &" in tex
+    assert r"FedAvg & 2 & 1 & 2.5 $\pm$ 0.707 & 2.5 $\pm$ 0.707 \\" in tex
+    assert r"FedExP \& co $-$ FedAvg & 2 & $-$0.75 & $-$3.93 to +2.43 &" in tex
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 2
     numbers = pd.read_csv(own_metric / "comparison.csv").set_index("setting").loc["FedExP & co"]
     assert (numbers["strategy"], numbers["seeds"]) == ("fedexp", 2)
@@ -161,6 +165,7 @@ def test_tables_for_a_paper(own_metric: Path, capsys: pytest.CaptureFixture[str]
     assert numbers["last mae, std"] == pytest.approx(1.5 / 2**0.5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -173,7 +178,7 @@ def test_tables_for_a_paper(own_metric: Path, capsys: pytest.CaptureFixture[str]
             "--label fedprox=x: no setting is called fedprox; there are fedavg; fedexp",
         ),
         (["--label", "fedavg=fedexp"], "--label gives two settings the same name: choose others"),
-        (["--x", "bytes"], "--x bytes: fedavg has not counted them; run it with count_bytes=true"),
+        (["--x", "bytes"], "--x bytes: FedAvg has not counted them; run it with count_bytes=true"),
     ],
 )
 def test_a_wish_that_cannot_be_met_is_a_mistake(

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
+
+from helpers.checkout import ROOT
 
 CASES = {
     "florilegium re": "reproduce",

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
-from runs import curve, launch, lines_in, metrics_in, played
+
+from helpers.runs import curve, launch, lines_in, metrics_in, played
 
 SMALL = "dataset=digits partitioner=iid num_nodes=4 client.optimizer.lr=0.1 seed=2"
 NPY = 128  # bytes before an array's values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "whole",
     [
@@ -26,6 +28,7 @@ def test_all_places_as_they_are_is_the_run_itself(whole: str, tmp_path: Path) ->
     assert lines_in(tmp_path / "coded") == lines_in(tmp_path / "plain")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("compression", "least"),
     [
@@ -45,6 +48,7 @@ def test_it_learns(compression: str, least: float, tmp_path: Path) -> None:
     assert accuracy[-1] > least
 
 
+@pytest.mark.slow
 def test_error_feedback_brings_what_was_left_out(tmp_path: Path) -> None:
     """Without it, one place in a hundred learns less."""
     found = [
@@ -61,6 +65,7 @@ def test_error_feedback_brings_what_was_left_out(tmp_path: Path) -> None:
     assert found[0] < 0.8 * found[1]
 
 
+@pytest.mark.slow
 def test_bytes_are_those_of_the_codes(tmp_path: Path) -> None:
     """Of an array of n numbers: the header of Flower's array, a seed, two limits, half a byte a place."""
     rows = played(
@@ -78,6 +83,7 @@ def test_bytes_are_those_of_the_codes(tmp_path: Path) -> None:
     assert 0 <= down[0] - down[1] < 1000
 
 
+@pytest.mark.slow
 def test_zlib_finds_little_in_a_code(tmp_path: Path) -> None:
     wanted = "count_bytes=compressed compression=sketch compression.share=0.1 compression.bits=2"
     coded = played(f"{SMALL} rounds=1 {wanted}", tmp_path / "coded")
@@ -86,6 +92,7 @@ def test_zlib_finds_little_in_a_code(tmp_path: Path) -> None:
     assert up[0] < up[1] / 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["top_k", "scaled_sign strategy=scaffold", "low_rank"])
 def test_a_resumed_run_is_one_in_one_go(compression: str, tmp_path: Path) -> None:
     words = [*f"{SMALL} compression={compression} checkpoint_every=1 nodes_per_round=2".split()]
@@ -95,6 +102,7 @@ def test_a_resumed_run_is_one_in_one_go(compression: str, tmp_path: Path) -> Non
     assert lines_in(tmp_path / "parts") == lines_in(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "compression", ["top_k", "random_mask", "low_rank", "sketch compression.rotate=true"]
 )
@@ -108,6 +116,7 @@ def test_batched_nodes_compress_alike(compression: str, tmp_path: Path) -> None:
     assert losses[0][0] != losses[0][-1]
 
 
+@pytest.mark.slow
 def test_local_privacy_costs_what_it_costs(tmp_path: Path) -> None:
     private = "model=softmax weighting=uniform privacy=local privacy.clip=3 privacy.noise_multiplier=0.05"
     plain = played(f"{SMALL} rounds=2 {private}", tmp_path / "plain")
@@ -116,6 +125,7 @@ def test_local_privacy_costs_what_it_costs(tmp_path: Path) -> None:
     assert curve(coded, "test", "loss")[1:] != curve(plain, "test", "loss")[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -135,6 +145,7 @@ def test_a_mistake_is_one_line(
     assert len(error.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_stock_strategy_cannot_read_codes_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 from flwr.app import ArrayRecord
-from runs import curve, launch, metrics_in, played
 
 from baselines.engine import saved_model
-from baselines.engine.divergence import divergence_of
-from baselines.engine.early_stopping import best_round
 from baselines.engine.evaluator import Evaluator
+from baselines.engine.stopping import best_round, divergence_of
 from baselines.errors import RunDiverged, UserError
 from baselines.experiment import experiment
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.ranges import Logger
+from baselines.experiment.validation import Logger
+from helpers.runs import curve, launch, metrics_in, played
 
 SETTING = "num_nodes=3 rounds=2 client.batch_size=null partitioner=iid"  # the model is an mlp
 DIVERGING = f"{SETTING} client.optimizer.lr=1e30"  # one step of it is finite, and its outputs are not
@@ -51,6 +50,7 @@ def test_it_ends_in_one_line_and_is_not_run_again(
     assert all(math.isnan(value) for value in curve(rows, "test", "accuracy")[1:])
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_with_its_other_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         *SETTING.split(),
@@ -65,6 +65,7 @@ def test_a_sweep_goes_on_with_its_other_runs(tmp_path: Path, capsys: pytest.Capt
     assert ends == {"diverged", "finished"}
 
 
+@pytest.mark.slow
 def test_rounds_that_fail_since_it_has_diverged_are_no_other_failure(tmp_path: Path) -> None:
     with pytest.raises(RunDiverged, match="from round 1 on"):
         played(f"{DIVERGING} rounds=9", tmp_path)
@@ -72,6 +73,7 @@ def test_rounds_that_fail_since_it_has_diverged_are_no_other_failure(tmp_path: P
     assert metrics_in(tmp_path)["round"].max() < 9
 
 
+@pytest.mark.slow
 def test_rounds_that_fail_with_a_sound_model_are(tmp_path: Path) -> None:
     """No node sends numbers, and the model stays as it was: look at the nodes."""
     with pytest.raises(RuntimeError, match="2 rounds in a row failed"):
@@ -79,6 +81,7 @@ def test_rounds_that_fail_with_a_sound_model_are(tmp_path: Path) -> None:
     assert str(told(tmp_path)["status"]).startswith("failed: ")
 
 
+@pytest.mark.slow
 def test_it_is_asked_after_in_the_nodes_own_evaluation_too(tmp_path: Path) -> None:
     with pytest.raises(RunDiverged, match="its node-test evaluation is not finite from round 1 on"):
         played(
@@ -90,6 +93,7 @@ def test_it_is_asked_after_in_the_nodes_own_evaluation_too(tmp_path: Path) -> No
     assert own.value.isna().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("personal", ["ditto", "per_fedavg"])
 def test_so_are_models_of_the_nodes_own(personal: str, tmp_path: Path) -> None:
     settings = f"{DIVERGING} personal={personal} node_test_fraction=0.2 central_test=none"
@@ -99,6 +103,7 @@ def test_so_are_models_of_the_nodes_own(personal: str, tmp_path: Path) -> None:
     assert rows[(rows.split == "node-test") & (rows.metric == "accuracy")].value.isna().all()
 
 
+@pytest.mark.slow
 def test_one_of_several_models_is_enough(tmp_path: Path) -> None:
     with pytest.raises(RunDiverged):
         played(f"{DIVERGING} strategy=local evaluation.per_class=true", tmp_path)
@@ -115,10 +120,11 @@ def test_a_node_that_has_diverged_is_right_about_nothing(tmp_path: Path) -> None
     this = experiment.load(f"{SETTING} validation_size=100")
     lost = this.model()
     lost.get_parameter("out.bias").data.fill_(torch.nan)
-    right = Evaluator(this).right_on([ArrayRecord(lost.state_dict()), this.initial_arrays()])
+    right = Evaluator(this).correctness_fn([ArrayRecord(lost.state_dict()), this.initial_arrays()])
     assert right.any(1).tolist() == [False, True]
 
 
+@pytest.mark.slow
 def test_the_best_model_is_the_one_before(tmp_path: Path) -> None:
     with pytest.raises(RunDiverged):
         played(f"{DIVERGING} save=best early_stopping.patience=5 validation_size=50", tmp_path)
@@ -128,7 +134,7 @@ def test_the_best_model_is_the_one_before(tmp_path: Path) -> None:
 
 
 def test_a_round_whose_loss_is_infinite_is_never_the_best(tmp_path: Path) -> None:
-    keeper = saved_model.Keeper(tmp_path, "best")
+    keeper = saved_model.ModelSaver(tmp_path, "best")
     arrays = {"global": experiment.load(SETTING).initial_arrays()}
     keeper.offer(0, arrays, {"loss": math.inf, "accuracy": 0.9})
     assert not saved_model.descriptions(tmp_path)
@@ -164,6 +170,7 @@ def test_a_metric_of_the_users_own_may_be_infinite_where_the_loss_is_finite() ->
     )
 
 
+@pytest.mark.slow
 def test_a_server_learning_rate_is_named_too(tmp_path: Path) -> None:
     with pytest.raises(RunDiverged, match=r"lower client.optimizer.lr=0.1 or step_size.eta=1e\+30$"):
         played(f"{SETTING} client.optimizer.lr=0.1 step_size.eta=1e30", tmp_path)
@@ -188,6 +195,7 @@ class Noted(Logger):
         self.status = status
 
 
+@pytest.mark.slow
 def test_loggers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = Noted()
     monkeypatch.setattr(Experiment, "loggers", lambda this: [noted])
@@ -196,6 +204,7 @@ def test_loggers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert noted.status == "diverged"
 
 
+@pytest.mark.slow
 def test_tensorboard_shows_it(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -208,6 +217,7 @@ def test_tensorboard_shows_it(tmp_path: Path) -> None:
     assert list(text.tensor_proto.string_val) == [b"diverged"]
 
 
+@pytest.mark.slow
 def test_mlflow_shows_it(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path}/store.db"

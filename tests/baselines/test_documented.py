@@ -9,16 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federation import Federation, answer, record, sent_model
 from flwr.app import RecordDict
 
 from baselines import compare
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.overrides import with_config_dir
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT, with_config_dir
 from baselines.federation import __main__ as federation
 from baselines.federation import agreed
 from baselines.reproduce import options, paper_tables
+from helpers.federation import Federation, answer, record, sent_model
 
 PAGES = [
     ROOT / "README.md",
@@ -73,6 +72,7 @@ def parsed(name: str, arguments: list[str]) -> Namespace:
     return options.parser("").parse_intermixed_args(arguments)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
 def test_a_command_is_understood(page: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
@@ -109,6 +109,7 @@ def test_the_federation_of_the_documentation_is_one(tmp_path: Path) -> None:
     assert [site.name for site in agreed.read(tmp_path / "federation.yaml").sites] == ["north", "south"]
 
 
+@pytest.mark.slow
 def test_the_python_on_the_front_page_runs() -> None:
     def moving(partition_id: int, content: RecordDict) -> RecordDict:
         return answer({name: values * 0.9 for name, values in sent_model(content).items()})

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
-from runs import App, curve, metrics_in, played
 
 from baselines.grids import inline
+from helpers.runs import App, curve, metrics_in, played
 from strategies import TooManyFailedRounds
 
 SETTING = "num_nodes=4 rounds=2 model=softmax partitioner=iid"
@@ -148,6 +148,7 @@ def assert_left_out(rows: pd.DataFrame, three_nodes: pd.DataFrame) -> None:
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("spoil", "reason"), FAILURES.values(), ids=FAILURES)
 def test_a_bad_reply_is_left_out_and_the_rest_goes_on(
     spoil: Spoil,
@@ -163,6 +164,7 @@ def test_a_bad_reply_is_left_out_and_the_rest_goes_on(
     assert said == [f"round {t}: partition {BAD} left out: {reason}" for t in (1, 2)]
 
 
+@pytest.mark.slow
 def test_a_late_reply_is_left_out(
     three_nodes: pd.DataFrame,
     tmp_path: Path,
@@ -182,6 +184,7 @@ def test_a_late_reply_is_left_out(
     assert said == [f"round {t}: partition {BAD} left out: did not answer in time" for t in (1, 2)]
 
 
+@pytest.mark.slow
 def test_below_min_replies_the_model_stays(tmp_path: Path) -> None:
     fails = iter([True, True, False])
 
@@ -215,6 +218,7 @@ def failing(*partitions: int) -> Callable[[App], App]:
     return wrap
 
 
+@pytest.mark.slow
 def test_the_same_error_everywhere_in_round_1_ends_the_run_with_one_traceback(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -230,6 +234,7 @@ def test_the_same_error_everywhere_in_round_1_ends_the_run_with_one_traceback(
     assert "in failed" in told
 
 
+@pytest.mark.slow
 def test_one_node_that_gives_an_answer_keeps_it_going(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -242,6 +247,7 @@ def test_one_node_that_gives_an_answer_keeps_it_going(
     assert last.endswith(": partition 0 (0 of 2), partition 1 (0 of 2), partition 3 (0 of 2)")
 
 
+@pytest.mark.slow
 def test_too_many_failed_rounds_end_the_run_with_everything_on_disk(tmp_path: Path) -> None:
     with pytest.raises(
         TooManyFailedRounds, match="2 rounds in a row failed: 3 sound replies, min_replies=4"
@@ -255,6 +261,7 @@ def test_too_many_failed_rounds_end_the_run_with_everything_on_disk(tmp_path: Pa
     assert (tmp_path / "figures" / "metrics.png").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["weight_erosion", "scaffold", "local", "fedadam mask=agreement"])
 def test_other_strategies_leave_it_out_too(strategy: str, tmp_path: Path) -> None:
     overrides = f"{SETTING} max_failed_rounds=1 strategy={strategy}"

@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from runs import App, played
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from baselines.experiment.experiment import Experiment
+from helpers.runs import App, played
 
 
 class Tuned(nn.Module):
@@ -46,11 +46,13 @@ def test_a_round_costs_what_is_trained_and_the_saved_model_is_whole(tmp_path: Pa
     assert {name for name in start if torch.equal(start[name], end[name])} == {"below.weight", "below.bias"}
 
 
+@pytest.mark.slow
 def test_compression_sends_what_is_trained_alone(tmp_path: Path) -> None:
     metrics = played(f"{SETTING} compression=top_k compression.share=0.1", tmp_path)
     assert all(size <= 0.25 * 4 * TRAINED * 3 for size in bytes_in(metrics, "bytes_up"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more", ["", "strategy=local", "client.private=[above.bias] node_test_fraction=0.2"]
 )

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from runs import curve, played
 
 from baselines.datasets import synthetic
+from helpers.runs import curve, played
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "synthetic.json").read_text())
 EXPERIMENT = "experiment=fedexp/synthetic"

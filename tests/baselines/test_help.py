@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from checkout import ROOT
+
+from helpers.checkout import ROOT
 
 HEAVY = ("torch", "pandas", "matplotlib", "flwr", "sklearn")
 PROGRAM = """
@@ -17,6 +18,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["compare", "inspect", "reproduce"])
 def test_it_needs_no_torch(command: str) -> None:
     program = PROGRAM.replace("HEAVY", repr(HEAVY))

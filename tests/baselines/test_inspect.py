@@ -14,7 +14,8 @@ from rich.console import Console
 from baselines import inspect
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.reports import batched_cost, inspection, model_cost, model_table
+from baselines.reports import inspection, model_cost
+from baselines.reports.model_cost import TIMES, printed_layers, times_beside
 from clients import Classification
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -23,7 +24,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_cost, "SECONDS", 0.02)
-    monkeypatch.setattr(batched_cost, "LONGEST", 0.0)
+    monkeypatch.setattr(model_cost, "LONGEST", 0.0)
 
 
 def show(capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: str) -> str:
@@ -70,6 +71,7 @@ def test_table_4_3_can_be_recognised(capsys: pytest.CaptureFixture[str], tmp_pat
         assert ordered[-3] - ordered[0] <= max(5, 0.15 * ordered[-3])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("letter", "BCDG")
 def test_figure_1_can_be_recognised(
     letter: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -99,6 +101,7 @@ def test_the_requester_s_test_set_is_shown(capsys: pytest.CaptureFixture[str], t
     assert f"evaluated on {sum(sizes)} test examples: {[*sizes, 0, 0, 0, 0, 0, 0]}" in out
 
 
+@pytest.mark.slow
 def test_many_nodes_are_cut_short(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = show(capsys, tmp_path, "partitioner=iid", "num_nodes=100")
     assert "..." in out
@@ -109,6 +112,7 @@ def test_many_nodes_are_cut_short(capsys: pytest.CaptureFixture[str], tmp_path: 
 MACS = [("mlp30", 23_820, 23_860), ("cnn4", 480_500, 21_840), ("cnn6", 29_938_816, 905_354)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "forward", "parameters"), MACS)
 def test_macs_and_parameters_by_hand(
     name: str, forward: int, parameters: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -132,6 +136,7 @@ def test_the_thesis_s_rows_stand_beside_ours(capsys: pytest.CaptureFixture[str],
     assert lines["all"] == ["16,654", "21,840", "21,852", "480,500"]
 
 
+@pytest.mark.slow
 def test_the_thesis_s_times_stand_beside_ours(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +155,7 @@ def test_a_round_of_steps_by_hand() -> None:
     """A step of 100 examples that takes 0.3 s: 13,333 of them take 40 s."""
     step = model_cost.Seconds(real=7.6, user=2.0, system=1.0).since(model_cost.Seconds(7.0, 1.0, 1.0), 2)
     assert step == model_cost.Seconds(pytest.approx(0.3), 0.5, 0.0)  # type: ignore[arg-type]
-    table = model_table.times_beside(step, 100, model_table.printed(model_table.TIMES, "cnn4"))
+    table = times_beside(step, 100, printed_layers(TIMES, "cnn4"))
     assert list(table.columns[1].cells) == ["169.98", "503.14", "133.86"]
     assert list(table.columns[2].cells) == ["40", "66.7", "0"]
 
@@ -191,6 +196,7 @@ def test_the_figures_name_may_stand_between_overrides(tmp_path: Path) -> None:
     assert target.exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -219,6 +225,7 @@ def test_models_without_printed_figures_have_none_beside(
     assert "printed" not in show(capsys, tmp_path, "model=softmax")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_digit_is_cut_off_on_a_narrow_terminal(width: int, tmp_path: Path) -> None:
     written = StringIO()
@@ -247,6 +254,13 @@ WAYS = [  # seconds of a step one by one and batched
 ]
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let both ways be tried, however slow this machine is."""
+    monkeypatch.setattr(model_cost, "LONGEST", 1e9)
+
+
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(("seconds", "said"), WAYS)
 def test_the_faster_way_to_train_nodes_is_named(
     seconds: tuple[float, float],
@@ -255,12 +269,13 @@ def test_the_faster_way_to_train_nodes_is_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(batched_cost, "LONGEST", 1e9)
-    monkeypatch.setattr(batched_cost, "seconds_of", lambda *_: seconds)
+    monkeypatch.setattr(model_cost, "seconds_of", lambda *_: seconds)
     out = show(capsys, tmp_path, "model=softmax", "client.local_steps=4", "client.local_epochs=null")
     assert f"batched nodes (10 with 4 steps a round): {said}" in out
 
 
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -273,13 +288,8 @@ def test_the_faster_way_to_train_nodes_is_named(
     ],
 )
 def test_both_ways_are_measured_where_there_are_two(
-    overrides: list[str],
-    said: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(batched_cost, "LONGEST", 1e9)
     assert re.search(said, show(capsys, tmp_path, "model=softmax", *overrides))
 
 

@@ -18,7 +18,7 @@ PARTS = {
 }
 CONVOLUTIONAL = {
     "model": "mlp",
-    "model._target_": "tiny.Convolutional",
+    "model._target_": "helpers.tiny.Convolutional",
     "num_nodes": 3,
     "rounds": 2,
     "client.batch_size": 128,
@@ -49,6 +49,7 @@ def test_all_combinations_run(chosen: dict[str, str], tmp_path: Path) -> None:
         assert (values(rows, "train", "step_size") >= 1).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("strategy", ["fedprox", "scaffold", "fedavgm"])
 def test_fedexp_goes_on_top(strategy: str, tmp_path: Path) -> None:
     rows = run(tmp_path, strategy=strategy, step_size="extrapolated", rounds=5)
@@ -58,6 +59,7 @@ def test_fedexp_goes_on_top(strategy: str, tmp_path: Path) -> None:
     assert loss[5] < loss[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fedavg", "fedprox", "scaffold", "fedadam", "fedyogi", "fedexp"])
 def test_masking_goes_under_every_strategy(strategy: str, tmp_path: Path) -> None:
     masked = run(tmp_path / "masked", strategy=strategy, mask="agreement", rounds=3)
@@ -67,6 +69,7 @@ def test_masking_goes_under_every_strategy(strategy: str, tmp_path: Path) -> Non
     assert not values(masked, "test", "loss").equals(values(plain, "test", "loss"))
 
 
+@pytest.mark.slow
 def test_selective_finds_the_three_label_groups(tmp_path: Path) -> None:
     rows = run(
         tmp_path,
@@ -80,12 +83,14 @@ def test_selective_finds_the_three_label_groups(tmp_path: Path) -> None:
     assert values(rows, "train", "groups")[7] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", ["adam", "adamp", "rmsgd"])
 def test_every_client_optimizer_trains(client: str, tmp_path: Path) -> None:
     loss = values(run(tmp_path, client=client, rounds=3), "test", "loss")
     assert loss[3] < loss[0]
 
 
+@pytest.mark.slow
 def test_inverse_variance_asks_the_nodes_for_their_variance(tmp_path: Path) -> None:
     rows = run(tmp_path, weighting="inverse_variance", rounds=2)
     assert (values(rows, "train", "gradient_variance") > 0).all()

@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 
 mpl.use("Agg")
 NOTEBOOK = ROOT / "examples" / "from_sweep_to_figure.ipynb"

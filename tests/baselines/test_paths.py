@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import launch, metrics_in
 
 from baselines.experiment import config
+from helpers.runs import launch, metrics_in
 
 HALF = """from dataclasses import dataclass
 from strategies import Mask
@@ -17,7 +17,7 @@ class Half(Mask):
     min_nodes = 1
     idle = False
 
-    def factor(self, deltas, scratch, out):
+    def mask_values(self, deltas, scratch, out):
         out.fill_(self.share)
 """
 
@@ -34,6 +34,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "way",
     [
@@ -58,11 +59,13 @@ def test_an_option_of_another_folder_is_one_like_the_others(
     assert config.load(written).mask == {"_target_": "ann_half.Half", "share": 0.5}
 
 
+@pytest.mark.slow
 def test_without_it_the_option_does_not_exist(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch("mask=half", "hydra.run.dir=own") == 2
     assert "mask/half does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mine", "Ann's döner"])
 def test_a_data_folder_is_found_from_anywhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,6 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from flwr.app import ArrayRecord
 from PIL import Image
-from runs import curve, launch, played
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -21,6 +20,7 @@ from baselines.engine.predictor import Predictor
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.federation.__main__ import main as federation
+from helpers.runs import curve, launch, played
 
 COLUMNS = ["age", "glucose", "dose"]
 KINDS = np.array(["mild", "none", "severe"])
@@ -76,6 +76,7 @@ def printed(out: str) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in out.splitlines() if ": " in line)
 
 
+@pytest.mark.slow
 def test_raw_rows_give_what_the_site_has_measured(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +101,7 @@ def test_raw_rows_give_what_the_site_has_measured(
         assert (KINDS[bare] == raw.kind).mean() < right.mean() - 0.2
 
 
+@pytest.mark.slow
 def test_a_site_measures_what_it_has_reported_on_the_rows_that_it_holds_out(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,6 +147,7 @@ def test_held_out_pictures_are_an_array(tmp_path: Path, capsys: pytest.CaptureFi
         ]
 
 
+@pytest.mark.slow
 def test_labels_may_be_missing_and_columns_in_any_order(folder: Path, tmp_path: Path) -> None:
     for name in ("new", "unlabelled"):
         output = ["--output", str(tmp_path / f"{name}.csv")]
@@ -158,6 +161,7 @@ def test_labels_may_be_missing_and_columns_in_any_order(folder: Path, tmp_path: 
     assert (KINDS[table[shares].to_numpy().argmax(1)] == table.predicted).all()
 
 
+@pytest.mark.slow
 def test_rows_with_a_label_are_measured_and_without_output_nothing_is_written(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,6 +184,7 @@ def test_rows_with_a_label_are_measured_and_without_output_nothing_is_written(
     assert "no labels to measure with" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_predictor_takes_a_table_an_array_and_a_tensor(folder: Path) -> None:
     classify = results.predictor(folder / "run")
     table = pd.read_csv(folder / "new.csv")
@@ -195,6 +200,7 @@ def test_the_predictor_takes_a_table_an_array_and_a_tensor(folder: Path) -> None
     assert torch.equal(tensor, torch.from_numpy(array).float())  # the caller's rows are left as they are
 
 
+@pytest.mark.slow
 def test_the_predictor_refuses_rows_that_do_not_fit(folder: Path) -> None:
     classify, table = results.predictor(folder / "run"), pd.read_csv(folder / "new.csv")
     refused = [
@@ -212,6 +218,7 @@ def test_the_predictor_refuses_rows_that_do_not_fit(folder: Path) -> None:
         assert said in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -266,6 +273,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_built_in_data_set_needs_nothing_but_the_run(
     digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +294,7 @@ def test_a_built_in_data_set_needs_nothing_but_the_run(
     assert all(shown[f"recall of {k}"].startswith(f"{recall[k]:.6g} (") for k in range(10))
 
 
+@pytest.mark.slow
 def test_scaled_images_are_refused(digits: Path) -> None:
     """A model of bytes 0 to 16 would take zeros and ones for darkness, and say something all the same."""
     inputs = np.load(digits / "test.npz")["inputs"]
@@ -297,6 +306,7 @@ def test_scaled_images_are_refused(digits: Path) -> None:
         classify(pd.DataFrame({"a": [1]}))
 
 
+@pytest.mark.slow
 def test_images_are_classified_by_file_with_and_without_folders_of_classes(
     digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -338,6 +348,7 @@ def rewritten(run: Path, target: Path, **changed: torch.Tensor) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_a_diverged_model_is_refused_and_never_class_0(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -352,6 +363,7 @@ def test_a_diverged_model_is_refused_and_never_class_0(
     assert results.predictor(run)(pd.read_csv(folder / "new.csv")).classes == [None] * 60
 
 
+@pytest.mark.slow
 def test_rows_without_a_finite_output_are_marked_and_counted(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -371,6 +383,7 @@ def test_rows_without_a_finite_output_are_marked_and_counted(
     assert (written.predicted != "").sum() == 3
 
 
+@pytest.mark.slow
 def test_one_of_several_models_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     played("strategy=local num_nodes=3 rounds=1 model=softmax save=last", tmp_path / "run")
     data = experiment.load("num_nodes=3").dataset
@@ -389,6 +402,7 @@ def test_one_of_several_models_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert chosen[0] != chosen[1]
 
 
+@pytest.mark.slow
 def test_what_is_no_classification_has_no_predictor(tmp_path: Path) -> None:
     played("dataset=synthetic model=linear num_nodes=20 rounds=1 save=last partitioner=by_writer", tmp_path)
     assert results.model(tmp_path) is not None
@@ -396,6 +410,7 @@ def test_what_is_no_classification_has_no_predictor(tmp_path: Path) -> None:
         results.predictor(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_file_of_before_and_a_checkpoint_ask_the_configuration(digits: Path, tmp_path: Path) -> None:
     inputs = np.load(digits / "test.npz")["inputs"]
     wanted = results.predictor(digits / "run")(inputs).probabilities
@@ -408,6 +423,7 @@ def test_a_file_of_before_and_a_checkpoint_ask_the_configuration(digits: Path, t
     np.testing.assert_array_equal(results.predictor(tmp_path / "checkpoint")(inputs).probabilities, wanted)
 
 
+@pytest.mark.slow
 def test_a_configuration_of_before_lacks_what_was_no_choice_then(digits: Path, tmp_path: Path) -> None:
     inputs = np.load(digits / "test.npz")["inputs"]
     run = rewritten(digits / "run", tmp_path / "run")
@@ -423,6 +439,7 @@ def test_a_configuration_of_before_lacks_what_was_no_choice_then(digits: Path, t
             results.predictor(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [
@@ -445,6 +462,7 @@ def test_damaged_metadata_are_refused_in_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_models_file_names_no_code_to_run(digits: Path, tmp_path: Path) -> None:
     """The class is the one of config.yaml; the same key in the metadata is for other readers."""
     run = rewritten(digits / "run", tmp_path / "run")
@@ -454,7 +472,7 @@ def test_a_models_file_names_no_code_to_run(digits: Path, tmp_path: Path) -> Non
     about["network"]["config"]["_target_"] = "os.system"
     save_file(load_file(path), path, metadata={"florilegium": json.dumps(about)})
     assert isinstance(results.predictor(run), Predictor)
-    keeper = saved_model.Keeper(run, "last")  # weights of another model than config.yaml's
+    keeper = saved_model.ModelSaver(run, "last")  # weights of another model than config.yaml's
     keeper.end(1, {"global": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
     with pytest.raises(UserError, match=r"config.yaml and the model do not belong"):
         results.predictor(run)

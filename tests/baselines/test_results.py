@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from runs import launch, metrics_in, write_run
 from scipy import stats
 
 from baselines import results
 from baselines.errors import UserError
+from helpers.runs import launch, metrics_in, write_run
 
 ACCURACIES = {  # by strategy and seed
     ("fedavg", 0): [0.1, 0.5, 0.4],
@@ -160,6 +160,7 @@ def test_a_mean_over_nodes_is_taken_once() -> None:
     assert results.last(frame[1:], split="node-test").value.tolist() == pytest.approx([0.2])
 
 
+@pytest.mark.slow
 def test_the_model_of_a_run_is_the_one_that_was_evaluated(tmp_path: Path) -> None:
     """Of FedExP it is a mean of iterates; here from the run's checkpoint."""
     arguments = ["strategy=fedexp", "rounds=2", "num_nodes=2", "model=softmax", "checkpoint_every=2"]
@@ -177,6 +178,7 @@ def test_the_model_of_a_run_is_the_one_that_was_evaluated(tmp_path: Path) -> Non
     assert evaluate(model, this.test_examples, this.dataset.task)["accuracy"] == accuracy
 
 
+@pytest.mark.slow
 def test_a_run_that_kept_no_model_says_how_to(tmp_path: Path) -> None:
     assert launch("rounds=1", "num_nodes=2", "model=softmax", f"hydra.run.dir={tmp_path}/run") == 0
     with pytest.raises(UserError, match="run it with save=last or save=best"):

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from runs import metrics_in, played
 from torch import Tensor, nn
 
 from baselines import results
@@ -18,9 +17,10 @@ from baselines.datasets import Dataset
 from baselines.datasets.from_torch import from_torch
 from baselines.errors import UserError
 from baselines.experiment import experiment
-from baselines.experiment.model_checks import two_examples
+from baselines.experiment.preflight import two_examples
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples
+from helpers.runs import metrics_in, played
 
 HALVES = ("left", "right")
 
@@ -111,6 +111,7 @@ WAYS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_is_that_of_one_tensor(way: str, tmp_path: Path) -> None:
     expected = untimed(played(run_of("one", WAYS[way]), tmp_path / "one"))
@@ -120,11 +121,13 @@ def test_a_run_is_that_of_one_tensor(way: str, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_lazy_modules_see_both(tmp_path: Path) -> None:
     found = [untimed(played(run_of(kind, "", "Lazy"), tmp_path / kind)) for kind in ("one", "dict")]
     pd.testing.assert_frame_equal(*found, check_exact=True)
 
 
+@pytest.mark.slow
 def test_batched_nodes_fall_back_with_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     overrides = run_of("dict")
     this = experiment.load(overrides)
@@ -136,6 +139,7 @@ def test_batched_nodes_fall_back_with_one_line(tmp_path: Path, caplog: pytest.Lo
     pd.testing.assert_frame_equal(untimed(metrics_in(tmp_path / "dict")), expected, check_exact=True)
 
 
+@pytest.mark.slow
 def test_a_step_is_not_recorded_and_says_so_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with caplog.at_level(logging.DEBUG, logger="flwr.clients"):
         played(run_of("tuple"), tmp_path)
@@ -145,6 +149,7 @@ def test_a_step_is_not_recorded_and_says_so_once(caplog: pytest.LogCaptureFixtur
     assert len(said) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tuple", "dict"])
 def test_a_predictor_takes_several_rows(kind: str, tmp_path: Path) -> None:
     played(run_of(kind, "save=last"), tmp_path / kind)
@@ -168,6 +173,7 @@ def test_a_predictor_takes_several_rows(kind: str, tmp_path: Path) -> None:
         predictor(narrow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "model", "change", "told"),
     [

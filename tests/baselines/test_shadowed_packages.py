@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
+
+from helpers.checkout import ROOT
 
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -16,6 +17,7 @@ def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(program, cwd=folder, env=settings, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["strategies", "clients"])
 @pytest.mark.parametrize("is_package", [True, False])
 def test_a_command_names_the_folder_that_shadows_ours(name: str, is_package: bool, tmp_path: Path) -> None:
@@ -32,11 +34,13 @@ def test_a_command_names_the_folder_that_shadows_ours(name: str, is_package: boo
     assert imported.stderr.splitlines()[-1].startswith(f"ImportError: {where} is found in the place of")
 
 
+@pytest.mark.slow
 def test_a_folder_without_code_shadows_nothing(tmp_path: Path) -> None:
     (tmp_path / "clients").mkdir()
     assert call(tmp_path, "-c", "import baselines").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["run", "compare", "inspect", "predict"])
 def test_a_command_called_by_its_file(name: str, tmp_path: Path) -> None:
     done = call(tmp_path, str(ROOT / "baselines" / f"{name}.py"))

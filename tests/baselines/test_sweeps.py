@@ -11,16 +11,15 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from checkout import ROOT
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from runs import METRICS, launch
 
-from baselines.engine.metrics import less_is_better
-from baselines.engine.objective import objective
+from baselines.engine.metrics import less_is_better, objective
 from baselines.errors import UserError
-from baselines.experiment import mode
+from baselines.experiment import hydra_callbacks
 from baselines.reports import comparison
+from helpers.checkout import ROOT
+from helpers.runs import METRICS, launch
 
 CHOICES = ["seed=0,1", "nodes_per_round=2,9", "num_nodes=3", "rounds=2", "model=softmax", "resume=true"]
 NAMES = {f"model=softmax,nodes_per_round=2,num_nodes=3,seed={seed}" for seed in (0, 1)}
@@ -31,6 +30,7 @@ def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_a_failure_and_skips_what_is_finished(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,6 +56,7 @@ def launchers() -> list[object]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", launchers())
 def test_so_does_one_whose_jobs_are_processes(launcher: list[str], tmp_path: Path) -> None:
     name = launcher[0].partition("=")[2].removesuffix("_local")
@@ -92,6 +93,7 @@ def test_random_search_lists_the_best_and_draws_the_same_trials_again(tmp_path: 
     assert len(runs(tmp_path)) == 3
 
 
+@pytest.mark.slow
 def test_a_run_that_is_there_is_not_written_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_run_that_is_there_is_not_written_over(
     assert (tmp_path / "same" / "metrics.csv").read_bytes() != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -129,6 +132,7 @@ def test_a_folder_that_hydra_does_not_read_is_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "status"), [("train/los", 2), ("train/loss", 0)])
 def test_a_search_is_told_that_its_objective_was_not_measured(
     objective: str,
@@ -143,8 +147,9 @@ def test_a_search_is_told_that_its_objective_was_not_measured(
         ("optuna_sweeper.OptunaSweeper", True),
     ):
         told = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": {"_target_": sweeper}})
-        assert mode.searches(told) == searches  # type: ignore[arg-type]
-    monkeypatch.setattr(mode, "searches", lambda settings: True)
+        assert hydra_callbacks.is_search(told) == searches  # type: ignore[arg-type]
+    for module in ("run", "experiment.hydra_callbacks"):
+        monkeypatch.setattr(f"baselines.{module}.is_search", lambda settings: True)
     assert (
         launch(
             "-m",
@@ -160,6 +165,7 @@ def test_a_search_is_told_that_its_objective_was_not_measured(
     assert (said in capsys.readouterr().err) == (status == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("searches", "status"), [(True, 1), (False, 0)])
 def test_a_search_is_told_that_a_run_has_diverged(
     searches: bool,
@@ -169,7 +175,7 @@ def test_a_search_is_told_that_a_run_has_diverged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Optuna's sweeper ends at a NaN; of a run that has failed it notes that, and goes on."""
-    monkeypatch.setattr(mode, "searches", lambda settings: searches)
+    monkeypatch.setattr("baselines.run.is_search", lambda settings: searches)
     monkeypatch.setattr("baselines.run.objective", lambda *_: math.nan)
     setting = ("rounds=1", "num_nodes=2", "model=softmax", "seed=0,1", "resume=true")
     for _ in range(2):  # the second time both are finished
@@ -234,9 +240,10 @@ def test_a_search_for_the_worst_is_refused(objective: str, direction: str | None
     sweeper = {"_target_": "optuna_sweeper.OptunaSweeper"} | ({"direction": direction} if direction else {})
     told: Any = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": sweeper})
     with pytest.raises(UserError, match="looks for the worst") if wrong else nullcontext():
-        mode.check_direction(told, objective, less_is_better(objective))
+        hydra_callbacks.check_direction(told, objective, less_is_better(objective))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from hydra.errors import MissingConfigException
-from runs import metrics_in
 
 from baselines import run
-from baselines.experiment import mistakes, preflight
-from baselines.experiment.places import ROOT
+from baselines.experiment import preflight
+from baselines.experiment.messages import describe_mistake
+from baselines.experiment.overrides import ROOT
+from helpers.runs import metrics_in
 
 
 def launch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> int:
@@ -115,6 +116,7 @@ ONE_LINE = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("overrides", "said"), ONE_LINE.items(), ids=ONE_LINE)
 def test_one_line_and_status_2(
     overrides: str,
@@ -131,6 +133,7 @@ def test_one_line_and_status_2(
     assert said in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -179,6 +182,7 @@ def test_what_does_not_exist_is_told_in_one_line(
     assert " base," not in line
 
 
+@pytest.mark.slow
 def test_a_launcher_that_is_not_installed_is_told_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,11 +201,12 @@ def test_a_plugin_that_is_not_installed_is_told_with_its_own_extra(name: str) ->
         "", missing_cfg_file=f"hydra/{name}", options=["basic", "random_search"]
     )
     extra = name.partition("/")[2].removesuffix("_local")
-    assert str(mistakes.mistake(missing)) == (
+    assert str(describe_mistake(missing)) == (
         f"hydra/{name} does not exist: it comes with one of Hydra's plugins: pip install -e '.[{extra}]'"
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("download", ["false", "true"])
 def test_a_data_set_that_is_not_there(
     download: str,
@@ -223,6 +228,7 @@ def test_a_data_set_that_is_not_there(
     assert "dataset=digits" in line
 
 
+@pytest.mark.slow
 def test_debug_shows_the_traceback(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,6 +238,7 @@ def test_debug_shows_the_traceback(
     assert err.splitlines()[-1].startswith("error: num_nodes=5000 is more than")
 
 
+@pytest.mark.slow
 def test_one_mistake_does_not_end_a_sweep(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -310,6 +317,7 @@ def test_a_full_disk_takes_nothing_that_was_written(tmp_path: Path) -> None:
     assert '"status": "failed: [Errno 27] File too large' in (tmp_path / "environment.json").read_text()
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_program_ends_in_a_line_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from runs import curve, metrics_in
 
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
+from helpers.runs import curve, metrics_in
 
 PAGE = (ROOT / "docs" / "your-own.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_the_commands_do_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = [done(command, tmp_path) for command in COMMANDS]
-    assert len(said) == 9
+    assert len(said) == 10
     assert "Network on inputs of shape (13,)" in said[1]
     assert "fedwarm - fedavg" in said[3]
     assert r"\begin{table}" in (tmp_path / "accuracy.tex").read_text()

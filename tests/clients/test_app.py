@@ -13,7 +13,7 @@ from torch.optim import SGD, Adam
 from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, client_app
 from clients.app import check_training
-from clients.turn import load
+from clients.round import load
 from strategies import FedAvg, FedProx
 from strategies.shared.arrays import view
 

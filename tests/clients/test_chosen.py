@@ -7,10 +7,9 @@ import pytest
 from torch.optim import SGD
 
 from clients import Correction, LocalTraining, RoundStart
-from clients.corrections import Proximal
-from clients.inexact import Inexact
-from clients.moon import Moon
-from clients.own_initial_model import OwnInitialModel
+from clients.methods.fedprox import Inexact, Proximal
+from clients.methods.moon import Moon
+from clients.methods.own_initial_model import OwnInitialModel
 from strategies.shared.checks import require
 
 Begins = Mapping[str, Callable[[RoundStart], Correction]]

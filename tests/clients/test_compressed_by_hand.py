@@ -5,15 +5,15 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from compressing import play, quadratic, weights, zeros
 from flwr.app import ArrayRecord
 from torch import nn
 from torch.optim import SGD
 
 from baselines.grids.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
+from helpers.compressing import play, quadratic, weights, zeros
 from strategies import FedAvg, Grouped, LocalPrivacy, LowRank, RandomMask, ScaledSign, TopK, Uniform
-from strategies.shared.low_rank import subspace
+from strategies.shared.codecs import subspace
 
 
 def test_two_rounds_with_error_feedback_by_hand() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from compressing import classifiers, play, quadratic, start, strategy, weights, zeros
 from flwr.app import ArrayRecord
 
+from helpers.compressing import classifiers, play, quadratic, start, strategy, weights, zeros
 from strategies import (
     Compression,
     FedAvg,

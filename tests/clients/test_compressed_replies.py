@@ -5,11 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from compressing import classifiers, play, start, strategy, weights
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
+from helpers.compressing import classifiers, play, start, strategy, weights
 from strategies import NoCompression, Scaffold, Sketch
-from strategies.round.decoding import decoded
+from strategies.core.stacking import decoded
 from strategies.shared.arrays import view
 
 

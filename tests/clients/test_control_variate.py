@@ -12,8 +12,7 @@ from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
 from clients import Classification, LocalTraining, RoundStart
-from clients.control_variate import NEEDS_SGD, ControlVariate
-from clients.gradient_weight import gradient_weight
+from clients.methods.scaffold import NEEDS_SGD, ControlVariate, gradient_weight
 
 START, END = (2.0, 3.0), (1.0, 3.6)
 SERVER = (1.0, -2.0)
@@ -66,7 +65,7 @@ def trained(
     correction = begun({"w": w}, record(*SERVER), state, (server_round, counted), renewal)
     with torch.no_grad():
         w.copy_(torch.tensor(END))
-    return correction.finish([w], metrics(0.25, renewal))["control"]["w"].numpy()
+    return correction.on_round_end([w], metrics(0.25, renewal))["control"]["w"].numpy()
 
 
 def own(state: RecordDict) -> list[float]:
@@ -88,7 +87,7 @@ def test_without_a_step_there_is_nothing_to_learn_c_k_from() -> None:
     state = RecordDict({"control": record(0.5, 4)})
     start = {"w": nn.Parameter(torch.tensor(START, dtype=torch.float64))}
     correction = begun(start, record(*SERVER), state, (1, 0), 3)
-    found = correction.finish(list(start.values()), metrics(0.0, 3))
+    found = correction.on_round_end(list(start.values()), metrics(0.0, 3))
     assert found["control"]["w"].numpy().tolist() == [0, 0]
     assert own(state) == own(RecordDict({"control": correction._record(correction.own)}))
 
@@ -110,7 +109,7 @@ def test_the_gradient_is_shifted_by_c_less_c_k() -> None:
     state["control"] = ArrayRecord({"w": record(0.5, 4)["w"], "still": record(0, 0)["w"]})
     correction = begun(named, both, state, (2, None), 1)
     w.grad = torch.tensor([10.0, 20.0]).double()
-    correction([w, still])
+    correction.transform_gradients([w, still])
     assert w.grad.tolist() == [10 + 1 - 0.5, 20 - 2 - 4]
     assert still.grad is None
 
@@ -137,7 +136,7 @@ def test_what_is_not_trained_is_sent_as_zeros() -> None:
     w = nn.Parameter(torch.zeros(2))
     sent = ArrayRecord({"frozen": torch.full((3,), 9.0), "w": torch.zeros(2)})
     correction = begun({"w": w}, sent, RecordDict(), (1, None), 1)
-    changes = correction.finish([w], metrics(1.0, 1))["control"]
+    changes = correction.on_round_end([w], metrics(1.0, 1))["control"]
     assert changes["frozen"].numpy().tolist() == [0, 0, 0]
 
 

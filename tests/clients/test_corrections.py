@@ -5,17 +5,11 @@ from functools import partial
 
 import pytest
 import torch
-from flwr.app import RecordDict
-from plain_loop import SEED, by_hand, examples, perceptron, seeded
 from torch import Tensor, nn
 from torch.optim import SGD
 
 from clients import Classification, Correction, GradientVariance, LocalTraining, Proximal, RoundStart
-
-
-def start_of(model: nn.Module) -> RoundStart:
-    task, data = Classification(), examples()
-    return RoundStart(model, data, task, partial(SGD, lr=0.1), 1, None, RecordDict(), RecordDict(), 0)
+from helpers.plain_loop import SEED, by_hand, examples, perceptron, seeded, start_of
 
 
 @pytest.mark.parametrize("clip", [None, 0.5], ids=["", "clipped"])
@@ -42,7 +36,7 @@ def test_the_proximal_term_is_the_gradient_of_the_squared_distance() -> None:
     loss_gradient = torch.randn(4, dtype=torch.float64)
     (expected,) = torch.autograd.grad(w @ loss_gradient + 0.3 / 2 * (w - start).square().sum(), w)
     w.grad = loss_gradient.clone()
-    term([w])
+    term.transform_gradients([w])
     torch.testing.assert_close(w.grad, expected, rtol=1e-14, atol=1e-14)
 
 
@@ -51,18 +45,18 @@ def test_gradient_variance_is_what_torch_computes() -> None:
     gradients = torch.randn(5, 3, 2, generator=torch.Generator().manual_seed(0))
     for g in gradients:
         w.grad = g.clone()
-        observed([w])
+        observed.transform_gradients([w])
     assert torch.equal(w.grad, gradients[-1])
     metrics: dict[str, float] = {}
-    observed.finish([w], metrics)
+    observed.on_round_end([w], metrics)
     assert metrics["gradient-variance"] == pytest.approx(float(gradients.var(0).mean()), rel=1e-5)
 
 
 def test_gradient_variance_of_one_step_is_zero() -> None:
     w, observed, metrics = nn.Parameter(torch.zeros(2)), GradientVariance(), dict[str, float]()
     w.grad = torch.ones(2)
-    observed([w])
-    observed.finish([w], metrics)
+    observed.transform_gradients([w])
+    observed.on_round_end([w], metrics)
     assert metrics == {"gradient-variance": 0.0}
 
 
@@ -71,8 +65,8 @@ def test_gradient_variance_of_two_steps_is_divided_by_one() -> None:
     w, observed, metrics = nn.Parameter(torch.zeros(2)), GradientVariance(), dict[str, float]()
     for gradient in ([1.0, 2.0], [4.0, 2.0]):
         w.grad = torch.tensor(gradient)
-        observed([w])
-    observed.finish([w], metrics)
+        observed.transform_gradients([w])
+    observed.on_round_end([w], metrics)
     assert metrics == {"gradient-variance": 2.25}
 
 
@@ -83,7 +77,7 @@ class Distance(Correction):
         self.anchor = [p.detach().clone() for p in start.named.values()]
         self.mu = mu
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         squares = [(p - w).square().sum() for p, w in zip(model.parameters(), self.anchor, strict=True)]
         return self.mu / 2 * torch.stack(squares).sum()
 
@@ -94,7 +88,7 @@ class Distilled(Correction):
     def __init__(self, start: RoundStart) -> None:
         self.teacher = copy.deepcopy(start.model).eval()
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         with torch.no_grad():
             wanted = self.teacher(inputs).softmax(1)
         return -(wanted * outputs.log_softmax(1)).sum(1).mean()

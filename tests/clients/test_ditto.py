@@ -7,15 +7,15 @@ import pandas as pd
 import pytest
 import torch
 from flwr.app import RecordDict
-from one_node import OneNode
-from plain_loop import CLASSES, FEATURES, assert_equal, examples, seeded
-from runs import lines_in, played
 from torch import nn
 from torch.optim import SGD
 
 from baselines.experiment.experiment import Experiment
 from clients import Classification, Ditto, LocalTraining
-from strategies.shared import held
+from helpers.one_node import OneNode
+from helpers.plain_loop import CLASSES, FEATURES, assert_equal, examples, seeded
+from helpers.runs import lines_in, played
+from strategies.shared.arrays import values_of
 
 SMALL = "dataset=digits num_nodes=3 rounds=3 node_test_fraction=0.2"
 
@@ -53,11 +53,12 @@ def test_both_models_are_those_of_the_plain_loop_with_their_own_statistics() -> 
             sent, *given, server_round=server_round, seed=server_round, memory=state
         )
         LocalTraining(**settings)(plain, *given, server_round=server_round, seed=server_round)
-        own.load_state_dict({n: held.values_of(a) for n, a in state.array_records["ditto"].items()})
+        own.load_state_dict({n: values_of(a) for n, a in state.array_records["ditto"].items()})
         assert_equal(own, plain)
     assert not torch.equal(own[1].running_mean, sent[1].running_mean)
 
 
+@pytest.mark.slow
 def test_without_strength_the_nodes_own_models_are_those_of_local_training(tmp_path: Path) -> None:
     each = f"{SMALL} evaluation.node_spread=true"
     alone = losses(played(f"{each} strategy=local", tmp_path / "local"))
@@ -81,6 +82,7 @@ def test_a_run_knows_that_its_nodes_keep_something() -> None:
     assert ditto.nodes_remember
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fedavg", "scaffold", "fedadam corrections=proximal"])
 def test_the_server_sees_nothing_of_it(strategy: str, tmp_path: Path) -> None:
     overrides = f"{SMALL} strategy={strategy} nodes_per_round=2"

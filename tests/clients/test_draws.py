@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from clients.draws import accelerator_states
-from clients.fast.steady import draws_put_back
+from clients.fast.guards import draws_put_back
+from clients.rng import accelerator_states
 
 
 class One:

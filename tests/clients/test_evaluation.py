@@ -151,3 +151,38 @@ def test_a_row_without_an_output_is_of_no_class_and_not_right(value: float) -> N
     assert (predicted != labels).nonzero().tolist() == [[1203]]
     assert predicted[1203] == evaluation.NO_CLASS
     assert correct(Raw(), data, range(3)).logical_not().nonzero().tolist() == [[1203]]
+
+
+@pytest.mark.parametrize("gap", [None, 9])
+def test_an_accelerator_is_asked_once_whether_outputs_lack(
+    gap: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many batches there are: each answer would wait for it. The measures are those of a CPU."""
+    monkeypatch.setattr(evaluation, "BATCH_SIZE", 4)
+    outputs = torch.randn(40, 3, generator=torch.Generator().manual_seed(2))
+    outputs[5, 1] = -torch.inf  # beside numbers: a class that is ruled out
+    if gap is not None:
+        outputs[gap] = torch.nan
+    data = Examples(outputs, torch.arange(40) % 3, torch.arange(40))
+    expected = evaluate(Raw(), data, Classification())
+    right, labels = correct(Raw(), data, range(10)), predictions(Raw(), data)
+    asked = list[str]()
+
+    def noted(name: str) -> None:
+        plain = getattr(Tensor, name)
+        monkeypatch.setattr(Tensor, name, lambda *given: (asked.append(name), plain(*given))[1])
+
+    for name in ("__bool__", "tolist", "item", "__float__", "cpu"):
+        noted(name)
+    monkeypatch.setattr(evaluation, "_answers_at_once", lambda _: False)
+    found = evaluate(Raw(), data, Classification())
+    assert asked == ["tolist", "__float__", "__float__"]
+    assert str(found) == str(expected)
+    assert math.isnan(found["loss"]) is (gap is not None)
+    asked.clear()
+    assert torch.equal(correct(Raw(), data, range(10)), right)
+    assert [torch.equal(*pair) for pair in zip(predictions(Raw(), data), labels, strict=True)] == [
+        True,
+        True,
+    ]
+    assert [name for name in asked if name != "__bool__"] == ["cpu"] * 3

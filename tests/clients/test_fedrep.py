@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from one_node import OneNode
-from plain_loop import examples, perceptron
-from runs import played
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD
 
 from baselines.experiment import experiment
 from clients import Classification, Correction, FedRep, LocalTraining, RoundStart
+from helpers.one_node import OneNode
+from helpers.plain_loop import examples, perceptron
+from helpers.runs import played
 
 SMALL = "dataset=digits num_nodes=3 rounds=2 node_test_fraction=0.2"
 
@@ -31,6 +31,7 @@ def test_two_rounds_and_an_evaluation_by_hand() -> None:
     assert node.loss(0.3) == pytest.approx(0.3941**2)
 
 
+@pytest.mark.slow
 def test_without_epochs_of_the_head_it_is_fedper(tmp_path: Path) -> None:
     fedper = played(f"{SMALL} private=fedper", tmp_path / "fedper")
     without = f"{SMALL} personal=fedrep client.personal.head_epochs="
@@ -51,7 +52,7 @@ class Breaking(Correction):
     def __init__(self, start: RoundStart | None = None) -> None:
         """Need nothing of the round."""
 
-    def __call__(self, parameters: object) -> None:
+    def transform_gradients(self, parameters: object) -> None:
         raise RuntimeError("broken")
 
 
@@ -69,7 +70,7 @@ class Ridge(Correction):
     def __init__(self, start: RoundStart | None = None) -> None:
         """Need nothing of the round."""
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         return 5.0 * sum(p.square().sum() for p in model.parameters())
 
 
@@ -94,7 +95,7 @@ class Enough(Correction):
     def __init__(self, start: RoundStart | None = None) -> None:
         self.asked: list[bool] = []
 
-    def done(self, parameters: Sequence[Parameter]) -> bool:
+    def should_stop(self, parameters: Sequence[Parameter]) -> bool:
         self.asked.append(all(p.requires_grad for p in parameters) and len(parameters) == 4)
         return len(self.asked) == 2
 

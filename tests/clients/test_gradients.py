@@ -6,10 +6,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from clients import LeastSquares
-from clients import gradient as gradient_module
-from clients.batched import gradients as gradients_module
-from clients.batched.gradients import Gradients
-from clients.gradient import Gradient
+from clients.batched.eligibility import Gradients, _by_rows
+from clients.fast import gradient as gradient_module
+from clients.fast.gradient import Gradient
 
 NODES, FEATURES = 4, 6
 
@@ -60,7 +59,7 @@ def test_a_single_output_is_a_product_of_rows_once_recorded(
 )
 def test_a_product_of_single_columns_alone_is_turned(rows: int, columns: int, turned: bool) -> None:
     left, right = torch.randn(NODES, rows, 3).double(), torch.randn(NODES, 3, columns).double()
-    found = gradients_module._by_rows(left, right)
+    found = _by_rows(left, right)
     assert (found is not NotImplemented) == turned
     if turned:
         torch.testing.assert_close(found, torch.bmm(left, right))

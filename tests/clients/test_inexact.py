@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
-from plain_loop import SEED, assert_equal, examples, perceptron, seeded
-from runs import curve, played
 from torch import nn
 from torch.optim import SGD
 
 from baselines.apps import client_app_of, together_of
 from baselines.experiment import experiment
-from baselines.experiment.once import warn_once
+from baselines.experiment.messages import warn_once
 from baselines.experiment.preflight import check
 from baselines.grids.inline import InlineGrid
 from clients import (
@@ -29,7 +27,9 @@ from clients import (
     RoundStart,
     Task,
 )
-from clients.control_variate import ControlVariate
+from clients.methods.scaffold import ControlVariate
+from helpers.plain_loop import SEED, assert_equal, examples, perceptron, seeded
+from helpers.runs import curve, played
 
 POINT = Examples(torch.ones(1, 1), torch.ones(1, 1), torch.arange(1))  # F(w) = (w - 1)^2 / 2
 
@@ -63,7 +63,7 @@ def walked(
     corrections += [Inexact(start, **settings)]  # type: ignore[arg-type]
     metrics = training(model, POINT, LeastSquares(1), server_round=1, seed=0, corrections=corrections)
     for correction in corrections:
-        correction.finish([model.weight], metrics)  # type: ignore[list-item]
+        correction.on_round_end([model.weight], metrics)  # type: ignore[list-item]
     return model.weight.item(), metrics
 
 
@@ -94,7 +94,7 @@ def test_mu_may_be_its_own() -> None:
     found = Inexact(start, mu=1.0)
     with torch.no_grad():
         model.weight.fill_(0.5)
-    found.done([model.weight])  # type: ignore[list-item]
+    found.should_stop([model.weight])  # type: ignore[list-item]
     assert found.reached == 0
 
 
@@ -118,11 +118,11 @@ def test_where_the_start_is_the_solution() -> None:
     with torch.no_grad():
         model.weight.fill_(1.0)
     found = Inexact(start)
-    assert found.done([model.weight])  # type: ignore[list-item]
+    assert found.should_stop([model.weight])  # type: ignore[list-item]
     assert found.reached == 0
     with torch.no_grad():
         model.weight.fill_(3.0)
-    assert not found.done([model.weight])  # type: ignore[list-item]
+    assert not found.should_stop([model.weight])  # type: ignore[list-item]
     assert found.reached == 1
 
 
@@ -138,7 +138,7 @@ def test_scaffold_divides_by_the_steps_that_were_taken() -> None:
     start.content["control"] = ArrayRecord({"weight": torch.zeros(1, 1)})
     both = [ControlVariate(start), Inexact(start, gamma=0.3)]
     metrics = training(model, POINT, LeastSquares(1), server_round=1, seed=0, corrections=both)
-    both[0].finish([model.weight], metrics)  # type: ignore[list-item]
+    both[0].on_round_end([model.weight], metrics)  # type: ignore[list-item]
     assert start.state.array_records["control"]["weight"].numpy().item() == -0.75
 
 
@@ -180,6 +180,7 @@ RUN = (
 )
 
 
+@pytest.mark.slow
 def test_nodes_do_less_on_digits(tmp_path: Path) -> None:
     plain = played(RUN, tmp_path / "plain")
     inexact = "corrections=inexact client.corrections.inexact.gamma"

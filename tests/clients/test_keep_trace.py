@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from plain_loop import SEED, assert_equal, examples, perceptron, seeded
-from runs import curve, launch, played
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Adam
@@ -20,6 +18,8 @@ from clients import (
     LeastSquares,
     LocalTraining,
 )
+from helpers.plain_loop import SEED, assert_equal, examples, perceptron, seeded
+from helpers.runs import curve, launch, played
 
 POINT = Examples(torch.ones(1, 1), torch.ones(1, 1), torch.arange(1))  # L(w) = (w - 1)^2 / 2
 

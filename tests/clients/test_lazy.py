@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from runs import metrics_in, played
 from torch import Tensor
 from torch.utils.data import Subset
 
 from baselines.datasets import digits, from_torch
 from baselines.datasets.dataset import Dataset
 from clients import LazyRows
+from helpers.runs import metrics_in, played
 
 
 class Source:
@@ -75,7 +75,7 @@ def test_a_run_has_the_same_numbers(batched: str, tmp_path: Path) -> None:
     played(f"{setting} dataset=digits", tmp_path / "held")
     numbers: dict[str, Any] = dict.fromkeys(("dataset.load.mean", "dataset.load.std"))
     more = " ".join(f"~{name}" for name in (*numbers, "dataset.load.test_size", "dataset.load.split_seed"))
-    played(f"{setting} dataset=digits dataset.load._target_=test_lazy.lazily {more}", tmp_path / "lazy")
+    played(f"{setting} dataset=digits dataset.load._target_={__name__}.lazily {more}", tmp_path / "lazy")
     assert metrics_in(tmp_path / "lazy").equals(metrics_in(tmp_path / "held"))
 
 

@@ -53,7 +53,7 @@ def update(reply: Message) -> np.ndarray:
 
 
 def asks(clip: float, noise: float, seed: int | None = 0) -> dict[str, object]:
-    return {**LocalPrivacy(clip, noise, noise_seed=seed).asks()}
+    return {**LocalPrivacy(clip, noise, noise_seed=seed).train_config()}
 
 
 def test_an_update_is_cut_to_the_clip_and_keeps_its_direction() -> None:
@@ -108,7 +108,7 @@ def test_a_model_with_running_statistics_is_not_sent() -> None:
     net = nn.BatchNorm1d(4)
     noise = LocalNoise(1.0, 1.0, torch.Generator())
     with pytest.raises(ValueError, match="buffer 'running_mean' would leave this node without noise"):
-        noise.veil_(net, ArrayRecord(net.state_dict()))
+        noise.privatize_(net, ArrayRecord(net.state_dict()))
 
 
 LOCAL, CENTRAL = {"privacy": "local", "privacy-noise": 1.0}, {"privacy": "central", "privacy-noise": 1.0}

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from runs import App, played
+
+from helpers.runs import App, played
 
 SMALL = "dataset=digits model=softmax num_nodes=3 rounds=4"
 LOST = "has lost what it kept between rounds (it was restarted?)"

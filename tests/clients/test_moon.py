@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
-from plain_loop import assert_equal, examples, perceptron, seeded
 from torch import nn
 from torch.optim import SGD
 
 from clients import Classification, LocalTraining, Moon, RoundStart
+from helpers.plain_loop import assert_equal, examples, perceptron, seeded
 
 
 def start_of(model: nn.Module, last: nn.Module | None = None) -> RoundStart:
@@ -38,10 +38,10 @@ def test_the_term_by_hand() -> None:
     model, last = turning([[1.0, 0.0], [0.0, 1.0]]), turning([[0.0, 1.0], [1.0, 0.0]])
     start, x, y = start_of(model, last), torch.tensor([[1.0, 0.0]]), torch.tensor([0])
     term = Moon(start, mu=2, temperature=0.5)
-    assert term.term(model, x, model(x), y).item() == pytest.approx(2 * math.log1p(math.exp(-2)))
+    assert term.loss_term(model, x, model(x), y).item() == pytest.approx(2 * math.log1p(math.exp(-2)))
     with torch.no_grad():
         model[0].weight.copy_(torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
-    assert term.term(model, x, model(x), y).item() == pytest.approx(2 * math.log1p(math.exp(2)))
+    assert term.loss_term(model, x, model(x), y).item() == pytest.approx(2 * math.log1p(math.exp(2)))
 
 
 def trained(mu: float | None, last: nn.Module | None) -> tuple[nn.Module, RecordDict]:
@@ -51,7 +51,7 @@ def trained(mu: float | None, last: nn.Module | None) -> tuple[nn.Module, Record
     terms = [] if mu is None else [Moon(start, mu=mu)]
     training(model, examples(), Classification(), server_round=1, seed=3, corrections=terms)
     for term in terms:
-        term.finish([], {})
+        term.on_round_end([], {})
     return model, start.state
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from flwr.app import ConfigRecord, RecordDict
-from runs import curve, played
 
-from strategies.shared import memory
+from helpers.runs import curve, played
+from strategies.shared import client_state
 
 SMALL = "dataset=digits num_nodes=3 rounds=3 node_test_fraction=0.2"
 FOR_ALL = "strategy=weight_erosion_all weighting.distance_penalty=0"
@@ -18,29 +18,29 @@ def records(**values: int) -> RecordDict:
 
 def test_a_group_sees_its_own_records_under_their_own_names() -> None:
     state = records(moon_of_a=1, moon_of_ab=2, ditto_of_a=3)
-    found = memory.recalled(state, "a")
+    found = client_state.load(state, "a")
     assert found == records(moon=1, ditto=3)
     found["moon"] = ConfigRecord({"v": 4})
-    memory.keep(found, state, "a")
+    client_state.save(found, state, "a")
     assert state == records(moon_of_a=4, moon_of_ab=2, ditto_of_a=3)
 
 
 def test_without_groups_it_is_the_state_itself() -> None:
     state = records(moon=1)
-    assert memory.recalled(state, "") is state
-    memory.keep(state, state, "")
+    assert client_state.load(state, "") is state
+    client_state.save(state, state, "")
     assert state == records(moon=1)
 
 
 def test_what_comes_back_from_elsewhere_leaves_other_groups_records_alone() -> None:
     """Two messages went out with a part each; the second reply must not undo the first."""
     state = records(moon_of_a=1, moon_of_b=2, own=3)
-    out = {group: memory.part(state, group) for group in "ab"}
+    out = {group: client_state.select(state, group) for group in "ab"}
     assert out["a"] == records(moon_of_a=1, own=3)
-    state = memory.renewed(state, records(moon_of_a=10, new_of_a=5, own=3), "a")
-    state = memory.renewed(state, records(moon_of_b=20, own=3), "b")
+    state = client_state.merge(state, records(moon_of_a=10, new_of_a=5, own=3), "a")
+    state = client_state.merge(state, records(moon_of_b=20, own=3), "b")
     assert state == records(moon_of_a=10, new_of_a=5, moon_of_b=20, own=3)
-    assert memory.renewed(state, records(own=4), "") == records(own=4)
+    assert client_state.merge(state, records(own=4), "") == records(own=4)
 
 
 @pytest.mark.parametrize(

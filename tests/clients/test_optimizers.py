@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clients import Classification, Examples, LocalTraining
 from clients.optimizers import RMSGD
-from strategies.shared.rank import knowledge_gain, unfold
+from strategies.shared.linalg import knowledge_gain, unfold
 
 VECTORS = np.load(Path(__file__).parents[1] / "golden" / "client_optimizers.npz")
 STEPS = 12

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from one_node import OneNode
-from plain_loop import SEED, assert_equal, examples, perceptron, seeded
-from runs import played
 from torch import Tensor, nn
 from torch.autograd.functional import hvp
 from torch.func import functional_call
@@ -16,7 +13,10 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from clients import Classification, Correction, LocalTraining, PerFedAvg, RoundStart
-from clients.curvature import hessian_product
+from clients.methods.per_fedavg import hessian_product
+from helpers.one_node import OneNode
+from helpers.plain_loop import SEED, assert_equal, examples, perceptron, seeded
+from helpers.runs import played
 from strategies.shared.seeding import Purpose, torch_seed
 
 SMALL = "dataset=digits num_nodes=3 rounds=2 node_test_fraction=0.2"
@@ -41,7 +41,7 @@ class Ridge(Correction):
     def __init__(self, start: RoundStart | None = None) -> None:
         """Need nothing of the round."""
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         return sum((p.square().sum() for p in model.parameters()), outputs.new_zeros(()))
 
 

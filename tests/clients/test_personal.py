@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from runs import curve, launch, played
+
+from helpers.runs import curve, launch, played
 
 SMALL = "dataset=digits num_nodes=3 node_test_fraction=0.2"
 TWO_CLASSES = "dataset=digits partitioner=pathological rounds=5 node_test_fraction=0.2"

@@ -13,8 +13,7 @@ from torch.optim import SGD
 
 from baselines.runtimes.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, Task, client_app
-from clients.batched.room import COPIES, PASSES, SHARE, Room, kept_bytes
-from clients.batched.together import Stack, Together
+from clients.batched.together import COPIES, PASSES, SHARE, BatchedTrainer, MemoryPlan, Stack, kept_bytes
 
 NODES, FEATURES, CLASSES = 7, 3, 2
 PARAMETERS = FEATURES * CLASSES + CLASSES
@@ -44,7 +43,7 @@ def played(monkeypatch: pytest.MonkeyPatch, batch_size: int | None = 2) -> tuple
         examples = Examples(inputs, targets, torch.arange(4 * k, 4 * k + 4))
         return Node(model, training, Classification(), examples, examples)
 
-    grid = InlineGrid(client_app(node_of), NODES, Together(node_of))
+    grid = InlineGrid(client_app(node_of), NODES, BatchedTrainer(node_of))
     records = {"arrays": ArrayRecord(model.state_dict()), "config": ConfigRecord({"server-round": 1})}
     replies = grid.send_and_receive([Message(RecordDict(records), n, "train") for n in grid.get_node_ids()])
     assert not any(reply.has_error() for reply in replies)
@@ -58,20 +57,20 @@ def test_by_parameters_and_by_inputs(
     most: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("clients.batched.room.MOST_PARAMETERS", most * PARAMETERS)
+        patch.setattr("clients.batched.together.MOST_PARAMETERS", most * PARAMETERS)
         assert shares(patch) == expected
     with monkeypatch.context() as patch:
-        patch.setattr("clients.batched.room.MOST_INPUTS", most * 2 * FEATURES)
+        patch.setattr("clients.batched.together.MOST_INPUTS", most * 2 * FEATURES)
         assert shares(patch) == expected
 
 
 def test_of_all_examples_the_largest_node_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.batched.room.MOST_INPUTS", 4 * 4 * FEATURES)
+    monkeypatch.setattr("clients.batched.together.MOST_INPUTS", 4 * 4 * FEATURES)
     assert shares(monkeypatch, batch_size=None) == [4, 3]
 
 
 def test_at_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.batched.room.MOST_INPUTS", 1)
+    monkeypatch.setattr("clients.batched.together.MOST_INPUTS", 1)
     assert shares(monkeypatch) == [1] * 7
 
 
@@ -83,11 +82,13 @@ def test_on_an_accelerator_memory_decides(
 
     A node takes eight times its parameters, and three times what its batch of two keeps.
     """
-    monkeypatch.setattr("clients.batched.room.kept_bytes", lambda *_: 20)  # of two examples
+    monkeypatch.setattr("clients.batched.together.kept_bytes", lambda *_: 20)  # of two examples
     monkeypatch.setattr("torch.are_deterministic_algorithms_enabled", lambda: deterministic)
     node = 8 * 4 * PARAMETERS + 3 * 2 * 10
-    monkeypatch.setattr("clients.batched.room.memory_of", lambda _: (2 * 4 * node + 1, 2 * 7 * node + 1))
-    monkeypatch.setattr("clients.batched.room.MOST_INPUTS", 1)  # of the CPU
+    monkeypatch.setattr(
+        "clients.batched.together.memory_of", lambda _: (2 * 4 * node + 1, 2 * 7 * node + 1)
+    )
+    monkeypatch.setattr("clients.batched.together.MOST_INPUTS", 1)  # of the CPU
     assert shares(monkeypatch) == expected
 
 
@@ -95,18 +96,18 @@ def test_what_is_free_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stack itself takes of it: its places would become fewer from round to round."""
     asked: list[object] = []
     monkeypatch.setattr(
-        "clients.batched.room.memory_of", lambda device: asked.append(device) or (1 << 30,) * 2
+        "clients.batched.together.memory_of", lambda device: asked.append(device) or (1 << 30,) * 2
     )
     examples = Examples(torch.ones(4, FEATURES), torch.zeros(4, dtype=torch.int64), torch.arange(4))
     training = LocalTraining(optimizer=partial(SGD, lr=0.1))
     nodes = [Node(nn.Linear(FEATURES, CLASSES), training, Classification(), examples, examples)] * 3
-    room = Room()
+    room = MemoryPlan()
     assert [room.places(nodes), room.places(nodes)] == [3, 3]
     assert asked == [torch.device("cpu")]
 
 
 def test_with_next_to_nothing_free_nodes_train_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.batched.room.memory_of", lambda _: (2, 2))
+    monkeypatch.setattr("clients.batched.together.memory_of", lambda _: (2, 2))
     assert shares(monkeypatch) == [1] * 7
 
 
@@ -139,7 +140,7 @@ def test_a_share_of_the_time_is_each_nodes(monkeypatch: pytest.MonkeyPatch) -> N
     """The first four train from 10 s to 14 s, the other three from 20 s to 26 s."""
     clock = SimpleNamespace(perf_counter=iter([10.0, 14.0, 20.0, 26.0]).__next__)
     monkeypatch.setattr("clients.batched.together.time", clock)
-    monkeypatch.setattr("clients.batched.room.MOST_PARAMETERS", 4 * PARAMETERS)
+    monkeypatch.setattr("clients.batched.together.MOST_PARAMETERS", 4 * PARAMETERS)
     taken, replies = played(monkeypatch)
     assert taken == [4, 3]
     assert [reply.content["metrics"]["client-seconds"] for reply in replies] == [1.0] * 4 + [2.0] * 3
@@ -158,7 +159,7 @@ def test_a_stack_takes_no_more_than_its_share_of_a_gpu() -> None:
         examples = Examples(inputs, targets, torch.arange(64 * k, 64 * k + 64))
         return Node(model, training, Classification(), examples, examples)
 
-    grid = InlineGrid(client_app(node_of), 8, Together(node_of))
+    grid = InlineGrid(client_app(node_of), 8, BatchedTrainer(node_of))
     records = {"arrays": ArrayRecord(model.state_dict()), "config": ConfigRecord({"server-round": 1})}
     messages = [Message(RecordDict(records), n, "train") for n in grid.get_node_ids()]
     before = torch.cuda.memory_allocated()

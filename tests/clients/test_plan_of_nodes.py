@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from clients import Classification, Examples, LocalTraining, Node
-from clients.batched.plan import Plan, Step
-from clients.turn import Turn
+from clients.batched.stack import Plan, Step
+from clients.round import ClientRound
 from strategies.shared.flower_private import become_server
 
 SIZES = (7, 5, 2)  # the most steps first
 
 
-def turns(training: LocalTraining) -> list[Turn]:
+def turns(training: LocalTraining) -> list[ClientRound]:
     become_server()  # messages take their run's number from it
     model = nn.Linear(2, 2)
     inputs, targets = torch.zeros(20, 2), torch.zeros(20, dtype=torch.int64)
@@ -30,11 +30,11 @@ def turns(training: LocalTraining) -> list[Turn]:
         )
         context = Context(1, k, {"partition-id": k}, RecordDict(), {})
         node = Node(model, training, Classification(), data, data, seed=3)
-        found.append(Turn(node, Message(content, k + 1, "train"), context))
+        found.append(ClientRound(node, Message(content, k + 1, "train"), context))
     return found
 
 
-def alone(turn: Turn) -> list[Tensor]:
+def alone(turn: ClientRound) -> list[Tensor]:
     """Return the rows of each of a node's steps, by its own training."""
     training, data = turn.node.training, turn.node.train
     if training.whole(len(data)):

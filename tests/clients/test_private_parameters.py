@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
-from runs import curve, launch, metrics_in, played
 from torch import nn
 from torch.optim import SGD
 
@@ -15,6 +14,7 @@ from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
 from clients.private import check, private
+from helpers.runs import curve, launch, metrics_in, played
 from strategies.shared.arrays import view
 
 SMALL = "dataset=digits num_nodes=3 rounds=2 node_test_fraction=0.2"

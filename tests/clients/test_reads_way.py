@@ -1,13 +1,12 @@
 """Methods that take a node's way for the gradients of a round: what else would move it is refused."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from runs import launch
 from torch import nn
 
 from baselines.errors import UserError
@@ -18,10 +17,12 @@ from clients.app import check_training
 from clients.compression import Coding
 from clients.correction import Correction
 from clients.evaluation import evaluate
-from clients.full_gradient import full_gradient, full_loss
-from clients.start_loss import StartLoss
+from clients.methods.qfedavg import StartLoss
+from clients.methods.uga import full_gradient, full_loss
+from clients.requested import BUILT_IN
+from clients.round import ClientRound
 from clients.tasks import Task
-from clients.turn import Turn
+from helpers.runs import launch
 from strategies import LowRank, RandomMask
 from strategies.shared import flower_private
 from strategies.shared.seeding import generator
@@ -126,36 +127,35 @@ def test_private_layers_are_trained_as_a_whole_under_a_restriction() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     for p in model.parameters():
         p.grad = torch.ones_like(p)
-    coding = Coding.asked(RandomMask(share=0.25).asks(), model, lambda: generator(0, 1), ["last"])
+    coding = Coding.asked(RandomMask(share=0.25).train_config(), model, lambda: generator(0, 1), ["last"])
     assert coding is not None
     (restricted,) = coding.corrections(model)
-    restricted(list(model.parameters()))
+    restricted.transform_gradients(list(model.parameters()))
     left = [int(p.grad.count_nonzero()) for p in model.parameters() if p.grad is not None]
     assert left == [16, 2, 64, 8]
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[type[Correction]]:
+def elsewhere() -> type[Correction]:
     """A correction that a message asks for, and that begins from zeros in place of the server's model."""
 
     class Elsewhere(Correction):
-        asked_by = "start-at-zero"
-        starts_elsewhere = True
+        config_key = "start-at-zero"
+        changes_initial_model = True
 
         def __init__(self, start: RoundStart) -> None:
             with torch.no_grad():
                 for parameter in start.named.values():
                     parameter.zero_()
 
-    yield Elsewhere
-    Correction.asked_for.remove(Elsewhere)
+    return Elsewhere
 
 
 @pytest.mark.parametrize(
     ("overrides", "asked", "setting"),
     [
-        ("compression=random_mask", RandomMask().asks(), "compression=random_mask"),
-        ("compression=low_rank", LowRank().asks(), "low_rank"),
+        ("compression=random_mask", RandomMask().train_config(), "compression=random_mask"),
+        ("compression=low_rank", LowRank().train_config(), "low_rank"),
         ("strategy=scaffold", {"control-option": 2}, "strategy=scaffold"),
         ("personal=ditto node_test_fraction=0.2", {}, "client.personal=Ditto"),
     ],
@@ -166,23 +166,24 @@ def test_a_start_elsewhere_that_a_message_asks_for_is_refused_as_a_chosen_one_is
     training = experiment.load(f"model=softmax num_nodes=3 {overrides}").training
     check_training(training, asked)
     with pytest.raises(ValueError, match=f"Elsewhere, which the strategy asks for: .*{setting}"):
-        check_training(training, {**asked, elsewhere.asked_by: True})
+        check_training(training, {**asked, elsewhere.config_key: True}, (*BUILT_IN, elsewhere))
 
 
 def test_what_the_others_look_at_is_the_model_that_was_sent(elsewhere: type[Correction]) -> None:
     """FedProx' term holds a node to the server's model, wherever the node begins."""
     this = experiment.load("model=softmax num_nodes=3 corrections=proximal strategy=fedavg")
     sent = this.initial_arrays()
-    config = ConfigRecord({"server-round": 1, elsewhere.asked_by: True})
+    config = ConfigRecord({"server-round": 1, elsewhere.config_key: True})
     content = RecordDict({"arrays": sent, "config": config})
     flower_private.become_server()
     message = Message(content, 1, "train")
-    turn = Turn(this.node(0), message, Context(0, 1, {"partition-id": 0}, RecordDict(), {}))
+    node = replace(this.node(0), known_corrections=(*BUILT_IN, elsewhere))
+    turn = ClientRound(node, message, Context(0, 1, {"partition-id": 0}, RecordDict(), {}))
     proximal, moved = turn.corrections
     assert isinstance(proximal, Proximal)
     assert isinstance(moved, elsewhere)
-    assert proximal.edit is not None
-    for anchor, name in zip(proximal.edit.fixed[0], sent, strict=True):
+    assert proximal.gradient_transform is not None
+    for anchor, name in zip(proximal.gradient_transform.fixed[0], sent, strict=True):
         assert np.array_equal(anchor.numpy(), sent[name].numpy())
 
 
@@ -192,5 +193,7 @@ def test_one_that_a_message_asks_for_and_that_remembers_makes_nodes_remember(
     this = experiment.Experiment("model=softmax num_nodes=3")
     assert not this.nodes_remember
     elsewhere.remembers = True
-    monkeypatch.setattr(type(this.prototype), "asks", lambda _: {elsewhere.asked_by: True})
+    monkeypatch.setattr(type(this.prototype), "train_config", lambda _: {elsewhere.config_key: True})
+    assert not this.nodes_remember
+    this.__dict__["known_corrections"] = (*BUILT_IN, elsewhere)
     assert this.nodes_remember

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from clients.fast.replay import replay
+from clients.fast.trace import replay
 
 
 def again(function, *arguments: Tensor) -> list[Tensor]:  # type: ignore[no-untyped-def]

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from clients.optimizers import RMSGD
-from strategies.shared.rank import knowledge_gain
+from strategies.shared.linalg import knowledge_gain
 
 
 def stepped(optimizer: RMSGD, p: nn.Parameter, *gradients: float) -> list[float]:

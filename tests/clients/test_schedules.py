@@ -6,10 +6,10 @@ from functools import partial
 import pytest
 import torch
 from flwr.app import RecordDict
-from plain_loop import SEED, assert_equal, by_hand, examples, perceptron, seeded
 from torch.optim import SGD, Adam, Optimizer
 
 from clients import Classification, Exponential, LocalTraining, StepDecay
+from helpers.plain_loop import SEED, assert_equal, by_hand, examples, perceptron, seeded
 
 
 @pytest.mark.parametrize(

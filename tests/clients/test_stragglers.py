@@ -10,7 +10,7 @@ from baselines.apps import client_app_of, together_of
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients import LocalTraining
-from clients.turn import in_round
+from clients.round import in_round
 
 SGD_01 = partial(SGD, lr=0.1)
 RUN = "dataset=digits num_nodes=6 model=softmax seed=4 client.local_epochs=5 client.stragglers=0.5"

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from plain_loop import CLASSES
 
 from clients import Classification, LeastSquares, Task
+from helpers.plain_loop import CLASSES
 
 
 def test_least_squares_by_hand() -> None:

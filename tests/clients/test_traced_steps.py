@@ -4,8 +4,15 @@ from functools import partial
 
 import pytest
 import torch
-from noting import noting
-from plain_loop import (
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d
+from torch.optim import SGD
+
+from clients import Classification
+from clients.fast import gradient as gradient_module
+from clients.fast.cuda_graphs import RECORDED
+from helpers.noting import noting
+from helpers.plain_loop import (
     CLASSES,
     FEATURES,
     SIZE,
@@ -17,13 +24,6 @@ from plain_loop import (
     seeded,
     train,
 )
-from torch import Tensor, nn
-from torch.nn.functional import max_pool2d
-from torch.optim import SGD
-
-from clients import Classification
-from clients import gradient as gradient_module
-from clients.fast.taken import RECORDED
 
 
 def convolutional() -> nn.Module:

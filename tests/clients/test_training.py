@@ -6,12 +6,22 @@ from typing import Any
 
 import pytest
 import torch
-from plain_loop import CLASSES, SEED, SIZE, assert_equal, by_hand, examples, perceptron, seeded, train
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from clients import Classification, Examples, LocalTraining
 from clients.evaluation import evaluate
+from helpers.plain_loop import (
+    CLASSES,
+    SEED,
+    SIZE,
+    assert_equal,
+    by_hand,
+    examples,
+    perceptron,
+    seeded,
+    train,
+)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from damaged_data import READERS, fault_of, leak_of
+
+from helpers.fuzz.damaged_data import READERS, fault_of, leak_of
 
 
 @pytest.mark.parametrize("name", READERS)

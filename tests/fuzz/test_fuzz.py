@@ -5,20 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import configurations
 import pytest
-from campaign import attempt
+
+from helpers.fuzz import configurations
+from helpers.fuzz.campaign import attempt
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 12  # tries in one test
 BLOCKS = {"configurations": 4, "damaged": 3, "data": 3, "arguments": 3, "hostile": 4}
-PARTS = [
-    pytest.param(kind, part, marks=[pytest.mark.slow] * (part == count - 1))
-    for kind, count in BLOCKS.items()
-    for part in range(count)
-]
+PARTS = [(kind, part) for kind, count in BLOCKS.items() for part in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "part"), PARTS)
 def test_every_try_ends_as_promised(kind: str, part: int) -> None:
     tries = [attempt(kind, 0, place) for place in range(part * BLOCK, (part + 1) * BLOCK)]

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-import configurations
 import pytest
-from command import Ended, ended
-from drawn_overrides import Case
-from drawn_values import of_another_kind
-from verdict import died, not_one_line
+
+from helpers.fuzz import configurations
+from helpers.fuzz.command import Ended, ended
+from helpers.fuzz.drawn_overrides import Case
+from helpers.fuzz.drawn_values import of_another_kind
+from helpers.fuzz.verdict import died, not_one_line
 
 CASE = Case(("mask=and", "mask.tau=abc"), refused="mask.tau=abc")
 LINE = "error: mask.tau=abc is out of range: expected a number\n"
@@ -52,7 +53,7 @@ def test_the_usage_that_argparse_prints_is_no_line_too_many() -> None:
 
 
 def test_a_command_that_raises_or_does_not_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("command.PATIENCE", 0.2)
+    monkeypatch.setattr("helpers.fuzz.command.PATIENCE", 0.2)
     assert died(ended(lambda: 1 // 0)).startswith("traceback: ZeroDivisionError")
     assert died(ended(endless)).startswith("traceback: Hung")
     assert died(ended(lambda: len(bytearray(1 << 36)) * 0)).startswith("traceback: MemoryError")

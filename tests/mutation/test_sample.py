@@ -3,7 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
-from sample import FOLDERS, ROOT, dealt, files
+from helpers.checkout import ROOT
+from helpers.mutation.sample import FOLDERS, dealt, files
 
 
 def test_every_item_once_and_the_seed_alone_decides() -> None:

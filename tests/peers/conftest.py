@@ -1,12 +1,8 @@
-"""The comparisons with other programs use the federation of plain functions of the strategies' tests."""
+"""What the comparisons with other programs need before each test."""
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "strategies"))
 
 
 @pytest.fixture(autouse=True)

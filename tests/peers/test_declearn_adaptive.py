@@ -19,9 +19,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from random_updates import SHAPES, close, draws, flat, mean
 from torch import Tensor
 
+from helpers.peers.random_updates import SHAPES, close, draws, flat, mean
 from strategies import Adagrad, Adam, Momentum, Yogi
 from strategies.parts.server_optimizer import ServerOptimizer
 

@@ -18,9 +18,9 @@ Where the definitions differ, and what the tests hold of it:
 import numpy as np
 import pytest
 import torch
-from random_updates import NUM_EXAMPLES, SHAPES, close, draws, flat, models, start, updates_of
 from torch import Tensor
 
+from helpers.peers.random_updates import NUM_EXAMPLES, SHAPES, close, draws, flat, models, start, updates_of
 from strategies import AgreementMask, FedGMA, Uniform
 
 pytest.importorskip("declearn", reason="declearn is not installed: scripts/test-peers")
@@ -51,7 +51,7 @@ def theirs(deltas: list[Model], tau: float, steps: tuple[int, ...] | None = None
 def ours(deltas: list[Model], tau: float) -> Tensor:
     updates = updates_of(deltas)
     weights, _ = Uniform()(updates, {})
-    mean, factors = AgreementMask(tau).with_mean(updates, weights)
+    mean, factors = AgreementMask(tau).mean_and_mask(updates, weights)
     return mean if factors is None else mean * factors.values
 
 
@@ -96,7 +96,7 @@ def test_their_weight_of_n_steps_is_n_nodes_of_ours(tau: float) -> None:
     updates = torch.stack([flat(delta) for delta in repeated])
     mean = updates.mean(0)
     factors = torch.empty_like(mean)
-    AgreementMask(tau).factor(updates, torch.empty_like(updates), factors)
+    AgreementMask(tau).mask_values(updates, torch.empty_like(updates), factors)
     scale = largest(deltas)
     expected = theirs(deltas, tau, steps)
     close(mean * factors / scale, expected / scale, rtol=1e-13, atol=1e-13)

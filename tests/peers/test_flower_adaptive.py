@@ -19,8 +19,8 @@ import pytest
 import torch
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
-from random_updates import SHAPES, all_close, close, draws, flat, models, start
 
+from helpers.peers.random_updates import SHAPES, all_close, close, draws, flat, models, start
 from strategies import Adagrad, Adam, Constant, FedAdagrad, FedAdam, FedYogi, Yogi
 
 ROUNDS, NODES, ETA, BETA1, BETA2 = 6, 5, 0.3, 0.8, 0.95

@@ -24,11 +24,11 @@ from flwr.app import ArrayRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
-from random_updates import Model, close
-from small_problem import NODES, STEPS, model, our_app, plain_app
 from torch import nn
 
 from baselines.runtimes.inline import InlineGrid
+from helpers.peers.random_updates import Model, close
+from helpers.peers.small_problem import NODES, STEPS, model, our_app, plain_app
 from strategies import Constant, FedAvg, FedProx, Momentum
 
 ROUNDS, ETA, BETA, MU = 5, 0.7, 0.6, 0.8

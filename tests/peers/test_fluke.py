@@ -16,11 +16,11 @@ Where the definitions differ:
 
 import numpy as np
 import pytest
-from random_updates import close
-from small_problem import NODES, RATE, STEPS, data
-from small_rounds import Vectors, compare, make, ours, vector
 from torch import nn
 
+from helpers.peers.random_updates import close
+from helpers.peers.small_problem import NODES, RATE, STEPS, data
+from helpers.peers.small_rounds import Vectors, compare, make, ours, vector
 from strategies import FedAvg, FedProx, Scaffold, Uniform
 
 pytest.importorskip("fluke", reason="fluke-fl is not installed: scripts/test-peers")

@@ -22,12 +22,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from random_updates import close
-from small_problem import NODES, RATE, STEPS, data
-from small_rounds import ROUNDS, Vectors, compare, make, ours, vector
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from helpers.peers.random_updates import close
+from helpers.peers.small_problem import NODES, RATE, STEPS, data
+from helpers.peers.small_rounds import ROUNDS, Vectors, compare, make, ours, vector
 from strategies import FedProx, Scaffold, Uniform
 
 pytest.importorskip("pfl", reason="pfl is not installed: scripts/test-peers")

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
-from random_updates import SHAPES, Model, close, draws, flat, mean, models, start
 from timm.optim import RMSpropTF
 from torch.nn import Parameter
 from torch.optim import SGD, Adagrad, Optimizer, RMSprop
 from torch.optim import Adam as TorchAdam
 
 import strategies
+from helpers.peers.random_updates import SHAPES, Model, close, draws, flat, mean, models, start
 from strategies import Adam, Constant, FedAdagrad, FedAdam, FedAvg, Momentum, PseudoGradientStrategy
 
 ROUNDS, ETA, BETA1, BETA2 = 6, 0.3, 0.8, 0.95

@@ -4,7 +4,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from source import FILES, MODULES, PACKAGES, imported, modules, name_of
+
+from helpers.source import FILES, MODULES, PACKAGES, imported, modules, name_of
 
 OURS = {*PACKAGES, "conf", "tests"}
 SHARED = "strategies.shared"
@@ -19,7 +20,7 @@ REPORTS = (*ENGINE, "baselines.reports")
 MAY = {  # folder: which of our modules it may import; the longest folder that a file lies in counts
     "strategies": ("strategies",),
     "strategies/parts": PARTS,
-    "strategies/round": (*PARTS, "strategies.round"),
+    "strategies/core": (*PARTS, "strategies.core"),
     "strategies/shared": (SHARED,),
     "clients": ("clients", SHARED),
     "baselines": ("baselines", "clients", "strategies"),

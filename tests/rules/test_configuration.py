@@ -6,9 +6,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 from omegaconf import DictConfig, OmegaConf
-from source import FILES, name_of
+
+from helpers.checkout import ROOT
+from helpers.source import FILES, name_of
 
 READERS = ("baselines/experiment/", "baselines/run.py")  # the latter is what Hydra calls
 MOST_OF_A_FUNCTION = 40

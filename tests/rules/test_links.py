@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from source import name_of
+
+from helpers.checkout import ROOT
+from helpers.source import name_of
 
 HIDDEN = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)  # what is code is no link
 LINK = re.compile(r"\]\(([^)\s]+)\)")

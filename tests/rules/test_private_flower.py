@@ -10,9 +10,9 @@ import flwr.app
 import flwr.clientapp
 import flwr.serverapp
 import pytest
-from checkout import ROOT
-from source import FILES, imported, name_of
 
+from helpers.checkout import ROOT
+from helpers.source import FILES, imported, name_of
 from strategies.shared import flower_private
 
 PUBLIC = ("flwr.app.", "flwr.clientapp.", "flwr.serverapp.", "flwr.simulation.run_simulation")

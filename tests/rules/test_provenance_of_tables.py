@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from checkout import ROOT
-from source import name_of
 
-from baselines.experiment import source
+from baselines.experiment import identity
+from helpers.checkout import ROOT
+from helpers.source import name_of
 
 TABLES = sorted((ROOT / "baselines" / "papers").glob("*/ours/*.csv"))
 
@@ -41,14 +41,15 @@ def history() -> set[str]:
 @cache
 def hash_of(commit: str) -> str:
     """Return the source hash of a commit's code."""
-    covered = [f":(glob){pattern}" for pattern in source.COVERED]
+    covered = [f":(glob){pattern}" for pattern in identity.COVERED]
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "--", *covered))) as archive:
             archive.extractall(folder, filter="data")
-        patch.setattr(source, "ROOT", Path(folder))
-        return source.source_hash.__wrapped__()
+        patch.setattr(identity, "ROOT", Path(folder))
+        return identity.source_hash.__wrapped__()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
 def test_a_number_is_of_the_commit_that_it_names(table: Path) -> None:
     if not history() & {commit for each in TABLES for commit, _ in cells(each)}:

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 from baselines.reproduce import paper_tables
 
 QUIET = {"NO_MKDOCS_2_WARNING": "1"}
@@ -26,6 +26,7 @@ def module(name: str) -> ModuleType:
     return found
 
 
+@pytest.mark.slow
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     pytest.importorskip("mkdocstrings")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]

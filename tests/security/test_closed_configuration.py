@@ -146,6 +146,7 @@ def test_what_anybody_may_ask_for_is_taken(overrides: str) -> None:
     closed.check(overrides)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("override", [*TARGETS, *PLACES, *INTERPOLATIONS, *UNREADABLE])
 def test_nothing_else_is_taken_and_nothing_is_imported(override: str, payload: Path) -> None:
     modules = set(sys.modules)
@@ -200,6 +201,7 @@ PLACE = st.sampled_from(
 WRAP = st.sampled_from(["{}", "[{}]", "{{a: {}}}", "{{a: [{{b: {}}}]}}"])
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(name=NAMES, place=PLACE, wrap=WRAP, added=st.booleans(), resolver=st.booleans())
 def test_random_targets_and_interpolations_are_refused(

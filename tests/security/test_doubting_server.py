@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from runs import launch, metrics_in, played
 
 from baselines.engine import checkpoint
 from baselines.engine.metrics import spread
 from baselines.grids.inline import InlineGrid
+from helpers.runs import launch, metrics_in, played
 from strategies import CentralPrivacy, FedAdam, FedAvg, FedExP, FedGMA, Scaffold, Uniform
-from strategies.round.replies import capped
-from strategies.round.update_monitor import Recovery
+from strategies.core.replies import capped
+from strategies.core.update_monitor import Recovery
 from strategies.shared import protocol
 
 START = ArrayRecord({"w": Array(np.zeros(4, dtype=np.float32))})
@@ -143,8 +143,8 @@ def test_what_was_spent_stays_spent_when_the_server_goes_back() -> None:
     privacy = CentralPrivacy(clip=1.0, noise_multiplier=1.0, noise_seed=0)
     strategy = FedAvg(num_nodes=3, query_partitions=True, privacy=privacy, weighting=Uniform())
     trained(strategy, Losing(), 3)
-    assert [entry["updates"] for entry in strategy.contributions().values()] == [2, 2, 3]
-    assert strategy.contributions()["site north"]["left_out"] == 1
+    assert [entry["updates"] for entry in strategy.participation_counts().values()] == [2, 2, 3]
+    assert strategy.participation_counts()["site north"]["left_out"] == 1
     assert strategy._budget.rounds == 3
 
 
@@ -187,7 +187,7 @@ class Uncounted(Sites):
 def test_a_site_without_a_count_is_none_that_diverged() -> None:
     strategy = FedAvg(num_nodes=3, query_partitions=True)
     assert evaluated(strategy, Uncounted()) == {"accuracy": 0.5, "loss": 0.5}
-    assert strategy.at_sites().keys() == {"north"}
+    assert strategy.per_site_metrics().keys() == {"north"}
 
 
 def test_the_spread_over_sites_hides_no_nan() -> None:
@@ -250,7 +250,7 @@ def test_sites_without_a_number_are_not_outvoted_by_one_that_has_one() -> None:
     found = strategy.aggregate_evaluate(2, grid.send_and_receive(messages))
     assert found is not None
     assert math.isnan(found["loss"])  # type: ignore[arg-type]
-    rows = strategy.at_sites()
+    rows = strategy.per_site_metrics()
     assert math.isnan(rows["north"]["loss"])
     assert rows["west"]["loss"] == 0
 
@@ -274,6 +274,7 @@ def test_no_weight_is_more_than_its_share(
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_a_simulation_shows_each_nodes_norm_where_it_is_asked_to(tmp_path: Path) -> None:
     asked = "dataset=digits model=softmax num_nodes=2 rounds=1 evaluation.per_node=true"
     rows = played(asked, tmp_path)
@@ -301,6 +302,7 @@ def test_several_checkpoints_are_kept_and_the_latest_whole_one_is_resumed_from(t
     pd.testing.assert_frame_equal(metrics_in(folder), metrics_in(whole))
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_from_an_earlier_checkpoint_keeps_none_of_later_rounds(tmp_path: Path) -> None:
     asked = ["dataset=digits", "model=softmax", "num_nodes=2", "checkpoint_every=1", "checkpoint_keep=2"]
     folder = tmp_path / "run"
@@ -317,6 +319,7 @@ def test_a_run_that_goes_on_from_an_earlier_checkpoint_keeps_none_of_later_round
     assert [path.name for path in kept.iterdir()] == ["latest.pt"]
 
 
+@pytest.mark.slow
 def test_checkpoints_are_kept_where_files_have_one_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

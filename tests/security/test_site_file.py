@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attacked_site import HONEST, SECRETS, Site, initial_arrays, with_schema
 from flwr.app import Array
 
 from baselines.datasets import cache
@@ -18,7 +17,8 @@ from baselines.experiment import experiment
 from baselines.federation.__main__ import main
 from baselines.site.policy import read
 from baselines.site.record import SiteRecord
-from strategies.parts.accounting import epsilon
+from helpers.attacked_site import HONEST, SECRETS, Site, initial_arrays, with_schema
+from strategies.parts.privacy import epsilon
 from strategies.shared import protocol
 
 PROMISED = {protocol.PRIVACY: "local", protocol.PRIVACY_NOISE: 1.0, protocol.PRIVACY_CLIP: 1.0}

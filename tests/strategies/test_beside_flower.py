@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from federation import Federation, answer, model_in, play, record, round_of, sent_model
 from flwr.app import RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
+from helpers.federation import Federation, answer, model_in, play, record, round_of, sent_model
 from strategies import Adagrad, Adam, Constant, FedAdagrad, FedAdam, FedYogi, Yogi
 
 ETA, EPSILON = 0.3, 0.05

@@ -3,33 +3,35 @@
 import numpy as np
 import pytest
 import torch
-from elsewhere import DEVICE, Accelerator
-from every_part import NODES, start
-from federation import Federation, assert_same, play, record
 from flwr.app import ArrayRecord, RecordDict
-from test_invariants import Make, all_strategies, asking, drifting
 
-from strategies.shared import held, protocol
+from helpers.elsewhere import DEVICE, Accelerator
+from helpers.every_part import NODES, start
+from helpers.every_strategy import Make, all_strategies, asking, drifting
+from helpers.federation import Federation, assert_same, play, record
+from strategies.shared import protocol
+from strategies.shared.arrays import move_record, record_device, values_of
 
 
 def far(partition_id: int, content: RecordDict) -> RecordDict:
     """Answer as ``drifting``, with arrays on the accelerator; what was asked came from there."""
     records = content.array_records.values()
-    assert {held.device_of(record) for record in records} == {DEVICE}
+    assert {record_device(record) for record in records} == {DEVICE}
     out = drifting(partition_id, content)
     for name in (protocol.ARRAYS, protocol.CONTROL):
         if name in out:
-            out[name] = held.moved(out.array_records[name], DEVICE)
+            out[name] = move_record(out.array_records[name], DEVICE)
     return out
 
 
+@pytest.mark.exhaustive
 @all_strategies
 def test_every_strategy_gives_the_same_bytes_on_an_accelerator(make: Make) -> None:
     near = play(asking(make()), Federation(drifting, NODES), record(start()), (1, 2, 3))
     with Accelerator():
-        arrays = held.moved(record(start()), DEVICE)
+        arrays = move_record(record(start()), DEVICE)
         there = play(asking(make()), Federation(far, NODES), arrays, (1, 2, 3))
-        assert {held.device_of(arrays) for arrays, _ in there} == {DEVICE}
+        assert {record_device(arrays) for arrays, _ in there} == {DEVICE}
         for (one, ours), (other, theirs) in zip(there, near, strict=True):
             assert_same(one, other)
             assert dict(ours) == pytest.approx(dict(theirs), rel=1e-12, nan_ok=True)
@@ -51,7 +53,7 @@ def test_values_stay_until_bytes_are_asked_for() -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     plain = record({"w": values})
     with Accelerator():
-        there = held.moved(plain, DEVICE)
-        assert held.values_of(there["w"]).device == DEVICE
+        there = move_record(plain, DEVICE)
+        assert values_of(there["w"]).device == DEVICE
         assert there["w"].data == plain["w"].data
-    assert held.device_of(ArrayRecord()) == held.device_of(plain) == torch.device("cpu")
+    assert record_device(ArrayRecord()) == record_device(plain) == torch.device("cpu")

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federation import assert_same, play
-from test_scaffold import CURVATURES, OPTIMUM, RATE, STEPS, TARGETS, quadratics, reached, start
 
+from helpers.federation import assert_same, play
+from helpers.quadratics import CURVATURES, OPTIMUM, RATE, STEPS, TARGETS, quadratics, reached, start
 from strategies import AgreementMask, FedAvg, FedDyn, Median, Uniform
 
 
@@ -33,12 +33,14 @@ def test_three_rounds_by_hand(alpha: float) -> None:
     np.testing.assert_allclose(reached(FedDyn(alpha=alpha), 3), by_hand(3, alpha), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_reaches_the_optimum_that_fedavg_misses() -> None:
     fedavg = reached(FedAvg(weighting=Uniform()), 400)
     assert np.abs(fedavg - OPTIMUM.numpy()).max() > 0.05
     np.testing.assert_allclose(reached(FedDyn(alpha=2.0), 400), OPTIMUM.numpy(), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part", [{"mask": AgreementMask(0.8)}, {"aggregation": Median()}], ids=["mask", "median"]
 )

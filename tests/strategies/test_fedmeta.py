@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, model_in, play, record
 from flwr.app import ArrayRecord, RecordDict
-from runs import launch, lines_in, played
 
 from baselines.engine.evaluator import Evaluator
 from baselines.experiment import experiment
+from helpers.federation import Federation, answer, assert_same, model_in, play, record
+from helpers.runs import launch, lines_in, played
 from strategies import FedAdam, FedAvg, FedMeta, LocalOnly
 from strategies.shared.arrays import view
 
@@ -54,17 +54,19 @@ def test_it_needs_examples_and_takes_a_gradient() -> None:
     assert this.needs_validation
     with pytest.raises(ValueError, match="FedMeta needs a meta set"):
         play(this, nodes(), start())
-    this.learn_with(slope)
+    this.set_gradient_fn(slope)
     assert not this.needs_validation
-    FedAdam().learn_with(slope)  # who does not learn with it takes it too
+    FedAdam().set_gradient_fn(slope)  # who does not learn with it takes it too
 
 
 def test_each_group_learns_with_it() -> None:
     local = LocalOnly(inner=FedMeta(meta_rate=0.2))
     assert local.needs_validation
-    local.learn_with(slope)
+    local.set_gradient_fn(slope)
     play(local, nodes(), start())
-    found = {name: model_in(model)["w"].tolist() for name, model in local.models(start()).items()}
+    found = {
+        name: model_in(model)["w"].tolist() for name, model in local.models_to_evaluate(start()).items()
+    }
     assert found["node0"] == pytest.approx([1.8, 0.2], rel=1e-12)  # (2, 0), and 0.2 along (1, -1)
     assert found["node1"] == pytest.approx([3.4, 3.4], rel=1e-12)
 
@@ -87,12 +89,14 @@ def test_the_gradient_is_that_of_the_validation_examples() -> None:
         np.testing.assert_allclose(view(array), g.numpy(), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_on_digits_the_meta_step_is_taken_and_without_it_it_is_fedavg(tmp_path: Path) -> None:
     plain = played(SMALL.replace("fedmeta", "fedavg"), tmp_path / "plain")
     assert played(f"{SMALL} strategy.meta_rate=0", tmp_path / "none").equals(plain)
     assert not played(SMALL, tmp_path / "some").equals(plain)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_one_in_one_go(tmp_path: Path) -> None:
     words = [*f"{SMALL} checkpoint_every=1".split()]
     assert launch(*words, "rounds=3", f"hydra.run.dir={tmp_path / 'whole'}") == 0

@@ -5,13 +5,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, model_in, play, record, sent_model
 from flwr.app import Context, Message, RecordDict
-from test_scaffold import CURVATURES, OPTIMUM, TARGETS, Point, start
 
 from baselines.grids.inline import InlineGrid
 from clients import EffectiveSteps, Examples, LeastSquares, LocalTraining, Node, client_app
 from clients.app import check_training
+from helpers.federation import Federation, answer, assert_same, model_in, play, record, sent_model
+from helpers.quadratics import CURVATURES, OPTIMUM, TARGETS, Point, start
 from strategies import (
     AgreementMask,
     Extrapolated,
@@ -91,10 +91,10 @@ def test_weights_per_layer() -> None:
     buffers = torch.tensor([[1.0], [5.0]], dtype=torch.float64)
     given = Updates(rows, buffers, torch.ones(2), (0, 1), layout, torch.zeros(2), steps)
     weights = torch.tensor([[0.5, 0.5, 0.25], [0.5, 0.5, 0.75]], dtype=torch.float64)
-    mean, factors = Normalized().with_factors(given, weights, AgreementMask(0))
+    mean, factors = Normalized().aggregate(given, weights, AgreementMask(0))
     assert factors is None
     assert mean.tolist() == pytest.approx([2 * (0.5 + 0.5), 2.5 * (0.5 + 1.5)], rel=1e-12)
-    assert Normalized().of_buffers(given, weights).tolist() == [3.0]  # as they came
+    assert Normalized().aggregate_buffers(given, weights).tolist() == [3.0]  # as they came
 
 
 # ---- with nodes of ours --------------------------------------------------------------------------
@@ -139,6 +139,7 @@ def test_two_rounds_against_plain_arithmetic(momentum: float) -> None:
     np.testing.assert_allclose(reached(FedNova(), 2, rate, momentum=momentum), w, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_comes_near_the_optimum_that_fedavg_misses() -> None:
     """With a small learning rate all that is left is the error of unequal work."""
     missed = np.abs(reached(FedAvg(), 1500, 0.002) - OPTIMUM.numpy()).max()
@@ -156,14 +157,14 @@ def test_nodes_that_do_not_tell_are_left_out_by_name(caplog: pytest.LogCaptureFi
 
 
 def test_nodes_are_asked_for_it_and_for_nothing_else() -> None:
-    assert FedNova().asks() == {protocol.EFFECTIVE_STEPS: True}
-    assert FedAvg().asks() == {}
+    assert FedNova().train_config() == {protocol.EFFECTIVE_STEPS: True}
+    assert FedAvg().train_config() == {}
 
 
 def test_only_sgds_steps_can_be_counted() -> None:
     adam = LocalTraining(optimizer=partial(torch.optim.Adam, lr=0.1))
-    with pytest.raises(ValueError, match=r"FedNova.*client\.optimizer is Adam: set client=sgd"):
-        check_training(adam, FedNova().asks())
+    with pytest.raises(ValueError, match=r"FedNova.*client\.optimizer is Adam: set client_optimizer=sgd"):
+        check_training(adam, FedNova().train_config())
     with pytest.raises(ValueError, match="FedNova"):
         EffectiveSteps.check(adam.optimizer, {})
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import Federation, Model, answer, model_in, play, record, sent_model
 from flwr.app import MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
 
 import strategies
+from helpers.federation import Federation, Model, answer, model_in, play, record, sent_model
 from strategies import (
     ByExamples,
     FedAdagrad,

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federation import assert_same
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
 from torch import nn
 
-from baselines.engine.measures import bytes_of
+from baselines.engine.measures import count_bytes
 from baselines.grids.inline import InlineGrid
 from clients import Frozen
 from clients.frozen import KEY
+from helpers.federation import assert_same
+from helpers.freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
 from strategies import (
     AdaptivePrivacy,
     AndMask,
@@ -52,20 +52,19 @@ from strategies import (
     WeightErosion,
     WeightErosionForAll,
 )
-from strategies.round.evaluation import SuiteStrategy
-from strategies.shared import held, protocol
-from strategies.shared.arrays import view
-from strategies.shared.frozen import hash_values
+from strategies.core.strategy import BaseStrategy
+from strategies.shared import protocol
+from strategies.shared.arrays import hash_values, to_array_record, values_of, view
 
 ASKED: dict[str, Any] = {"query_partitions": True, "num_nodes": NODES}
 LOCAL = LocalPrivacy(clip=1.0, noise_multiplier=1.0, noise_seed=3)
 
 
-def right_on(models: Any) -> torch.Tensor:
+def correctness_fn(models: Any) -> torch.Tensor:
     return torch.tensor([[k % 2 == 0, k % 2 == 1] for k in range(len(models))])
 
 
-METHODS: dict[str, Callable[[], SuiteStrategy]] = {
+METHODS: dict[str, Callable[[], BaseStrategy]] = {
     "fedavg": lambda: FedAvg(**ASKED),
     "fedavg, some nodes": lambda: FedAvg(**ASKED, nodes_per_round=2, seed=5),
     "fedavg, mean of iterates": lambda: FedAvg(**ASKED, average_last=2),
@@ -89,9 +88,11 @@ METHODS: dict[str, Callable[[], SuiteStrategy]] = {
     "low rank": lambda: FedAvg(**ASKED, compression=LowRank(0.3)),
     "scaled sign": lambda: FedAvg(**ASKED, compression=ScaledSign()),
     "local": lambda: LocalOnly(inner=FedAvg(**ASKED)),
-    "selective": lambda: SelectiveFedAvg(inner=FedAvg(**ASKED), local_rounds=1, right_on=right_on),
+    "selective": lambda: SelectiveFedAvg(
+        inner=FedAvg(**ASKED), local_rounds=1, correctness_fn=correctness_fn
+    ),
 }
-SUMMED: dict[str, Callable[[], SuiteStrategy]] = {
+SUMMED: dict[str, Callable[[], BaseStrategy]] = {
     "fedexp": lambda: FedExP(**ASKED),
     "scaffold": lambda: Scaffold(**ASKED),
     "scaffold, option 1": lambda: Scaffold(**ASKED, option=1),
@@ -118,9 +119,9 @@ def test_a_methods_models_are_those_without_it(method: str, known: bool) -> None
 
 
 def assert_models_alike(
-    one: SuiteStrategy, other: SuiteStrategy, last: ArrayRecord, others: ArrayRecord
+    one: BaseStrategy, other: BaseStrategy, last: ArrayRecord, others: ArrayRecord
 ) -> None:
-    expected, found = one.models(last), other.models(others)
+    expected, found = one.models_to_evaluate(last), other.models_to_evaluate(others)
     assert expected.keys() == found.keys()
     for name, model in expected.items():
         assert_same(model, found[name])
@@ -145,9 +146,9 @@ def test_after_the_first_round_it_costs_what_is_trained() -> None:
     rest = {name: value for name, value in network().state_dict().items() if name not in NAMES}
     trained = ArrayRecord(rest).count_bytes()
     for _, asked, replies in history[1:]:
-        assert bytes_of(asked) == [trained] * NODES
-        assert all(size <= trained + 300 for size in bytes_of(replies))  # with the metrics
-    assert bytes_of(history[0][1]) == [start().count_bytes()] * NODES
+        assert count_bytes(asked) == [trained] * NODES
+        assert all(size <= trained + 300 for size in count_bytes(replies))  # with the metrics
+    assert count_bytes(history[0][1]) == [start().count_bytes()] * NODES
 
 
 def test_without_frozen_parameters_messages_are_as_before() -> None:
@@ -215,7 +216,7 @@ def test_another_process_under_a_partition_is_sent_them() -> None:
     strategy, grid = FedAvg(**ASKED, frozen_names=NAMES), classifiers(own)
     arrays = play(strategy, grid, start(), last=2)[-1][0]
     node = grid.get_node_ids()[2]
-    strategy._roster.frozen_at[2] = (node + 1, strategy._roster.frozen_at[2][1])
+    strategy.registry.frozen_at[2] = (node + 1, strategy.registry.frozen_at[2][1])
     ((_, asked, _),) = play(strategy, grid, arrays, first=3)
     assert [set(NAMES) <= names_in(message) for message in asked] == [False, False, True, False]
 
@@ -232,7 +233,7 @@ def test_a_resumed_strategy_goes_on_without_them() -> None:
     resumed.load_state_dict(other.state_dict())
     found = play(resumed, again, arrays, first=3, last=4)
     assert_same(expected[-1][0], found[-1][0])
-    assert bytes_of(found[0][1]) == bytes_of(expected[0][1])
+    assert count_bytes(found[0][1]) == count_bytes(expected[0][1])
 
 
 def test_a_state_of_before_goes_on_as_it_began() -> None:
@@ -336,12 +337,12 @@ def test_names_that_cannot_be_meant_are_refused(names: Any, told: str) -> None:
 
 def test_the_hash_is_of_values() -> None:
     model = network()
-    record = held.record({name: model.state_dict()[name] for name in NAMES})
+    record = to_array_record({name: model.state_dict()[name] for name in NAMES})
     packed = ArrayRecord({name: model.state_dict()[name] for name in reversed(NAMES)})
     known = Frozen.of(model)
     assert known is not None
     assert hash_values(record) == hash_values(packed) == known.hash
-    turned = held.record({**{n: held.values_of(a) for n, a in record.items()}, NAMES[0]: model[2].weight.T})  # type: ignore[index,union-attr,dict-item]
+    turned = to_array_record({**{n: values_of(a) for n, a in record.items()}, NAMES[0]: model[2].weight.T})  # type: ignore[index,union-attr,dict-item]
     assert hash_values(turned) != known.hash
     with torch.no_grad():
         model[2].bias[1] += 1e-6  # type: ignore[index,operator]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, model_in, play, record, round_of, sent_model
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from torch import Tensor
 
+from helpers.federation import Federation, answer, assert_same, model_in, play, record, round_of, sent_model
 from strategies import (
     Adam,
     AgreementMask,
@@ -56,7 +56,7 @@ def test_one_group_of_all_is_the_inner_strategy_bit_for_bit() -> None:
     for (expected, metrics), (found, found_metrics) in zip(alone, together, strict=True):
         assert_same(found, expected)
         assert dict(found_metrics) == dict(metrics)
-    assert_same(grouped.models(zeros())["all"], alone[-1][0])
+    assert_same(grouped.models_to_evaluate(zeros())["all"], alone[-1][0])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_training_metrics_are_averaged_by_examples_whatever_the_groups(strategy:
 def test_groups_do_not_see_each_other() -> None:
     grouped = Grouped(inner=FedAvg(), groups={"low": (0, 1), "high": (2, 3)})
     history = play(grouped, Federation(towards_target, 4), zeros(), range(1, 6))
-    models = {name: model_in(arrays)["w"] for name, arrays in grouped.models(zeros()).items()}
+    models = {name: model_in(arrays)["w"] for name, arrays in grouped.models_to_evaluate(zeros()).items()}
     for name, members in (("low", (0, 1)), ("high", (2, 3))):
         alone = FedAvg(members=members)
         expected = play(alone, Federation(towards_target, 4), zeros(), range(1, 6))[-1][0]
@@ -119,7 +119,7 @@ def test_flowers_own_loop_weighs_a_group_by_its_nodes() -> None:
         return MetricRecord({"value": float(model_in(arrays)["w"][0])})
 
     result = grouped.start(Federation(towards_target, 4), zeros(), 2, evaluate_fn=first_value)
-    large, small = (model_in(model)["w"][0] for model in grouped.models(zeros()).values())
+    large, small = (model_in(model)["w"][0] for model in grouped.models_to_evaluate(zeros()).values())
     judged = result.evaluate_metrics_serverapp[2]["value"]
     assert judged == pytest.approx((3 * large + small) / 4, rel=1e-12)
     assert judged != pytest.approx((large + small) / 2, rel=1e-3)
@@ -130,7 +130,9 @@ def test_more_replies_than_a_group_has_nodes_are_not_waited_for() -> None:
     local = LocalOnly(inner=FedAvg(min_replies=3))
     history = play(local, Federation(towards_target, 4), zeros(), range(1, 5))
     assert [metrics["replies"] for _, metrics in history] == [4] * 4
-    assert not any((model_in(model)["w"] == 0).all() for model in local.models(zeros()).values())
+    assert not any(
+        (model_in(model)["w"] == 0).all() for model in local.models_to_evaluate(zeros()).values()
+    )
 
 
 def test_local_only_is_each_node_by_itself() -> None:
@@ -140,7 +142,9 @@ def test_local_only_is_each_node_by_itself() -> None:
         w = np.zeros(3)
         for server_round in range(1, 4):
             w = w + 0.5 * (TARGET[k] - w) + 0.01 * server_round
-        np.testing.assert_allclose(model_in(local.models(zeros())[f"node{k}"])["w"], w, rtol=1e-12)
+        np.testing.assert_allclose(
+            model_in(local.models_to_evaluate(zeros())[f"node{k}"])["w"], w, rtol=1e-12
+        )
 
 
 def test_groups_share_the_nodes_of_a_round() -> None:
@@ -170,7 +174,7 @@ def test_a_lost_group_keeps_its_model_and_the_others_go_on() -> None:
     history = play(strategy, losing(1), zeros(), range(1, 6))
     play(whole, Federation(towards_target, 4), zeros(), range(1, 6))
     assert [(metrics["replies"], metrics["failed"]) for _, metrics in history] == [(3, 1)] * 5
-    found, expected = strategy.models(zeros()), whole.models(zeros())
+    found, expected = strategy.models_to_evaluate(zeros()), whole.models_to_evaluate(zeros())
     assert_same(found.pop("node1"), zeros())
     for name, model in found.items():
         assert_same(model, expected[name])
@@ -208,11 +212,11 @@ def test_a_node_that_comes_after_the_groups_were_made_is_named_once(
 
 def test_a_run_that_ends_before_there_are_groups_is_refused() -> None:
     selective = SelectiveFedAvg(inner=FedAvg(), local_rounds=2)
-    selective.fail_within(3)
+    selective.set_num_rounds(3)
     with pytest.raises(
         ValueError, match=r"rounds=2 is out of range: expected above strategy.local_rounds=2"
     ):
-        selective.fail_within(2)
+        selective.set_num_rounds(2)
 
 
 def test_the_run_ends_when_every_group_is_lost() -> None:
@@ -240,8 +244,8 @@ def test_a_restored_grouped_strategy_goes_on() -> None:
     second.load_state_dict(first.state_dict())
     expected = play(first, grid, middle, range(4, 7))[-1][0]
     assert_same(play(second, grid, middle, range(4, 7))[-1][0], expected)
-    for name, model in first.models(middle).items():
-        assert_same(second.models(middle)[name], model)
+    for name, model in first.models_to_evaluate(middle).items():
+        assert_same(second.models_to_evaluate(middle)[name], model)
 
 
 @pytest.mark.parametrize(
@@ -262,14 +266,14 @@ def test_kmeans_recovers_planted_groups() -> None:
     assert sorted(found) == [[0, 5], [1, 4, 6], [2, 3]]
 
 
-def right_on(models: Sequence[ArrayRecord]) -> Tensor:
+def correctness_fn(models: Sequence[ArrayRecord]) -> Tensor:
     """Validation examples at 0 ... 10; a model is right about those within 1 of it."""
     means = torch.tensor([float(arrays["w"].numpy().mean()) for arrays in models])
     return (torch.arange(11.0) - means[:, None]).abs() <= 1
 
 
 def selective(**changes: object) -> SelectiveFedAvg:
-    settings: dict[str, object] = {"inner": FedAvg(), "local_rounds": 5, "right_on": right_on}
+    settings: dict[str, object] = {"inner": FedAvg(), "local_rounds": 5, "correctness_fn": correctness_fn}
     return SelectiveFedAvg(**{**settings, **changes})  # type: ignore[arg-type]
 
 
@@ -277,22 +281,22 @@ def test_selective_trains_locally_then_by_group_from_the_initial_model() -> None
     strategy = selective(grouping=Overlap(0.1))
     history = play(strategy, Federation(towards_target, 4), zeros(), range(1, 9))
     assert [metrics["groups"] for _, metrics in history] == [4] * 5 + [2] * 3
-    assert list(strategy.models(zeros())) == ["group0", "group1"]
+    assert list(strategy.models_to_evaluate(zeros())) == ["group0", "group1"]
     for name, members in (("group0", (0, 1)), ("group1", (2, 3))):
         expected = play(FedAvg(members=members), Federation(towards_target, 4), zeros(), range(6, 9))
-        assert_same(strategy.models(zeros())[name], expected[-1][0])
+        assert_same(strategy.models_to_evaluate(zeros())[name], expected[-1][0])
 
 
 def test_selective_with_one_group_is_the_inner_strategy() -> None:
     strategy = selective(grouping=Overlap(0.0), local_rounds=2)
     play(strategy, Federation(towards_target, 4), zeros(), range(1, 6))
     expected = play(FedAvg(), Federation(towards_target, 4), zeros(), range(3, 6))[-1][0]
-    assert_same(strategy.models(zeros())["group0"], expected)
+    assert_same(strategy.models_to_evaluate(zeros())["group0"], expected)
 
 
 def test_selective_without_validation_is_refused() -> None:
     with pytest.raises(ValueError, match="needs validation examples"):
-        play(selective(right_on=None), Federation(towards_target, 4), zeros(), range(1, 8))
+        play(selective(correctness_fn=None), Federation(towards_target, 4), zeros(), range(1, 8))
 
 
 def test_values_out_of_range_are_refused() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import Model, answer, model_in, record
 from flwr.app import Message, RecordDict
 from flwr.serverapp import strategy as flower
 
+from helpers.federation import Model, answer, model_in, record
 from strategies import (
     CentralPrivacy,
     Constant,
@@ -104,7 +104,7 @@ def test_what_depends_on_the_model_that_was_sent_says_so(name: str) -> None:
 
 
 def test_once_nodes_were_asked_only_their_answers_count() -> None:
-    from federation import Federation, play
+    from helpers.federation import Federation, play
 
     strategy = FedAvg()
     play(strategy, Federation(lambda k, content: answer(MODELS[k]), 2), record(MODELS[0]))

@@ -1,119 +1,49 @@
 """What holds for every strategy, through Flower's messages."""
 
 import pickle
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from every_part import AGGREGATIONS, MASKS, NODES, OPTIMIZERS, STEP_SIZES, WEIGHTINGS, start
-from federation import Federation, Model, answer, assert_same, model_in, play, record, round_of, sent_model
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp.strategy import Strategy
-from torch import Tensor
 
 import strategies
+from helpers.every_part import AGGREGATIONS, MASKS, NODES, OPTIMIZERS, STEP_SIZES, WEIGHTINGS, start
+from helpers.every_strategy import (
+    BASE,
+    STRATEGIES,
+    Make,
+    all_strategies,
+    asking,
+    drifting,
+    moved,
+    parts_of,
+    reply,
+)
+from helpers.federation import (
+    Federation,
+    assert_same,
+    model_in,
+    play,
+    record,
+    round_of,
+    sent_model,
+)
 from strategies import (
     Aggregation,
-    AgreementMask,
     Constant,
     Extrapolated,
     Fair,
-    FedAdagrad,
-    FedAdam,
-    FedAvg,
-    FedAvgM,
     FedDyn,
-    FedER,
-    FedExP,
-    FedGMA,
-    FedMeta,
-    FedNova,
-    FedProx,
-    FedYogi,
     Grouped,
-    InverseVariance,
-    LocalOnly,
     MajorityVote,
     Mask,
-    Median,
     PseudoGradientStrategy,
-    QFedAvg,
-    Scaffold,
-    SelectiveFedAvg,
     ServerOptimizer,
-    SignSGD,
     StepSize,
-    Uniform,
-    WeightErosion,
-    WeightErosionForAll,
     Weighting,
-    Yogi,
 )
-from strategies.parts.adaptive import Adaptive
-from strategies.shared import protocol
-
-
-def right_on(models: Sequence[ArrayRecord]) -> Tensor:
-    """Stand in for a validation set: selection vectors that depend on the models."""
-    rows = [torch.from_numpy(model_in(arrays)["fc.weight"] > 0).flatten() for arrays in models]
-    return torch.stack(rows)
-
-
-def level(arrays: ArrayRecord) -> ArrayRecord:
-    """Stand in for the gradient of a loss that is the same everywhere; tests of FedMeta's have slopes."""
-    return record({name: np.zeros_like(values) for name, values in model_in(arrays).items()})
-
-
-Make = Callable[[], Strategy]
-BASE = PseudoGradientStrategy
-STRATEGIES: dict[str, Make] = {
-    **{f"weighting={k}": lambda part=part: BASE(weighting=part) for k, part in WEIGHTINGS.items()},
-    **{f"optimizer={k}": lambda part=part: BASE(server_optimizer=part) for k, part in OPTIMIZERS.items()},
-    **{
-        f"aggregation={k}": lambda part=part: BASE(aggregation=part, weighting=Uniform())
-        for k, part in AGGREGATIONS.items()
-    },
-    "median-masked": lambda: FedAdam(
-        aggregation=Median(), weighting=Uniform(), mask=AgreementMask(0.5), average_last=2
-    ),
-    **{f"mask={k}": lambda part=part: BASE(mask=part) for k, part in MASKS.items()},
-    **{f"step_size={k}": lambda part=part: BASE(step_size=part) for k, part in STEP_SIZES.items()},
-    "all-four": lambda: BASE(
-        weighting=InverseVariance(),
-        server_optimizer=Yogi(),
-        mask=AgreementMask(0.5),
-        step_size=Extrapolated(),
-    ),
-    "sampled": lambda: FedAvg(nodes_per_round=3, num_nodes=NODES, seed=7),
-    "averaged": lambda: FedAvgM(average_last=3, mask=AgreementMask(0.5)),
-    **{
-        kind.__name__: kind
-        for kind in (FedAvg, FedAvgM, FedExP, FedProx, FedGMA, FedAdagrad, FedAdam, FedYogi, FedER)
-    },
-    **{kind.__name__: kind for kind in (FedNova, QFedAvg, SignSGD)},
-    "WeightErosion": WeightErosion,
-    "Scaffold": lambda: Scaffold(num_nodes=NODES),
-    "FedDyn": lambda: FedDyn(num_nodes=NODES),
-    "FedMeta": lambda: FedMeta(gradient=level),
-    "Grouped": lambda: Grouped(inner=FedExP(), groups={"low": (0, 1), "high": (2, 3, 4)}),
-    "LocalOnly": lambda: LocalOnly(inner=FedAvgM()),
-    "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), right_on=right_on),
-    "WeightErosionForAll": lambda: WeightErosionForAll(inner=WeightErosion()),
-}
-
-
-def parts_of(strategy: Strategy) -> PseudoGradientStrategy:
-    inner = strategy.inner if isinstance(strategy, Grouped) else strategy
-    assert isinstance(inner, PseudoGradientStrategy)
-    return inner
-
-
-def asking(strategy: Strategy) -> Strategy:
-    """Return the same that asks each node for its partition."""
-    parts = replace(parts_of(strategy), query_partitions=True)
-    return replace(strategy, inner=parts) if isinstance(strategy, Grouped) else parts
+from strategies.parts.server_optimizer import Adaptive
 
 
 def has_own_length(parts: PseudoGradientStrategy) -> bool:
@@ -127,37 +57,7 @@ def has_own_length(parts: PseudoGradientStrategy) -> bool:
 
 # From equal nodes these reach the nodes' model in one round.
 REACHING = [k for k, make in STRATEGIES.items() if not has_own_length(parts_of(make()))]
-all_strategies = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES)
 both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
-
-
-def moved(model: Model, rng: np.random.Generator) -> Model:
-    """Return the model somewhere else; integers grow."""
-    return {
-        name: np.asarray(values + 0.2 * rng.normal(size=values.shape)).astype(values.dtype)
-        if values.dtype.kind == "f"
-        else values + rng.integers(9)
-        for name, values in model.items()
-    }
-
-
-def reply(
-    content: RecordDict, model: Model, partition_id: int, steps: float = 3.0, rate: float = 0.1
-) -> RecordDict:
-    """Answer as a node would that serves every strategy."""
-    told = {protocol.GRADIENT_VARIANCE: 0.5 + partition_id, protocol.EFFECTIVE_STEPS: steps}
-    told |= {protocol.START_LOSS: 0.1 + partition_id, protocol.LEARNING_RATE: rate}
-    out = answer(model, partition_id + 1, **told)
-    if protocol.CONTROL in content.array_records:
-        control = model_in(content.array_records[protocol.CONTROL])
-        out[protocol.CONTROL] = record(moved(control, np.random.default_rng(partition_id)))
-    return out
-
-
-def drifting(partition_id: int, content: RecordDict) -> RecordDict:
-    """Return a model that depends on the partition and the round alone."""
-    rng = np.random.default_rng([partition_id, round_of(content)])
-    return reply(content, moved(sent_model(content), rng), partition_id, steps=3.0 + partition_id)
 
 
 def agreeing(partition_id: int, content: RecordDict) -> RecordDict:
@@ -237,7 +137,7 @@ def test_nodes_that_do_not_move_leave_the_model_to_the_bit(make: Make) -> None:
     strategy = make()
     for new, _ in play(strategy, Federation(idle, NODES), arrays, rounds=(1, 2, 3)):
         # What Grouped returns is a mean over groups, which rounds: its groups' own models do not.
-        for model in strategy.models(new).values() if isinstance(strategy, Grouped) else [new]:
+        for model in strategy.models_to_evaluate(new).values() if isinstance(strategy, Grouped) else [new]:
             assert_same(model, arrays)
 
 
@@ -293,7 +193,7 @@ def test_a_restored_strategy_goes_on_as_if_nothing_had_happened(make: Make) -> N
     (*_, (middle, _)) = play(half, Federation(drifting, NODES), arrays, rounds=(1, 2))
     restored = make()
     restored.load_state_dict(pickle.loads(pickle.dumps(half.state_dict())))  # as from disk
-    judged, expected = restored.models(middle), half.models(middle)
+    judged, expected = restored.models_to_evaluate(middle), half.models_to_evaluate(middle)
     assert list(judged) == list(expected)
     for name in expected:
         assert_same(judged[name], expected[name])
@@ -301,7 +201,7 @@ def test_a_restored_strategy_goes_on_as_if_nothing_had_happened(make: Make) -> N
     for (model_a, metrics_a), (model_b, metrics_b) in zip(history[2:], rest, strict=True):
         assert_same(model_a, model_b)
         assert dict(metrics_a) == dict(metrics_b)
-    judged, expected = restored.models(rest[-1][0]), whole.models(history[-1][0])
+    judged, expected = restored.models_to_evaluate(rest[-1][0]), whole.models_to_evaluate(history[-1][0])
     for name in expected:
         assert_same(judged[name], expected[name])
 

@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 import torch
-from federation import play
-from test_scaffold import OPTIMUM, quadratics, start
 
+from helpers.federation import play
+from helpers.quadratics import OPTIMUM, quadratics, start
 from strategies import FedDyn, Scaffold
-from strategies.remembering import Remembering
+from strategies.core.stateful_clients import StatefulClientsStrategy
 
 METHODS = {
     "option 2": Scaffold,
@@ -21,7 +21,7 @@ METHODS = {
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("alone", [1, 2, 4])
 def test_a_node_that_joins_later_counts_as_one_that_was_there(
-    method: Callable[[], Remembering], alone: int
+    method: Callable[[], StatefulClientsStrategy], alone: int
 ) -> None:
     """What was divided by two at first is a third of the whole once there are three."""
     strategy, grid, arrays = method(), quadratics(), start()
@@ -31,16 +31,3 @@ def test_a_node_that_joins_later_counts_as_one_that_was_there(
         grid.get_node_ids = lambda here=here: here  # type: ignore[method-assign]
         ((arrays, _),) = play(strategy, grid, arrays, (server_round,))
     torch.testing.assert_close(arrays.to_torch_state_dict()["w"].flatten(), OPTIMUM, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize(("method", "name"), [(Scaffold, "control"), (FedDyn, "sum")])
-def test_a_checkpoint_that_has_the_mean_goes_on_with_the_sum(method: type[Remembering], name: str) -> None:
-    strategy = method(num_nodes=3)
-    play(strategy, quadratics(), start(), range(1, 4))
-    state = strategy.state_dict()
-    older = {key: value for key, value in state.items() if key != f"{name}s"} | {
-        name: state[f"{name}s"] / 3
-    }
-    again = method(num_nodes=3)
-    again.load_state_dict(older)
-    torch.testing.assert_close(again.state_dict()[f"{name}s"], state[f"{name}s"])

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, model_in, play, record, round_of, sent_model
 from flwr.app import MetricRecord, RecordDict
 from torch import Tensor
 
+from helpers.federation import Federation, answer, model_in, play, record, round_of, sent_model
 from strategies import (
     Constant,
     FedAvg,
@@ -23,9 +23,9 @@ from strategies import (
     Uniform,
     Weighting,
 )
+from strategies.core.pseudo_gradient import PseudoGradientStrategy
+from strategies.core.strategy import TooManyFailedRounds
 from strategies.parts.layout import Layout
-from strategies.pseudo_gradient import PseudoGradientStrategy
-from strategies.round.failures import TooManyFailedRounds
 
 START = record({"w": np.zeros(1, np.float32)})
 
@@ -45,7 +45,9 @@ def test_groups_are_of_partitions_whatever_the_nodes_are_called() -> None:
     """The ids descend, so that the order of the nodes is not that of what they hold."""
     strategy = Grouped(inner=FedAvg(), groups={"a": (0,), "b": (1, 2)})
     play(strategy, Federation(constant, {300: 0, 200: 1, 100: 2}), START)
-    models = {name: model_in(arrays)["w"].item() for name, arrays in strategy.models(START).items()}
+    models = {
+        name: model_in(arrays)["w"].item() for name, arrays in strategy.models_to_evaluate(START).items()
+    }
     assert models == {"a": 0.0, "b": 1.5}
 
 
@@ -104,15 +106,15 @@ def test_parts_that_would_not_be_read_are_refused() -> None:
 
 def test_a_mask_that_returns_its_factors_or_whose_idle_is_a_method_is_refused() -> None:
     class Returning(Mask):
-        idle = False
+        is_identity = False
 
-        def factor(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+        def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
             return torch.ones(deltas.shape[1])  # type: ignore[return-value]
 
-    with pytest.raises(TypeError, match=r"Returning\.factor returns its factors: write them to out"):
+    with pytest.raises(TypeError, match=r"Returning\.mask_values returns its values: write them to out"):
         play(FedAvg(mask=Returning()), Federation(constant, 2), START)
-    with pytest.raises(TypeError, match=r"Busy\.idle is a method: decorate it with @property"):
-        type("Busy", (Mask,), {"idle": lambda self: False})
+    with pytest.raises(TypeError, match=r"Busy\.is_identity is a method: decorate it with @property"):
+        type("Busy", (Mask,), {"is_identity": lambda self: False})
 
 
 def test_one_text_is_no_list_of_buffers() -> None:
@@ -124,12 +126,16 @@ def test_one_text_is_no_list_of_buffers() -> None:
     ("strategy", "rounds", "told"),
     [
         (
-            SelectiveFedAvg(inner=FedAvg(), right_on=lambda models: torch.ones(1, 1)),
+            SelectiveFedAvg(inner=FedAvg(), correctness_fn=lambda models: torch.ones(1, 1)),
             3,
             "rounds=3 is out",
         ),
         (SelectiveFedAvg(inner=FedAvg(), local_rounds=1), 3, "SelectiveFedAvg needs validation examples"),
-        (FedMeta(), 3, "FedMeta needs validation examples: call validate_with and learn_with before"),
+        (
+            FedMeta(),
+            3,
+            "FedMeta needs validation examples: call set_correctness_fn and set_gradient_fn before",
+        ),
     ],
 )
 def test_start_refuses_before_the_first_round_what_would_fail_after_the_last(

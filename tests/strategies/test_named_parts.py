@@ -3,11 +3,11 @@
 from dataclasses import fields
 
 import pytest
-from every_part import AGGREGATIONS, MASKS, OPTIMIZERS, STEP_SIZES, WEIGHTINGS
 
 import strategies
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from helpers.every_part import AGGREGATIONS, MASKS, OPTIMIZERS, STEP_SIZES, WEIGHTINGS
 from strategies import (
     Adam,
     AgreementMask,
@@ -71,7 +71,7 @@ def test_yogi_is_no_adam() -> None:
 
 def test_a_method_without_a_name_takes_any_part_and_a_reduction_stays() -> None:
     assert FedAvg(mask=AgreementMask()).mask == AgreementMask()
-    assert FedGMA(mask=AgreementMask(0.0)).mask.idle
+    assert FedGMA(mask=AgreementMask(0.0)).mask.is_identity
     assert FedGMA(weighting=Uniform()).weighting == Uniform()
     assert FedAvg(weighting=ByExamples(), mask=NoMask()).mask == NoMask()
 

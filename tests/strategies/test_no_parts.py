@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from every_part import AGGREGATIONS
 
+from helpers.every_part import AGGREGATIONS
 from strategies import AgreementMask, FedAvg, FedExP, Mask, Median, NoMask, Scaffold, StepSize, Uniform
 
 TOLD: dict[str, tuple[Any, dict[str, Any], str]] = {

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import Federation, answer, record, sent_model
 from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.client import Client, NumPyClient
 from flwr.clientapp import ClientApp
 
 from baselines.grids.inline import InlineGrid
+from helpers.federation import Federation, answer, record, sent_model
 from strategies import (
     FedAvg,
     FedDyn,
@@ -25,7 +25,7 @@ from strategies import (
     TopK,
     Uniform,
 )
-from strategies.round.evaluation import SuiteStrategy
+from strategies.core.strategy import BaseStrategy
 
 START = {"w": np.zeros(2)}
 
@@ -38,7 +38,7 @@ def stock(partition_id: int, content: RecordDict) -> RecordDict:
 
 
 OURS = "needs this project's ClientApp (clients.client_app), or one that does the same"
-LACKING: dict[str, tuple[SuiteStrategy, str]] = {
+LACKING: dict[str, tuple[BaseStrategy, str]] = {
     "scaffold": (Scaffold(), "sent no 'control' record: Scaffold"),
     "fednova": (FedNova(), "sent no 'effective-steps': FedNova with aggregation=Normalized"),
     "feddyn": (FedDyn(), "does not keep FedDyn's gradient: FedDyn"),

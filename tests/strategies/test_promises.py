@@ -19,12 +19,12 @@ from strategies import (
     WeightErosion,
     WeightErosionForAll,
 )
-from strategies.parts.erosion import Erosion
-from strategies.round.evaluation import SuiteStrategy
+from strategies.core.strategy import BaseStrategy
+from strategies.parts.weighting import Erosion
 
 NOTHING_MORE = (1, False, False)
 # strategy, (models to evaluate with 7 nodes, nodes keep a state, needs validation examples)
-PROMISES: list[tuple[SuiteStrategy, tuple[int, bool, bool]]] = [
+PROMISES: list[tuple[BaseStrategy, tuple[int, bool, bool]]] = [
     (FedAvg(), NOTHING_MORE),
     (FedExP(average_last=2), NOTHING_MORE),
     (WeightErosion(weighting=Erosion(0)), NOTHING_MORE),
@@ -41,29 +41,29 @@ PROMISES: list[tuple[SuiteStrategy, tuple[int, bool, bool]]] = [
 
 
 @pytest.mark.parametrize(("strategy", "expected"), PROMISES, ids=[each.name for each, _ in PROMISES])
-def test_models_states_and_validation(strategy: SuiteStrategy, expected: tuple[int, bool, bool]) -> None:
-    assert (strategy.most_models(7), strategy.nodes_remember, strategy.needs_validation) == expected
+def test_models_states_and_validation(strategy: BaseStrategy, expected: tuple[int, bool, bool]) -> None:
+    assert (strategy.max_num_models(7), strategy.nodes_remember, strategy.needs_validation) == expected
 
 
 def test_selective_needs_nothing_more_once_it_can_validate() -> None:
     strategy = SelectiveFedAvg(inner=FedAvg())
-    strategy.validate_with(lambda arrays: torch.ones(2, dtype=torch.bool))
+    strategy.set_correctness_fn(lambda arrays: torch.ones(2, dtype=torch.bool))
     assert not strategy.needs_validation
 
 
 def test_no_mask_leaves_every_coordinate_as_it_is() -> None:
     factors = torch.zeros(3)
-    NoMask().factor(torch.randn(2, 3), torch.zeros(2, 3), factors)
+    NoMask().mask_values(torch.randn(2, 3), torch.zeros(2, 3), factors)
     assert factors.tolist() == [1, 1, 1]
 
 
 def test_what_the_messages_ask_of_each_node() -> None:
     variance = {"gradient-variance": True}
-    assert FedAvg().asks() == {}
-    assert FedAvg(weighting=InverseVariance()).asks() == variance
-    assert FedProx(mu=0.5, weighting=InverseVariance()).asks() == {"proximal-mu": 0.5, **variance}
-    assert Scaffold(option=1).asks() == {"control-option": 1}
-    assert Grouped(inner=Scaffold()).asks() == {"control-option": 2}
+    assert FedAvg().train_config() == {}
+    assert FedAvg(weighting=InverseVariance()).train_config() == variance
+    assert FedProx(mu=0.5, weighting=InverseVariance()).train_config() == {"proximal-mu": 0.5, **variance}
+    assert Scaffold(option=1).train_config() == {"control-option": 1}
+    assert Grouped(inner=Scaffold()).train_config() == {"control-option": 2}
     sketch = {"compression": "sketch", "compression-share": 0.5}
     sketch |= {"compression-error_feedback": False, "compression-rotate": False}
-    assert FedProx(mu=0.5, compression=Sketch(0.5, None)).asks() == {"proximal-mu": 0.5, **sketch}
+    assert FedProx(mu=0.5, compression=Sketch(0.5, None)).train_config() == {"proximal-mu": 0.5, **sketch}

@@ -2,9 +2,19 @@
 
 import numpy as np
 import pytest
-from federation import Federation, Model, answer, assert_same, model_in, play, record, round_of, sent_model
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from helpers.federation import (
+    Federation,
+    Model,
+    answer,
+    assert_same,
+    model_in,
+    play,
+    record,
+    round_of,
+    sent_model,
+)
 from strategies import (
     AgreementMask,
     AndMask,
@@ -171,11 +181,11 @@ def judged_after_each_round(average_last: int, mask: Mask) -> tuple[list[float],
         return answer({"w": sent_model(content)["w"] * 2})
 
     strategy, arrays = FedAvg(average_last=average_last, mask=mask), record({"w": np.ones(1)})
-    iterates, judged = [1.0], [value_in(strategy.models(arrays))]
+    iterates, judged = [1.0], [value_in(strategy.models_to_evaluate(arrays))]
     for server_round in (1, 2, 3):
         ((arrays, _),) = play(strategy, Federation(node, 2), arrays, (server_round,))
         iterates.append(float(model_in(arrays)["w"][0]))
-        judged.append(value_in(strategy.models(arrays)))
+        judged.append(value_in(strategy.models_to_evaluate(arrays)))
     return iterates, judged
 
 
@@ -203,8 +213,8 @@ def test_judged_is_the_mean_of_the_last_iterates_and_of_fewer_while_fewer_exist(
 
 def test_judged_models_are_named_for_what_they_are() -> None:
     arrays = record(start())
-    assert list(FedAvg().models(arrays)) == ["global"]
-    assert list(FedExP().models(arrays)) == ["average"]
+    assert list(FedAvg().models_to_evaluate(arrays)) == ["global"]
+    assert list(FedExP().models_to_evaluate(arrays)) == ["average"]
 
 
 def test_nodes_and_server_judge_the_same_model() -> None:

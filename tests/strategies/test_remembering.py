@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-from federation import assert_same, play
 from flwr.app import RecordDict
-from test_scaffold import quadratics, start
 
+from helpers.federation import assert_same, play
+from helpers.quadratics import quadratics, start
 from strategies import Constant, FedDyn, Scaffold
-from strategies.remembering import Remembering
+from strategies.core.stateful_clients import StatefulClientsStrategy
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from strategies.remembering import Remembering
     [lambda: Scaffold(step_size=Constant(0.5)), lambda: FedDyn(alpha=2.0)],
     ids=["scaffold", "feddyn"],
 )
-def test_a_restored_strategy_goes_on(make: Callable[[], Remembering]) -> None:
+def test_a_restored_strategy_goes_on(make: Callable[[], StatefulClientsStrategy]) -> None:
     grid, first, second = quadratics(), make(), make()
     middle = play(first, grid, start(), range(1, 4))[-1][0]
     second.load_state_dict(first.state_dict())

@@ -1,67 +1,34 @@
 """SCAFFOLD, server and node together, on quadratics whose optimum is known."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from federation import Federation, assert_same, play, record
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from torch import Tensor, nn
 
 from baselines.grids.inline import InlineGrid
-from clients import Examples, LeastSquares, LocalTraining, Node, client_app
-from clients.control_variate import NEEDS_SGD
-from clients.gradient_weight import gradient_weight
+from clients import Examples, LeastSquares, Node, client_app
+from clients.methods.scaffold import NEEDS_SGD, gradient_weight
+from helpers.federation import Federation, assert_same, play, record
+from helpers.quadratics import (
+    CURVATURES,
+    OPTIMUM,
+    RATE,
+    STEPS,
+    TARGETS,
+    Point,
+    quadratics,
+    reached,
+    start,
+    training,
+)
 from strategies import FedAvg, LocalOnly, Scaffold, SelectiveFedAvg, Uniform
-from strategies.shared import memory
-
-# F_k(w) = 0.5 h_k (w - t_k)^2 per coordinate j: a row sqrt(h) e_j with target sqrt(h) t_j for each j.
-CURVATURES = torch.tensor([[1.0, 4.0], [6.0, 0.5], [2.0, 2.0]], dtype=torch.float64)
-TARGETS = torch.tensor([[1.0, -2.0], [5.0, 3.0], [-4.0, 0.0]], dtype=torch.float64)
-OPTIMUM = (CURVATURES * TARGETS).sum(0) / CURVATURES.sum(0)
-RATE, STEPS = 0.1, 8
+from strategies.shared import client_state
 
 
-class Point(nn.Module):
-    """x w for w [2, 1]."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.zeros(2, 1, dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.w
-
-
-def training(clip: float | None = None, **sgd: float) -> LocalTraining:
-    optimizer = partial(torch.optim.SGD, **{"lr": RATE, **sgd})
-    return LocalTraining(
-        optimizer=optimizer, local_epochs=None, local_steps=STEPS, batch_size=None, max_grad_norm=clip
-    )
-
-
-def quadratics(**sgd: float) -> InlineGrid:
-    model, local = Point(), training(**sgd)
-
-    def node(message: Message, context: Context) -> Node:
-        k = int(context.node_config["partition-id"])
-        roots = CURVATURES[k].sqrt()
-        examples = Examples(torch.diag(roots), (roots * TARGETS[k])[:, None], torch.arange(2))
-        return Node(model, local, LeastSquares(2), examples, examples)
-
-    return InlineGrid(client_app(node), len(TARGETS))
-
-
-def start() -> ArrayRecord:
-    return ArrayRecord(Point().state_dict())
-
-
-def reached(strategy: FedAvg | Scaffold, rounds: int, **sgd: float) -> np.ndarray:
-    return play(strategy, quadratics(**sgd), start(), range(1, rounds + 1))[-1][0]["w"].numpy()[:, 0]
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("sgd", [{}, {"momentum": 0.9, "lr": 0.02}], ids=["plain", "momentum"])
 @pytest.mark.parametrize("option", [1, 2])
 def test_reaches_the_optimum_that_fedavg_misses(option: int, sgd: dict[str, float]) -> None:
@@ -187,7 +154,7 @@ LOST: dict[str, tuple[Scaffold, Losing]] = {
 def own_variates(grid: InlineGrid, groups: Sequence[str] = ("",) * 3) -> np.ndarray:
     """Return c_k, [nodes, 2], each of the node's group."""
     nodes = zip(grid.get_node_ids(), groups, strict=True)
-    states = [memory.recalled(grid.context(node).state, group) for node, group in nodes]
+    states = [client_state.load(grid.context(node).state, group) for node, group in nodes]
     return np.stack([state.array_records["control"]["w"].numpy()[:, 0] for state in states])
 
 
@@ -220,17 +187,17 @@ def test_in_groups_the_variate_is_the_mean_over_the_group() -> None:
 
 
 def test_one_group_after_local_training_is_scaffold() -> None:
-    def right_on(models: Sequence[ArrayRecord]) -> Tensor:
+    def correctness_fn(models: Sequence[ArrayRecord]) -> Tensor:
         return torch.ones(len(models), 4, dtype=torch.bool)
 
-    alike = SelectiveFedAvg(inner=Scaffold(num_nodes=3), local_rounds=3, right_on=right_on)
+    alike = SelectiveFedAvg(inner=Scaffold(num_nodes=3), local_rounds=3, correctness_fn=correctness_fn)
     found = play(alike, quadratics(), start(), range(1, 9))[-1][0]
     assert_same(found, play(Scaffold(), quadratics(), start(), range(1, 6))[-1][0])
 
 
 def test_a_node_that_comes_back_under_another_id_counts_once() -> None:
     strategy = Scaffold()
-    strategy._roster.partition_of = {7: 0, 8: 1, 9: 1}
+    strategy.registry.partition_of = {7: 0, 8: 1, 9: 1}
     assert strategy._population() == 2
 
 
@@ -257,8 +224,9 @@ def test_what_is_not_trained_has_no_variate() -> None:
 
 
 def test_nodes_without_control_are_left_out_by_name(caplog: pytest.LogCaptureFixture) -> None:
-    from federation import answer, sent_model
     from flwr.app import RecordDict
+
+    from helpers.federation import answer, sent_model
 
     def node(partition_id: int, content: RecordDict) -> RecordDict:
         model = answer(sent_model(content))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import Federation, answer, model_in, play, record, round_of, sent_model
 from flwr.app import RecordDict
 
+from helpers.federation import Federation, answer, model_in, play, record, round_of, sent_model
 from strategies import (
     Adagrad,
     Adam,

@@ -2,11 +2,11 @@
 
 import numpy as np
 import torch
-from federation import record
 
+from helpers.federation import record
 from strategies import EffectiveRank, Updates
 from strategies.parts.layout import Layout
-from strategies.shared.rank import effective_rank, unfold
+from strategies.shared.linalg import effective_rank, unfold
 
 NODES = 2
 SHAPES = {"one": (8, 4, 3, 3), "two": (8, 8, 3, 3), "three": (6, 8, 3, 3), "dense": (3, 6)}

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation import Federation, answer, model_in, record, sent_model
 from flwr.app import RecordDict
 from flwr.serverapp import strategy as flower
 
+from helpers.federation import Federation, answer, model_in, record, sent_model
 from strategies import (
     CentralPrivacy,
     Constant,
@@ -21,7 +21,7 @@ from strategies import (
     Scaffold,
     Uniform,
 )
-from strategies.round.evaluation import SuiteStrategy
+from strategies.core.strategy import BaseStrategy
 
 START = record({"w": np.zeros(4, np.float32)})
 FIXED = flower.DifferentialPrivacyServerSideFixedClipping
@@ -32,7 +32,7 @@ def moving(partition_id: int, content: RecordDict) -> RecordDict:
     return answer({"w": sent_model(content)["w"] + np.float32(partition_id + 1)}, 1)
 
 
-def wrapped(strategy: SuiteStrategy, kind: Any = FIXED) -> Any:
+def wrapped(strategy: BaseStrategy, kind: Any = FIXED) -> Any:
     clipping = {"clipping_norm": 1.0} if kind is FIXED else {}
     return kind(strategy, noise_multiplier=0.0, num_sampled_clients=2, **clipping)
 
@@ -44,7 +44,7 @@ def test_fedavg_takes_the_mean_of_clipped_updates_as_flowers_does(kind: Any) -> 
     np.testing.assert_allclose(model_in(ours.arrays)["w"], model_in(stock.arrays)["w"], rtol=1e-5)
 
 
-REFUSED: dict[str, tuple[SuiteStrategy, str]] = {
+REFUSED: dict[str, tuple[BaseStrategy, str]] = {
     "fedexp": (FedExP(), "step_size=Extrapolated of FedExP"),
     "fedadam": (FedAdam(), "server_optimizer=Adam of FedAdam"),
     "fedgma": (FedGMA(), "mask=AgreementMask of FedGMA"),

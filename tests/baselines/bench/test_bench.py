@@ -1,54 +1,59 @@
 """Every workload, small, from the command line to the table."""
 
 import csv
+import dataclasses
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from baselines.bench import resnet
-from baselines.bench.__main__ import BATCHED, WORKLOADS, main
-from baselines.bench.checkpoint import Checkpoint
-from baselines.bench.classification import Classification
-from baselines.bench.growth import Growth
-from baselines.bench.on_ray import OnRay
+from baselines.bench.__main__ import (
+    ADDMM,
+    BATCHED,
+    CONVOLUTIONS,
+    LOOP,
+    ON_RAY,
+    PROCESSES,
+    TINY,
+    TINY_WAYS,
+    WORKLOADS,
+    main,
+)
+from baselines.bench.by_hand import Client, Processes, addmm, loop
 from baselines.bench.peers import Peer, present
-from baselines.bench.report import Row
+from baselines.bench.report import Row, Spread, Workload
+from baselines.bench.rounds import Growth, RoundTime
 from baselines.bench.server_step import ServerStep
-from baselines.bench.timing import Spread
-from baselines.bench.tiny import Tiny
-from baselines.bench.workers import Workers
-from baselines.bench.workload import Workload
 from baselines.errors import UserError
 
-DIGITS = "dataset=digits partitioner=iid num_nodes=4"
+DIGITS = "device=cpu dataset=digits partitioner=iid num_nodes=4"
 WE_CNN = "model=we_cnn model.input_shape=[1,28,28] model.num_classes=10"
-PICTURES = resnet.setting(steps=1, size=8, model="softmax")
+INLINE = {"inline, cpu": CONVOLUTIONS["inline, cpu"]}
 
 QUICK: tuple[Workload, ...] = (
-    Classification("softmax", f"{DIGITS} model=softmax", BATCHED, rounds=2),
-    Classification("lenet", DIGITS, {"inline": ("", 1.1)}, rounds=2),
-    Classification("resnet", PICTURES, {"inline": ("", 1.05)}, rounds=2),
-    Checkpoint("checkpoint", DIGITS, rounds=2),
+    RoundTime("softmax", f"{DIGITS} model=softmax", BATCHED, {LOOP: loop}, 2),
+    RoundTime("mlp30", f"{DIGITS} model=mlp30", INLINE, {LOOP: loop}, 2),
+    RoundTime("lenet", DIGITS, INLINE, {LOOP: loop}, 2),
 )
 SLOW: tuple[Workload, ...] = (  # they start processes
-    Tiny("tiny", rounds=3),
-    Workers("lenet-ray", DIGITS, 1.15, rounds=2),
-    OnRay("on-ray", DIGITS, PICTURES, parts=("whole", "messages")),
+    RoundTime("tiny", TINY, TINY_WAYS, {ADDMM: addmm}, 3, Client.of_regression),
+    RoundTime("lenet-ray", DIGITS, ON_RAY, {PROCESSES: Processes}, 2),
     Growth("growth", populations=(2, 3), sampled=2, rounds=2),
     ServerStep("server-step", WE_CNN, nodes=3, rank_nodes=2, steps=1, in_memory=("mask=and",)),
 )
-ALL = [*QUICK, *(pytest.param(workload, marks=pytest.mark.slow) for workload in SLOW)]
+ALL = (*QUICK, *SLOW)
 
 
 def table(folder: Path) -> list[dict[str, str]]:
     return list(csv.DictReader((folder / "benchmarks.csv").open(newline="")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", ALL, ids=lambda workload: workload.name)
 def test_a_workload_gives_finite_positive_numbers(workload: Workload, tmp_path: Path) -> None:
     arguments = [workload.name, "--repeats", "1", "--output", str(tmp_path)]
-    peers = {"Flower on Ray"} if isinstance(workload, Workers) else set[str]()
+    peers = {"Flower on Ray"} if workload.name == "lenet-ray" else set[str]()
     assert main([*arguments, "--peers"] if peers else arguments, (workload,)) == 0
     rows = table(tmp_path)
     assert {row["workload"] for row in rows} == {workload.name}
@@ -67,8 +72,10 @@ def test_a_workload_gives_finite_positive_numbers(workload: Workload, tmp_path: 
 
 
 def test_every_workload_is_tried_here() -> None:
-    kinds = {type(workload) for workload in WORKLOADS}
-    assert {type(workload) for workload in (*QUICK, *SLOW)} == kinds
+    def kinds(workloads: Iterable[Workload]) -> set[tuple[str, type]]:
+        return {(workload.name, type(workload)) for workload in workloads}
+
+    assert kinds((*QUICK, *SLOW)) == kinds(WORKLOADS)
 
 
 class Planted(Workload):
@@ -93,7 +100,8 @@ def test_mnist_is_not_downloaded_to_be_measured(
 ) -> None:
     monkeypatch.setenv("FLORILEGIUM_DATA", str(tmp_path / "nowhere"))
     (lenet,) = (workload for workload in WORKLOADS if workload.name == "lenet")
-    absent = Classification("lenet", f"{lenet.setting} seed=404", {"inline": ("", 1.1)})  # type: ignore[attr-defined]
+    assert isinstance(lenet, RoundTime)
+    absent = dataclasses.replace(lenet, setting=f"{lenet.setting} seed=404")
     assert main(["--output", str(tmp_path)], (absent,)) == 0
     assert "lenet skipped: data set MNIST is not in" in capsys.readouterr().out
 
@@ -121,9 +129,9 @@ def test_a_mistake_is_one_line(arguments: list[str], line: str, capsys: pytest.C
 def test_a_peer_that_is_not_installed_is_skipped_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     absent = Peer("Other", "no_such_module", "pip install other", lambda: 1.0)
     here = Peer("Here", "json", "pip install here", lambda: 2.0)
-    found = present("tiny", [absent, here], wanted=True)
-    assert list(found) == ["Here"]
-    assert found["Here"]() == 2.0
+    contenders = present("tiny", [absent, here], wanted=True)
+    assert list(contenders) == ["Here"]
+    assert contenders["Here"]() == 2.0
     assert capsys.readouterr().out == "tiny: Other skipped, it is not installed: pip install other\n"
 
 

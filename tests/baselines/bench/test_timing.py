@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from baselines.bench import report
-from baselines.bench.report import Row, compared
-from baselines.bench.timing import Spread, alternate, ratio
+from baselines.bench.report import Row, Spread, alternate, compared, ratio
 
 
 def planted(name: str, values: list[float], log: list[str]) -> Callable[[], float]:

@@ -191,6 +191,7 @@ def test_an_error_in_building_is_the_caller_s(root: Path) -> None:
         cached("set", None, root, [], build)
 
 
+@pytest.mark.slow
 def test_processes_that_build_at_once_end_with_one_sound_file(root: Path) -> None:
     script = (
         "import sys, pathlib, numpy as np\n"

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from runs import launch, own_options
 
 from baselines.datasets import Dataset, from_torch
 from baselines.errors import UserError
 from clients import Classification, LazyRows
+from helpers.runs import launch, own_options
 
 SOUND = Dataset(torch.zeros(6, 2), torch.zeros(6), torch.zeros(3, 2), torch.zeros(3), Classification())
 
@@ -61,6 +61,7 @@ def several():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "told"),
     [

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import curve, played
 
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
+from helpers.runs import curve, played
 
 NO_SUMS = "dataset.load.images.sha256=null"
 OFFLINE = "dataset.load.images.download=false"
@@ -36,6 +36,7 @@ def trains(overrides: str, folder: Path, nodes: int) -> None:
     assert before != after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DIGITS)
 def test_digits_and_clothes(name: str, mnist_root: Path, tmp_path: Path) -> None:
     trains(
@@ -45,6 +46,7 @@ def test_digits_and_clothes(name: str, mnist_root: Path, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.slow
 def test_writers(mnist_root: Path, tmp_path: Path, digits28: dict[str, np.ndarray]) -> None:
     (mnist_root / "MNIST-writers").mkdir()
     np.savez(
@@ -57,16 +59,19 @@ def test_writers(mnist_root: Path, tmp_path: Path, digits28: dict[str, np.ndarra
     trains(f"{overrides} partitioner.merge=true", tmp_path, 2)
 
 
+@pytest.mark.slow
 def test_emnist(emnist_root: Path, tmp_path: Path) -> None:
     trains(
         f"dataset=emnist data_root={emnist_root} {OFFLINE} model=emnist_cnn partitioner=iid", tmp_path, 2
     )
 
 
+@pytest.mark.slow
 def test_cifar100_with_augmentation(cifar100_root: Path, tmp_path: Path) -> None:
     trains(f"dataset=cifar100 data_root={cifar100_root} {OFFLINE} model=mlp partitioner=iid", tmp_path, 2)
 
 
+@pytest.mark.slow
 def test_femnist(leaf: Callable[..., Path], tmp_path: Path) -> None:
     root = leaf("train", [["a", "b"], ["c"]], per_user=6)
     leaf("test", [["d"]])

@@ -112,6 +112,7 @@ def test_string_labels_are_numbered_in_order(tmp_path: Path) -> None:
     assert data.num_classes == 4
 
 
+@pytest.mark.slow
 def test_images_of_several_sizes_are_refused_or_brought_to_one(tmp_path: Path) -> None:
     folder = tmp_path / "sizes"
     save(folder, "train", [*pictures(3, 8, 8, 3), *pictures(2, 10, 8)], [0, 1, 0, 1, 0])
@@ -149,6 +150,7 @@ def test_writers_are_natural_partitions(tmp_path: Path) -> None:
     assert [train.tolist() for train, _ in this.partitions] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("override", "message"),
     [

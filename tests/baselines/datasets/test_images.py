@@ -14,7 +14,7 @@ from baselines.datasets.cache import Arrays
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.data import loaded
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 
 NO_SUMS = "dataset.load.images.sha256=null"
 
@@ -37,6 +37,7 @@ def test_idx_files_become_bytes_in_channels(
     assert data.augment is None
 
 
+@pytest.mark.slow
 def test_a_cached_set_needs_no_torchvision(mnist_root: Path) -> None:
     """It is written to the cache here, and read in a process that has not read the original files."""
     import subprocess

@@ -13,12 +13,11 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from baselines.datasets import site_files
-from baselines.datasets.local import SiteData, local, measured
-from baselines.datasets.schema import schema_of
+from baselines.datasets.local import SiteData, local, measured, schema_of
 from baselines.errors import DataError, UserError
 from baselines.experiment import config
-from baselines.experiment.schema_file import inlined
-from baselines.federation.schema import reading_notes
+from baselines.experiment.overrides import inline_schema
+from baselines.federation.agreed import reading_notes
 
 ARRAYS = {"classes": ["a", "b", "c"], "shape": [2], "mean": [1, 0], "std": [2, 1], "dtype": "float32"}
 TABLE = ARRAYS | {"columns": ["age", "dose"], "label": "kind"}
@@ -154,7 +153,7 @@ def test_units_travel_with_the_experiment(tmp_path: Path) -> None:
     file = tmp_path / "schema.yaml"
     told = TABLE | {"units": ["years", "mg/dl, 'fasting'"]}
     file.write_text(OmegaConf.to_yaml(OmegaConf.create(told)))
-    sent = config.load(shlex.join(["dataset=local", inlined(f"dataset.schema={file}")]))
+    sent = config.load(shlex.join(["dataset=local", inline_schema(f"dataset.schema={file}")]))
     assert schema_of(OmegaConf.to_container(sent.dataset.schema)).units == ("years", "mg/dl, 'fasting'")  # type: ignore[arg-type]
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import curve, played
 
 from baselines.datasets import speech
 from baselines.datasets.speech import VOCABULARY, spoken, windows
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from helpers.runs import curve, played
 
 PLAY = "ROMEO:\nHe jests at scars\nthat never felt.\n\nJULIET:\nAy me! O Romeo\n\nROMEO:\nShe speaks.\n"
 
@@ -51,6 +51,7 @@ def test_the_generated_play_depends_on_its_seed_alone() -> None:
     assert int(one.train_targets.max()) < VOCABULARY
 
 
+@pytest.mark.slow
 def test_each_node_is_a_speaker_and_a_run_learns(tmp_path: Path) -> None:
     this = Experiment("dataset=speech")
     owners = this.dataset.owners

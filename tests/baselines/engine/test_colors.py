@@ -4,7 +4,7 @@ from io import StringIO
 
 import pytest
 
-from baselines.engine.progress import is_colored, without_colors
+from baselines.engine.loggers import is_colored, without_colors
 
 
 class Terminal(StringIO):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import launch, lines_in, played
 
-from baselines.engine import checkpoint, resuming, run_folder
+from baselines.engine import checkpoint, resume, run_folder
 from baselines.errors import UserError
-from baselines.experiment import once
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.messages import logger
+from helpers.runs import launch, lines_in, played
 
 Damage = Callable[[Path], object]
 SETTING = "num_nodes=2 rounds=4 model=softmax checkpoint_every=2"
@@ -52,10 +52,11 @@ def flip_a_byte(path: Path) -> None:
 DAMAGE = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[:1000]),
     "a flipped byte": flip_a_byte,
-    "other fields": lambda path: torch.save({"a": 1}, path),
+    "no fields": lambda path: torch.save([1], path),
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_checkpoint_is_told_in_one_line(damage: Damage, folder: Path) -> None:
     unfinished(folder)
@@ -64,11 +65,41 @@ def test_a_damaged_checkpoint_is_told_in_one_line(damage: Damage, folder: Path) 
         played(f"{SETTING} resume=true", folder)
 
 
+def without_field(path: Path) -> None:
+    fields = torch.load(path, weights_only=True)
+    del fields["metrics_sum"]
+    torch.save(fields, path)
+
+
+def without_state(path: Path) -> None:
+    saved = checkpoint.load(path.parents[1])
+    assert saved is not None
+    del saved.strategy["movement"]
+    saved.save(path.parents[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (without_field, r"latest\.pt is of another version: start again with resume=false"),
+        (without_state, r"latest\.pt lacks 'movement' of FedAvg, so it is of another version: start again"),
+    ],
+)
+def test_a_checkpoint_of_another_version_is_told_in_one_line(
+    change: Damage, line: str, folder: Path
+) -> None:
+    unfinished(folder)
+    change(folder / checkpoint.LATEST)
+    with pytest.raises(UserError, match=line):
+        played(f"{SETTING} rounds=9 resume=true", folder)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ['{"status": "fini', "null", "[1]", ""])
 def test_a_run_whose_account_is_damaged_is_not_finished(text: str, folder: Path) -> None:
-    assert resuming.finished(Experiment(SETTING), folder)
+    assert resume.finished(Experiment(SETTING), folder)
     (folder / "environment.json").write_text(text)
-    assert not resuming.finished(Experiment(SETTING), folder)
+    assert not resume.finished(Experiment(SETTING), folder)
 
 
 def without_rows(path: Path) -> None:
@@ -79,6 +110,7 @@ def zeroed(path: Path) -> None:
     path.write_bytes(b"\0" * path.stat().st_size)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", [without_rows, zeroed, os.remove])
 def test_lost_rows_are_noticed(damage: Damage, folder: Path) -> None:
     unfinished(folder)
@@ -87,10 +119,11 @@ def test_lost_rows_are_noticed(damage: Damage, folder: Path) -> None:
         played(f"{SETTING} resume=true", folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [without_rows, os.remove])
 def test_a_finished_run_without_its_rows_is_none(damage: Damage, whole: Path, folder: Path) -> None:
     damage(folder / "metrics.csv")
-    assert not resuming.finished(Experiment(SETTING), folder)
+    assert not resume.finished(Experiment(SETTING), folder)
     (folder / checkpoint.LATEST).unlink()
     assert launch(*SETTING.split(), "resume=true", f"hydra.run.dir={folder}") == 0
     assert lines_in(folder) == lines_in(whole)
@@ -100,6 +133,7 @@ class Killed(BaseException):
     """What SIGKILL would do at this point."""
 
 
+@pytest.mark.slow
 def test_a_new_start_that_is_killed_at_once_is_not_the_finished_run_before_it(
     whole: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,9 +152,10 @@ def test_a_new_start_that_is_killed_at_once_is_not_the_finished_run_before_it(
             played(f"{SETTING} resume=false", folder)
     monkeypatch.undo()
     assert seen == ["running"]
-    assert not resuming.finished(Experiment(SETTING), folder)
+    assert not resume.finished(Experiment(SETTING), folder)
 
 
+@pytest.mark.slow
 def test_a_figure_that_cannot_be_written_is_no_failure(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -130,6 +165,7 @@ def test_a_figure_that_cannot_be_written_is_no_failure(
     assert "no figure: " in caplog.text
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_of_another_configuration_is_not_thrown_away(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +184,7 @@ def test_an_unfinished_run_of_another_configuration_is_not_thrown_away(
     assert launch(*other) == 0
 
 
+@pytest.mark.slow
 def test_another_run_in_the_same_folder_keeps_nothing_of_the_first(tmp_path: Path) -> None:
     setting = "num_nodes=2 rounds=1 model=softmax"
     played(f"{setting} evaluation.per_class=true save=last", tmp_path)
@@ -157,11 +194,12 @@ def test_another_run_in_the_same_folder_keeps_nothing_of_the_first(tmp_path: Pat
     assert not kept & {path.name for path in tmp_path.iterdir()}
 
 
+@pytest.mark.slow
 def test_a_run_without_its_account_is_begun_again_with_a_word(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(once.logger, "warning", said.append)
+    monkeypatch.setattr(logger, "warning", said.append)
     (folder / "environment.json").unlink()
     shutil.rmtree(folder / "checkpoint")
     before = (folder / "metrics.csv").read_text()
@@ -170,6 +208,7 @@ def test_a_run_without_its_account_is_begun_again_with_a_word(
     assert before.splitlines()[1] in (folder / "metrics.csv").read_text()
 
 
+@pytest.mark.slow
 def test_a_finished_run_says_that_its_model_is_gone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from runs import curve, launch, lines_in, metrics_in, played
 
-from baselines.engine.early_stopping import best_round, is_over
 from baselines.engine.environment import environment
-from baselines.engine.objective import objective
+from baselines.engine.metrics import objective
+from baselines.engine.stopping import best_round, should_stop
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.experiment.settings import EarlyStopping
+from helpers.runs import curve, launch, lines_in, metrics_in, played
 
 SETTING = "num_nodes=3 partitioner=iid model=softmax validation_size=200 client.optimizer.lr=0.5"
 STOP = "rounds=40 early_stopping.patience=2"
@@ -28,8 +28,8 @@ def test_the_best_round_by_hand(tmp_path: Path) -> None:
     assert best_round(tmp_path, "validation/accuracy") == 2  # the first of equals
     assert best_round(tmp_path, "validation/loss") is None
     stop = EarlyStopping(2, "validation/accuracy")
-    assert [is_over(tmp_path, stop, number) for number in (3, 4, 5)] == [False, True, True]
-    assert not is_over(tmp_path, EarlyStopping(None, "validation/accuracy"), 1000)
+    assert [should_stop(tmp_path, stop, number) for number in (3, 4, 5)] == [False, True, True]
+    assert not should_stop(tmp_path, EarlyStopping(None, "validation/accuracy"), 1000)
     written({0: 3.0, 1: 2.0, 2: 2.5}, tmp_path, "loss")
     assert best_round(tmp_path, "validation/loss") == 1
 
@@ -49,6 +49,7 @@ def test_a_run_stops_at_its_best_round_and_the_patience_after_it(tmp_path: Path)
     assert objective(tmp_path / "stopped", "validation/accuracy", best) == values[best]
 
 
+@pytest.mark.slow
 def test_validation_is_of_the_examples_set_aside(tmp_path: Path) -> None:
     plain = played(f"{SETTING} rounds=1", tmp_path / "plain")
     assert "validation" not in set(plain.split)  # nobody asks
@@ -67,6 +68,7 @@ def test_validation_is_of_the_examples_set_aside(tmp_path: Path) -> None:
     assert not held & {row for train, test in this.partitions for row in (*train, *test)}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_stops_where_the_whole_one_does(tmp_path: Path) -> None:
     stopped = played(f"{SETTING} {STOP} checkpoint_every=2", tmp_path / "stopped")
     folder = tmp_path / "resumed"
@@ -76,6 +78,7 @@ def test_a_resumed_run_stops_where_the_whole_one_does(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(timeless[0], timeless[1], check_exact=True)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_that_is_asked_for_more_rounds_is_over(tmp_path: Path) -> None:
     """As one of so many rounds in one go would be; so is one that was killed after its last checkpoint."""
     setting = f"{SETTING} {STOP} checkpoint_every=1 resume=true"
@@ -91,6 +94,7 @@ def lines_in_run(setting: str, folder: Path) -> list[str]:
     return lines_in(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -109,9 +113,10 @@ def test_a_metric_that_is_never_measured_ends_no_run_as_if_it_were_finished(
 
 def test_a_run_that_diverges_has_been_measured(tmp_path: Path) -> None:
     written({0: float("nan"), 1: float("nan")}, tmp_path)
-    assert is_over(tmp_path, EarlyStopping(1, "validation/accuracy"), 1)
+    assert should_stop(tmp_path, EarlyStopping(1, "validation/accuracy"), 1)
 
 
+@pytest.mark.slow
 def test_the_best_and_the_last_model_of_a_stopped_run_are_kept(tmp_path: Path) -> None:
     for how in ("best", "last"):
         played(f"{SETTING} {STOP} save={how}", tmp_path / how)
@@ -119,6 +124,7 @@ def test_the_best_and_the_last_model_of_a_stopped_run_are_kept(tmp_path: Path) -
     assert len(metrics_in(tmp_path / "last")) == len(metrics_in(tmp_path / "best"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -135,6 +141,7 @@ def test_what_nobody_measures_is_refused(overrides: str, said: str) -> None:
         _ = experiment.load(overrides).cfg
 
 
+@pytest.mark.slow
 def test_without_a_test_set_the_validation_examples_still_decide(tmp_path: Path) -> None:
     setting = "num_nodes=3 rounds=4 model=softmax central_test=none node_test_fraction=0.2"
     rows = played(f"{setting} validation_size=200 early_stopping.patience=4", tmp_path)

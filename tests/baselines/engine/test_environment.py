@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import launch, lines_in, played, write_run
 
 from baselines import compare
-from baselines.engine import resuming
+from baselines.engine import resume
 from baselines.engine.run_folder import RunFolder
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from helpers.runs import launch, lines_in, played, write_run
 
 Damage = Callable[[Path], object]
 SETTING = "num_nodes=2 rounds=2 model=softmax checkpoint_every=1"
@@ -60,13 +60,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "told"), DAMAGES.values(), ids=DAMAGES)
 def test_a_finished_run_is_one_whose_files_are_as_it_left_them(
     damage: Damage, told: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert resuming.finished(Experiment(SETTING), folder)
+    assert resume.finished(Experiment(SETTING), folder)
     damage(folder)
-    assert not resuming.finished(Experiment(SETTING), folder)
+    assert not resume.finished(Experiment(SETTING), folder)
     assert told in caplog.text
 
 
@@ -77,15 +78,17 @@ def test_it_runs_again_to_the_same_rows(whole: Path, folder: Path) -> None:
     assert (folder / "config.yaml").is_file()
 
 
+@pytest.mark.slow
 def test_a_run_older_than_the_checksums_is_finished_as_before(folder: Path) -> None:
     account = json.loads((folder / "environment.json").read_text())
     assert set(account.pop("checksums")) == {"metrics.csv", "config.yaml"}
     (folder / "environment.json").write_text(json.dumps(account))
-    assert resuming.finished(Experiment(SETTING), folder)
+    assert resume.finished(Experiment(SETTING), folder)
     overwrite(folder)  # which its size does not tell
     assert launch(*SETTING.split(), "resume=true", f"hydra.run.dir={folder}") == 2
 
 
+@pytest.mark.slow
 def test_rows_that_have_changed_are_not_gone_on_from(folder: Path) -> None:
     change("environment.json", '"finished"', '"running"')(folder)
     DAMAGES["a digit"][0](folder)
@@ -116,6 +119,7 @@ ACCOUNTS: dict[str, tuple[Damage, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "told"), ACCOUNTS.values(), ids=ACCOUNTS)
 def test_compare_names_what_it_leaves_out(
     damage: Damage, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -136,6 +140,7 @@ def test_compare_names_what_it_leaves_out(
 FULL = Path("/dev/full")  # Linux' file on a disk that is full
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full here")
 @pytest.mark.parametrize("name", ["environment.json", "checkpoint/latest.pt"])
 def test_a_full_disk_is_told_with_the_file(

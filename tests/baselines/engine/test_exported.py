@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import launch, played
 from torch import nn
 
 from baselines import predict, results
 from baselines.engine import exported
 from baselines.engine.predictor import Predictor
 from baselines.errors import UserError
+from helpers.runs import launch, played
 
 MISSING = [name for name in exported.LIBRARIES if importlib.util.find_spec(name) is None]
 ONNX = pytest.param(
@@ -71,6 +71,7 @@ def runner(path: Path) -> Callable[[np.ndarray], np.ndarray]:
     return lambda rows: session.run(None, {name: rows})[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [ONNX, ".pt"])
 def test_a_table_model_takes_raw_rows_of_any_number(suffix: str, table: Predictor, tmp_path: Path) -> None:
     target = tmp_path / f"model{suffix}"
@@ -82,6 +83,7 @@ def test_a_table_model_takes_raw_rows_of_any_number(suffix: str, table: Predicto
     assert list(tmp_path.iterdir()) == [target]  # nothing beside it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [ONNX, ".pt"])
 def test_an_image_model_takes_bytes(suffix: str, pictures: Predictor, tmp_path: Path) -> None:
     target = tmp_path / f"model{suffix}"
@@ -92,6 +94,7 @@ def test_an_image_model_takes_bytes(suffix: str, pictures: Predictor, tmp_path: 
     np.testing.assert_array_equal(rows, before)
 
 
+@pytest.mark.slow
 def test_the_file_says_what_it_takes(table: Predictor, tmp_path: Path) -> None:
     exported.export(table, tmp_path / "model.pt")
     files = {"florilegium": ""}
@@ -103,6 +106,7 @@ def test_the_file_says_what_it_takes(table: Predictor, tmp_path: Path) -> None:
     assert about["identity"] == table.model.description["identity"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} not installed")
 def test_an_onnx_file_says_what_it_takes(table: Predictor, tmp_path: Path) -> None:
     import onnxruntime
@@ -113,6 +117,7 @@ def test_an_onnx_file_says_what_it_takes(table: Predictor, tmp_path: Path) -> No
     assert about["classes"] == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_a_missing_library_is_named(
     table: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +126,7 @@ def test_a_missing_library_is_named(
         exported.export(table, tmp_path / "model.onnx")
 
 
+@pytest.mark.slow
 def test_a_model_that_would_say_something_else_is_not_written(
     table: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +140,7 @@ def test_a_model_that_would_say_something_else_is_not_written(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_exported_has_one_line(
     table: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

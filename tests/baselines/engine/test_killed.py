@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import lines_in, process_of
+
+from helpers.runs import lines_in, process_of
 
 
 @pytest.mark.slow

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from flwr.app import Context, Message
-from runs import App, metrics_in, played
 
 from baselines.engine import loggers
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from helpers.runs import App, metrics_in, played
 
 SETTING = "num_nodes=3 rounds=5 model=softmax checkpoint_every=2"
 
@@ -44,6 +44,7 @@ def curves(rows: pd.DataFrame) -> dict[str, list[tuple[int, float]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [2, 5])
 def test_tensorboard(every: int, tmp_path: Path) -> None:
     """Also of a run that was killed before its first checkpoint, and begins anew."""
@@ -60,6 +61,7 @@ def test_tensorboard(every: int, tmp_path: Path) -> None:
         assert [event.value for event in found] == pytest.approx([value for _, value in points], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_mlflow(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path}/store.db"
@@ -73,6 +75,7 @@ def test_mlflow(tmp_path: Path) -> None:
         assert [(point.step, point.value) for point in history] == points
 
 
+@pytest.mark.slow
 def test_wandb(tmp_path: Path) -> None:
     """Offline: what it would send stands in its files, a record for each call."""
     pytest.importorskip("wandb")
@@ -104,6 +107,7 @@ def test_the_jobs_of_a_sweep_log_to_one_mlflow_store_beside_their_folders(tmp_pa
     assert {run.data.params["seed"] for run in found} == {"0", "1", "2"}
 
 
+@pytest.mark.slow
 def test_without_its_package_a_logger_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

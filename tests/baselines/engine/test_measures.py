@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-from runs import App, curve, lines_in, played
 
 from baselines.apps import client_app_of, play
 from baselines.engine import measures
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
+from helpers.runs import App, curve, lines_in, played
 from strategies.shared.flower_private import become_server
 
 SETTING = "num_nodes=4 rounds=2 nodes_per_round=3 node_test_fraction=0.2 model=softmax"
@@ -28,13 +28,15 @@ def test_bytes_are_those_of_arrays_and_metrics() -> None:
     arrays, metrics = ArrayRecord({"w": torch.zeros(10, 3)}), MetricRecord({"loss": 0.5})
     header = 128  # of an array as numpy writes it
     both = message(arrays=arrays, metrics=metrics)
-    assert measures.bytes_of([both, both]) == 2 * [header + 4 * 30 + len("w") + 8 + len("loss")]
+    assert measures.count_bytes([both, both]) == 2 * [header + 4 * 30 + len("w") + 8 + len("loss")]
 
 
 def test_bytes_of_a_transport_that_compresses() -> None:
     zeros, noise = ArrayRecord({"w": torch.zeros(1000)}), ArrayRecord({"w": torch.randn(1000)})
-    (raw,) = measures.bytes_of([message(arrays=zeros)])
-    small, large, again = measures.bytes_compressed([message(arrays=a) for a in (zeros, noise, noise)])
+    (raw,) = measures.count_bytes([message(arrays=zeros)])
+    small, large, again = measures.count_compressed_bytes(
+        [message(arrays=a) for a in (zeros, noise, noise)]
+    )
     assert small < 0.05 * raw
     assert 0.8 * raw < large < 1.1 * raw
     assert again == large
@@ -78,6 +80,7 @@ def test_classes_by_hand(tmp_path: Path) -> None:
     assert cells.to_numpy().tolist() == [[2, 0, 1], [0, 0, 0], [0, 1, 1]]
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_is_added_and_nothing_else_changes(tmp_path: Path) -> None:
     before = played(SETTING, tmp_path / "before")
     more = "count_bytes=true save=last evaluation={per_class:true,per_node:true,node_spread:true}"
@@ -119,6 +122,7 @@ class LastFirst(InlineGrid):
         return super().send_and_receive(messages, timeout=timeout)[::-1]
 
 
+@pytest.mark.slow
 def test_the_order_in_which_nodes_are_done_decides_no_byte(tmp_path: Path) -> None:
     more = "count_bytes=true evaluation={per_node:true,node_spread:true}"
     setting = f"{SETTING.replace('=4', '=12').replace('=3', '=11')} {more}"
@@ -129,6 +133,7 @@ def test_the_order_in_which_nodes_are_done_decides_no_byte(tmp_path: Path) -> No
     assert lines_in(tmp_path / "last first") == expected
 
 
+@pytest.mark.slow
 def test_classes_of_a_regression_are_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"evaluation.per_class=true: the data set has no classes"):
         played("dataset=synthetic num_nodes=20 evaluation.per_class=true rounds=1", tmp_path)
@@ -139,7 +144,7 @@ def test_a_node_that_trains_several_models_tells_their_mean() -> None:
         message(metrics=MetricRecord({"loss": loss, "partition-id": k}))
         for k, loss in ((0, 1.0), (1, 5.0), (0, 9.0))
     ]
-    assert measures.by_node(replies) == {"node 0": {"loss": 5.0}, "node 1": {"loss": 5.0}}
+    assert measures.per_node_metrics(replies) == {"node 0": {"loss": 5.0}, "node 1": {"loss": 5.0}}
 
 
 def test_a_node_without_a_loss_has_no_accuracy_either() -> None:
@@ -170,12 +175,13 @@ def test_who_took_part_in_few_rounds_is_named_the_rarest_first() -> None:
     """Half is not few; nor is a node that was asked once and came, or was never asked."""
     told = {"a": (4, 5), "b": (5, 5), "c": (0, 10), "d": (1, 0), "site e": (1, 9)}
     counts = {name: {"updates": took, "left_out": lost} for name, (took, lost) in told.items()}
-    assert measures.rarely_took_part(counts) == "c (0 of 10), site e (1 of 10), a (4 of 9)"
+    assert measures.find_rare_nodes(counts) == "c (0 of 10), site e (1 of 10), a (4 of 9)"
     many = {f"partition {k}": {"updates": 0, "left_out": 3} for k in range(25)}
-    assert measures.rarely_took_part(many).endswith("partition 9 (0 of 3), 15 more")
-    assert not measures.rarely_took_part({})
+    assert measures.find_rare_nodes(many).endswith("partition 9 (0 of 3), 15 more")
+    assert not measures.find_rare_nodes({})
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_who_took_part_in_few_rounds(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -37,6 +37,7 @@ def faults(enabled: str | None) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not SWITCH.exists() or "[madvise]" not in SWITCH.read_text(),
     reason="no huge pages on request here",

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import launch, own_options
 
-from baselines.experiment import once
-from baselines.experiment.source import own_sources
+from baselines.experiment.identity import own_sources
+from baselines.experiment.messages import logger
+from helpers.runs import launch, own_options
 
 CODE = "from strategies import Constant as Steady\n"
 
@@ -21,12 +21,13 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [own, *setting, f"hydra.run.dir={tmp_path}/run"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 2], ids=["finished", "continued"])
 def test_a_run_that_goes_on_with_other_code_says_so(
     rounds: int, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(once.logger, "warning", said.append)
+    monkeypatch.setattr(logger, "warning", said.append)
     assert launch(*arguments, "rounds=1") == 0
     told = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert told["own_sources"] == own_sources(["steady_lab.Steady", "torch.optim.SGD", "json.JSONDecoder"])

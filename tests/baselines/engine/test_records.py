@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from baselines.engine.records import packed, unpacked
+from baselines.engine.checkpoint import packed, unpacked
 
 
 def test_records_are_packed_without_loss() -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from runs import curve, launch, metrics_in, played
 
 from baselines import results
-from baselines.engine.objective import objective
-from baselines.engine.progress import Progress
+from baselines.engine.loggers import Progress
+from baselines.engine.metrics import objective
 from baselines.errors import UserError
+from helpers.runs import curve, launch, metrics_in, played
 
 SETTING = "num_nodes=4 rounds=3 nodes_per_round=3 node_test_fraction=0.2 strategy=fedexp"
 
@@ -53,6 +53,7 @@ def test_metrics_are_tidy_and_complete(folder: Path) -> None:
     assert min(curve(rows, "train", "step_size")) >= 1
 
 
+@pytest.mark.slow
 def test_a_row_at_round_r_is_measured_after_r_rounds(folder: Path, tmp_path: Path) -> None:
     rows, shorter = metrics_in(folder), played(f"{SETTING} rounds=1", tmp_path)
     pd.testing.assert_frame_equal(rows[rows["round"] <= 1], shorter, check_exact=True)
@@ -61,6 +62,7 @@ def test_a_row_at_round_r_is_measured_after_r_rounds(folder: Path, tmp_path: Pat
     assert loss[0] == pytest.approx(2.303, abs=0.1)  # ln 10 before training
 
 
+@pytest.mark.slow
 def test_everything_else_is_there(folder: Path) -> None:
     cfg = yaml.safe_load((folder / "config.yaml").read_text())
     assert (cfg["num_nodes"], cfg["strategy"]["_target_"]) == (4, "strategies.FedExP")
@@ -76,6 +78,7 @@ def test_everything_else_is_there(folder: Path) -> None:
     assert (folder / "figures" / "metrics.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_into_is_a_mistake_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     for folder, why in (("file/run", "Not a directory"), ("a" * 300, "File name too long")):
@@ -95,6 +98,7 @@ def test_the_same_seed_gives_the_same_numbers(folder: Path, tmp_path: Path) -> N
     assert curve(again, "test", "loss") != curve(other, "test", "loss")
 
 
+@pytest.mark.slow
 def test_evaluates_every_so_often_and_in_the_end(tmp_path: Path) -> None:
     rows = played(f"{SETTING} rounds=5 evaluate_every=2", tmp_path)
     assert rows[rows.split == "test"]["round"].unique().tolist() == [0, 2, 4, 5]
@@ -102,6 +106,7 @@ def test_evaluates_every_so_often_and_in_the_end(tmp_path: Path) -> None:
     assert rows[rows.split == "train"]["round"].unique().tolist() == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_fedprox_with_mu_zero_is_fedavg_and_with_another_is_not(tmp_path: Path) -> None:
     setting = "num_nodes=4 rounds=2 client.local_epochs=2"
     fedavg, zero, one = (
@@ -112,6 +117,7 @@ def test_fedprox_with_mu_zero_is_fedavg_and_with_another_is_not(tmp_path: Path) 
     assert curve(fedavg, "test", "loss") != curve(one, "test", "loss")
 
 
+@pytest.mark.slow
 def test_a_model_for_every_group_has_its_own_rows(tmp_path: Path) -> None:
     rows = played("num_nodes=3 rounds=1 strategy=local node_test_fraction=0.2", tmp_path)
     after = rows[(rows["round"] == 1) & (rows.split == "test")]
@@ -119,6 +125,7 @@ def test_a_model_for_every_group_has_its_own_rows(tmp_path: Path) -> None:
     assert set(rows[rows.split == "node-test"].model) == {"own group"}
 
 
+@pytest.mark.slow
 def test_a_group_counts_as_its_nodes_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What every reader takes for the run's accuracy is what a node gets, on average."""
     monkeypatch.setattr(Progress, "show", lambda self, r, metrics: shown.append(metrics["accuracy"]))
@@ -137,6 +144,7 @@ def test_a_group_counts_as_its_nodes_do(tmp_path: Path, monkeypatch: pytest.Monk
     assert results.by_round(rows.assign(seed=0, setting="all")).value.iloc[-1] == accuracy["own group"]
 
 
+@pytest.mark.slow
 def test_runs_without_any_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shortest command there is; thirty rounds also reach the traced gradient."""
     monkeypatch.chdir(tmp_path)

@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from runs import launch, played
 
-from baselines.engine import resuming, rounds
+from baselines.engine import resume, rounds
 from baselines.errors import UserError
 from baselines.experiment import experiment
+from helpers.runs import launch, played
 
 SMALL = ["model=softmax", "num_nodes=3", "client.optimizer.lr=1", "checkpoint_every=1"]
 OTHERWISE = ["model=softmax", "num_nodes=3", "client.optimizer.lr=1.0", "client.optimizer.momentum=0"]
@@ -27,6 +27,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_a_number_written_otherwise_is_the_same_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Finished, and with more rounds from its checkpoint; then under the first way again."""
     again = [*OTHERWISE, "resume=true", "checkpoint_every=1", f"hydra.run.dir={run}"]
@@ -43,21 +44,23 @@ def test_a_run_goes_on_where_its_nodes_are_reached_otherwise(tmp_path: Path) -> 
     first = ["runtime=ray", "runtime.retries=1", "runtime.address=one:1"]
     this, then = experiment.load(" ".join([*SMALL, *first])), tmp_path / "config.yaml"
     then.write_text(this.configuration())
-    there = resuming._written(tmp_path)
+    there = resume._written(tmp_path)
     other = experiment.load(" ".join([*SMALL, "runtime=ray", "runtime.address=two:2"]))
     assert other.identity() != this.identity() == other.identity(like=there)
-    assert resuming._differing(other, there) == []
+    assert resume._differing(other, there) == []
     shared = experiment.load(" ".join([*SMALL, "runtime=ray", "runtime.partial_sums=true"]))
     assert shared.identity(like=there) != this.identity()
-    assert resuming._differing(shared, there) == ["runtime.partial_sums"]
+    assert resume._differing(shared, there) == ["runtime.partial_sums"]
 
 
+@pytest.mark.slow
 def test_another_number_is_another_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = ["client.optimizer.momentum=0.5", "resume=true", "rounds=2", f"hydra.run.dir={run}"]
     assert launch(*SMALL, *other) == 2
     assert "another configuration (client.optimizer.momentum)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
@@ -76,6 +79,7 @@ def test_a_finished_run_says_what_it_has_not_left(
     assert "ran without" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_another_process_has_finished_meanwhile_is_not_computed_again(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +94,7 @@ def test_what_another_process_has_finished_meanwhile_is_not_computed_again(
         played(" ".join([*SMALL, "rounds=2"]), run)
 
 
+@pytest.mark.slow
 def test_a_run_is_looked_at_while_its_folder_is_locked(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else another process could finish it between the look and the lock."""
     seen: list[str] = []
@@ -100,7 +105,7 @@ def test_a_run_is_looked_at_while_its_folder_is_locked(run: Path, monkeypatch: p
         seen.append("locked")
         raise UserError("seen")
 
-    monkeypatch.setattr(resuming, "to_resume", looked)
+    monkeypatch.setattr(resume, "to_resume", looked)
     with pytest.raises(UserError, match="seen"):
         played(" ".join([*SMALL, "rounds=3", "resume=true"]), run)
     assert seen == ["locked"]

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import torch
 from flwr.app import ArrayRecord, Context, Message
-from runs import App, curve, launch, played
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from baselines import results
 from baselines.engine import saved_model
-from baselines.engine.saved_model import Keeper
+from baselines.engine.saved_model import ModelSaver
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from clients.evaluation import evaluate
+from helpers.runs import App, curve, launch, played
 
 SETTING = "num_nodes=3 rounds=3 model=mlp client.optimizer.lr=1.0"  # so high that the last is worse
 
@@ -32,6 +32,7 @@ def told(file: Any) -> dict[str, str]:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", ["last", "best"])
 def test_the_kept_model_does_as_well_as_metrics_csv_says(how: str, tmp_path: Path) -> None:
     measured = curve(played(f"{SETTING} save={how}", tmp_path), "test", "accuracy")
@@ -42,6 +43,7 @@ def test_the_kept_model_does_as_well_as_metrics_csv_says(how: str, tmp_path: Pat
         assert told(file)["round"] == str(best if how == "best" else 3)
 
 
+@pytest.mark.slow
 def test_a_file_says_what_its_model_takes_and_of_which_run_it_is(tmp_path: Path) -> None:
     setting = f"{SETTING} save=last rounds=1"
     played(setting, tmp_path)
@@ -58,6 +60,7 @@ def test_a_file_says_what_its_model_takes_and_of_which_run_it_is(tmp_path: Path)
     assert "schema" not in about
 
 
+@pytest.mark.slow
 def test_equal_runs_are_equal_files(tmp_path: Path) -> None:
     hashes = set()
     for name in ("one", "two"):
@@ -66,6 +69,7 @@ def test_equal_runs_are_equal_files(tmp_path: Path) -> None:
     assert len(hashes) == 1
 
 
+@pytest.mark.slow
 def test_each_of_several_files_says_it(tmp_path: Path) -> None:
     played("strategy=local num_nodes=3 rounds=1 model=softmax save=last", tmp_path)
     described = saved_model.descriptions(tmp_path)
@@ -75,6 +79,7 @@ def test_each_of_several_files_says_it(tmp_path: Path) -> None:
     assert {about["size"] for about in described.values()} == {650}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_best_of_all_its_rounds(tmp_path: Path) -> None:
     def interrupted_in_round_3(app: App) -> App:
         def interrupted(message: Message, context: Context) -> Message:
@@ -100,6 +105,7 @@ def test_a_resumed_run_keeps_the_best_of_all_its_rounds(tmp_path: Path) -> None:
         assert all(torch.equal(one.get_tensor(name), whole.get_tensor(name)) for name in whole.keys())  # noqa: SIM118 - no mapping
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["last", "best"])
 def test_without_a_test_set_the_nodes_judge_it(how: str, tmp_path: Path) -> None:
     setting = f"{SETTING} client.optimizer.lr=2 seed=1 central_test=none node_test_fraction=0.2 save={how}"
@@ -111,6 +117,7 @@ def test_without_a_test_set_the_nodes_judge_it(how: str, tmp_path: Path) -> None
     assert float(kept["value"]) == (max(measured) if how == "best" else measured[-1])
 
 
+@pytest.mark.slow
 def test_a_finished_run_says_that_it_has_kept_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,7 +130,7 @@ def test_a_finished_run_says_that_it_has_kept_none(
 def test_equal_models_are_equal_files(tmp_path: Path) -> None:
     hashes = set()
     for _ in range(20):
-        Keeper(tmp_path, "last").end(1, {"a": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
+        ModelSaver(tmp_path, "last").end(1, {"a": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
         hashes.add(sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest())
     assert len(hashes) == 1
 
@@ -131,7 +138,7 @@ def test_equal_models_are_equal_files(tmp_path: Path) -> None:
 def test_an_older_file_is_written_over_only_by_a_better_model(tmp_path: Path) -> None:
     older = {"round": "1", "value": "0.5", "model": "global"}
     save_file({"w": torch.zeros(2)}, tmp_path / "model.safetensors", metadata=older)
-    keeper = Keeper(tmp_path, "best")
+    keeper = ModelSaver(tmp_path, "best")
     keeper.offer(2, {"global": ArrayRecord({"w": torch.ones(2)})}, {"accuracy": 0.4})
     assert not load_file(tmp_path / "model.safetensors")["w"].any()
     keeper.offer(3, {"global": ArrayRecord({"w": torch.ones(2)})}, {"accuracy": 0.6})
@@ -153,7 +160,7 @@ def test_a_kill_while_several_are_written_leaves_those_before(
             raise Killed
         save_file(tensors, path, metadata=metadata)
 
-    keeper = Keeper(tmp_path, "best")
+    keeper = ModelSaver(tmp_path, "best")
     keeper.offer(1, models(1.0), {"accuracy": 0.5})
     monkeypatch.setattr("baselines.engine.saved_model.save_file", third)
     with pytest.raises(Killed):
@@ -169,12 +176,13 @@ def test_a_kill_while_several_are_written_leaves_those_before(
 def test_a_model_of_any_name_has_a_file(tmp_path: Path) -> None:
     names = ["../up", "a b", "node10", "node2"]
     models = {name: ArrayRecord({"w": torch.full((1,), float(k))}) for k, name in enumerate(names)}
-    saved_model.Keeper(tmp_path, "last").end(1, models, {"loss": 1.0})
+    saved_model.ModelSaver(tmp_path, "last").end(1, models, {"loss": 1.0})
     described = saved_model.descriptions(tmp_path)
     assert list(described) == ["../up", "a b", "node2", "node10"]
     assert all(path.parent == tmp_path / "models" for path in tmp_path.rglob("*.safetensors"))
 
 
+@pytest.mark.slow
 def test_of_several_models_one_is_named(tmp_path: Path) -> None:
     """A group's model is asked for by its name; the single one from before there were groups is gone."""
     setting = "strategy=local num_nodes=3 rounds=1 model=softmax"
@@ -185,19 +193,20 @@ def test_of_several_models_one_is_named(tmp_path: Path) -> None:
         results.model(tmp_path, "node3")
     measured = rows[(rows.split == "test") & (rows.model == "node1")]
     assert accuracy(tmp_path, setting, "node1") in curve(measured, "test", "accuracy")
-    keeper = Keeper(tmp_path, "last")
+    keeper = ModelSaver(tmp_path, "last")
     keeper.end(1, {"global": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
     assert not (tmp_path / "models").exists()
 
 
 def test_a_loss_counts_where_there_is_no_accuracy_and_no_number_is_worst(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path, "best")
+    keeper = ModelSaver(tmp_path, "best")
     for place, loss in enumerate((float("nan"), 3.0, 1.0, float("nan"), 2.0)):
         keeper.offer(place, {"global": ArrayRecord({"w": torch.full((2,), float(place))})}, {"loss": loss})
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         assert file.get_tensor("w").tolist() == [2.0, 2.0]
 
 
+@pytest.mark.slow
 def test_an_older_file_names_its_model(tmp_path: Path) -> None:
     played(f"{SETTING} save=last rounds=1", tmp_path)
     path = tmp_path / "model.safetensors"
@@ -206,6 +215,7 @@ def test_an_older_file_names_its_model(tmp_path: Path) -> None:
         results.model(tmp_path, "other")
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     played(f"{SETTING} save=last rounds=1", tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"no model")
@@ -213,6 +223,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         results.model(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_that_starts_again_does_not_leave_an_older_model(tmp_path: Path) -> None:
     played(f"{SETTING} save=last rounds=1", tmp_path)
     played(f"{SETTING} rounds=1 resume=false", tmp_path)
@@ -220,6 +231,7 @@ def test_a_run_that_starts_again_does_not_leave_an_older_model(tmp_path: Path) -
         results.model(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_without_keeping_a_model_has_its_last_one(tmp_path: Path) -> None:
     played(f"{SETTING} save=last checkpoint_every=1", tmp_path)
     longer = f"{SETTING.replace('rounds=3', 'rounds=5')} checkpoint_every=1 resume=true"
@@ -228,6 +240,7 @@ def test_a_run_that_goes_on_without_keeping_a_model_has_its_last_one(tmp_path: P
     assert accuracy(tmp_path) == measured[-1] != measured[3]
 
 
+@pytest.mark.slow
 def test_the_best_of_a_run_that_goes_on_may_be_the_round_where_it_stood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

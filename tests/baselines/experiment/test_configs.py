@@ -9,7 +9,7 @@ from torch import nn
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 from clients import LocalTraining
 from strategies import PseudoGradientStrategy
 
@@ -34,13 +34,14 @@ def test_every_group_is_there() -> None:
     assert groups >= {"step_size", "strategy", "weighting"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_an_option_composes_and_instantiates(group: str, option: str) -> None:
     choice = f"{group}={option}"
     cfg = config.load(f"{choice} {NEEDS.get(choice, '')}".strip())
     OmegaConf.to_container(cfg, resolve=True)
     of_client = {"corrections": cfg.client.corrections, "private": cfg.client, "personal": cfg.client}
-    of_client |= {"schedule": cfg.client.schedule}
+    of_client |= {"schedule": cfg.client.schedule, "client_optimizer": cfg.client.optimizer}
     node = of_client.get(group) or cfg.get(group)
     if group == "dataset":  # reads files: tested with its data
         assert callable(get_method(node.load._target_))
@@ -63,6 +64,7 @@ def _gives_logits(choice: str, shape: str) -> bool:
         return False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_composes_and_instantiates(name: str) -> None:
     this = Experiment(f"experiment={name}")
@@ -116,6 +118,7 @@ def test_a_word_on_the_command_line_changes_a_part(overrides: str, parts: str) -
     assert " ".join(map(repr, found)) == parts
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("added", "key", "value"),
     [
@@ -174,6 +177,7 @@ def test_digits_are_split_by_label_whatever_the_seed() -> None:
     assert ((share - 0.2).abs() < 0.01).all()
 
 
+@pytest.mark.slow
 def test_inputs_are_normalised() -> None:
     this = Experiment("node_test_fraction=0")
     inputs, _ = this.test_examples.batch(slice(None), torch.device("cpu"))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import launch, lines_in
 from torch import Tensor, nn
 
 from baselines import apps
-from baselines.bench.resnet import pictures
-from baselines.experiment import precision
+from baselines.bench.by_hand import noise_setting
+from baselines.experiment.device import WORKSPACE, deterministic_algorithms
 from clients import Classification, LocalTraining
-from clients.gradient import gradient_of
+from clients.fast.gradient import gradient_of
+from helpers.runs import launch, lines_in
 
 SMALL = "dataset=digits partitioner=iid num_nodes=2 rounds=1 model=softmax"
 
@@ -46,20 +46,21 @@ class Seen:
 
 
 def state() -> tuple[bool, str | None]:
-    return torch.are_deterministic_algorithms_enabled(), os.environ.get(precision.WORKSPACE)
+    return torch.are_deterministic_algorithms_enabled(), os.environ.get(WORKSPACE)
 
 
 def run(folder: Path, *more: str) -> int:
     return launch(*SMALL.split(), *more, f"hydra.run.dir={folder}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [None, ":16:8"])
 def test_it_holds_for_one_run_and_no_longer(
     before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(precision.WORKSPACE, raising=False)
+    monkeypatch.delenv(WORKSPACE, raising=False)
     if before:
-        monkeypatch.setenv(precision.WORKSPACE, before)
+        monkeypatch.setenv(WORKSPACE, before)
     seen = Seen(monkeypatch)
     assert run(tmp_path / "on", "deterministic=true") == 0
     assert seen.training == [(True, before or ":4096:8")] * 2
@@ -68,17 +69,19 @@ def test_it_holds_for_one_run_and_no_longer(
     assert seen.training[2:] == [(False, before)] * 2
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_run_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object) -> None:
         assert state() == (True, ":4096:8")
         raise OSError("no space left")
 
-    monkeypatch.delenv(precision.WORKSPACE, raising=False)
+    monkeypatch.delenv(WORKSPACE, raising=False)
     monkeypatch.setattr(apps, "run_rounds", broken)
     assert run(tmp_path / "run", "deterministic=true") == 1
     assert state() == (False, None)
 
 
+@pytest.mark.slow
 def test_a_model_without_such_an_algorithm_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +97,7 @@ def test_a_model_without_such_an_algorithm_is_refused_in_one_line(
     assert not (tmp_path / "on" / "metrics.csv").exists()
 
 
+@pytest.mark.slow
 def test_other_mistakes_are_told_as_ever(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "a", "deterministic=1") == 2
     assert "deterministic=1 is unknown: expected true or false" in capsys.readouterr().err
@@ -107,16 +111,17 @@ def test_a_run_does_not_find_the_steps_that_the_one_before_recorded(asked: bool)
     """On a GPU a recorded step is the eager one to rounding: the second run would begin otherwise."""
     model, task = nn.Linear(2, 2), Classification()
     recorded = gradient_of(model, task)
-    with precision.deterministic(asked):
+    with deterministic_algorithms(asked):
         assert (gradient_of(model, task) is recorded) != asked
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("batched", ["true", "false"])
 def test_the_same_seed_gives_the_same_bytes_on_a_gpu(batched: str, tmp_path: Path) -> None:
     told = (
-        *shlex.split(pictures(1, 28, examples=256, nodes=2)),
+        *shlex.split(noise_setting(1, 28, examples=256, nodes=2)),
         "model=lenet",
         "device=cuda",
         "deterministic=true",

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from elsewhere import DEVICE, Accelerator
-from runs import launch
 
 from baselines.errors import UserError
 from baselines.experiment import device
+from helpers.elsewhere import DEVICE, Accelerator
+from helpers.runs import launch
 
 CARD = SimpleNamespace(
     get_device_name=lambda _: "a card",
@@ -75,6 +75,7 @@ def test_a_model_in_float64_is_refused_where_there_is_none() -> None:
             device.placed(exact, DEVICE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing")
 def test_a_run_tells_its_device_and_its_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch(*SETTING, "device=auto", f"hydra.run.dir={tmp_path}") == 0

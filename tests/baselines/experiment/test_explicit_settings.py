@@ -13,22 +13,24 @@ from typing import Any, cast
 
 import pytest
 import torch
-from conf_tree import GROUPS, options, settings_of, top_level
 from omegaconf import DictConfig, OmegaConf
 
 from baselines.datasets import Dataset
 from baselines.errors import UserError
-from baselines.experiment import config, data, ranges
+from baselines.experiment import config, data
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.model_checks import check as check_model
+from baselines.experiment.preflight import check_model
 from baselines.experiment.settings import GROUPS as NESTED
+from baselines.experiment.validation import check_ranges
 from clients import Classification
+from helpers.fuzz.conf_tree import GROUPS, options, settings_of, top_level
 
 OF_STRATEGY = {
     *("weighting", "server_optimizer", "mask", "step_size", "aggregation", "privacy", "compression"),
     "grouping",
 }
 OF_CLIENT = {name: f"client.{name}" for name in ("corrections", "schedule", "personal", "private")}
+OF_CLIENT["client_optimizer"] = "client.optimizer"
 HUB = "dataset=hub dataset.name=/nowhere"
 WITH = {  # what an option, or a group, takes to be built
     "weighting=each_requester": "strategy=weight_erosion_all",
@@ -165,7 +167,7 @@ class Built:
 
         patch.setattr(config, "instantiate", recorded)
         patch.setattr(data, "loaded", data.loaded.__wrapped__)
-        ranges.check(cfg)
+        check_ranges(cfg)
         name = f"++explicit={next(NAMES)}"
         config.take(name, OmegaConf.to_yaml(cfg))
         self.experiment = this = Experiment(name)
@@ -237,6 +239,7 @@ def built(cfg: DictConfig, group: str, given: dict[str, Any]) -> Built | None:
     return None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_setting_wins_or_is_refused(group: str) -> None:
     for option, own in not_yet(group):
@@ -259,6 +262,7 @@ READ_OTHERWISE = {  # by what, besides an experiment's Settings and its strategy
 }
 
 
+@pytest.mark.slow
 def test_a_setting_of_no_group_reaches_the_run_or_is_refused() -> None:
     cfg = composed("strategy=fedavg")
     plain = {key: value for key, value in top_level().items() if not isinstance(value, dict)}

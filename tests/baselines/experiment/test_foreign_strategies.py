@@ -6,7 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from runs import curve, launch, metrics_in
+
+from helpers.runs import curve, launch, metrics_in
 
 FAILING = """from clients import LocalTraining
 
@@ -72,6 +73,7 @@ def run(options: Path, strategy: str, client: str, rounds: int = 4) -> int:
     return launch("--config-dir", str(options), *setting, f"hydra.run.dir={options.parent / 'run'}")
 
 
+@pytest.mark.slow
 def test_the_nodes_that_it_samples_depend_on_the_seed(options: Path, tmp_path: Path) -> None:
     """Flower samples with ``random``, which nobody else here draws from, and which is left as it was."""
     (options / "strategy" / "half.yaml").write_text(STOCK + "fraction_train: 0.5\nfraction_evaluate: 0.5\n")
@@ -89,6 +91,7 @@ def test_the_nodes_that_it_samples_depend_on_the_seed(options: Path, tmp_path: P
     assert not found["once"].equals(found["other"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_whose_nodes_all_fail_has_failed(
     strategy: str, options: Path, capsys: pytest.CaptureFixture[str]
@@ -102,10 +105,12 @@ def test_a_run_whose_nodes_all_fail_has_failed(
     assert "Traceback" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_short_run_without_any_step_has_failed_too(options: Path) -> None:
     assert run(options, "FedAvg", "Failing", rounds=1) == 1
 
 
+@pytest.mark.slow
 def test_failed_rounds_that_are_not_in_a_row_end_nothing(options: Path) -> None:
     assert run(options, "DifferentialPrivacyServerSideFixedClipping", "Fickle", rounds=6) == 0
     losses = curve(metrics_in(options.parent / "run"), "test", "loss")
@@ -113,6 +118,7 @@ def test_failed_rounds_that_are_not_in_a_row_end_nothing(options: Path) -> None:
     assert stood == [True, False] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["0", "abc", "2.5", "null"])
 def test_how_many_is_a_count_for_them_too(
     value: str, options: Path, capsys: pytest.CaptureFixture[str]
@@ -123,6 +129,7 @@ def test_how_many_is_a_count_for_them_too(
     assert "error: max_failed_rounds=" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", UNCLIPPED)
 def test_clipping_that_no_node_would_do_is_refused(
     strategy: str, options: Path, capsys: pytest.CaptureFixture[str]
@@ -133,6 +140,7 @@ def test_clipping_that_no_node_would_do_is_refused(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "setting",
     [
@@ -158,6 +166,7 @@ def test_a_strategy_of_ones_own_whose_file_leaves_settings_out_is_refused(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["defaults: [base]\n", "seed: 7\nnum_nodes: ${num_nodes}\n"])
 def test_what_its_file_takes_or_states_itself_is_not(file: str, options: Path) -> None:
     (options / "strategy" / "taking.yaml").write_text(f"{file}_target_: strategies.FedAvg\n")

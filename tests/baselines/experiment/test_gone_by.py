@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from runs import launch
+
+from helpers.runs import launch
 
 SMALL = "model=softmax num_nodes=3 rounds=1"
 REFUSED = {
@@ -22,6 +23,7 @@ TAKEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("overrides", "said"), REFUSED.items(), ids=REFUSED)
 def test_what_is_not_measured_or_cannot_be_trained_is_refused(
     overrides: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -32,6 +34,7 @@ def test_what_is_not_measured_or_cannot_be_trained_is_refused(
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", TAKEN)
 def test_what_is_measured_is_taken(overrides: str, tmp_path: Path) -> None:
     assert launch(*SMALL.split(), *overrides.split(), f"hydra.run.dir={tmp_path}") == 0

@@ -15,9 +15,9 @@ OVERRIDES = "dataset=digits num_nodes=7 node_test_fraction=0.2"
 def test_a_process_holds_what_another_has_dealt_without_dealing_again() -> None:
     dealt = Experiment(OVERRIDES).holdings
     taken = Experiment(f"{OVERRIDES} partitioner=pathological").holdings  # which would deal otherwise
-    rows, lengths = dealt.dealt()
+    rows, lengths = dealt.partition_arrays()
     rows.flags.writeable = False  # as what comes through Ray
-    taken.take((rows, lengths))
+    taken.set_partition((rows, lengths))
     assert len(taken.partitions) == 7
     for ours, theirs in zip(taken.partitions, dealt.partitions, strict=True):
         np.testing.assert_array_equal(ours[0], theirs[0])
@@ -27,7 +27,7 @@ def test_a_process_holds_what_another_has_dealt_without_dealing_again() -> None:
 
 def test_a_node_without_a_test_set_has_none_where_its_rows_were_taken() -> None:
     first, second = (Experiment("dataset=digits num_nodes=3").holdings for _ in range(2))
-    second.take(first.dealt())
+    second.set_partition(first.partition_arrays())
     assert [len(test) for _, test in second.partitions] == [0, 0, 0]
     assert sum(len(train) for train, _ in second.partitions) == 1437
 
@@ -51,6 +51,7 @@ def dealt(parts: object) -> list[np.ndarray]:
 ROWS = np.arange(1437)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("parts", "told"),
     [

@@ -1,17 +1,19 @@
 """When two runs are the same run."""
 
 import csv
-from pathlib import Path
+import shlex
+from functools import cache
 
 import pytest
 from omegaconf import OmegaConf, open_dict
 
 from baselines.errors import UserError
 from baselines.experiment import config
-from baselines.experiment.identity import LATER, PLAYED, config_hash, identity
-from baselines.experiment.places import CONF
+from baselines.experiment.config import leaves
+from baselines.experiment.identity import BESIDE, LATER, PLAYED, Variants, config_hash, identity
+from baselines.experiment.overrides import CONF
 from baselines.reproduce import paper_tables
-from baselines.reproduce.plan import plan, select, table_of
+from baselines.reproduce.paper_tables import PaperTable
 
 
 def test_what_does_not_decide_the_numbers_is_no_part_of_the_identity() -> None:
@@ -27,27 +29,58 @@ def test_an_identity_needs_all_values() -> None:
         identity(OmegaConf.create({"data_root": "", "a": "${missing}"}))
 
 
-@pytest.mark.parametrize(
-    ("paper", "table"),
-    [
-        ("fedexp", "figure_200_rounds"),
-        ("gma", "table4_4"),
-        ("feder", "table4_2"),
-        ("selective", "table7_1"),
-        ("weight_erosion", "table2"),
-    ],
+TABLES = [table for paper in paper_tables.papers() for table in paper_tables.tables(paper).values()]
+SAMPLE = (  # one of each paper
+    ("fedexp", "figure_200_rounds"),
+    ("gma", "table4_4"),
+    ("feder", "table4_2"),
+    ("selective", "table7_1"),
+    ("weight_erosion", "table2"),
 )
-def test_published_results_are_of_the_configuration_that_they_were_of(paper: str, table: str) -> None:
-    """Options that came later, in a group's file too, leave the stored hashes as they are."""
-    found = table_of(paper, table)
-    with (paper_tables.PAPERS / paper / "ours" / f"{table}.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))[:3]
-    assert rows
+
+
+def rows_of(table: PaperTable) -> list[dict[str, str]]:
+    path = paper_tables.PAPERS / table.paper / "ours" / f"{table.name}.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def assert_own_configuration(table: PaperTable, rows: list[dict[str, str]]) -> None:
+    cells = {tuple(cell.keys.values()): cell for cell in table.cells()}
+    variants = cache(Variants)
     for row in rows:
-        chosen = select(found, ",".join(f"{key}={row[key]}" for key in found.keys))
-        changes = tuple(row["changes"].split())
-        (trial,) = plan(found, chosen, (int(row["seed"]),), row["scale"], changes, Path("out"))
-        assert trial.config == row["config"]
+        cell = cells[tuple(row[key] for key in table.keys)]
+        setting = variants((*cell.overrides, *shlex.split(row["changes"])))
+        assert setting.config_hash(int(row["seed"])) == row["config"], row
+
+
+@pytest.mark.parametrize(("paper", "name"), SAMPLE)
+def test_published_results_are_of_the_configuration_that_they_were_of(paper: str, name: str) -> None:
+    """Options that came later, in a group's file too, leave the stored hashes as they are."""
+    table = paper_tables.tables(paper)[name]
+    assert rows_of(table)
+    assert_own_configuration(table, rows_of(table)[:3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: f"{table.paper}-{table.name}")
+def test_so_is_every_published_number(table: PaperTable) -> None:
+    assert_own_configuration(table, rows_of(table))
+
+
+def test_every_value_counts_also_that_of_a_default() -> None:
+    """Whoever changes a default changes the identity of the runs that take it."""
+    settings = OmegaConf.to_container(config.load("mask=agreement"), resolve=True)
+    assert isinstance(settings, dict)
+    whole = config_hash(OmegaConf.create(settings))
+    aside = {*BESIDE, "data_root"}
+    for name in leaves(settings):
+        other = OmegaConf.create(settings)
+        OmegaConf.update(other, name, "another")
+        counts = config_hash(other) != whole
+        assert counts != (name.partition(".")[0] in aside), name
 
 
 @pytest.mark.parametrize("changed", ["client.trace=false", "deterministic=true"])

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import played
 from torch import Tensor, nn
 
 from baselines import results
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from helpers.runs import played
 
 RUN = "dataset=digits num_nodes=3 rounds=2"
 
@@ -48,6 +48,7 @@ def with_model(name: str, more: str = "") -> str:
     return f"'++model={{_target_: {__name__}.{name}{more}}}' {RUN}"
 
 
+@pytest.mark.slow
 def test_a_run_is_that_of_the_shapes(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     """Each layer draws when it has its shape, here in the same order."""
     lazy, given = (
@@ -68,6 +69,7 @@ def test_statistics_are_as_before_any_example() -> None:
     assert int(model[2].num_batches_tracked) == 0  # type: ignore[index,union-attr,arg-type]
 
 
+@pytest.mark.slow
 def test_a_predictor_needs_no_data(tmp_path: Path) -> None:
     played(f"{with_model('Net', ', lazy: true')} save=last", tmp_path)
     rows = Experiment(RUN).dataset.test_inputs[:5]

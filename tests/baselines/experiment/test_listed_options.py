@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from checkout import ROOT
 
-from baselines.experiment.places import CONF, SHARED
+from baselines.experiment.overrides import CONF, SHARED
+from helpers.checkout import ROOT
 
 ROW = re.compile(r"^\|.*?`(\w+)=`(.*)\|$", re.MULTILINE)
 LISTED = [

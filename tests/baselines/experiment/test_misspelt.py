@@ -9,6 +9,7 @@ from baselines.experiment.experiment import Experiment
 HELP = "python -m baselines.run --help shows all"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("overrides", "hint"),
     [
@@ -25,7 +26,7 @@ HELP = "python -m baselines.run --help shows all"
         ("clients_per_round=3", "did you mean nodes_per_round?"),
         ("epochs=3", "did you mean client.local_epochs?"),
         ("client.learning_rate=3", "did you mean client.optimizer.lr?"),
-        ("optimizer=adam", "did you mean client=adam or server_optimizer=adam?"),
+        ("optimizer=adam", "did you mean client_optimizer=adam or server_optimizer=adam?"),
         ("algorithm=fedprox", "did you mean strategy=fedprox?"),
         ("foo=none", HELP),  # too many groups have it
     ],
@@ -43,7 +44,7 @@ def test_the_nearest_name_of_the_chosen_configuration(overrides: str, hint: str)
         ("strategy=fedxp", "did you mean fedexp? expected one of fedadagrad, "),
         ("mask=agrement", "did you mean agreement? expected one of agreement, "),
         ("strategy=zzz", "strategy/zzz does not exist: expected one of "),
-        ("client.optimizer=adam", "did you mean client=adam?"),
+        ("client.optimizer=adam", "did you mean client_optimizer=adam?"),
     ],
 )
 def test_the_nearest_option(override: str, hint: str) -> None:

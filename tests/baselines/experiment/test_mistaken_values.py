@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from runs import launch
+
+from helpers.runs import launch
 
 ONE = "expected a number"
 WHOLE = "expected a whole number"
@@ -77,6 +78,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:provider=hydra.searchpath")
 @pytest.mark.parametrize(("overrides", "told"), MISTAKES, ids=[overrides for overrides, _ in MISTAKES])
 def test_is_told_in_one_line(
@@ -92,11 +94,13 @@ def test_is_told_in_one_line(
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_strategy_of_flowers_own_may_name_a_setting(options: Path, tmp_path: Path) -> None:
     named = ["strategy=naming", "nodes_per_round=2"]
     assert launch("--config-dir", str(options), *named, "rounds=1", f"hydra.run.dir={tmp_path}") == 0
 
 
+@pytest.mark.slow
 def test_a_short_run_in_which_nobody_trains_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

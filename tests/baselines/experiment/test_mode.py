@@ -8,9 +8,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 from rich.console import Console
 
-from baselines.engine import progress
-from baselines.experiment import mode
-from baselines.experiment.places import CONF
+from baselines.engine import loggers
+from baselines.experiment.hydra_callbacks import run_prefix
+from baselines.experiment.overrides import CONF
 
 
 @pytest.mark.parametrize(
@@ -31,19 +31,19 @@ def test_a_run_that_may_have_others_beside_it_is_named(
         cfg.hydra.job.num, cfg.hydra.job.id = 3, "3"
         cfg.hydra.runtime.output_dir = "."
     monkeypatch.setattr(HydraConfig.instance(), "cfg", cfg)
-    assert mode.named() == named
+    assert run_prefix() == named
 
 
 def test_without_hydra_a_run_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HydraConfig.instance(), "cfg", None)
-    assert mode.named() == ""
+    assert run_prefix() == ""
 
 
 def test_several_runs_share_a_terminal_without_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr(progress, "Console", lambda: Console(file=screen, force_terminal=True))
-    assert progress.Progress(3).bar is not None
-    shown = progress.Progress(3, "run 4: ")
+    monkeypatch.setattr(loggers, "Console", lambda: Console(file=screen, force_terminal=True))
+    assert loggers.Progress(3).bar is not None
+    shown = loggers.Progress(3, "run 4: ")
     assert shown.bar is None
     with shown:
         shown.show(1, {"loss": 0.5})

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from runs import launch, own_options
+
+from helpers.checkout import ROOT
+from helpers.runs import launch, own_options
 
 MODELS = """
 from torch import nn
@@ -51,6 +52,7 @@ TOLD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "told"), TOLD.items(), ids=TOLD)
 def test_a_model_that_cannot_work(
     model: str,
@@ -65,6 +67,7 @@ def test_a_model_that_cannot_work(
     assert line.startswith(f"error: {told}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "status", "said"),
     [

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import played
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.preflight import check
+from helpers.runs import played
 
 NOISED = "weighting=uniform privacy.noise_multiplier=1 num_nodes=3"
 
@@ -41,6 +41,7 @@ def test_two_names_are_refused(privacy: str) -> None:
         check(asked(privacy, tied=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("privacy", ["central", "adaptive"])
 def test_noise_leaves_alone_what_is_not_trained(privacy: str, tmp_path: Path) -> None:
     played(f"{asked(privacy, tied=False).overrides} rounds=1 save=last", tmp_path)

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from runs import launch
+
+from helpers.runs import launch
 
 PART = "is out of range: expected a part"
 MISTAKES = {
@@ -58,6 +59,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("overrides", "told"), MISTAKES.items(), ids=[text[:60] for text in MISTAKES])
 def test_is_told_in_one_line(
     overrides: str, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -69,6 +71,7 @@ def test_is_told_in_one_line(
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
+@pytest.mark.slow
 def test_in_a_sweep_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Hydra prints a line of its own before what ended a job."""
     assert launch("-m", "nodes_per_round=50,51", f"hydra.sweep.dir={tmp_path}") == 2
@@ -78,6 +81,7 @@ def test_in_a_sweep_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> No
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from runs import launch
 
 from baselines.experiment import config
+from helpers.runs import launch
 
 SMALL = ["model=softmax", "num_nodes=2", "rounds=1"]
 LONG = [  # defaults, so that the runs are those of the few that differ
@@ -35,6 +35,7 @@ def told(folder: Path) -> str:
     return str(json.loads((folder / "environment.json").read_text())["overrides"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", ["${..seed}", "${seed}"])
 def test_a_value_that_names_another_is_that_value(written: str, tmp_path: Path) -> None:
     """Relative to where it stands, not to Hydra's list of overrides; other processes are told the value."""
@@ -42,6 +43,7 @@ def test_a_value_that_names_another_is_that_value(written: str, tmp_path: Path) 
     assert "strategy.seed=7 seed=7" in told(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_text_that_names_another_stays_a_text(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Such as the text null, which is no null."""
     named = ["client.optimizer.lr=${..local_steps_as_text}", "+client.local_steps_as_text='null'"]
@@ -49,6 +51,7 @@ def test_a_text_that_names_another_stays_a_text(tmp_path: Path, capfd: pytest.Ca
     assert "client.optimizer.lr=null is out of range: expected a number" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_so_in_each_job_of_a_sweep_and_in_the_names_of_their_folders(tmp_path: Path) -> None:
     assert launch("-m", *SMALL, "strategy.seed=${..seed}", "seed=7,8", f"hydra.sweep.dir={tmp_path}") == 0
     for seed in (7, 8):
@@ -56,6 +59,7 @@ def test_so_in_each_job_of_a_sweep_and_in_the_names_of_their_folders(tmp_path: P
         assert f"strategy.seed={seed}" in told(folder)
 
 
+@pytest.mark.slow
 def test_many_overrides_name_folders_by_what_is_swept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,6 +73,7 @@ def test_many_overrides_name_folders_by_what_is_swept(
     assert sorted(path.parent.name for path in tmp_path.rglob("metrics.csv")) == names
 
 
+@pytest.mark.slow
 def test_where_that_is_too_long_by_a_hash(tmp_path: Path) -> None:
     swept = [re.sub("=(.+)", r"=choice(\1)", text) for text in LONG[len(SMALL) :]]
     assert launch("-m", *SMALL, *swept, f"hydra.sweep.dir={tmp_path}") == 0
@@ -76,6 +81,7 @@ def test_where_that_is_too_long_by_a_hash(tmp_path: Path) -> None:
     assert re.fullmatch("[0-9a-f]{16}", name)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_more_rounds_continues_its_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,12 +100,14 @@ def test_a_sweep_of_more_rounds_continues_its_runs(
     assert names == {f"model=softmax,num_nodes=2,seed={seed}" for seed in (0, 1)}
 
 
+@pytest.mark.slow
 def test_rounds_that_are_swept_name_folders(tmp_path: Path) -> None:
     assert launch("-m", *SMALL[:2], "rounds=1,2", f"hydra.sweep.dir={tmp_path}") == 0
     names = {path.parent.name for path in tmp_path.rglob("metrics.csv")}
     assert names == {f"model=softmax,num_nodes=2,rounds={rounds}" for rounds in (1, 2)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["save", "checkpoint_every"])
 def test_so_does_what_decides_no_number(key: str, tmp_path: Path) -> None:
     """Else the second run of the sweep would meet the first in its folder."""
@@ -110,6 +118,7 @@ def test_so_does_what_decides_no_number(key: str, tmp_path: Path) -> None:
     assert names == {",".join(sorted([f"{key}={value}", *SMALL[:2]])) for value in values}
 
 
+@pytest.mark.slow
 def test_what_a_sweeper_varies_names_folders(tmp_path: Path) -> None:
     """As hydra/sweeper=random_search tells it, in its own settings."""
     mine = tmp_path / "conf" / "experiment" / "mine.yaml"
@@ -124,6 +133,7 @@ def test_what_a_sweeper_varies_names_folders(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_threads_compose_at_once() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda seed: config.load(f"seed={seed}").seed, range(4100, 4112)))

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from baselines.experiment import config, experiment
+from baselines.experiment.device import prepare_model
 from baselines.experiment.identity import config_hash
-from baselines.experiment.precision import prepared
-from baselines.models.lenet import LeNet
+from baselines.models.cnn import LeNet
 from clients import Classification
-from clients import gradient as gradient_module
-from clients.turn import load
+from clients.fast import gradient as gradient_module
+from clients.round import load
 
 CPU = torch.device("cpu")
 IMAGES = "dataset=digits model=lenet model.input_shape=[1,28,28] model.num_classes=10"
@@ -25,7 +25,7 @@ IMAGES = "dataset=digits model=lenet model.input_shape=[1,28,28] model.num_class
 
 def lenet(autocast: str | None = None, channels_last: bool = False) -> nn.Module:
     torch.manual_seed(3)
-    return prepared(LeNet([1, 28, 28], 10), CPU, autocast, channels_last)
+    return prepare_model(LeNet([1, 28, 28], 10), CPU, autocast, channels_last)
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -97,7 +97,7 @@ class OwnForward(nn.Module):
 
 @pytest.mark.parametrize("make", [partial(nn.Linear, 3, 2), OwnForward])
 def test_a_copy_in_bfloat16_computes_with_its_own_parameters(make: Callable[[], nn.Module]) -> None:
-    model = prepared(make(), CPU, "bfloat16", False)
+    model = prepare_model(make(), CPU, "bfloat16", False)
     copied = copy.deepcopy(model)
     with torch.no_grad():
         for p in copied.parameters():
@@ -132,7 +132,7 @@ def test_channels_last_travels_as_any_model() -> None:
 
 
 def test_float64_is_left_alone() -> None:
-    model = prepared(nn.Linear(3, 2).double(), CPU, "bfloat16", False)
+    model = prepare_model(nn.Linear(3, 2).double(), CPU, "bfloat16", False)
     assert model(torch.ones(1, 3, dtype=torch.float64)).dtype == torch.float64
 
 

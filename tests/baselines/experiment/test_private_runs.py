@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import curve, launch, lines_in, metrics_in, played
 from sklearn.datasets import load_digits
 
 from baselines.apps import client_app_of
 from baselines.experiment import experiment
-from baselines.experiment.schema_file import inlined
+from baselines.experiment.overrides import inline_schema
 from baselines.federation.__main__ import main
 from baselines.grids.inline import InlineGrid
-from strategies.parts.accounting import epsilon
+from helpers.runs import curve, launch, lines_in, metrics_in, played
+from strategies.parts.privacy import epsilon
 
 SMALL = "dataset=digits partitioner=iid num_nodes=4 model=softmax weighting=uniform client.optimizer.lr=0.1"
 
@@ -23,6 +23,7 @@ def run(folder: Path, *arguments: str) -> int:
     return launch(*SMALL.split(), *arguments, f"hydra.run.dir={folder}")
 
 
+@pytest.mark.slow
 def test_little_noise_learns_and_much_does_not(tmp_path: Path) -> None:
     little = f"{SMALL} rounds=5 privacy=central privacy.clip=3 privacy.noise_multiplier=0.05"
     much = f"{SMALL} rounds=5 privacy=central privacy.clip=3 privacy.noise_multiplier=30"
@@ -34,6 +35,7 @@ def test_little_noise_learns_and_much_does_not(tmp_path: Path) -> None:
     assert accuracy[1] < 0.4
 
 
+@pytest.mark.slow
 def test_what_a_clip_of_infinity_costs_is_nothing(tmp_path: Path) -> None:
     """With no noise a private run is the run without privacy, byte for byte, epsilon's absence included."""
     bare = "privacy.clip=inf privacy.noise_multiplier=0"
@@ -47,6 +49,7 @@ def test_what_a_clip_of_infinity_costs_is_nothing(tmp_path: Path) -> None:
     assert not set(told) & set(metrics_in(tmp_path / "local").query("split == 'train'").metric)
 
 
+@pytest.mark.slow
 def test_batched_nodes_noise_alike(tmp_path: Path) -> None:
     private = f"{SMALL} rounds=2 privacy=local privacy.clip=2 privacy.noise_multiplier=0.1"
     losses = []
@@ -60,6 +63,7 @@ def test_batched_nodes_noise_alike(tmp_path: Path) -> None:
     assert losses[0][0] != losses[0][-1]
 
 
+@pytest.mark.slow
 def test_a_budget_ends_the_run_and_a_resumed_one_goes_no_further(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +90,7 @@ def test_a_budget_ends_the_run_and_a_resumed_one_goes_no_further(
     assert lines_in(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_one_in_one_go(tmp_path: Path) -> None:
     for kind in ("adaptive", "local"):
         private = [f"privacy={kind}", "checkpoint_every=1", "nodes_per_round=2"]
@@ -95,6 +100,7 @@ def test_a_resumed_run_is_one_in_one_go(tmp_path: Path) -> None:
         assert lines_in(tmp_path / kind) == lines_in(tmp_path / f"{kind}-whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
@@ -135,6 +141,7 @@ def sites(tmp_path: Path) -> list[str]:
     return ["dataset=local", f"dataset.schema={schema}", "num_nodes=2", "weighting=uniform", "rounds=2"]
 
 
+@pytest.mark.slow
 def test_sites_do_not_know_the_noise(
     sites: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,7 +157,7 @@ def test_a_site_that_demands_more_takes_no_part(
     sites: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     overrides = shlex.join(
-        [*map(inlined, sites), "privacy=local", "privacy.noise_seed=null", "node_timeout=0.2"]
+        [*map(inline_schema, sites), "privacy=local", "privacy.noise_seed=null", "node_timeout=0.2"]
     )
     own = {name: str(tmp_path / f"{name}.npz") for name in ("north", "south")}
     grid = InlineGrid(client_app_of(overrides), 2, sites=own)

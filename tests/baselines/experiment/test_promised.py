@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from runs import launch, own_options
 
-from baselines.experiment import once
+from baselines.experiment.messages import logger, warn_once
+from helpers.runs import launch, own_options
 
 CODE = """
 from dataclasses import dataclass, field
@@ -27,8 +27,8 @@ class Even(FedAvg):
 
 @dataclass(kw_only=True, eq=False)
 class Asking(FedAvg):
-    def asks(self):
-        return {**super().asks(), "shrink": 1.0}
+    def train_config(self):
+        return {**super().train_config(), "shrink": 1.0}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -68,18 +68,18 @@ class Returning(Correction):
     def __init__(self, start):
         pass
 
-    def __call__(self, parameters):
+    def transform_gradients(self, parameters):
         return [p.grad for p in parameters]
 
 
 @dataclass(kw_only=True, eq=False)
 class Pairing(FedAvg):
-    def asks(self):
-        return {**super().asks(), "pair": True, "pair_rate": 2.0}
+    def train_config(self):
+        return {**super().train_config(), "pair": True, "pair_rate": 2.0}
 
 
 class Pair(Correction):
-    asked_by = "pair"
+    config_key = "pair"
     reads = ("pair_rate",)
 
     def __init__(self, start):
@@ -99,7 +99,7 @@ class Vector(Correction):
     def __init__(self, start):
         pass
 
-    def term(self, model, inputs, outputs, targets):
+    def loss_term(self, model, inputs, outputs, targets):
         return outputs.square().mean(1)
 
 
@@ -131,7 +131,7 @@ class Buffered(nn.Module):
 SELECTIVE = "strategy=selective validation_size=50 strategy.local_rounds=1 rounds=2"
 BUFFER = "the model's buffer ema would be masked and optimised as a parameter is: name it, +strategy"
 CASES = {
-    "strategy=asking": "Asking asks nodes for 'shrink', which no imported correction reads: import the",
+    "strategy=asking": "Asking asks nodes for 'shrink', which no correction reads: name its class in the",
     "strategy=plain +strategy.extra=2.0": "decorate Plain with @dataclass(kw_only=True, eq=False)",
     "strategy=keeping checkpoint_every=1": "Keeping keeps _velocity, which its state_dict does not hold",
     "strategy=counting checkpoint_every=5 rounds=9": "Counting keeps seen, which its state_dict does not",
@@ -171,12 +171,14 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             text = f"_target_: slips_lab.{name.title()}\n"
             if group == "strategy":
                 text = f"defaults: [base]\n{text}"
+                text += "node_corrections: [{_target_: slips_lab.Pair}]\n" * (name == "pairing")
             if group == "corrections":
                 text = f"# @package client.corrections\n{name}: {{{text.strip()}, _partial_: true}}\n"
             (folder / f"{name}.yaml").write_text(text)
     return [option, "rounds=1", "num_nodes=2", f"hydra.run.dir={tmp_path}/run"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", CASES)
 def test_it_is_refused(choice: str, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert launch(*arguments, *choice.split()) == 2
@@ -184,11 +186,13 @@ def test_it_is_refused(choice: str, arguments: list[str], capsys: pytest.Capture
     assert CASES[choice] in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choice", FINE)
 def test_it_is_not(choice: str, arguments: list[str]) -> None:
     assert launch(*arguments, *choice.split()) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batched", ["false", "true"])
 def test_a_correction_that_returns_gradients_is_told_to_write_them(
     batched: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -198,10 +202,11 @@ def test_a_correction_that_returns_gradients_is_told_to_write_them(
     assert "Returning returns gradients: write them to each p.grad" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("vector", "Vector.term returns shape [32]: expected one number, e.g. its mean"),
+        ("vector", "Vector.loss_term returns shape [32]: expected one number, e.g. its mean"),
         ("forgetting", "Forgetting writes ['mine'] to start.state: set remembers = True in its class"),
     ],
 )
@@ -212,6 +217,7 @@ def test_a_correction_that_breaks_its_contract(
     assert line in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "warned"), [("", True), ("weighting=examples", False), ("weighting=uniform", False)]
 )
@@ -219,8 +225,8 @@ def test_the_log_says_which_part_of_its_own_a_strategy_has_lost(
     choice: str, warned: bool, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(once.logger, "warning", said.append)
-    once.warn_once.cache_clear()
+    monkeypatch.setattr(logger, "warning", said.append)
+    warn_once.cache_clear()
     assert launch(*arguments, "strategy=even", *choice.split()) == 0
     lost = "Even runs with weighting=examples, not with its own Uniform: choose that in the strategy's file"
     assert [line.partition(" (")[0] for line in said] == [lost] * warned

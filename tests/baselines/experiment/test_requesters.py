@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord
-from runs import played
 
 from baselines import results
 from baselines.engine.evaluator import Evaluator
@@ -13,13 +12,15 @@ from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.preflight import check
 from clients.evaluation import evaluate
-from strategies.parts.erosion import EACH
+from helpers.runs import played
+from strategies.parts.weighting import EACH
 
 TABLE = "experiment=weight_erosion/table2"
 DIGITS = "dataset=digits model=softmax num_nodes=10 rounds=1"
 SMALL = f"{DIGITS} partitioner.distribution=C partitioner.chunked=false"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
@@ -37,6 +38,7 @@ def test_the_table_judges_the_node_that_it_trains_for(
     check(experiment.load(f"{TABLE} {SMALL} {overrides}"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("overrides", "setting"),
     [
@@ -54,6 +56,7 @@ def test_two_requesters_that_differ_are_refused(overrides: str, setting: str) ->
         check(experiment.load(f"{TABLE} {SMALL} {overrides}"))
 
 
+@pytest.mark.slow
 def test_each_model_is_judged_on_its_own_node_s_test_examples(tmp_path: Path) -> None:
     overrides = f"{TABLE} {SMALL} strategy=weight_erosion_all weighting=each_requester save=last"
     metrics = played(overrides, tmp_path)

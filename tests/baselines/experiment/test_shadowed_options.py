@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from runs import launch
 
 from baselines.errors import UserError
 from baselines.experiment.config import load
+from helpers.runs import launch
 
 SMALL = ("model=softmax", "num_nodes=2", "rounds=1")
 MINE = "defaults: [base]\n_target_: strategies.FedAvg\n"
@@ -19,6 +19,7 @@ def write(folder: Path, name: str, text: str = MINE) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "chosen"),
     [
@@ -46,6 +47,7 @@ def test_is_told_to_rename_it(
     )
 
 
+@pytest.mark.slow
 def test_so_is_what_an_option_is_made_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "strategy/mine", "defaults: [fedexp]\n")
     write(tmp_path, "strategy/fedexp")
@@ -54,6 +56,7 @@ def test_so_is_what_an_option_is_made_of(tmp_path: Path, capsys: pytest.CaptureF
     assert "strategy/fedexp.yaml would not be read" in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:provider=hydra.searchpath")
 @pytest.mark.parametrize("path", ["pkg://no_such.conf", "pkg://strategies", "file://{}"])
 def test_what_is_not_chosen_may_have_any_name(path: str, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from runs import launch, own_options
+
+from helpers.runs import launch, own_options
 
 SQUEEZING = """
 from torch import nn
@@ -35,6 +36,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return own_options(tmp_path, monkeypatch, "squeezing", SQUEEZING, model=MODEL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("overrides", "said"), REFUSED.items(), ids=REFUSED)
 def test_it_is_refused(
     overrides: str, said: str, options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -47,6 +49,7 @@ def test_it_is_refused(
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", ["client.batch_size=25", "client.batch_size=null"])
 def test_it_runs_where_nobody_has_one(overrides: str, options: str, tmp_path: Path) -> None:
     words = ["model=squeezing", "num_nodes=3", "rounds=1", "partitioner=iid", overrides]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
-from runs import launch
 
-from baselines.experiment.sweep_progress import SweepProgress, equal_values
+from baselines.experiment.hydra_callbacks import SweepProgress, equal_values
+from helpers.runs import launch
 
 SHORT = ["model=softmax", "num_nodes=2", "rounds=1"]
 
@@ -17,6 +17,7 @@ def lines(out: str) -> list[str]:
     return re.findall(r"^run \d.*$|.*HYDRA.*", out, flags=re.M)
 
 
+@pytest.mark.slow
 def test_a_sweep_counts_its_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     swept = ["strategy=fedavg,fedexp", "seed=range(1,3)", *SHORT]
     assert launch("-m", *swept, f"hydra.sweep.dir={tmp_path}") == 0
@@ -28,6 +29,7 @@ def test_a_sweep_counts_its_runs(tmp_path: Path, capfd: pytest.CaptureFixture[st
     ]
 
 
+@pytest.mark.slow
 def test_equal_values_are_named_before_the_first_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,6 +51,7 @@ def test_others_are_not(swept: str) -> None:
     assert not list(equal_values(varied))
 
 
+@pytest.mark.slow
 def test_what_only_the_sweeper_can_count_has_no_total(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,6 +59,7 @@ def test_what_only_the_sweeper_can_count_has_no_total(
     assert lines(capfd.readouterr().out) == ["run 1: model=softmax"]
 
 
+@pytest.mark.slow
 def test_a_setting_that_is_another_one_is_no_hindrance(
     tmp_path: Path, recwarn: pytest.WarningsRecorder, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,6 +69,7 @@ def test_a_setting_that_is_another_one_is_no_hindrance(
     assert not [w for w in recwarn if "SweepProgress" in str(w.message)]
 
 
+@pytest.mark.slow
 def test_a_single_run_is_not_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert launch(*SHORT, f"hydra.run.dir={tmp_path}") == 0
     assert lines(capfd.readouterr().out) == []

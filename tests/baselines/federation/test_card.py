@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from runs import launch, played, write_run
 
 from baselines.engine import saved_model
 from baselines.federation import card
 from baselines.federation.__main__ import main
+from helpers.runs import launch, played, write_run
 
 HEADINGS = [
     "Model details",
@@ -60,6 +60,7 @@ def table_after(text: str, heading: str) -> list[list[str]]:
     return [rows[0], *rows[2:]]
 
 
+@pytest.mark.slow
 def test_its_numbers_are_those_of_the_files(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["card", str(run)]) == 0
     text = capsys.readouterr().out
@@ -91,6 +92,7 @@ def test_its_numbers_are_those_of_the_files(run: Path, capsys: pytest.CaptureFix
     assert text.count(card.FILL_IN) > 8
 
 
+@pytest.mark.slow
 def test_it_is_written_where_it_is_asked_for_and_is_the_same_again(run: Path, tmp_path: Path) -> None:
     texts = set()
     for _ in range(2):
@@ -112,6 +114,7 @@ def test_a_run_that_failed_without_a_model_says_so_and_shows_no_nan(
     assert table_after(text, "test set, model")[1] == ["global", "not finite"]
 
 
+@pytest.mark.slow
 def test_files_that_have_changed_since_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +127,7 @@ def test_files_that_have_changed_since_are_refused(
     assert main(["card", str(tmp_path / "nowhere")]) == 2
 
 
+@pytest.mark.slow
 def test_what_is_off_is_not_in_the_method_and_what_was_chosen_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

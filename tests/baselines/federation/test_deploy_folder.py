@@ -5,10 +5,10 @@ from pathlib import Path
 from shutil import copy
 
 import yaml
-from checkout import ROOT
 
 from baselines.federation.__main__ import main
 from baselines.federation.agreed import read
+from helpers.checkout import ROOT
 
 DEPLOY = ROOT / "deploy"
 

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from deployed import Deployed, deployed, wait_until
-from runs import launch, lines_in
 
-from baselines.experiment.places import ROOT
+from baselines.experiment.overrides import ROOT
 from baselines.federation.__main__ import main
 from baselines.federation.agreed import read
 from baselines.runtimes import credentials, sites
 from baselines.runtimes.superlink import _free_ports
+from helpers.deployed import Deployed, deployed, wait_until
+from helpers.runs import launch, lines_in
 
 pytestmark = pytest.mark.slow  # on the newest Flower only what costs no run
 STRANGERS = ("stranger", "keyless", "misled", "plain")
@@ -65,17 +65,17 @@ def test_strangers_are_refused(federation: Deployed) -> None:
 def test_a_run_whose_superlink_is_killed_resumes_with_equal_numbers(
     federation: Deployed, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    output = federation.folder / "out"
+    output, asked = federation.folder / "out", ("rounds=2", "evaluate_every=2")
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(federation.submit, "out", "rounds=2")
-        wait_until(lambda: (output / "metrics.csv").exists() and "\n1,site-test" in _text(output))
+        first = pool.submit(federation.submit, "out", *asked)
+        wait_until(lambda: (output / "metrics.csv").exists() and "\n1,train" in _text(output))
         federation.kill("superlink")
         federation.start("superlink")
         assert first.result() == 1
-    assert federation.submit("out", "rounds=2", "resume=true") == 0
+    assert federation.submit("out", *asked, "resume=true") == 0
     said = capfd.readouterr().out
     assert "site odd takes no part: schema: 1 label" in said
-    assert launch(*_inline(federation, tmp_path), "rounds=2") == 0
+    assert launch(*_inline(federation, tmp_path), *asked) == 0
     assert lines_in(output) == lines_in(tmp_path)
     told = json.loads((output / "environment.json").read_text())["contributions"]
     assert list(told) == ["site north", "site south", "site west"]
@@ -112,7 +112,7 @@ def test_a_run_goes_on_without_who_submitted_it_and_resumes_after_its_serverapp(
 def test_a_mistake_that_only_the_server_sees_ends_with_2(
     federation: Deployed, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert federation.submit("out", "rounds=2", "resume=true", "seed=5") == 2
+    assert federation.submit("out", "rounds=2", "evaluate_every=2", "resume=true", "seed=5") == 2
     out, err = capfd.readouterr()
     assert "Traceback" not in out
     assert len(err.splitlines()) == 1

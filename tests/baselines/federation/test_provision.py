@@ -119,6 +119,7 @@ def test_a_key_that_was_handed_over_stays_the_sites(
     assert key.exists()
 
 
+@pytest.mark.slow
 def test_a_site_whose_file_is_damaged_does_not_start(file: Path) -> None:
     assert main(["provision", str(file)]) == 0
     program = file.parent / "bin" / "flower-supernode"
@@ -164,6 +165,7 @@ def test_the_commands_of_both_flower_generations(
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [

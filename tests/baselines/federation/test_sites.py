@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml  # type: ignore[import-untyped]
-from runs import launch, metrics_in
 from sklearn.datasets import load_digits
 
 from baselines import results
 from baselines.federation.__main__ import main
-from baselines.reports.summary import summarise
+from baselines.reports.tables import summarise
+from helpers.runs import launch, metrics_in
 
 pytestmark = pytest.mark.runtime
 NAMES = np.array(["nil", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
@@ -62,6 +62,7 @@ def whole(sites: Path, tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame
     return run(sites, tmp_path_factory.mktemp("run"), "strategy=fedadam", **THREE)
 
 
+@pytest.mark.slow
 def test_sites_are_judged_where_their_data_are(whole: pd.DataFrame) -> None:
     rows = whole
     assert set(rows.split) == {
@@ -80,6 +81,7 @@ def test_sites_are_judged_where_their_data_are(whole: pd.DataFrame) -> None:
     assert told["accuracy"] == pytest.approx((own * examples).sum() / examples.sum())
 
 
+@pytest.mark.slow
 def test_a_site_whose_labels_do_not_fit_takes_no_part(
     sites: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,6 +97,7 @@ def test_a_site_whose_labels_do_not_fit_takes_no_part(
     assert (rows[rows.metric == "replies"].value == 1).all()
 
 
+@pytest.mark.slow
 def test_a_run_of_sites_resumes_with_equal_numbers(
     sites: Path, whole: pd.DataFrame, tmp_path: Path
 ) -> None:
@@ -110,6 +113,7 @@ def test_a_run_of_sites_resumes_with_equal_numbers(
 NOISE = ["weighting=uniform", "privacy.clip=1", "privacy.noise_seed=null", "privacy.noise_multiplier=0.5"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("demands", "promised", "said"),
     [
@@ -215,6 +219,7 @@ def test_check_takes_the_experiment_as_it_is_sent_to_all(
     assert "quorum=6 is out of range: expected a whole number from 1 to 5" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_summary_shows_the_worst_and_the_median_site_and_how_far_they_are_apart(
     sites: Path, tmp_path: Path
 ) -> None:
@@ -231,6 +236,7 @@ def test_the_summary_shows_the_worst_and_the_median_site_and_how_far_they_are_ap
     }
 
 
+@pytest.mark.slow
 def test_without_a_central_test_set_each_node_has_a_row(tmp_path: Path) -> None:
     told = ["dataset=digits", "num_nodes=2", "central_test=none", *COMMON, f"hydra.run.dir={tmp_path}"]
     assert launch(*told) == 0
@@ -239,6 +245,7 @@ def test_without_a_central_test_set_each_node_has_a_row(tmp_path: Path) -> None:
     assert set(rows[rows.split == "site-test"].model) == {"node 0", "node 1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [

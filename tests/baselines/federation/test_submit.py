@@ -16,6 +16,14 @@ from strategies.shared.flower_private import server_context
 pytestmark = pytest.mark.runtime
 
 
+@pytest.fixture
+def lakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the SuperLink ``lakes`` be the one that Flower's configuration names."""
+    (tmp_path / "config.toml").write_text('[superlink.lakes]\naddress = "a"\n')
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -44,15 +52,10 @@ pytestmark = pytest.mark.runtime
         (["lakes", "--output", "../out"], "--output ../out: expected a folder below"),
     ],
 )
+@pytest.mark.usefixtures("lakes")
 def test_a_mistake_is_found_before_anything_is_sent(
-    arguments: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "config.toml").write_text('[superlink.lakes]\naddress = "a"\n')
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     assert main(["submit", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
@@ -83,15 +86,10 @@ def test_a_mistake_in_a_deployment_is_one_line_of_its_log(caplog: pytest.LogCapt
         ("ERROR :  something", "error: run 7: finished:failed; its log: flwr log 7 lakes"),
     ],
 )
+@pytest.mark.usefixtures("lakes")
 def test_a_run_that_has_diverged_there_ends_so_here(
-    logged: str,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    logged: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "config.toml").write_text('[superlink.lakes]\naddress = "a"\n')
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     log = f"Successfully started run 7\n{logged}\n"
     monkeypatch.setattr(submit.commands, "submit", lambda *_: [sys.executable, "-c", f"print({log!r})"])
     monkeypatch.setattr(submit, "_ended", lambda *_: "finished:failed")

@@ -9,7 +9,7 @@ from flwr.app import Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from baselines.grids.inline import InlineGrid
-from baselines.grids.polling import PollingGrid
+from baselines.grids.superlink import PollingGrid
 from strategies.shared.flower_private import Run
 
 pytestmark = pytest.mark.runtime

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import toys
 
 from baselines.errors import UserError
-from strategies.shared.shared_mean import SharedMean
+from helpers import toys
+from strategies.shared.arrays import SharedMean
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,8 @@
 import time
 
 import pytest
-import toys
+
+from helpers import toys
 
 pytestmark = pytest.mark.slow
 

@@ -31,12 +31,14 @@ def build(name: str, *overrides: str) -> nn.Module:
     return model
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "overrides", "count"), COUNTS)
 def test_has_the_parameters_it_must_have(name: str, overrides: list[str], count: int) -> None:
     model = build(name, *overrides)
     assert sum(p.numel() for p in model.parameters()) == count
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "overrides"), [(name, overrides) for name, overrides, _ in COUNTS])
 def test_gives_one_logit_per_class_and_example(name: str, overrides: list[str]) -> None:
     model = build(name, *overrides).eval()
@@ -129,6 +131,7 @@ def test_dropout_is_for_training_alone(name: str) -> None:
         assert torch.equal(model.eval()(inputs), model(inputs))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("name", "overrides"), [(n, o) for n, o, _ in COUNTS if "resnet" not in n])
 def test_trains_a_round_and_fits_what_it_saw(name: str, overrides: list[str]) -> None:
     cfg = config.load(" ".join([f"model={name}", "client=adam", "client.batch_size=16", *overrides]))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
-from runs import curve, played
 
 from baselines.datasets import Dataset
 from baselines.experiment import experiment
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 from clients import Classification, LeastSquares, NextToken, Normalize
+from helpers.runs import curve, played
 
 OPTIONS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
 SHAPES = {"char_lstm": (12,), "linear": (20,), "resnet18": (3, 32, 32), "resnet18_gn": (3, 32, 32)}
@@ -39,6 +39,7 @@ def alphabet(length: int, rows: int) -> Dataset:
     return Dataset(texts[:, :-1], texts[:, 1:], texts[:, :-1], texts[:, 1:], NextToken())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_round_of_training(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = SHAPES.get(name, (1, 28, 28))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from baselines.errors import UserError
-from baselines.partitioners.counts import apportion, equal_sizes, fill, fit, rows_of
+from baselines.partitioners.partitioner import apportion, equal_sizes, fill, fit, rows_of
 
 
 def test_fit_meets_both_margins_with_whole_numbers_next_to_the_fitted_ones() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 from baselines.partitioners import Iid, Partitioner, split_node
 from strategies.shared.seeding import Purpose, generator
 
@@ -46,6 +46,7 @@ def test_every_partition_of_the_papers_is_there() -> None:
     } <= set(OPTIONS)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", OPTIONS)
 def test_gives_every_node_ascending_rows(name: str) -> None:
     parts = build(name)(LABELS, OWNERS, num_nodes(name), 0)
@@ -56,12 +57,14 @@ def test_gives_every_node_ascending_rows(name: str) -> None:
         assert (np.diff(rows) > 0).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [*ONCE, "centralized"])
 def test_deals_every_row_exactly_once(name: str) -> None:
     parts = build(name)(LABELS, OWNERS, num_nodes(name), 0)
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(LABELS)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [name for name in ONCE if name != "by_writer"])
 def test_the_seed_decides_everything(name: str) -> None:
     def rows(seed: int) -> np.ndarray:
@@ -143,6 +146,7 @@ def test_quantity_skew_ignores_labels_and_spares_no_node() -> None:
     assert np.abs(counts / counts.sum() - share).max() < 4 * np.sqrt(0.1 * 0.9 / counts.sum())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "override", "nodes", "message"),
     [

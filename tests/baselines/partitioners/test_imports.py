@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
-from baselines.experiment.places import ROOT
+import pytest
+
+from baselines.experiment.overrides import ROOT
 
 CODE = """
 import sys
@@ -23,6 +25,7 @@ print(all(np.array_equal(one, other) for one, other in zip(light, whole, strict=
 """
 
 
+@pytest.mark.slow
 def test_dealing_imports_no_plots_and_leaves_no_half_of_a_package() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CODE], cwd=ROOT, check=True, capture_output=True, text=True

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import curve, played
 
 from baselines.datasets import Dataset
 from baselines.experiment import experiment
 from baselines.experiment.data import loaded
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
+from helpers.runs import curve, played
 
 OPTIONS = sorted(path.stem for path in (CONF / "partitioner").glob("*.yaml"))
 
@@ -29,6 +29,7 @@ def with_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     experiment.load.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_round_of_training(name: str, tmp_path: Path) -> None:
     nodes = 1 if name == "centralized" else 10

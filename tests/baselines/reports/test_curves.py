@@ -6,12 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from runs import METRICS, write_run
 
 from baselines import results
 from baselines.errors import UserError
 from baselines.reports import curves
-from baselines.reports.shown import Shown
+from baselines.reports.runs import Shown
+from helpers.runs import METRICS, write_run
 
 
 def figure_of(rows: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Figure]:
@@ -32,11 +32,12 @@ def test_the_band_is_the_spread_over_seeds_of_the_mean_over_models(
     settings = pd.DataFrame(rows, columns=METRICS)
     for figure in figure_of(settings.assign(setting=""), tmp_path, monkeypatch):
         (axis,) = figure.axes
-        assert axis.lines[0].get_ydata() == pytest.approx([0.4])
+        assert axis.lines[0].get_ydata() == pytest.approx([40])
         band = axis.collections[0].get_paths()[0].vertices[:, 1]
-        assert (min(band), max(band)) == pytest.approx((0.4 - 0.08**0.5, 0.4 + 0.08**0.5))
+        assert (min(band), max(band)) == pytest.approx((100 * (0.4 - 0.08**0.5), 100 * (0.4 + 0.08**0.5)))
 
 
+@pytest.mark.slow
 def test_the_legend_is_within_the_figure_and_beside_no_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +131,7 @@ def test_curves_go_by_what_was_spent(tmp_path: Path, monkeypatch: pytest.MonkeyP
     accuracy = results.by_round(frame, "accuracy")
     assert list(curves.with_x(frame, accuracy, "seconds").x) == [0, 1.5]
     assert list(curves.with_x(frame, accuracy, "bytes").x) == [0, 6000]
-    assert curves.unit_of("bytes", 6000) == ("kB sent, down and up", 1e3)
+    assert curves.unit_of("bytes", 6000) == ("sent, down and up (kB)", 1e3)
     with pytest.raises(UserError, match="count_bytes=true"):
         curves.with_x(frame[~frame.metric.str.startswith("bytes")], accuracy, "bytes")
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from runs import METRICS, write_run
 
 from baselines import compare, results
 from baselines.errors import UserError
-from baselines.reports import comparison, curves, summary
-from baselines.reports.shown import Shown
+from baselines.reports import comparison, curves
+from baselines.reports.runs import Shown
+from baselines.reports.tables import summarise, summary_columns
+from helpers.runs import METRICS, write_run
 
 NAN = float("nan")
 ENDS = {"fedavg": [0.4, 0.41, 0.42], "fedexp": [0.5, 0.6, NAN]}  # by seed
@@ -31,10 +32,10 @@ def test_it_is_not_shown_as_it_was_before() -> None:
         (1, "test", "b", "loss", 1.0),
     ]
     frame = pd.DataFrame(rows, columns=METRICS[:-1]).assign(seed=0, setting="all", run="r")
-    assert summary.summarise(frame.assign(status="diverged"))["last loss"].item() == "diverged"
-    assert summary.summarise(frame)["last loss"].item() == "nan"
+    assert summarise(frame.assign(status="diverged"))["last loss"].item() == "diverged"
+    assert summarise(frame)["last loss"].item() == "nan"
     other = frame[frame["round"] == 0].assign(seed=1)
-    assert summary.summarise(pd.concat([frame, other]))["last loss"].item() == "nan ± nan"
+    assert summarise(pd.concat([frame, other]))["last loss"].item() == "nan ± nan"
 
 
 def test_a_pair_with_it_has_no_difference(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,8 +44,8 @@ def test_a_pair_with_it_has_no_difference(sweep: Path, capsys: pytest.CaptureFix
     assert all(row[key] != row[key] for key in ("mean", "low", "high", "p"))
     assert compare.main([str(sweep), "--paired", "fedavg"]) == 0
     text = (sweep / "comparison.md").read_text()
-    assert "| fedexp - fedavg | 3 | diverged | - | - |" in text
-    assert "| fedexp | 3 (1 diverged) | 1 | diverged |" in text
+    assert "| FedExP - FedAvg | 3 | diverged | - | - |" in text
+    assert "| FedExP | 3 (1 diverged) | 1 | diverged |" in text
     said = f"diverged, and never the best: {sweep}/fedexp2"
     assert said in capsys.readouterr().out
 
@@ -60,12 +61,12 @@ def test_it_is_never_the_best(sweep: Path) -> None:
     assert comparison.best(results.load(sweep), 2).setting.unique().tolist() == ["fedavg"]
     assert compare.main([str(sweep), "--latex", "--csv", "--metric", "accuracy"]) == 0
     text = (sweep / "comparison.tex").read_text()
-    assert r"fedexp & 3 (1 diverged) & 1 & diverged &" in text
+    assert r"FedExP & 3 (1 diverged) & 1 & diverged &" in text
     assert r"\textbf" not in text  # not its best round, either: there is one setting left
     numbers = pd.read_csv(sweep / "comparison.csv").set_index("setting")
     assert numbers["last accuracy, mean"].isna().tolist() == [False, True]
     assert numbers["last accuracy, std"].isna().tolist() == [False, True]
-    last, _ = summary.columns(results.load(sweep), ("accuracy",))
+    last, _ = summary_columns(results.load(sweep), ("accuracy",))
     assert last.best() is None  # one that has a mean is no choice
     assert numbers["diverged"].tolist() == [0, 1]
     with pytest.raises(UserError, match="each setting has a run that has diverged"):
@@ -77,7 +78,7 @@ def test_a_run_without_any_number_has_no_best_round(tmp_path: Path) -> None:
         write_run(tmp_path / str(seed), "", seed, values, "finished")
     frame = results.load(tmp_path)
     assert results.best(frame).value.tolist() == pytest.approx([0.5, NAN], nan_ok=True)
-    assert summary.summarise(frame)["best accuracy"].item() == "diverged"
+    assert summarise(frame)["best accuracy"].item() == "diverged"
 
 
 def test_an_older_run_gave_a_model_of_nan_an_accuracy(tmp_path: Path) -> None:

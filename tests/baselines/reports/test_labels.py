@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from runs import launch, write_run
+import pytest
 
 from baselines import results
+from helpers.runs import launch, write_run
 
 
 def test_what_decides_no_number_makes_no_other_setting(tmp_path: Path) -> None:
@@ -16,6 +17,7 @@ def test_what_decides_no_number_makes_no_other_setting(tmp_path: Path) -> None:
     assert seeds == {"mask=and": {0, 1}, "mask=none": {2}}
 
 
+@pytest.mark.slow
 def test_a_value_written_in_another_way_makes_no_other_setting(tmp_path: Path) -> None:
     for place, written in enumerate(("0.01", "1e-2")):
         choices = ["client.optimizer.lr=" + written, f"seed={place}", "rounds=1", "num_nodes=2"]
@@ -24,6 +26,7 @@ def test_a_value_written_in_another_way_makes_no_other_setting(tmp_path: Path) -
     assert (set(rows.setting), set(rows.seed)) == ({"all"}, {0, 1})
 
 
+@pytest.mark.slow
 def test_an_options_file_that_has_changed_makes_another_setting(tmp_path: Path) -> None:
     """The overrides are the same; what differs is named, and neither is the other's second seed."""
     mine = tmp_path / "mine" / "client" / "mine.yaml"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import write_run
 
 from baselines import compare
+from helpers.runs import write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DIGITS = "dataset=digits num_nodes=3 rounds=2"
@@ -72,6 +72,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return target.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_it_needs_nothing_else(page: str) -> None:
     for fetched in ("<link", "src=", "@import"):
         assert fetched not in page.replace(library(page), "")
@@ -89,6 +90,7 @@ def test_it_has_every_section(page: str) -> None:
     assert "5 runs of 3 settings" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1600])
 def test_a_browser_shows_sorts_and_toggles_it(page: str, width: int, tmp_path: Path) -> None:
     said = in_a_browser(page, width, tmp_path)

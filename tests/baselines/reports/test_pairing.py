@@ -4,10 +4,10 @@ import warnings
 from pathlib import Path
 
 import pytest
-from runs import write_run
 
 from baselines import compare, results
 from baselines.errors import UserError
+from helpers.runs import write_run
 
 
 def with_runs(folder: Path, **settings: tuple[float, ...]) -> Path:
@@ -20,13 +20,14 @@ def with_runs(folder: Path, **settings: tuple[float, ...]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_setting_without_a_baseline_of_its_rate_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {"fedavg_0.1": (0.5, 0.6), "fedavg_0.01": (0.3, 0.4), "fedadam_0.1": (0.6, 0.8)}
     with_runs(tmp_path, **settings, **{"fedadam_1.0": (0.9, 0.9)})
     assert compare.main([str(tmp_path), "--paired", "fedavg"]) == 0
-    line = "in no pair: fedadam, client.optimizer.lr=1.0 (no baseline has client.optimizer.lr=1.0)"
+    line = "in no pair: FedAdam, client.optimizer.lr=1.0 (no baseline has client.optimizer.lr=1.0)"
     assert line in capsys.readouterr().out
     with pytest.warns(UserWarning, match="in no pair: fedadam, client.optimizer.lr=1.0"):
         (row,) = results.paired(results.load(tmp_path), "strategy", "fedavg").to_dict("records")
@@ -44,6 +45,7 @@ def test_that_there_is_no_pair_has_its_reason(tmp_path: Path) -> None:
         results.paired(alone[alone.setting == alone.setting.iloc[0]], "strategy", "fedavg")
 
 
+@pytest.mark.slow
 def test_no_seed_in_common_and_no_finished_run_are_reasons(tmp_path: Path) -> None:
     with_runs(tmp_path, fedavg=(0.5, 0.6), fedexp=(0.6, 0.8))
     write_run(tmp_path / "late", "strategy=fedadam seed=7", 7, [0.1, 0.9], "finished")

@@ -4,19 +4,20 @@ from io import StringIO
 
 import pandas as pd
 from rich.console import Console
-from runs import METRICS
 
-from baselines.reports import pairing, printed, summary
+from baselines.reports.statistics import format_pairs
+from baselines.reports.tables import SPREAD, Column, print_table, summarise, table_title
+from helpers.runs import METRICS
 
 
 def test_names_without_room_are_numbered_and_no_number_is_lost() -> None:
     names = [f"client.optimizer.lr=0.{digit}, partitioner.concentration=0.{digit}" for digit in "123"]
     rows = pd.DataFrame([(1, "test", "global", "accuracy", 0.5, 0)], columns=METRICS)
-    table = summary.summarise(pd.concat(rows.assign(setting=name, run=name) for name in names))
+    table = summarise(pd.concat(rows.assign(setting=name, run=name) for name in names))
     out = {}
     for width in (60, 200):
         console = Console(width=width, file=StringIO())
-        printed.show(table, console, summary.SPREAD)
+        print_table(table, console, SPREAD)
         out[width] = console.file.getvalue()  # type: ignore[attr-defined]
         assert out[width].count("50.0 %") == 6
         assert all(name in out[width] for name in names)
@@ -30,7 +31,7 @@ def test_columns_without_room_come_in_a_table_of_their_own() -> None:
     headings = [f"last metric {letter}" for letter in "abcdefgh"]
     table = pd.DataFrame({"setting": names} | dict.fromkeys(headings, "0.123 ± 0.0456"))
     console = Console(width=80, file=StringIO())
-    printed.show(table, console, summary.SPREAD)
+    print_table(table, console, SPREAD)
     out = console.file.getvalue()  # type: ignore[attr-defined]
     assert out.count("0.123 ± 0.0456") == len(names) * len(headings)
     assert all(out.count(heading) == 1 for heading in headings)
@@ -40,13 +41,13 @@ def test_columns_without_room_come_in_a_table_of_their_own() -> None:
 def test_the_best_reaches_a_target_in_most_of_its_runs() -> None:
     rows = [("lucky", 2.0), ("lucky", float("nan")), ("steady", 4.0), ("steady", 6.0), ("slow", 9.0)]
     frame = pd.DataFrame(rows, columns=["setting", "value"])
-    column = summary.Column("rounds to 0.9", frame, lower=True, of_reached=True)
+    column = Column("rounds to 0.9", frame, lower=True, of_reached=True)
     assert column.best() == column.text("steady") == "5 ± 1.41"
 
 
 def test_differences_of_shares_are_percentage_points() -> None:
     row = {"setting": "b", "baseline": "a", "seeds": 3, "mean": -0.02, "low": -0.05, "high": 0.01, "p": 0.1}
-    told = pairing.texts(pd.DataFrame([row]), percent=True).iloc[0]
+    told = format_pairs(pd.DataFrame([row]), percent=True).iloc[0]
     assert (told["difference"], told["95 % interval"]) == ("-2.00 points", "-5.00 to +1.00 points")
 
 
@@ -55,18 +56,18 @@ def test_a_summary_has_the_columns_that_something_was_measured_for() -> None:
     measured = [(1, split, "global", metric, value, 0) for split, metric, value in values]
     rows = pd.DataFrame(measured, columns=METRICS)
     rows = rows.assign(setting="all", run="r")
-    table = summary.summarise(rows)
+    table = summarise(rows)
     assert list(table["node accuracy"]) == ["25.0 %"]
     losses = rows[rows.metric == "loss"]
-    assert list(summary.summarise(losses)) == ["setting", "seeds", "rounds", "last loss"]
-    mixed = summary.summarise(pd.concat([rows, losses.assign(setting="loss alone")]))
+    assert list(summarise(losses)) == ["setting", "seeds", "rounds", "last loss"]
+    mixed = summarise(pd.concat([rows, losses.assign(setting="loss alone")]))
     assert list(mixed["last accuracy"])[1] == "-"
 
 
 def test_a_table_says_by_whose_test_data_it_is() -> None:
     splits = ["test", "node-test", "validation"]
     frame = pd.DataFrame([(1, split, "global", "accuracy", 0.5, 0) for split in splits], columns=METRICS)
-    assert summary.title(frame) == "test set, mean ± std over seeds"
-    assert summary.title(frame[1:]) == "the nodes' own test data, mean ± std over seeds"
-    assert summary.title(frame, ("validation/accuracy",)) == "mean ± std over seeds"
-    assert summary.title(frame, ("accuracy", "node-test/accuracy")) == "mean ± std over seeds"
+    assert table_title(frame) == "test set, mean ± std over seeds"
+    assert table_title(frame[1:]) == "the nodes' own test data, mean ± std over seeds"
+    assert table_title(frame, ("validation/accuracy",)) == "mean ± std over seeds"
+    assert table_title(frame, ("accuracy", "node-test/accuracy")) == "mean ± std over seeds"

@@ -5,11 +5,11 @@ import warnings
 from pathlib import Path
 
 import pytest
-from runs import launch, write_run
 
 from baselines import compare, results
 from baselines.errors import UserError
 from baselines.experiment import experiment
+from helpers.runs import launch, write_run
 
 
 def with_versions(run: Path, torch: str) -> None:
@@ -72,6 +72,7 @@ def test_a_run_that_has_not_finished_is_in_no_pair(tmp_path: Path) -> None:
         results.paired(unfinished, "strategy", "fedavg")
 
 
+@pytest.mark.slow
 def test_a_number_written_otherwise_makes_no_other_setting(tmp_path: Path) -> None:
     """The default, 0.0, beside 0, in a sweep of 0 and 0.5; the same run twice counts once."""
     for place, momentum in enumerate(("0", "0.5", "0.0", "")):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
-from runs import write_run
 
 from baselines import compare
+from helpers.runs import write_run
 
 
 @pytest.fixture
@@ -44,18 +44,18 @@ def test_without_a_test_set_it_is_the_nodes_own(
     assert compare.main([str(tmp_path), *wishes]) == 0
     out = capsys.readouterr().out
     assert f"last node test {metric}, paired by seed" in out
-    assert drawn == [f"node test {metric}"]
+    assert drawn == [f"node test {metric}" + " (%)" * (metric == "accuracy")]
     assert f"figure: {tmp_path}/comparison.png" in out
     comparison, paired = (tmp_path / "comparison.md").read_text().split("\n\n")
     heading, _, row = comparison.splitlines()
     if metric == "accuracy":
         assert heading == "| setting | seeds | rounds | node accuracy | rounds to 0.45 |"
-        assert row == "| fedavg | 2 | 1 | 40.0 ± 14.1 % | 1 (1 of 2) |"
-        assert "| fedexp - fedavg | 2 | -25.00 points |" in paired
+        assert row == "| FedAvg | 2 | 1 | 40.0 ± 14.1 % | 1 (1 of 2) |"
+        assert "| FedExP - FedAvg | 2 | -25.00 points |" in paired
     else:
         assert heading == "| setting | seeds | rounds | last node-test loss | rounds to loss 0.45 |"
-        assert row == "| fedexp | 2 | 1 | 0.15 ± 0.0707 | 0 ± 0 |"
-        assert "| fedexp - fedavg | 2 | -0.25 |" in paired
+        assert row == "| FedExP | 2 | 1 | 0.15 ± 0.0707 | 0 ± 0 |"
+        assert "| FedExP - FedAvg | 2 | -0.25 |" in paired
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,12 @@ def test_a_metric_that_comes_twice_is_shown_once(tmp_path: Path, drawn: list[str
     sweep(tmp_path, "test", "accuracy")
     twice = ["--metric", "accuracy", "--metric", "accuracy", "--metric", "test/accuracy"]
     assert compare.main([str(tmp_path), *twice]) == 0
-    assert drawn == ["test accuracy"]
+    assert drawn == ["test accuracy (%)"]
     heading = (tmp_path / "comparison.md").read_text().splitlines()[0]
     assert heading == "| setting | seeds | rounds | last accuracy | best accuracy |"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "wish", "best"),
     [
@@ -126,7 +127,7 @@ def test_the_best_of_a_metric_goes_by_its_name_or_as_told(
     ]
     assert compare.main(wishes) == 0
     (row,) = (tmp_path / "comparison.md").read_text().splitlines()[2:]
-    strategy, last, reached = ("fedexp", 0.5, 0) if best == 0.5 else ("fedavg", 0.7, 0)
+    strategy, last, reached = ("FedExP", 0.5, 0) if best == 0.5 else ("FedAvg", 0.7, 0)
     assert row == f"| {strategy} | 1 | 1 | {last} | {best} | {reached} |"
 
 

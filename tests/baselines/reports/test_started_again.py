@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import write_run
 
 from baselines import compare, results
 from baselines.reports import curves
-from baselines.reports.shown import Shown
+from baselines.reports.runs import Shown
+from helpers.runs import write_run
 
 TRIES = {  # folder: started, its accuracies and what each round took
     "c": (None, [0.1, 0.2], 1.0),  # of a version that did not tell

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from baselines.errors import UserError
-from baselines.reproduce.curve_shape import mean_log10_loss, roughness
+from baselines.reproduce.statistics import mean_log10_loss, roughness
 
 
 def run_with(losses: dict[int, float], folder: Path) -> Path:

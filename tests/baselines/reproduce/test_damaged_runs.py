@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from checkout import ROOT
-from finished_runs import there, trials_in
 
 from baselines.experiment.identity import versions
 from baselines.reproduce.__main__ import main
 from baselines.reproduce.plan import Trial, plan, select, table_of
+from helpers.checkout import ROOT
+from helpers.finished_runs import there, trials_in
 
 
 def change(run: Path) -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from finished_runs import there, trials_in
 
 from baselines.experiment.identity import versions
-from baselines.reproduce import running
+from baselines.reproduce import campaign
 from baselines.reproduce.__main__ import main
-from baselines.reproduce.collect import is_finished
+from baselines.reproduce.results import is_finished
+from helpers.finished_runs import there, trials_in
 
 COMMAND = ["tiny", "table1", "--seeds", "0"]
 
@@ -28,7 +28,7 @@ def test_its_number_is_kept_and_it_is_not_run_again(
     for trial in trials:
         diverged(there(trial, 0.75, versions()))
         assert is_finished(trial)
-    monkeypatch.setattr(running, "_process", lambda trial: pytest.fail("a trial is run again"))
+    monkeypatch.setattr(campaign, "_process", lambda trial: pytest.fail("a trial is run again"))
     assert main([*COMMAND, "--output", str(tmp_path)]) == 0
     rows = pd.read_csv(papers / "tiny" / "ours" / "table1.csv", dtype=str)
     assert set(rows.value) == {"75"}
@@ -44,13 +44,13 @@ class Ended:
 def test_its_exit_status_makes_no_failure_of_it(papers: Path, tmp_path: Path) -> None:
     from rich.console import Console
 
-    from baselines.reproduce.display import Display
+    from baselines.reproduce.campaign import Display
 
     one, two, *_ = trials_in(tmp_path)
     diverged(there(one, 0.75, versions()))
     two.folder.mkdir(parents=True)
-    (two.folder / running.LOG).write_text("error: the disk is full\n")
-    under_way = running.Running(2, is_finished, Display([one, two], Console(quiet=True)))
+    (two.folder / campaign.LOG).write_text("error: the disk is full\n")
+    under_way = campaign.Running(2, is_finished, Display([one, two], Console(quiet=True)))
     under_way._processes = {trial.folder.name: (trial, Ended()) for trial in (one, two)}  # type: ignore[misc]
     with under_way.display:
         under_way._look()

@@ -16,7 +16,7 @@ from baselines.datasets import Dataset
 from baselines.experiment import config
 from baselines.experiment.data import loaded
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 from baselines.experiment.preflight import check
 from baselines.partitioners import Partitioner
 from baselines.reproduce import paper_tables
@@ -96,6 +96,7 @@ def telling(table: PaperTable) -> Iterator[Cell]:
         yield most
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
 @pytest.mark.usefixtures("small_data")
 def test_every_cell_composes_and_instantiates(table: PaperTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +122,7 @@ def test_every_cell_composes_and_instantiates(table: PaperTable, monkeypatch: py
         checked.add(fits)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
 def test_two_steps_compose_what_hydra_does(table: PaperTable, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.join(table.cells()[-1].overrides)

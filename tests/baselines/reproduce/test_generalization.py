@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from runs import curve, played
 
 from baselines.errors import UserError
-from baselines.reproduce.generalization import accuracy_gap
+from baselines.reproduce.statistics import accuracy_gap
+from helpers.runs import curve, played
 
 
+@pytest.mark.slow
 def test_training_less_test_accuracy_of_the_last_round(tmp_path: Path) -> None:
     rows = played("dataset=digits num_nodes=3 rounds=3 model=softmax", tmp_path)
     training, test = curve(rows, "train", "accuracy"), curve(rows, "test", "accuracy")
@@ -17,6 +18,7 @@ def test_training_less_test_accuracy_of_the_last_round(tmp_path: Path) -> None:
     assert accuracy_gap(tmp_path) == pytest.approx(training[-1] - test[-1])
 
 
+@pytest.mark.slow
 def test_a_run_that_has_not_measured_both_is_named(tmp_path: Path) -> None:
     played("dataset=digits num_nodes=3 rounds=1 model=softmax", tmp_path)
     rows = pd.read_csv(tmp_path / "metrics.csv")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from checkout import ROOT
 
 from baselines.reproduce.__main__ import main
 from baselines.reproduce.plan import plan, table_of
+from helpers.checkout import ROOT
 
 pytestmark = pytest.mark.slow
 COLUMNS = (
@@ -33,7 +33,7 @@ def test_a_table_from_nothing_to_a_picture(
     monkeypatch.chdir(ROOT)
     assert reproduce(tmp_path, "table1", "--where", "rate=0.2", "--jobs", "2") == 0
     out = capsys.readouterr().out
-    assert "4 of 4 runs are missing; about" in out
+    assert "tiny table1: 4 of 4 runs are missing; first: 0.2 fedexp seed 0" in out
     assert "[4/4]" in out
     ours = papers / "tiny" / "ours"
     rows = pd.read_csv(ours / "table1.csv", dtype=str, keep_default_na=False)
@@ -76,7 +76,7 @@ def test_smoke_goes_elsewhere_and_says_so(
     monkeypatch.chdir(ROOT)
     assert reproduce(tmp_path, "table1", "--where", "rate=0.1", "--scale", "smoke") == 0
     changes = "rounds=2 client.local_epochs=null client.local_steps=2"
-    assert f"not the paper's setting: {changes}; about" in capsys.readouterr().out
+    assert f"not the paper's setting: {changes}; first: " in capsys.readouterr().out
     assert not (papers / "tiny" / "ours").exists()
     text = (tmp_path / "runs" / "smoke" / "tiny" / "table1.md").read_text()
     assert f"| 1 |  | not the paper's setting: {changes} |" in text
@@ -118,6 +118,7 @@ def test_dry_run_prints_commands_and_runs_nothing(
         (["table1", "--seeds", "a"], "--seeds a: expected whole numbers"),
         (["table1", "--seeds", "-1"], "--seeds -1: expected whole numbers"),
         (["table1", "--jobs", "0"], "--jobs 0: expected 1 or more"),
+        (["table1", "--jobs", "auto"], "--jobs auto: expected 1 or more"),
         (["table1", "seed=3"], "seed=3: a table's seeds are chosen with --seeds"),
         (["nothing"], "no table 'nothing' of tiny"),
         (["table1", "--where", "x=1"], "--where x=1: table1 has"),

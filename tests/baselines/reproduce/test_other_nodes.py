@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from baselines.errors import UserError
-from baselines.reproduce.other_nodes import rounds_with_others
+from baselines.reproduce.statistics import rounds_with_others
 
 
 def run_with(weights: list[list[float]], folder: Path) -> Path:

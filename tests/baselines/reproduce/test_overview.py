@@ -34,6 +34,7 @@ def test_an_unknown_paper_is_one_line(papers: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == "error: no paper 'huge': expected one of tiny\n"
 
 
+@pytest.mark.slow
 def test_names_are_whole_on_a_narrow_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import torch
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.places import CONF
+from baselines.experiment.overrides import CONF
 from baselines.reproduce import paper_tables
 from baselines.reproduce.paper_tables import Cell, PaperTable
 

@@ -18,6 +18,7 @@ def planned(paper: str, table: str, where: str = "", scale: str = "full", *extra
     return plan(found, select(found, where), (3, 5, 7), scale, extra, Path("out"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_trial_is_the_run_that_its_overrides_name(scale: str) -> None:
     for trial in planned("gma", "table4_1", "dataset=cmnist,method=scaffold", scale, "min_replies=2"):
@@ -105,6 +106,7 @@ def test_an_override_that_a_cell_does_not_take_names_the_cell() -> None:
         planned("gma", "table4_1", "", "full", "dataset.load.node_turn=45")
 
 
+@pytest.mark.slow
 def test_tables_of_one_paper_share_runs() -> None:
     """The same models are evaluated on the whole test set and on the nodes' own."""
     where = "model=cnn4,balanced_percent=20"
@@ -151,7 +153,7 @@ def test_findings_name_cells_that_are_there(paper: str) -> None:
     for table in paper_tables.tables(paper).values():
         assert table.x is None or table.x in table.keys
         for finding in table.findings:
-            assert set(finding) <= {"text", "column", "better", "worse", "where", "or_equal"}
+            assert set(finding) <= {"text", "column", "better", "worse", "where", "or_equal", "headline"}
             values = [*paper_tables.texts(finding["better"]), *paper_tables.texts(finding["worse"])]
             assert set(values) <= set(table.keys[finding["column"]])
             for column, wanted in finding.get("where", {}).items():

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from baselines.errors import UserError
-from baselines.reproduce import collect, numbers, report
+from baselines.reproduce import report, results
 from baselines.reproduce.findings import Comparison, comparisons
-from baselines.reproduce.numbers import Keys, Ours, Results
 from baselines.reproduce.paper_tables import PaperTable
 from baselines.reproduce.plan import plan, select, table_of
+from baselines.reproduce.results import Keys, Ours, Results
 
 pytestmark = pytest.mark.usefixtures("papers")
 KEYS = {"a": ("0.2", "fedexp"), "b": ("0.2", "fedavg"), "c": ("0.1", "fedavg")}
@@ -37,11 +37,11 @@ def rows(*found: tuple[str, int, float, str, str]) -> pd.DataFrame:
 
 def settings(*found: tuple[str, int, float, str, str]) -> dict[Keys, list[Ours]]:
     configs = {keys: {"new"} for keys in KEYS.values()}
-    return numbers.settings(table_of("tiny", "table1"), rows(*found), configs)
+    return results.settings(table_of("tiny", "table1"), rows(*found), configs)
 
 
 def ours(*found: tuple[str, int, float, str, str]) -> Results:
-    return numbers.ours(settings(*found))
+    return results.ours(settings(*found))
 
 
 def test_mean_and_spread_over_seeds() -> None:
@@ -94,17 +94,17 @@ def test_findings() -> None:
     a, b = of("a", 91, 93, 95), of("b", 88, 89, 90)
     pair = findings(*a, *b)
     assert pair.keys == {"rate": "0.2"}
-    assert (pair.paper, pair.ours, pair.seeds, pair.verdict) == (1.0, 4.0, 3, "agrees")
+    assert (pair.paper, pair.ours, pair.seeds, pair.verdict) == (1.0, 4.0, 3, "confirmed")
     assert pair.interval == pytest.approx((4 - 4.302653 / 3**0.5, 4 + 4.302653 / 3**0.5))
-    assert findings(*a, *of("b", 90, 91, 92)).verdict == "cannot tell"  # 2 ± 2.48
-    assert findings(*a, *of("b", 96, 97, 98)).verdict == "disagrees"
-    assert findings(*a[:2], *b[:2]).verdict == "cannot tell"  # two seeds: 3.5 ± 6.35
-    assert findings(*a[:2], *of("b", 90.0, 91.9)).verdict == "agrees"  # 1.05 ± 0.64
-    assert findings(*a[:2], *of("b", 90.7, 92.7)).verdict == "cannot tell"  # equal: no spread
-    assert Comparison({}, None, float("nan"), (float("nan"),) * 2).verdict == "cannot tell"  # has diverged
-    assert findings(*a, b[0]).verdict == "cannot tell"  # a single seed
-    assert findings(*a).verdict == "missing"
-    assert findings(*a, ("b", 0, 70.0, "rounds=2", "x")).verdict == "missing"  # not to be compared
+    assert findings(*a, *of("b", 90, 91, 92)).verdict == "undecided"  # 2 ± 2.48
+    assert findings(*a, *of("b", 96, 97, 98)).verdict == "contradicted"
+    assert findings(*a[:2], *b[:2]).verdict == "undecided"  # two seeds: 3.5 ± 6.35
+    assert findings(*a[:2], *of("b", 90.0, 91.9)).verdict == "confirmed"  # 1.05 ± 0.64
+    assert findings(*a[:2], *of("b", 90.7, 92.7)).verdict == "undecided"  # equal: no spread
+    assert Comparison({}, None, float("nan"), (float("nan"),) * 2).verdict == "undecided"  # has diverged
+    assert findings(*a, b[0]).verdict == "undecided"  # a single seed
+    assert findings(*a).verdict == "not run"
+    assert findings(*a, ("b", 0, 70.0, "rounds=2", "x")).verdict == "not run"  # not to be compared
 
 
 def test_a_pair_is_compared_in_each_setting_that_both_were_run_in() -> None:
@@ -137,7 +137,7 @@ def test_only_seeds_that_both_were_run_with_are_compared() -> None:
     b = [("b", seed, 80.0 + seed, "", "new") for seed in (2, 1, 7)]
     pair = findings(*a, *b)
     assert (pair.ours, pair.seeds) == (11.0, 2)
-    assert findings(a[0], b[0]).verdict == "missing"
+    assert findings(a[0], b[0]).verdict == "not run"
 
 
 def test_a_finding_may_compare_several_with_several() -> None:
@@ -155,7 +155,7 @@ def test_less_loss_is_better() -> None:
     finding = {"text": "", "column": "method", "better": "fedavg", "worse": "bad"}
     ((pair,),) = comparisons(table, finding, cells)
     assert pair.ours == pytest.approx(1.5)
-    assert pair.verdict == "agrees"  # 1.5 ± 0.13
+    assert pair.verdict == "confirmed"  # 1.5 ± 0.13
 
 
 def test_markdown_keeps_the_papers_order_and_labels_every_number() -> None:
@@ -225,20 +225,20 @@ def test_reductions(tmp_path: Path, reduction: str, number: float) -> None:
     values = [0.1, 0.1, 0.9] + [0.4] * 9 + [0.2]
     table = table_of("tiny", "table1")
     table = PaperTable(**{**vars(table), "reduction": reduction})
-    curve = collect.curve(table, with_metrics(tmp_path / "run", values))
-    assert collect.reduced(table, curve) == pytest.approx(number)
+    curve = results.read_curve(table, with_metrics(tmp_path / "run", values))
+    assert results.reduced(table, curve) == pytest.approx(number)
 
 
 def test_the_best_loss_is_the_least() -> None:
     table = PaperTable(**{**vars(table_of("tiny", "figure1")), "reduction": "best"})
-    assert collect.reduced(table, pd.Series([3.0, 1.0, 2.0])) == 1.0
+    assert results.reduced(table, pd.Series([3.0, 1.0, 2.0])) == 1.0
 
 
 def test_new_rows_take_the_place_of_old_ones() -> None:
     table = table_of("tiny", "table1")
     old = rows(("b", 0, 1.0, "", "old"), ("a", 0, 2.0, "", "old"), ("a", 0, 3.0, "rounds=2", "old"))
     new = rows(("a", 1, 5.0, "", "new"), ("a", 0, 4.0, "", "new")).to_dict("records")
-    merged = collect._merged(table, old, new, [])
+    merged = results._merged(table, old, new, [])
     found = list(zip(merged.method, merged.seed, merged.changes, merged.value, strict=True))
     assert found == [
         ("fedexp", "0", "", "4.0"),
@@ -251,25 +251,25 @@ def test_new_rows_take_the_place_of_old_ones() -> None:
 def test_results_of_the_same_configuration_and_versions_are_not_missing() -> None:
     table = table_of("tiny", "table1")
     one, two = plan(table, select(table, "rate=0.2,method=fedavg"), (0, 1), "full", (), Path("out"))
-    row = {"config": one.config, "seed": "0", **collect.versions()}
-    assert collect.known([one, two], pd.DataFrame([row])) == {one.folder.name}
-    assert collect.known([one, two], pd.DataFrame([row | {"torch": "1.0"}])) == set()
-    assert collect.known([one, two], pd.DataFrame()) == set()
+    row = {"config": one.config, "seed": "0", **results.versions()}
+    assert results.known_trials([one, two], pd.DataFrame([row])) == {one.folder.name}
+    assert results.known_trials([one, two], pd.DataFrame([row | {"torch": "1.0"}])) == set()
+    assert results.known_trials([one, two], pd.DataFrame()) == set()
 
 
 def test_a_measure_takes_the_place_of_a_metric(tmp_path: Path) -> None:
     table = PaperTable(**{**vars(table_of("tiny", "table1")), "measure": "os.path.getsize", "lower": True})
     (tmp_path / "run").write_text("four")
-    assert collect._value(table, tmp_path / "run") == 400.0
+    assert results._value(table, tmp_path / "run") == 400.0
     assert table.subject == "getsize"
-    assert collect.reduced(table, pd.Series([3.0, 1.0, 2.0])) == 1.0  # of less being better
+    assert results.reduced(table, pd.Series([3.0, 1.0, 2.0])) == 1.0  # of less being better
 
 
 def test_one_seed_is_enough_where_it_decides_nothing() -> None:
     table = PaperTable(**{**vars(table_of("tiny", "table1")), "seeded": False})
-    found = numbers.settings(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
+    found = results.settings(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
     ((pair,),) = comparisons(table, table.findings[0], found)
-    assert (pair.ours, pair.interval, pair.verdict) == (0.5, (0.5, 0.5), "agrees")
+    assert (pair.ours, pair.interval, pair.verdict) == (0.5, (0.5, 0.5), "confirmed")
     text = report.markdown(table, found)
     assert "| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |" in text
     assert "The seed decides nothing" in text
@@ -282,7 +282,7 @@ def test_a_metric_may_be_the_mean_of_several(tmp_path: Path) -> None:
     lines = ["round,split,model,metric,value", "1,train,global,loss,7"]
     lines += [f"{r},train,global,weight_{k},{value}" for r, k, value in weights]
     (tmp_path / "metrics.csv").write_text("\n".join(lines) + "\n")
-    found = collect.curve(_weights_table(), tmp_path)
+    found = results.read_curve(_weights_table(), tmp_path)
     assert found.to_dict() == {1: 0.75, 2: 0.5}
     assert _weights_table().subject.startswith("mean train weight, ")
 
@@ -290,7 +290,7 @@ def test_a_metric_may_be_the_mean_of_several(tmp_path: Path) -> None:
 def test_a_metric_that_was_not_measured_is_named(tmp_path: Path) -> None:
     folder = with_metrics(tmp_path / "run", [0.5])
     with pytest.raises(UserError, match=r"run has no weight_\* on the train set$"):
-        collect.curve(_weights_table(), folder)
+        results.read_curve(_weights_table(), folder)
 
 
 def _weights_table() -> PaperTable:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from baselines.experiment.places import ROOT
-from baselines.reproduce import paper_tables, scoreboard
+from baselines.experiment.overrides import ROOT
+from baselines.reproduce import claims, overview, paper_tables
+from baselines.reproduce.claims import Claim
 from baselines.reproduce.findings import Comparison
-from baselines.reproduce.scoreboard import Claim
+from baselines.reproduce.pages import replace_marked
 
 
 def pair(ours: float | None, spread: float | None, *, seeds: int = 2, departs: bool = False) -> Comparison:
@@ -20,48 +21,49 @@ def pair(ours: float | None, spread: float | None, *, seeds: int = 2, departs: b
 
 AHEAD, BEHIND = pair(2.0, 1.0), pair(-2.0, 1.0, seeds=3)
 WITHIN, SINGLE, MISSING = pair(0.5, 1.0), pair(9.0, None, seeds=1), pair(None, None, seeds=0)
-REDUCED = pair(2.0, 1.0, departs=True)
+SMALLER = pair(2.0, 1.0, departs=True)
 UNSEEDED = replace(pair(2.0, 0.0, seeds=1), seeded=False)
 
 
 @pytest.mark.parametrize(
-    ("pairs", "said"),
+    ("pairs", "line"),
     [
-        ([AHEAD, AHEAD], "x: agrees in 2 of 2 pairs, ahead in 2 (2 seeds)"),
-        ([AHEAD, BEHIND], "x: mixed: agrees in 1, disagrees in 1 of 2 pairs, ahead in 1 (2 to 3 seeds)"),
-        ([WITHIN, SINGLE], "x: cannot tell in 2 of 2 pairs, ahead in 2 (1 to 2 seeds)"),
-        ([SINGLE, MISSING], "x: cannot tell in 1 of 1 pair, ahead in 1 (1 seed, 1 not run)"),
-        ([BEHIND, WITHIN], "x: disagrees in 1, cannot tell in 1 of 2 pairs, ahead in 1 (2 to 3 seeds)"),
-        ([UNSEEDED, MISSING], "x: agrees in 1 of 1 pair, ahead in 1 (deterministic, 1 not run)"),
+        ([AHEAD, AHEAD], "x: confirmed (2 pairs, ahead in 2, 2 seeds)"),
+        ([AHEAD, BEHIND], "x: 1 confirmed, 1 contradicted (2 pairs, ahead in 1, 2 to 3 seeds)"),
+        ([WITHIN, SINGLE], "x: undecided (2 pairs, ahead in 2, 1 to 2 seeds)"),
+        ([SINGLE, MISSING], "x: undecided (1 pair of 2, ahead in 1, 1 seed)"),
+        ([BEHIND, WITHIN], "x: 1 contradicted, 1 undecided (2 pairs, ahead in 1, 2 to 3 seeds)"),
+        ([UNSEEDED, MISSING], "x: confirmed (1 pair of 2, ahead in 1, deterministic)"),
         ([MISSING], "x: not run"),
         ([], "x: not run"),
     ],
 )
-def test_a_claim_in_one_line(pairs: list[Comparison], said: str) -> None:
-    assert scoreboard.line(Claim("gma", "x", ("table4_1",), tuple(pairs))) == said
+def test_a_claim_in_one_line(pairs: list[Comparison], line: str) -> None:
+    assert claims.claim_line(Claim("gma", "x", ("table4_1",), tuple(pairs))) == line
 
 
-def test_what_was_run_in_a_reduced_setting_counts_apart() -> None:
+def test_a_smaller_setting_counts_apart() -> None:
     """FedER's own table: its pairs are missing, and a claim of its own has what was run."""
     whole, reduced = (
-        next(claim for claim in scoreboard.claims("feder") if claim.text == f"FedER beats FedAvg{told}")
-        for told in ("", scoreboard.REDUCED)
+        next(claim for claim in claims.find_claims("feder") if claim.text == f"FedER beats FedAvg{told}")
+        for told in ("", claims.SMALLER)
     )
-    assert scoreboard.line(whole) == "FedER beats FedAvg: not run"
-    assert reduced.counts["missing"] == 0
+    assert claims.claim_line(whole) == "FedER beats FedAvg: not run"
+    assert reduced.counts["not run"] == 0
     assert len(reduced.run) == len(reduced.pairs) > 6
     assert all(pair.departs for pair in reduced.pairs)
 
 
+@pytest.mark.slow
 def test_a_claim_of_several_tables_stands_there_once() -> None:
-    texts = [claim.text for claim in scoreboard.claims("gma")]
+    texts = [claim.text for claim in claims.find_claims("gma")]
     assert len(texts) == len(set(texts))
-    masking = scoreboard.claims("gma")[0]
+    masking = claims.find_claims("gma")[0]
     assert {"table4_1", "table4_4"} <= set(masking.tables)
 
 
 def test_a_pair_of_runs_that_fills_several_tables_counts_once() -> None:
-    pairs = scoreboard.claims("gma")[0].run
+    pairs = claims.find_claims("gma")[0].run
     assert len(pairs) > 20
     for pair, other in itertools.permutations(pairs, 2):
         assert not pair.is_in(other)
@@ -75,14 +77,61 @@ def test_a_pair_of_runs_that_fills_several_tables_counts_once() -> None:
     assert not replace(one, quantity="best").is_in(replace(more, quantity="last"))  # the same two runs
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("paper", paper_tables.papers())
 def test_the_pages_hold_what_the_tables_say(paper: str) -> None:
     """They are generated: `python -m baselines.reproduce PAPER TABLE --collect-only` renews them."""
-    assert between(paper_tables.PAPERS / paper / "README.md") == scoreboard.page(paper)
+    assert between(paper_tables.PAPERS / paper / "README.md") == claims.page_claims(paper)
 
 
+@pytest.mark.slow
 def test_the_front_page_holds_what_the_tables_say() -> None:
-    assert between(ROOT / "README.md") == scoreboard.front(paper_tables.papers())
+    """`python -m baselines.reproduce --overview` renews it, its figure and the list of claims."""
+    assert between(ROOT / "README.md") == claims.front_table(paper_tables.papers())
+    assert between(ROOT / "docs" / "reproduce.md") == claims.claims_table(paper_tables.papers())
+    assert overview.read_data(ROOT / "docs" / "overview.png") == overview.overview_data(
+        paper_tables.papers()
+    )
+
+
+def test_a_headline_is_the_mean_gain_over_pairs_with_the_seeds_that_all_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Gains (1 + 3) / 2 and (2 + 6) / 2 points: mean 3, standard error 1, Student's t 12.7062."""
+    few, many, single = (
+        replace(AHEAD, points=100.0, paper=0.04, seeds=len(values), by_seed=dict(enumerate(values)))
+        for values in ((0.01, 0.02), (0.03, 0.06, 0.9), (0.5,))
+    )
+    pairs = (few, many, single, MISSING)
+    claim = Claim("gma", "x", (), pairs, headline=True)
+    monkeypatch.setattr(claims, "find_claims", lambda paper: [replace(claim, headline=False), claim])
+    found = claims.find_headline("gma")
+    assert found is not None
+    assert (found.pairs, found.seeds, found.is_smaller) == (2, 2, False)
+    assert (found.ours, found.paper) == (pytest.approx(3.0), pytest.approx(4.0))
+    assert found.interval == pytest.approx((3 - 12.7062, 3 + 12.7062), abs=1e-4)
+    assert found.verdict == "undecided"
+    row = claims.front_table(["gma"]).splitlines()[2]
+    assert "| +4.00 | +3.00 (-9.71 to +15.71); 2 seeds | **undecided**; pairs: " in row
+    alone = replace(claim, pairs=(replace(few, paper=None),), text="x" + claims.SMALLER)
+    monkeypatch.setattr(claims, "find_claims", lambda paper: [alone])
+    assert "| curves only | +1.50 (-4.85 to +7.85); 2 seeds † |" in claims.front_table(["gma"])
+
+
+def test_every_paper_has_one_headline() -> None:
+    for paper in paper_tables.papers():
+        found = [one for one in claims.find_claims(paper) if one.headline]
+        assert len({one.text.removesuffix(claims.SMALLER) for one in found}) == 1, paper
+
+
+def test_the_front_page_is_short_and_starts_with_a_command_a_figure_and_a_table() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    visible = re.sub(r"<!--.*?-->|\]\([^)]*\)|[|\[\]`*#]|---", " ", text)
+    assert len(visible.split()) <= 700
+    first = text[: text.index("## The idea")]
+    assert [first.count(mark) for mark in ("```console", "\n$ ", "](docs/overview.png)", "\n| ---")] == [
+        1
+    ] * 4
 
 
 def between(path: Path) -> str:
@@ -94,8 +143,8 @@ def between(path: Path) -> str:
 def test_only_what_stands_between_the_marks_is_renewed(tmp_path: Path) -> None:
     target = tmp_path / "page.md"
     target.write_text("before\n<!-- claims: generated -->\nold\n<!-- end -->\nafter\n")
-    scoreboard.renew(target, "new \\1")
+    replace_marked(target, "new \\1")
     assert target.read_text() == "before\n<!-- claims: generated -->\nnew \\1\n<!-- end -->\nafter\n"
     target.write_text("no marks\n")
-    scoreboard.renew(target, "new")
+    replace_marked(target, "new")
     assert target.read_text() == "no marks\n"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from finished_runs import there, trials_in
 
 from baselines.experiment.identity import versions
 from baselines.reproduce.__main__ import main
+from helpers.finished_runs import there, trials_in
 
 OTHER = {**versions(), "torch": "2.6.0"}
 
@@ -38,6 +38,7 @@ def rows_of(papers: Path) -> pd.DataFrame:
     return pd.read_csv(papers / "tiny" / "ours" / "table1.csv", dtype=str, keep_default_na=False)
 
 
+@pytest.mark.slow
 def test_runs_are_taken_in_with_what_computed_them(
     papers: Path, tmp_path: Path, parcel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,6 +57,7 @@ def test_runs_are_taken_in_with_what_computed_them(
     pd.testing.assert_frame_equal(rows_of(papers), rows)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_here_stays(papers: Path, tmp_path: Path, parcel: Path) -> None:
     (one, *_) = trials_in(tmp_path / "here")
     there(one, 0.9, versions())

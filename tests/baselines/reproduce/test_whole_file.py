@@ -10,20 +10,20 @@ import pytest
 from filelock import FileLock
 
 from baselines.engine.run_folder import LOCK
-from baselines.reproduce import page_numbers, report, scoreboard
+from baselines.reproduce import report
+from baselines.reproduce.claims import page_claims
+from baselines.reproduce.pages import replace_marked, write_pages
 from baselines.reproduce.plan import table_of
 
 LIMIT = 2_000  # bytes that fit the disk
 PROSE = "written by hand\n" * LIMIT
 MARKS = "<!-- claims: generated -->\nold\n<!-- end -->\n"
-NUMBER = "x <!--= paper table1 0.2 fedexp -->0<!--/--> x\n"
 
 
 @pytest.mark.parametrize(
     ("name", "text", "renew"),
     [
-        ("README.md", MARKS + PROSE, lambda page: scoreboard.renew(page, "new")),
-        ("README.md", NUMBER + PROSE, lambda page: page_numbers.renew(page, "tiny")),
+        ("README.md", MARKS + PROSE, lambda page: replace_marked(page, "new")),
         ("table1.md", PROSE, lambda page: report.write(table_of("tiny", "table1"), {}, page.parent)),
     ],
 )
@@ -65,10 +65,10 @@ def test_pages_are_renewed_by_one_process_at_a_time(papers: Path) -> None:
     page = papers / "tiny" / "README.md"
     page.write_text("# Tiny\n")
     with FileLock(papers / LOCK):
-        renewing = Thread(target=scoreboard.write, args=[["tiny"]])
+        renewing = Thread(target=write_pages, args=[["tiny"]])
         renewing.start()
         renewing.join(0.5)
         assert renewing.is_alive()
-        page.write_text(f"# Tiny\n{NUMBER}")
+        page.write_text(f"# Tiny\n{MARKS}")
     renewing.join(30)
-    assert page.read_text() == f"# Tiny\n{NUMBER.replace('>0<', '>91.50<')}"
+    assert page.read_text() == f"# Tiny\n{MARKS.replace('old', page_claims('tiny'))}"

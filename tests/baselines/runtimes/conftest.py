@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from baselines.runtimes.superlink import _free_ports
+from helpers.checkout import ROOT
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from baselines.runtimes import Ray
-from baselines.runtimes.ahead import Ahead
+from baselines.runtimes.ray import RayPrestart
+from helpers.checkout import ROOT
 
 MARK = "FLORILEGIUM_TEST_AHEAD"
 
@@ -72,11 +72,12 @@ def test_what_ray_fails_with_is_raised_where_it_is_needed(monkeypatch: pytest.Mo
     def fails() -> None:
         raise RuntimeError("no room for Ray")
 
-    monkeypatch.setattr("baselines.runtimes.ahead.imported", fails)
-    with Ahead(1, 1.0, 0.0, 1) as begun, pytest.raises(RuntimeError, match="no room for Ray"):
+    monkeypatch.setattr("baselines.runtimes.ray.import_ray", fails)
+    with RayPrestart(1, 1.0, 0.0, 1) as begun, pytest.raises(RuntimeError, match="no room for Ray"):
         begun.ready()
 
 
+@pytest.mark.slow
 def test_neither_torch_nor_ray_is_imported_before_ray_can_start() -> None:
     code = (
         "import sys, baselines.run; from hydra.utils import get_class; "

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from runs import launch, lines_in
 from torch import nn
-from ways import CONF
 
 from baselines.experiment import experiment
 from baselines.runtimes import batching, measuring
 from clients import LocalTraining
+from helpers.agreement.ways import CONF
+from helpers.runs import launch, lines_in
 
 MLP = "dataset=digits partitioner=dirichlet model=mlp model.hidden=8 num_nodes=4"
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
@@ -85,6 +85,7 @@ def test_what_cannot_be_batched_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert (choice.batched, choice.why, choice.seconds) == (False, measuring.CANNOT, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "as_by"), [((1.0, 0.5), "true"), ((0.5, 1.0), "false")])
 def test_a_measured_run_is_reproduced_by_its_choice(
     seconds: tuple[float, float],
@@ -106,6 +107,7 @@ def test_a_measured_run_is_reproduced_by_its_choice(
     assert found == run(tmp_path / as_by, f"{MLP} rounds=2 runtime.batch_clients={as_by}")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_choice_of_its_beginning(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -119,6 +121,7 @@ def test_a_resumed_run_keeps_the_choice_of_its_beginning(
     assert told(tmp_path / "parts") == before
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_anew_is_measured_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What another run has left in the folder decides nothing."""
     measures(monkeypatch, (1.0, 0.5))
@@ -129,6 +132,7 @@ def test_a_run_that_begins_anew_is_measured_anew(monkeypatch: pytest.MonkeyPatch
     assert told(tmp_path)["batched"] is False
 
 
+@pytest.mark.slow
 def test_a_killed_run_has_written_its_choice_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """environment.json has it from the first moment on: nothing is written when a process is killed."""
     seen: list[object] = []
@@ -137,6 +141,7 @@ def test_a_killed_run_has_written_its_choice_down(monkeypatch: pytest.MonkeyPatc
     assert seen == [{"asked": True, "batched": True, "why": "as asked"}]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "setting",
     [
@@ -173,6 +178,7 @@ def test_measuring_leaves_no_trace(setting: str, monkeypatch: pytest.MonkeyPatch
     assert steps[0] == steps[1]
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda.is_available() is false")
 def test_auto_measures_on_a_gpu(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
-from baselines.experiment.source import source_hash
+from baselines.experiment.identity import source_hash
+from helpers.checkout import ROOT
 
 pytestmark = pytest.mark.runtime
 
@@ -39,6 +39,7 @@ def files_in(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_it_holds_the_whitelisted_files_and_no_others(bundle: Path) -> None:
     code = {
         path.relative_to(ROOT).as_posix()
@@ -49,6 +50,7 @@ def test_it_holds_the_whitelisted_files_and_no_others(bundle: Path) -> None:
     assert files_in(bundle) == code | {"pyproject.toml", "LICENSE", ".info/CONTENT"}
 
 
+@pytest.mark.slow
 def test_it_says_what_flowers_hub_wants_to_know(bundle: Path) -> None:
     told = tomllib.loads((bundle / "pyproject.toml").read_text())
     project, app = told["project"], told["tool"]["flwr"]["app"]
@@ -58,13 +60,15 @@ def test_it_says_what_flowers_hub_wants_to_know(bundle: Path) -> None:
     assert app["publisher"]
 
 
+@pytest.mark.slow
 def test_it_holds_no_tests(bundle: Path) -> None:
     assert not [name for name in files_in(bundle) if "test" in name.lower()]
 
 
+@pytest.mark.slow
 def test_its_code_is_known_by_the_same_hash(bundle: Path) -> None:
     """Servers and nodes compare hashes: the bundle's must be that of the checkout it was built from."""
-    code = "from baselines.experiment.source import ROOT, source_hash; print(ROOT, source_hash())"
+    code = "from baselines.experiment.identity import ROOT, source_hash; print(ROOT, source_hash())"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=bundle, check=True, capture_output=True, text=True
     )

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from baselines.runtimes.commands import fleet_is_grpc
 from baselines.runtimes.superlink import _free_ports
+from helpers.checkout import ROOT
 
 pytestmark = [pytest.mark.runtime, pytest.mark.slow]
 SECTION = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8").split("## By hand\n")[1]

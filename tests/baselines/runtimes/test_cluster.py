@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 from ray._common.usage.usage_constants import CLUSTER_METADATA_KEY
 from ray._private.ray_constants import KV_NAMESPACE_CLUSTER
 from ray._raylet import GcsClient
 from ray.cluster_utils import Cluster
-from runs import launch
 
 from baselines.errors import UserError
-from baselines.runtimes.cluster import PATIENCE, _is_ray
+from baselines.runtimes.ray_cluster import PATIENCE, _is_ray
+from helpers.checkout import ROOT
+from helpers.runs import launch
 
 pytestmark = pytest.mark.slow
 
@@ -171,7 +171,7 @@ def test_an_address_where_something_else_listens_is_named_in_one_line() -> None:
 
 
 def test_a_ray_that_cannot_be_asked_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baselines.runtimes.cluster.ASKING", 0.01)
+    monkeypatch.setattr("baselines.runtimes.ray_cluster.ASKING", 0.01)
     with pytest.raises(
         UserError, match=r"^runtime.address=127.0.0.1:1: Ray could not be asked within 0.01 s$"
     ):

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checkout import ROOT
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
 from torch import nn
 
 from baselines.grids.inline import InlineGrid
+from helpers.checkout import ROOT
 from strategies import FedAvg, FedExP
 
 pytestmark = pytest.mark.runtime

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from runs import curve, launch, metrics_in
 
-from baselines.engine.progress import Progress
-
-pytestmark = pytest.mark.runtime
+from baselines.engine.loggers import Progress
+from helpers.checkout import ROOT
+from helpers.runs import curve, launch, metrics_in
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("number", "setting", "remedy"),
     [

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from runs import lines_in
+
+from helpers.checkout import ROOT
+from helpers.runs import lines_in
 
 MODULE = """
 from dataclasses import dataclass
@@ -21,18 +22,18 @@ from strategies import FedAvg, Uniform
 class Pulled(FedAvg):
     mu: float = 1.0
 
-    def asks(self):
-        return {**super().asks(), "pull": float(self.mu)}
+    def train_config(self):
+        return {**super().train_config(), "pull": float(self.mu)}
 
 
 class Pull(Correction):
-    asked_by: ClassVar[str] = "pull"
+    config_key: ClassVar[str] = "pull"
 
     def __init__(self, start):
         self.mu = float(start.config["pull"])
         self.anchor = [p.detach().clone() for p in start.named.values()]
 
-    def __call__(self, parameters):
+    def transform_gradients(self, parameters):
         for p, a in zip(parameters, self.anchor, strict=True):
             p.grad.add_(p.detach() - a, alpha=self.mu)
 """
@@ -46,22 +47,27 @@ from strategies import Uniform
 
 @dataclass(frozen=True)
 class Curious(Uniform):
-    asks_for: ClassVar[str] = "curiosity"
+    required_metric: ClassVar[str] = "curiosity"
 
 
 class Curiosity(Correction):
-    asked_by: ClassVar[str] = "curiosity"
+    config_key: ClassVar[str] = "curiosity"
 """
-YAML = "defaults: [base]\n_target_: pulling.Pulled\nmu: 1.0\n"
+YAML = """defaults: [base]
+_target_: pulling.Pulled
+mu: 1.0
+node_corrections: [{_target_: pulling.Pull}]
+"""
+OF_PART = "_target_: curious.Curious\nnode_corrections: [{_target_: curious.Curiosity}]\n"
 SMALL = "strategy=pulled model=softmax num_nodes=3 rounds=2 partitioner=iid client.local_epochs=2"
 # What happens on a machine of Ray's or of a site's: a composed configuration, and a node's training.
 NODE = """
 from baselines.experiment import config, experiment
-from clients import Correction
+from clients.requested import requested_corrections
 
 config.take("told", open({text!r}).read())
-_ = experiment.load("told").training
-print([kind.__name__ for kind in Correction.asked({{{key!r}: True}})])
+known = experiment.load("told").node(0).known_corrections
+print([kind.__name__ for kind in requested_corrections({{{key!r}: True}}, known)])
 """
 
 
@@ -72,7 +78,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "curious.py").write_text(PART)
     for group, name, text in (
         ("strategy", "pulled", YAML),
-        ("weighting", "curious", "_target_: curious.Curious\n"),
+        ("weighting", "curious", OF_PART),
     ):
         (tmp_path / "conf" / group).mkdir(parents=True)
         (tmp_path / "conf" / group / f"{name}.yaml").write_text(text)
@@ -100,11 +106,12 @@ def test_on_ray_they_are_inlines(lab: Path) -> None:
     assert run(lab, "ray", "runtime=ray", "runtime.cpus=2") == inline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "key", "known"),
     [("strategy=pulled", "pull", "Pull"), ("weighting=curious", "curiosity", "Curiosity")],
 )
-def test_a_node_knows_what_lies_beside_the_strategy_and_its_parts(
+def test_a_node_knows_what_the_files_of_the_strategy_and_its_parts_name(
     setting: str, key: str, known: str, lab: Path
 ) -> None:
     compose = (
@@ -115,20 +122,81 @@ def test_a_node_knows_what_lies_beside_the_strategy_and_its_parts(
     assert python("-c", NODE.format(text=str(text), key=key)) == f"['{known}']\n"
 
 
+@pytest.mark.slow
+def test_a_node_knows_a_compression_of_the_user_s_own(lab: Path) -> None:
+    (lab / "compression").mkdir()
+    (lab / "compression" / "mine.yaml").write_text("_target_: squeezed.Mine\nshare: 0.5\n")
+    (lab.parent / "squeezed.py").write_text(
+        "from strategies import TopK\nclass Mine(TopK):\n    kind = 'mine'\n"
+    )
+    compose = (
+        f"from baselines.experiment import config; print(config.text('compression=mine {searched(lab)}'))"
+    )
+    text = lab.parent / "composed.yaml"
+    text.write_text(python("-c", compose))
+    script = f"""
+from baselines.experiment import config, experiment
+from strategies.shared.compression import Compression
+config.take("told", open({str(text)!r}).read())
+experiment.load("told").node(0)
+print(Compression.asked({{"compression": "mine", "compression-share": 0.5}}).kind)
+"""
+    assert python("-c", script) == "mine\n"
+
+
+@pytest.mark.slow
 def test_a_node_without_the_strategy_s_module_says_so(lab: Path) -> None:
     (lab.parent / "pulling.py").unlink()
+    line = refusal(lab, "strategy=pulled", "experiment.known_corrections")
+    assert line.startswith("pulling.Pull cannot be imported: ")
+    assert line.endswith("(is its folder on PYTHONPATH?)\n")
+
+
+@pytest.mark.parametrize(
+    ("named", "line"),
+    [
+        (
+            "[{_target_: pulling.Pulled}]",
+            "strategy.node_corrections: pulling.Pulled is not a Correction with",
+        ),
+        (
+            "[{_target_: clients.Moon}]",
+            "strategy.node_corrections: clients.Moon is not a Correction with a",
+        ),
+        ("[pulling.Pull]", "strategy.node_corrections has pulling.Pull: expected a list of classes, [{_ta"),
+        ("[{_target_: pulling.Pull, mu: 1}]", "their settings come with the message"),
+        ("[]", "Pulled asks nodes for 'pull', which no correction reads: name its class in the strategy's"),
+    ],
+)
+def test_what_no_node_could_act_on_is_refused_in_one_line(named: str, line: str, lab: Path) -> None:
+    text = YAML.replace("[{_target_: pulling.Pull}]", named)
+    (lab / "strategy" / "pulled.yaml").write_text(text)
+    assert line in refusal(lab, "strategy=pulled")
+
+
+def test_importing_a_correction_lets_no_message_ask_for_it(lab: Path) -> None:
+    script = """
+import curious, pulling
+from clients.requested import requested_corrections
+print(requested_corrections({"pull": True, "curiosity": True}))
+"""
+    assert python("-c", script) == "[]\n"
+
+
+def refusal(lab: Path, setting: str, asked: str = "check(experiment)") -> str:
     script = f"""
 from baselines.errors import UserError
-from baselines.experiment import experiment
+from baselines.experiment.experiment import load
+from baselines.experiment.preflight import check
 try:
-    experiment.load({f"strategy=pulled {searched(lab)}"!r}).training
+    experiment = load({f"{setting} {searched(lab)}"!r})
+    {asked}
 except UserError as error:
     print(error)
 """
     said = python("-c", script)
-    assert said.startswith("pulling.Pulled cannot be imported: ")
-    assert said.endswith("(is its folder on PYTHONPATH?)\n")
     assert said.count("\n") == 1
+    return said
 
 
 def searched(lab: Path) -> str:

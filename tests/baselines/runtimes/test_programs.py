@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
 
 from baselines.engine.signals import SIGNALS
 from baselines.errors import RunFailed
-from baselines.runtimes.programs import Programs
-
-pytestmark = pytest.mark.runtime
+from baselines.runtimes.processes import Programs
+from helpers.checkout import ROOT
 
 SLEEP = "import time; time.sleep(600)"
 # A program with a child in a session of its own, which no signal to the parent reaches.
@@ -84,7 +82,7 @@ def test_leaving_the_context_ends_programs_and_their_children(
 def test_a_program_that_does_not_listen_to_sigterm_is_killed(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("baselines.runtimes.programs.PATIENCE", 0.3)
+    monkeypatch.setattr("baselines.runtimes.processes.PATIENCE", 0.3)
     with programs:
         programs.start("deaf", python(DEAF))
         first_line(tmp_path / "logs" / "deaf.log")
@@ -103,7 +101,7 @@ def handled() -> Iterator[None]:
 
 PARENT = f"""
 import os, pathlib, sys, time
-from baselines.runtimes.programs import Programs
+from baselines.runtimes.processes import Programs
 home = pathlib.Path(sys.argv[1])
 with Programs(home, dict(os.environ), home) as programs:
     programs.start("family", [sys.executable, "-c", {FAMILY!r}])
@@ -111,6 +109,7 @@ with Programs(home, dict(os.environ), home) as programs:
 """
 
 
+@pytest.mark.slow
 @needs_proc
 def test_programs_and_their_children_end_after_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen([*python(PARENT), str(tmp_path)], cwd=ROOT)

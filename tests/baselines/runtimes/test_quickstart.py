@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkout import ROOT
 from flwr.app import Context, RecordDict
 
 from baselines.grids.inline import InlineGrid
+from helpers.checkout import ROOT
 
 pytestmark = pytest.mark.runtime
 APP = ROOT / "examples" / "quickstart"

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from runs import launch
 
-from baselines.engine.provenance import git_commit
+from baselines.engine.environment import git_commit
 from baselines.runtimes import Inline
+from helpers.checkout import ROOT
+from helpers.runs import launch
 
 pytestmark = pytest.mark.slow
 NEWEST = pytest.mark.runtime  # on the newest Flower, too

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from runs import launch
+
+from helpers.checkout import ROOT
+from helpers.runs import launch
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from baselines.engine.provenance import git_commit
+from baselines.engine.environment import git_commit
 from baselines.errors import RunFailed, UserError
 from baselines.runtimes import commands, superlink
 
@@ -44,6 +44,7 @@ def test_programs_are_told_not_to_phone_home_or_install(
     assert (first / "flower-superlink").exists()
 
 
+@pytest.mark.slow
 def test_a_wheel_has_no_app_to_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(superlink, "ROOT", tmp_path / "site-packages")
     with pytest.raises(UserError, match=r"submits the project's folder.*pip install -e \."):
@@ -51,6 +52,7 @@ def test_a_wheel_has_no_app_to_submit(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_run_under_way_keeps_its_files(tmp_path: Path) -> None:
     (tmp_path / "environment.json").write_text("its own")
     with FileLock(tmp_path / ".lock"), pytest.raises(UserError, match="another process is running in"):

@@ -3,7 +3,7 @@
 import copy
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MethodType
@@ -11,93 +11,17 @@ from typing import Any
 
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from test_together import CLASSES, FEATURES, SIZES, perceptron, same
+from flwr.app import ArrayRecord
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
 
-from baselines.experiment.precision import prepared
-from baselines.runtimes.inline import InlineGrid
-from clients import (
-    Classification,
-    Correction,
-    Examples,
-    LocalTraining,
-    Node,
-    Proximal,
-    RoundStart,
-    client_app,
-)
-from clients import gradient as gradient_module
-from clients.batched.together import Together
-from clients.fast.replay import Step
+from baselines.experiment.device import prepare_model
+from clients import Classification, Correction, Examples, LocalTraining, Node, Proximal, RoundStart
+from clients.fast import gradient as gradient_module
+from clients.fast.trace import Step
+from helpers.batched import CLASSES, CPU, FEATURES, Change, Flipped, ask, grids, perceptron, played
 from strategies.shared.arrays import view
-
-Change = Callable[[Node, int], Node]
-CPU = torch.device("cpu")
-
-
-def unchanged(node: Node, k: int) -> Node:
-    return node
-
-
-def grids(
-    make: Callable[[], nn.Module] = perceptron, change: Change = unchanged
-) -> tuple[nn.Module, InlineGrid, InlineGrid]:
-    """Return the model, and the grids of its nodes one after another and together."""
-    draws = torch.Generator().manual_seed(1)
-    inputs = torch.randn(sum(SIZES), FEATURES, generator=draws)
-    targets = torch.randint(CLASSES, (sum(SIZES),), generator=draws)
-    rows = torch.randperm(sum(SIZES), generator=draws).split(SIZES)
-    torch.manual_seed(0)
-    shared = make().eval()
-    training = LocalTraining(optimizer=partial(SGD, lr=0.1), batch_size=8, local_epochs=2)
-
-    def node_of(message: Message, context: Context) -> Node:
-        k = int(context.node_config["partition-id"])
-        examples = Examples(inputs, targets, rows[k])
-        return change(Node(shared, training, Classification(), examples, examples, seed=7), k)
-
-    app = client_app(node_of)
-    return shared, InlineGrid(app, len(SIZES)), InlineGrid(app, len(SIZES), Together(node_of))
-
-
-def ask(grid: InlineGrid, start: ArrayRecord, server_round: int, asked: dict[int, Any]) -> list[Message]:
-    messages = []
-    for k, node in enumerate(grid.get_node_ids()):
-        config = ConfigRecord({"server-round": server_round, **asked.get(k, {})})
-        messages.append(Message(RecordDict({"arrays": start, "config": config}), node, "train"))
-    return grid.send_and_receive(messages)
-
-
-def played(
-    make: Callable[[], nn.Module] = perceptron,
-    change: Change = unchanged,
-    before: Callable[[nn.Module, int], object] = lambda model, server_round: None,
-    asked: dict[int, Any] | None = None,
-) -> bool:
-    """Hold three rounds side by side; say whether the nodes were trained together."""
-    both = []
-    for which in (1, 2):
-        shared, *pair = grids(make, change)
-        random.seed(3)
-        torch.manual_seed(4)
-        start, replies = ArrayRecord(shared.state_dict()), []
-        for server_round in (1, 2, 3):
-            before(shared, server_round)
-            replies += ask(pair[which - 1], start, server_round, asked or {})
-        both.append(replies)
-    together = pair[1].answering.together is not None
-    for one, other in zip(*both, strict=True):
-        assert one.has_content()
-        if together:
-            same(one, other)
-        else:
-            assert [a.data for a in one.content["arrays"].values()] == [
-                a.data for a in other.content["arrays"].values()
-            ]
-    return together
 
 
 def closed_over() -> nn.Module:
@@ -214,16 +138,16 @@ class Pulled(Correction):
     def __init__(self, start: RoundStart) -> None:
         """Need nothing of the round."""
 
-    def term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+    def loss_term(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.square().mean()
 
 
 class Elsewhere(Pulled):
     """Takes half the gradient."""
 
-    term = Correction.term
+    loss_term = Correction.loss_term
 
-    def around(self, step: Step) -> Step:
+    def wrap_gradient(self, step: Step) -> Step:
         def half(*given: Any) -> Any:
             gradients, sums = step(*given)
             return [g / 2 for g in gradients], sums
@@ -299,13 +223,14 @@ def test_a_model_that_begins_to_count_later_is_noticed(caplog: pytest.LogCapture
 
 
 def cast() -> nn.Module:
-    return prepared(perceptron(), CPU, "bfloat16", False)
+    return prepare_model(perceptron(), CPU, "bfloat16", False)
 
 
 def cast_bound() -> nn.Module:
-    return prepared(bound(), CPU, "bfloat16", False)
+    return prepare_model(bound(), CPU, "bfloat16", False)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("trace_after", [0, 200])
 @pytest.mark.parametrize("make", [bound, partial(Keeping, lambda model: model.p)])
 def test_what_moves_with_a_copy_is_no_obstacle(
@@ -327,22 +252,13 @@ def test_a_correction_that_only_later_nodes_are_asked_for() -> None:
     assert played(asked={k: {"proximal-mu": 0.5} for k in (1, 3)})
 
 
-class Flipped(Correction):
-    def __init__(self, start: RoundStart) -> None:
-        self.start = start
-
-    def __call__(self, parameters: Sequence[Parameter]) -> None:
-        for p in parameters:
-            assert p.grad is not None
-            p.grad = -p.grad
-
-
 def test_corrections_of_the_configuration_may_put_another_gradient_in_place() -> None:
     corrections = {"flipped": Flipped, "proximal": partial(Proximal, mu=0.5)}
     training = LocalTraining(optimizer=partial(SGD, lr=0.1), batch_size=8, corrections=corrections)
     assert played(change=lambda node, k: replace(node, training=training))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("trace_after", [0, 200])
 @pytest.mark.parametrize(("make", "exact"), [(cast, perceptron), (cast_bound, bound)])
 def test_nodes_train_together_in_bfloat16(

@@ -2,7 +2,7 @@
 
 import torch
 
-from clients.batched.plan import Plan
+from clients.batched.stack import Plan
 
 
 def test_nodes_that_have_finished_and_rows_that_fill_up() -> None:

@@ -10,7 +10,7 @@ from torch.optim import SGD
 
 from baselines.runtimes.inline import InlineGrid
 from clients import Examples, LeastSquares, LocalTraining, Node, client_app
-from clients.batched.together import Together
+from clients.batched.together import BatchedTrainer
 
 SLOPES = (1e-6, 3e-6, 5e-7)  # of 0.5 (w x - y)^2 at w = 0, one node each
 
@@ -27,7 +27,7 @@ def reached(together: bool, limit: float) -> list[float]:
         examples = Examples(inputs, targets, torch.tensor([k]))
         return Node(model, training, LeastSquares(1), examples, examples)
 
-    grid = InlineGrid(client_app(node_of), len(SLOPES), Together(node_of) if together else None)
+    grid = InlineGrid(client_app(node_of), len(SLOPES), BatchedTrainer(node_of) if together else None)
     start = ArrayRecord({"weight": torch.zeros(1, 1, dtype=torch.float64)})
     content = RecordDict({"arrays": start, "config": ConfigRecord({"server-round": 1})})
     messages = [Message(content, node, "train") for node in grid.get_node_ids()]

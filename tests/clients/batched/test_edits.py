@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 import torch
-from test_batchable import Flipped, played
-from test_corrections import start_of
 from torch.optim import SGD
 
 from clients import LocalTraining, Proximal
 from clients.batched.stack import Stack
+from helpers.batched import Flipped, played
+from helpers.plain_loop import start_of
 
 SHARED = {"proximal": {"proximal-mu": 0.5}, "nothing": {}}
 
@@ -41,7 +41,7 @@ def test_nodes_that_correct_differently_do_so_one_by_one(
 
 def test_a_class_that_overrides_what_an_edit_does_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     class Reversed(Proximal):
-        __call__ = Flipped.__call__
+        transform_gradients = Flipped.transform_gradients
 
     training = LocalTraining(
         optimizer=partial(SGD, lr=0.1), batch_size=8, corrections={"own": partial(Reversed, mu=0.5)}
@@ -54,7 +54,7 @@ def test_a_class_that_overrides_what_an_edit_does_is_heard(monkeypatch: pytest.M
 def test_an_edit_changes_no_gradient_in_place() -> None:
     """Two parameters that are added have one gradient, which must not be corrected twice."""
     parameters = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))]
-    edit = Proximal(start_of(torch.nn.ParameterList(parameters)), mu=0.5).edit
+    edit = Proximal(start_of(torch.nn.ParameterList(parameters)), mu=0.5).gradient_transform
     gradient, moved = torch.ones(2), [torch.full((2,), 3.0)] * 2
     assert [g.tolist() for g in edit([gradient, gradient], moved)] == [[2, 2], [2, 2]]
     assert gradient.tolist() == [1, 1]

@@ -5,12 +5,11 @@ import re
 
 import pytest
 import torch
-from noting import noting
 from torch import Tensor, nn
 
 from clients import Classification
-from clients.batched.batchable import DIFFERS, NotTogether, measured
-from clients.batched.gradients import Gradients
+from clients.batched.eligibility import DIFFERS, Gradients, NotBatchable, measured
+from helpers.noting import noting
 
 NODES, ROWS, FEATURES, CLASSES = 3, 4, 2, 2
 
@@ -46,13 +45,13 @@ def step(task: Classification, short: int | None) -> bool:
 
 @pytest.mark.parametrize("short", [None, 0, 1, 2])
 def test_a_right_gradient_passes(short: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.gradient.TRACE_AFTER", 0)
+    monkeypatch.setattr("clients.fast.gradient.TRACE_AFTER", 0)
     assert step(Classification(), short)
 
 
 @pytest.mark.parametrize("short", [1, 2])
 def test_rows_that_fill_a_batch_up_must_not_count(short: int) -> None:
-    with pytest.raises(NotTogether, match=re.escape(DIFFERS)) as told:
+    with pytest.raises(NotBatchable, match=re.escape(DIFFERS)) as told:
         step(Counting(), short)
     assert "the task leave present out" in str(told.value)
 

@@ -23,17 +23,11 @@ from clients import (
     Task,
     client_app,
 )
-from clients import gradient as gradient_module
-from clients.batched.together import Stack, Together
+from clients.batched.together import BatchedTrainer, Stack
+from clients.fast import gradient as gradient_module
 from clients.optimizers import RMSGD
+from helpers.batched import CLASSES, FEATURES, SIZES, perceptron, same
 from strategies.shared.arrays import view
-
-SIZES = (13, 4, 30, 1, 22)  # batches of 8: whole ones, short ones, one example; unequal numbers of steps
-FEATURES, CLASSES = 6, 3
-
-
-def perceptron() -> nn.Module:
-    return nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, CLASSES))
 
 
 def grids(
@@ -62,7 +56,7 @@ def grids(
         return Node(shared, training, task or Classification(), train, train, seed=7)
 
     app = client_app(node_of)
-    return InlineGrid(app, len(SIZES)), InlineGrid(app, len(SIZES), Together(node_of))
+    return InlineGrid(app, len(SIZES)), InlineGrid(app, len(SIZES), BatchedTrainer(node_of))
 
 
 def ask(grid: InlineGrid, make: Callable[[], nn.Module], server_round: int, **more: Any) -> list[Message]:
@@ -76,21 +70,6 @@ def ask(grid: InlineGrid, make: Callable[[], nn.Module], server_round: int, **mo
     records["config"] = ConfigRecord({"server-round": server_round, **more})
     messages = [Message(RecordDict(records), node, "train") for node in grid.get_node_ids()]
     return grid.send_and_receive(messages)
-
-
-def same(one: Message, other: Message) -> None:
-    """Hold two replies side by side, to 1e-5 of an array's largest number."""
-    assert one.metadata.src_node_id == other.metadata.src_node_id
-    assert one.content.array_records.keys() == other.content.array_records.keys()
-    for record, arrays in one.content.array_records.items():
-        for name, array in arrays.items():
-            expected, found = view(array), view(other.content.array_records[record][name])
-            assert expected.shape == found.shape
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
-    expected_metrics, metrics = one.content["metrics"], other.content["metrics"]
-    assert expected_metrics.keys() == metrics.keys()
-    for name in expected_metrics.keys() - {"client-seconds"}:
-        assert metrics[name] == pytest.approx(expected_metrics[name], rel=1e-5), name
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -114,6 +93,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("trace_after", [0, 200])
 @pytest.mark.parametrize("case", CASES)
 def test_each_nodes_result_is_its_own(
@@ -177,11 +157,11 @@ def test_each_node_sees_in_its_own_way(batch_size: int | None) -> None:
 
 
 def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.batched.room.MOST_PARAMETERS", 2 * 83)  # two perceptrons
+    monkeypatch.setattr("clients.batched.together.MOST_PARAMETERS", 2 * 83)  # two perceptrons
     alone, together = grids()
     for one, other in zip(ask(alone, perceptron, 1), ask(together, perceptron, 1), strict=True):
         same(one, other)
-    assert isinstance(together.answering.together, Together)
+    assert isinstance(together.answering.together, BatchedTrainer)
     assert isinstance(together.answering.together._stack, Stack)
     assert len(together.answering.together._stack.places) == 2
 
@@ -206,6 +186,7 @@ def half_frozen() -> nn.Module:
     return model
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("trace_after", [0, 200])
 def test_frozen_parameters_are_one_for_all(
     trace_after: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -7,17 +7,23 @@ from typing import Any
 
 import pytest
 import torch
-from plain_loop import SEED, examples, perceptron, seeded
-from pretended_graph import pretended
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
 
 from clients import Classification, Correction, LocalTraining
-from clients.fast import after as after_module
-from clients.fast import graphs, taken
-from clients.fast.after import After, with_sgd
-from clients.update import Update, clipped
+from clients.fast import cuda_graphs
+from clients.fast.cuda_graphs import (
+    CAPTURED,
+    GradientPipeline,
+    count_steps,
+    say_outside,
+    steps_since,
+    with_sgd,
+)
+from clients.optimizer import OptimizerStep, clipped
+from helpers.plain_loop import SEED, examples, perceptron, seeded
+from helpers.pretended_graph import pretended
 
 RATES = (0.1, 0.05, 0.4, 0.2)  # another one in each step
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -31,9 +37,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def _graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "capturable", lambda _: True)
-    monkeypatch.setattr(graphs, "capture", pretended)
-    after_module.say_outside.cache_clear()
+    monkeypatch.setattr(cuda_graphs, "can_capture", lambda _: True)
+    monkeypatch.setattr(cuda_graphs, "capture", pretended)
+    say_outside.cache_clear()
 
 
 def slope(parameters: Sequence[Tensor], batch: Tensor) -> tuple[list[Tensor], dict[str, Tensor]]:
@@ -46,11 +52,13 @@ def slope(parameters: Sequence[Tensor], batch: Tensor) -> tuple[list[Tensor], di
 def test_a_round_of_captured_sgd_is_torchs_whatever_the_rates(settings: str, limit: float | None) -> None:
     ours, plain = ([Parameter(torch.tensor([1.0, -2.0])), Parameter(torch.tensor(3.0))] for _ in range(2))
     batches = [torch.tensor([float(k), 0.3]) for k in range(len(RATES))]
-    steps = graphs.Graphs()
+    steps = cuda_graphs.Graphs()
     for _ in range(2):  # rounds; each begins with a fresh optimiser
         optimizer, other = (SGD(p, lr=9.0, foreach=False, **SETTINGS[settings]) for p in (ours, plain))
-        after = with_sgd(After((), None if limit is None else clipped, limit or 0.0), optimizer, ours)
-        update = Update(ours, optimizer, steps.begin(after))
+        after = with_sgd(
+            GradientPipeline((), None if limit is None else clipped, limit or 0.0), optimizer, ours
+        )
+        update = OptimizerStep(ours, optimizer, steps.begin(after))
         for rate, batch in zip(RATES, batches, strict=True):
             optimizer.param_groups[0]["lr"] = other.param_groups[0]["lr"] = rate
             update(steps.take("a step", slope, ours, [batch])[0])
@@ -75,7 +83,7 @@ def test_a_step_that_no_graph_can_repeat_is_left_to_the_optimiser_with_a_line(
 ) -> None:
     parameters = [Parameter(torch.ones(2))]
     for _ in range(2):
-        assert with_sgd(After(), optimizer(parameters), parameters) == After()
+        assert with_sgd(GradientPipeline(), optimizer(parameters), parameters) == GradientPipeline()
     (line,) = [record.message for record in caplog.records]
     assert line.startswith(f"the step of {optimizer.func.__name__} as it is configured is not part of")
 
@@ -88,7 +96,7 @@ def test_hooks_of_an_optimizer_are_called() -> None:
         optimizer.register_step_post_hook(lambda *_: calls.append(1))
         return optimizer
 
-    assert trained(hooked)[taken.CAPTURED]
+    assert trained(hooked)[CAPTURED]
     assert len(calls) == STEPS
 
 
@@ -96,11 +104,11 @@ def test_a_correction_of_ones_own_acts_outside_of_the_graph(caplog: pytest.LogCa
     calls: list[int] = []
 
     class Counted(Correction):
-        def __call__(self, parameters: Sequence[Parameter]) -> None:
+        def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
             calls.append(1)
 
     with caplog.at_level(logging.WARNING, "flwr.clients"):
-        assert trained(partial(SGD, lr=0.1), Counted())[taken.CAPTURED]
+        assert trained(partial(SGD, lr=0.1), Counted())[CAPTURED]
     assert len(calls) == STEPS
     (line,) = [record.message for record in caplog.records]
     assert line.startswith("what a correction does, and all that comes after it, is not part of")
@@ -113,9 +121,9 @@ def trained(optimizer: Any, *corrections: Correction) -> dict[str, int]:
     """Train a round; return how the steps were taken."""
     data = examples()
     training = LocalTraining(optimizer=optimizer, local_epochs=2, batch_size=-(-len(data) // 4))
-    before = taken.steps()
+    before = count_steps()
     training(
         *(seeded(perceptron), data, Classification()), server_round=1, seed=SEED, corrections=corrections
     )
-    assert sum(taken.since(before).values()) == STEPS
-    return taken.since(before)
+    assert sum(steps_since(before).values()) == STEPS
+    return steps_since(before)

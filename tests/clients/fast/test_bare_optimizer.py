@@ -7,11 +7,11 @@ from functools import partial, wraps
 
 import pytest
 import torch
-from checkout import ROOT
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
-from clients.fast.bare_optimizer import bare_step
+from clients.fast.bare_optimizer import step_without_hooks
+from helpers.checkout import ROOT
 
 TRAINS = """
 import sys
@@ -29,6 +29,7 @@ print("torch._dynamo" in sys.modules)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [False, True])
 def test_training_does_not_import_the_compiler(keep: bool) -> None:
     """It takes a second, in every worker and in every process that a supernode starts."""
@@ -43,7 +44,7 @@ def test_a_bare_step_is_the_optimisers_own(build: Callable[[list[nn.Parameter]],
     ours = [nn.Parameter(torch.randn(5, 3)), nn.Parameter(torch.randn(5))]
     theirs = [nn.Parameter(p.detach().clone()) for p in ours]
     optimizer, plain = build(ours), build(theirs)
-    step = bare_step(optimizer)
+    step = step_without_hooks(optimizer)
     for _ in range(4):
         for p, q in zip(ours, theirs, strict=True):
             p.grad = torch.randn(p.shape)
@@ -91,7 +92,7 @@ def with_a_step_of_its_own(parameters: list[nn.Parameter]) -> Optimizer:
 @pytest.mark.parametrize("build", [partial(Shouting, lr=0.1), with_a_hook, with_a_step_of_its_own])
 def test_what_others_have_put_around_a_step_stays(build: Callable[[list[nn.Parameter]], Optimizer]) -> None:
     p = nn.Parameter(torch.ones(2))
-    step = bare_step(build([p]))
+    step = step_without_hooks(build([p]))
     p.grad = torch.full((2,), 5.0)
     with torch.no_grad():
         step()

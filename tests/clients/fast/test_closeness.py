@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clients.fast.closeness import Coarsest, close, tells, without_tf32
+from clients.fast.trace import Coarsest, close, tells, without_tf32
 
 EXPECTED = (3.0, 4.0)  # the norms of two parameters' gradients, 5 of both together
 INF, NAN = float("inf"), float("nan")

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from pretended_graph import pretended
 from torch import Tensor, nn
 
 from clients import Classification
-from clients.fast import graphs, taken
-from clients.fast.after import After
-from clients.gradient import Gradient
+from clients.fast import cuda_graphs
+from clients.fast.cuda_graphs import CAPTURED, EAGER, RECORDED, GradientPipeline, count_steps, steps_since
+from clients.fast.gradient import Gradient
+from helpers.pretended_graph import pretended
 
 Results = tuple[Sequence[Tensor], dict[str, Tensor]]
 
@@ -22,13 +22,13 @@ def doubled(parameters: Sequence[Tensor], inputs: Tensor) -> Results:
 
 @pytest.fixture(autouse=True)
 def _graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "capturable", lambda _: True)
-    monkeypatch.setattr(graphs, "capture", pretended)
+    monkeypatch.setattr(cuda_graphs, "can_capture", lambda _: True)
+    monkeypatch.setattr(cuda_graphs, "capture", pretended)
 
 
 def test_each_call_computes_from_the_parameters_as_they_are_and_from_its_batch() -> None:
     parameters, batch = [torch.ones(2)], [torch.ones(3)]
-    step = graphs.captured(doubled, parameters, batch)
+    step = cuda_graphs.captured(doubled, parameters, batch)
     assert step is not None
     for factor in (3.0, 5.0):
         parameters[0].fill_(factor)
@@ -40,15 +40,15 @@ def test_each_call_computes_from_the_parameters_as_they_are_and_from_its_batch()
 
 
 def test_parameters_elsewhere_in_memory_have_a_graph_of_their_own() -> None:
-    taken_steps = graphs.Graphs()
+    taken_steps = cuda_graphs.Graphs()
     for factor in (1.0, 3.0):
         gradients, _ = taken_steps.take("a step", doubled, [torch.full((2,), factor)], [torch.ones(3)])
         assert gradients[0].tolist() == [2 * factor] * 2
 
 
 def test_a_capture_leaves_the_momentum_as_it_was() -> None:
-    after = After(momentum=0.5, descends=True, buffers=[torch.full((2,), 8.0)])
-    step = graphs.captured(doubled, [torch.ones(2)], [torch.ones(3)], after)
+    after = GradientPipeline(momentum=0.5, descends=True, buffers=[torch.full((2,), 8.0)])
+    step = cuda_graphs.captured(doubled, [torch.ones(2)], [torch.ones(3)], after)
     assert step is not None
     assert after.buffers[0].tolist() == [8, 8]
     directions, _ = step([], torch.ones(3))
@@ -56,39 +56,40 @@ def test_a_capture_leaves_the_momentum_as_it_was() -> None:
 
 
 def test_metrics_outlive_the_next_call() -> None:
-    step = graphs.captured(doubled, [torch.ones(2)], [torch.ones(3)])
+    step = cuda_graphs.captured(doubled, [torch.ones(2)], [torch.ones(3)])
     assert step is not None
     _, first = step([], torch.ones(3))
     step([], torch.zeros(3))
     assert float(first["loss"]) == 3
 
 
+@pytest.mark.slow
 def test_what_cannot_be_captured_is_told_in_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuses(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
         raise RuntimeError("CUDA error: operation not permitted\nwhen stream is capturing")
 
-    monkeypatch.setattr(graphs, "capture", refuses)
+    monkeypatch.setattr(cuda_graphs, "capture", refuses)
     with caplog.at_level(logging.WARNING, "flwr.clients"):
         found = ways(batches=[4] * 6)
-    assert found == {taken.EAGER: graphs.AFTER + 1, taken.RECORDED: 5 - graphs.AFTER, taken.CAPTURED: 0}
+    assert found == {EAGER: cuda_graphs.AFTER + 1, RECORDED: 5 - cuda_graphs.AFTER, CAPTURED: 0}
     (line,) = [record.message for record in caplog.records]
     assert "operation not permitted when stream is capturing" in line
 
 
 def test_a_model_has_only_so_many_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "MOST", 1)
-    once = graphs.AFTER + 1  # eager steps of each shape
+    monkeypatch.setattr(cuda_graphs, "MOST", 1)
+    once = cuda_graphs.AFTER + 1  # eager steps of each shape
     found = ways(batches=[4] * (once + 2) + [5] * (once + 3))
-    assert found == {taken.EAGER: 2 * once, taken.CAPTURED: 2, taken.RECORDED: 3}
+    assert found == {EAGER: 2 * once, CAPTURED: 2, RECORDED: 3}
 
 
 def ways(batches: Sequence[int]) -> dict[str, int]:
     """Take steps on batches of these sizes, each held beside autograd; return how they were taken."""
     torch.manual_seed(0)
     model, task = nn.Linear(3, 2), Classification()
-    gradient, before = Gradient(model, task).of_round(True, After()), taken.steps()
+    gradient, before = Gradient(model, task).of_round(True, GradientPipeline()), count_steps()
     with torch.no_grad():
         for size in batches:
             inputs, targets = torch.randn(size, 3), torch.randint(2, (size,))
@@ -99,4 +100,4 @@ def ways(batches: Sequence[int]) -> dict[str, int]:
             assert float(sums["loss"]) == float(told["loss"])
             for p, g in zip(parameters, found, strict=True):
                 p.sub_(g, alpha=0.1)
-    return taken.since(before)
+    return steps_since(before)

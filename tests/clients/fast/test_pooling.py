@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clients.fast.pooling import pool_by_pixels
-from clients.gradient import Gradient
+from clients.fast.gradient import Gradient
+from clients.fast.trace import pool_by_pixels
 from clients.tasks import Classification
 
 POOL = torch.ops.aten.max_pool2d_with_indices
@@ -70,7 +70,7 @@ def test_what_is_left_as_it_is(inputs: Tensor) -> None:
 
 
 def test_a_traced_step_pools_so_and_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.gradient.TRACE_AFTER", 0)
+    monkeypatch.setattr("clients.fast.gradient.TRACE_AFTER", 0)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(24, 3))
     x, y = images(8, 1, 8, 8), torch.randint(3, (8,))

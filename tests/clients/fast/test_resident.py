@@ -11,10 +11,8 @@ from torch.optim import SGD
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from clients import Examples, LocalTraining
-from clients.examples import Normalize
-from clients.fast import resident as module
-from clients.fast.resident import memory_of, resident
-from clients.lazy import LazyRows
+from clients import examples as module
+from clients.examples import LazyRows, Normalize, memory_of, resident
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 

@@ -10,17 +10,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from plain_loop import CLASSES, FEATURES, SEED, assert_equal, by_hand, examples, perceptron, seeded
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from clients import Classification, Correction, LocalTraining
-from clients import gradient as gradient_module
-from clients.fast.steady import Kept
-from clients.fast.taken import RECORDED
-from clients.gradient import gradient_of
+from clients.fast import gradient as gradient_module
+from clients.fast.cuda_graphs import RECORDED
+from clients.fast.gradient import gradient_of
+from clients.fast.guards import ModelSnapshot
+from helpers.plain_loop import CLASSES, FEATURES, SEED, assert_equal, by_hand, examples, perceptron, seeded
 
 STEPS = 12
 
@@ -166,14 +166,14 @@ def test_an_attribute_that_is_changed_between_steps_is_noticed() -> None:
         def __init__(self, model: Scaled) -> None:
             self.model, self.steps = model, 0
 
-        def __call__(self, parameters: Sequence[Parameter]) -> None:
+        def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
             self.steps += 1
             if self.steps == STEPS // 2:  # the step is recorded by then
                 self.model.p *= 0.5
 
     ours, theirs = seeded(Scaled), seeded(Scaled)
     train(ours, corrections=[Fading(ours)])  # type: ignore[arg-type]
-    plain(theirs, partial(Fading(theirs), ()))  # type: ignore[arg-type]
+    plain(theirs, partial(Fading(theirs).transform_gradients, ()))  # type: ignore[arg-type]
     assert_equal(ours, theirs)
 
 
@@ -227,7 +227,7 @@ def test_what_is_kept() -> None:
     model.nan = float("nan")  # type: ignore[assignment]
 
     def held(change: Callable[[], object]) -> tuple[bool, bool]:
-        kept = Kept(model, Classification())
+        kept = ModelSnapshot(model, Classification())
         assert kept.unmoved()
         assert kept.holds()
         change()
@@ -254,7 +254,7 @@ def test_an_attribute_of_another_name_is_another_one() -> None:
     """There are as many of them as before."""
     model = nn.Linear(FEATURES, CLASSES)
     model.one = 1  # type: ignore[assignment]
-    kept = Kept(model, Classification())
+    kept = ModelSnapshot(model, Classification())
     del model.one
     model.two = 1  # type: ignore[assignment]
     assert (kept.unmoved(), kept.holds()) == (False, False)

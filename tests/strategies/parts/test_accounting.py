@@ -6,8 +6,8 @@ import math
 import pytest
 from scipy.stats import norm
 
-from strategies.parts import accounting
-from strategies.parts.accounting import epsilon
+from strategies.parts import privacy
+from strategies.parts.privacy import epsilon
 
 
 def delta_at(epsilon: float, noise: float) -> float:
@@ -64,6 +64,6 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
         return real(name, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", lacking)
-    accounting.epsilon.cache_clear()
+    privacy.epsilon.cache_clear()
     with pytest.raises(ValueError, match=r"pip install -e '\.\[privacy\]'"):
         epsilon(1.0, 1, 1e-5)

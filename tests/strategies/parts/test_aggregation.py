@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, assert_same, model_in, play, record
 from flwr.app import RecordDict
 from scipy.stats import trim_mean
 from torch import Tensor
 
+from helpers.federation import Federation, answer, assert_same, model_in, play, record
 from strategies import (
     Aggregation,
     AgreementMask,
@@ -23,8 +23,7 @@ from strategies import (
     Uniform,
     Updates,
 )
-from strategies.parts.blocks import SIZE
-from strategies.parts.layout import Layout
+from strategies.parts.layout import SIZE, Layout
 
 
 def updates(deltas: Tensor, buffers: Tensor | None = None) -> Updates:
@@ -39,7 +38,7 @@ def updates(deltas: Tensor, buffers: Tensor | None = None) -> Updates:
 def aggregated(aggregation: Aggregation, deltas: Tensor) -> Tensor:
     given = updates(deltas)
     weights = aggregation.weights(given, Uniform()(given, {})[0])
-    return aggregation.with_factors(given, weights, NoMask())[0]
+    return aggregation.aggregate(given, weights, NoMask())[0]
 
 
 def rows(*values: list[float]) -> Tensor:
@@ -93,7 +92,9 @@ def test_buffers_are_aggregated_alike() -> None:
     buffers = rows([1.0], [2.0], [3.0], [1e9], [6.0])
     given = updates(rows([0.0], [1.0], [2.0], [9.0], [-50.0]), buffers)
     uniform = Uniform()(given, {})[0]
-    found = [a.of_buffers(given, a.weights(given, uniform)) for a in (Median(), TrimmedMean(0.2), Krum())]
+    found = [
+        a.aggregate_buffers(given, a.weights(given, uniform)) for a in (Median(), TrimmedMean(0.2), Krum())
+    ]
     assert [float(value) for value in found] == pytest.approx([3.0, 11 / 3, 2.0])
 
 
@@ -101,7 +102,7 @@ def test_the_mask_sees_all_updates() -> None:
     deltas = rows([1.0, 1.0], [1.0, 1.0], [1.0, -1.0], [1.0, -2.0])
     given = updates(deltas)
     uniform = Uniform()(given, {})[0]
-    middle, factors = Median().with_factors(given, uniform, AgreementMask(0.9))
+    middle, factors = Median().aggregate(given, uniform, AgreementMask(0.9))
     assert factors is not None
     assert (middle.tolist(), factors.values.tolist()) == ([1.0, 0.0], [1.0, 0.0])
 

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from federation import Federation, Model, answer, assert_same, play, record, round_of, sent_model
 from flwr.app import ArrayRecord, RecordDict
 from flwr.serverapp import strategy as stock
 
+from helpers.federation import Federation, Model, answer, assert_same, play, record, round_of, sent_model
 from strategies import (
     AdaptivePrivacy,
     AgreementMask,

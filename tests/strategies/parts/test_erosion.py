@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, play, record, round_of, sent_model
 from flwr.app import ConfigRecord, RecordDict
 
+from helpers.federation import Federation, answer, play, record, round_of, sent_model
 from strategies import Erosion, FedAvg, Grouped, LocalOnly, Uniform, WeightErosion, WeightErosionForAll
 
 VECTORS = np.load(Path(__file__).parents[2] / "golden" / "weight_erosion.npz")
@@ -138,7 +138,7 @@ def test_without_the_requesters_reply_the_model_stays() -> None:
 def test_every_node_has_a_model_of_its_own() -> None:
     strategy = WeightErosionForAll(inner=WeightErosion(weighting=Erosion(requester=0, **PENALTIES)))
     play(strategy, Federation(displaced, 5), record({"w": VECTORS["w0"]}), rounds=range(1, 7))
-    models = strategy.models(record({"w": VECTORS["w0"]}))
+    models = strategy.models_to_evaluate(record({"w": VECTORS["w0"]}))
     assert list(models) == [f"node{k}" for k in range(5)]
     np.testing.assert_allclose(models["node0"]["w"].numpy(), VECTORS["w"][5], rtol=1e-12, atol=1e-13)
     alone = WeightErosion(weighting=Erosion(requester=2, **PENALTIES))
@@ -199,8 +199,8 @@ def test_each_requester_is_one_for_all_models_and_for_nothing_else() -> None:
     for strategy in (each, named):
         strategy.check(start)
         play(strategy, Federation(displaced, 5), start, rounds=range(1, 4))
-    for name, model in each.models(start).items():
-        assert model["w"].data == named.models(start)[name]["w"].data
+    for name, model in each.models_to_evaluate(start).items():
+        assert model["w"].data == named.models_to_evaluate(start)[name]["w"].data
     for alone in (FedAvg, WeightErosion):
         with pytest.raises(ValueError, match=r"weighting.requester=each"):
             alone(weighting=Erosion(requester="each")).check(start)
@@ -231,4 +231,4 @@ def test_a_model_of_one_node_has_an_owner() -> None:
         (FedAvg(), [None]),
     ):
         play(strategy, Federation(displaced, 5), start)
-        assert [strategy.owner_of(name) for name in strategy.models(start)] == expected
+        assert [strategy.owner_of(name) for name in strategy.models_to_evaluate(start)] == expected

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, model_in, play, record
 from flwr.app import RecordDict
 from flwr.serverapp import strategy as flower
 
+from helpers.federation import Federation, answer, model_in, play, record
 from strategies import Adam, Constant, FedAdam, FedAvg
 from strategies.parts.layout import Layout
 

@@ -22,7 +22,7 @@ def factors(mask: Mask, rows: Tensor | list[list[float]]) -> NDArray[np.float64]
     deltas = torch.as_tensor(rows, dtype=torch.float64) if isinstance(rows, list) else rows
     out = torch.empty_like(deltas[0])
     before = deltas.clone()
-    mask.factor(deltas, torch.empty_like(deltas), out)
+    mask.mask_values(deltas, torch.empty_like(deltas), out)
     assert torch.equal(before, deltas)
     found: NDArray[np.float64] = out.numpy()
     return found
@@ -103,9 +103,9 @@ def test_a_steep_sand_mask_is_the_and_mask_but_for_the_threshold_itself() -> Non
 
 def test_no_threshold() -> None:
     """It masks nothing of the first, and still shapes the others."""
-    assert MagnitudeMask(0).idle
-    assert not GeometricMask(0).idle
-    assert not SandMask(0).idle
+    assert MagnitudeMask(0).is_identity
+    assert not GeometricMask(0).is_identity
+    assert not SandMask(0).is_identity
 
 
 def test_a_single_reply_agrees_with_itself() -> None:

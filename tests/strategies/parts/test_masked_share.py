@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, play, record
 from flwr.app import RecordDict
 
+from helpers.federation import Federation, answer, play, record
 from strategies import AgreementMask, AndMask, FedAvg, FedGMA, Grouped, Mask, NoMask
-from strategies.parts import blocks
+from strategies.parts import layout as blocks
 from strategies.parts.layout import Layout
 from strategies.parts.updates import Updates
 
@@ -48,7 +48,7 @@ def test_whatever_the_factors_are_kept_in() -> None:
     ends[1, :3] = -1
     layout, one = Layout.of(record({"w": np.zeros(1000)})), torch.ones(2)
     updates = Updates(ends, torch.empty(2, 0), one, (0, 1), layout, torch.zeros(1000))
-    _, factors = AgreementMask(0.5).with_mean(updates, one / 2)
+    _, factors = AgreementMask(0.5).mean_and_mask(updates, one / 2)
     assert factors is not None
     assert factors.masked == 0.003
 

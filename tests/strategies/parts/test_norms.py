@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from strategies.parts.norms import PIECE, squared_distances, squared_norms
+from strategies.parts.layout import PIECE, squared_distances, squared_norms
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

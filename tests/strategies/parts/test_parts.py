@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from every_part import MASKS, NODES, OPTIMIZERS, STEP_SIZES, WEIGHTINGS, start
-from federation import record
 from torch import Tensor
 
+from helpers.every_part import MASKS, NODES, OPTIMIZERS, STEP_SIZES, WEIGHTINGS, start
+from helpers.federation import record
 from strategies import (
     AgreementMask,
     Extrapolated,
@@ -80,12 +80,12 @@ def test_optimizers_keep_dtype_and_depend_on_their_inputs_alone(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("mask", [m for m in MASKS.values() if not m.idle], ids=[*MASKS][1:])
+@pytest.mark.parametrize("mask", [m for m in MASKS.values() if not m.is_identity], ids=[*MASKS][1:])
 def test_masks_are_factors_and_modify_nothing(mask: Mask, dtype: torch.dtype) -> None:
     given = updates(dtype)
     before = bits_of(given)
     weights, _ = Uniform()(given, {})
-    mean, factors = mask.with_mean(given, weights)
+    mean, factors = mask.mean_and_mask(given, weights)
     assert factors is not None
     values = factors.values
     assert (values.shape, values.dtype) == (given.start.shape, dtype)
@@ -103,8 +103,8 @@ def test_one_pass_in_blocks_is_the_mean_and_the_mask_of_the_whole(
     weights = torch.rand(NODES, len(given.layout.layers)) if layerwise else torch.rand(NODES)
     agreement = torch.sign(given.deltas).sum(0).abs() / NODES
     for size in (1, 3, 1000):
-        monkeypatch.setattr("strategies.parts.blocks.SIZE", size)
-        mean, factors = AgreementMask(0.5).with_mean(given, weights)
+        monkeypatch.setattr("strategies.parts.layout.SIZE", size)
+        mean, factors = AgreementMask(0.5).mean_and_mask(given, weights)
         torch.testing.assert_close(mean, given.mean(weights))
         assert factors is not None
         torch.testing.assert_close(factors.values, agreement.masked_fill(agreement >= 0.5, 1.0))

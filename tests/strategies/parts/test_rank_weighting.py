@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from baselines.models import LeNet
 from strategies import EffectiveRank, StableRank, Updates
 from strategies.parts.layout import Layout
-from strategies.parts.rank_weighting import RankWeighting
-from strategies.shared.rank import effective_rank, unfold
+from strategies.parts.weighting import RankWeighting
+from strategies.shared.linalg import effective_rank, unfold
 
 NODES = 3
 

@@ -1,13 +1,14 @@
 """The parts of a server step in plain numbers, at the places where one more or less would show."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from federation import Federation, answer, model_in, play, record, sent_model
 from flwr.app import MetricRecord, RecordDict
 
+from helpers.federation import Federation, answer, model_in, play, record, sent_model
 from strategies import (
     AgreementMask,
     AndMask,
@@ -18,11 +19,9 @@ from strategies import (
     Updates,
     WeightErosion,
 )
-from strategies.parts.blocks import blocks
-from strategies.parts.erosion import alphas
-from strategies.parts.layout import Layout
-from strategies.parts.norms import squared_distances, squared_norms
-from strategies.round.evaluation import merged
+from strategies.core.strategy import merged
+from strategies.parts.layout import Layout, blocks, squared_distances, squared_norms
+from strategies.parts.weighting import alphas
 
 
 def updates(*rows: tuple[float, ...], examples: tuple[float, ...] = ()) -> Updates:
@@ -42,8 +41,8 @@ def test_masks_by_hand() -> None:
     """A = 1, 1/3, 1/3 (one of them 0: 2/3 - 1/3), 2/3, 0 of three nodes, compared with tau = 2/3."""
     given = updates((1, 1, 1, 2, 0), (2, -1, 0, 3, 0), (3, 4, 0, 0, 0))
     weights = torch.full((3,), 1 / 3, dtype=torch.float64)
-    _, hard = AndMask(2 / 3).with_mean(given, weights)
-    _, soft = AgreementMask(2 / 3).with_mean(given, weights)
+    _, hard = AndMask(2 / 3).mean_and_mask(given, weights)
+    _, soft = AgreementMask(2 / 3).mean_and_mask(given, weights)
     assert hard is not None
     assert soft is not None
     assert hard.values.tolist() == [1, 0, 0, 1, 0]
@@ -54,8 +53,8 @@ def test_masks_by_hand() -> None:
 def test_a_threshold_of_0_is_no_mask(kind: type[AndMask]) -> None:
     """Not even factors of 1, which would be multiplied by."""
     weights = torch.full((2,), 0.5, dtype=torch.float64)
-    assert kind(0).with_mean(updates((1, -1), (1, 1)), weights)[1] is None
-    assert kind(1e-9).with_mean(updates((1, -1), (1, 1)), weights)[1] is not None
+    assert kind(0).mean_and_mask(updates((1, -1), (1, 1)), weights)[1] is None
+    assert kind(1e-9).mean_and_mask(updates((1, -1), (1, 1)), weights)[1] is not None
 
 
 @pytest.mark.parametrize("agreeing", range(11))
@@ -63,7 +62,7 @@ def test_a_share_of_exactly_tau_agrees(agreeing: int) -> None:
     given = updates(*[(1.0,) if k < agreeing else (0.0,) for k in range(10)])
     weights = torch.full((10,), 0.1, dtype=torch.float64)
     for tenths in range(1, 11):
-        _, factors = AndMask(tenths / 10).with_mean(given, weights)
+        _, factors = AndMask(tenths / 10).mean_and_mask(given, weights)
         assert factors is not None
         assert factors.values.tolist() == [float(agreeing >= tenths)]
 
@@ -104,7 +103,7 @@ def test_alphas_are_one_where_nothing_is_known() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_norms_and_distances(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.parts.norms.PIECE", 2)
+    monkeypatch.setattr("strategies.parts.layout.PIECE", 2)
     values = torch.arange(5.0 * rows).view(rows, 5) - 2
     expected = values.double().square().sum(1)
     torch.testing.assert_close(squared_norms(values), expected)
@@ -115,7 +114,7 @@ def test_norms_and_distances(rows: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize(("stop", "start"), [(0, 0), (5, 0), (8, 0), (9, 0), (9, 3), (11, 3)])
 def test_blocks_cover_each_number_once(stop: int, start: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.parts.blocks.SIZE", 4)
+    monkeypatch.setattr("strategies.parts.layout.SIZE", 4)
     found = [range(10**6)[block] for block in blocks(torch.zeros(20), slice(start, stop))]
     assert [k for block in found for k in block] == list(range(start, stop))
     assert all(len(block) == 4 for block in found[:-1])
@@ -154,7 +153,8 @@ def test_nodes_of_the_erosion_are_asked_beside_their_requester() -> None:
         assert 2 in chosen
         asked |= set(chosen)
     assert asked == {0, 1, 2, 3}
-    strategy._weighting_state = {"alpha": torch.tensor([1.0, 0.0, 1.0, 1e-9], dtype=torch.float64)}
+    state = {"alpha": torch.tensor([1.0, 0.0, 1.0, 1e-9], dtype=torch.float64)}
+    strategy.server_state = replace(strategy.server_state, weighting=state)
     assert strategy.choose([0, 1, 2, 3], 1) in ([0, 2], [2, 3])
     alone = WeightErosion(weighting=Erosion(2), nodes_per_round=1)
     assert alone.choose([0, 1, 2, 3], 1) == [2]

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from test_updates import updates
 
+from helpers.updates import updates
 from strategies import Extrapolated
 
 

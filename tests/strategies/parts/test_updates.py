@@ -1,26 +1,9 @@
 """The mean of one round's updates, under weights that differ from layer to layer."""
 
-import numpy as np
 import pytest
 import torch
-from federation import record
 
-from strategies import Updates
-from strategies.parts.layout import Layout
-
-
-def updates(*rows: tuple[float, ...]) -> Updates:
-    """Return deltas [K, 3] of the layers a (2) and b (1), and buffers 10 times the row's number, from 1."""
-    deltas = torch.tensor(rows, dtype=torch.float64)
-    model = {"a": np.zeros(2), "bn.running_mean": np.zeros(1), "b": np.zeros(1)}
-    return Updates(
-        deltas=deltas,
-        buffers=10 * torch.arange(1.0, len(rows) + 1, dtype=torch.float64)[:, None],
-        num_examples=torch.ones(len(rows), dtype=torch.float64),
-        partition_ids=tuple(range(len(rows))),
-        layout=Layout.of(record(model)),
-        start=torch.zeros(3, dtype=torch.float64),
-    )
+from helpers.updates import updates
 
 
 def test_each_layer_has_its_own_weights() -> None:
@@ -38,7 +21,7 @@ def test_a_single_node_is_the_mean(weights: torch.Tensor) -> None:
 
 
 def test_pieces_carry_the_weights_of_their_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.parts.blocks.SIZE", 1)
+    monkeypatch.setattr("strategies.parts.layout.SIZE", 1)
     weights = torch.tensor([[0.25, 0.0, 1.0], [0.75, 1.0, 0.0]], dtype=torch.float64)
     found = [(b.start, b.stop, a.tolist()) for b, a in updates((1, 2, 3), (5, 6, 7)).pieces(weights)]
     assert found == [(0, 1, [0.25, 0.75]), (1, 2, [0.25, 0.75]), (2, 3, [1, 0])]

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from federation import Federation, Model, answer, assert_same, model_in, play, record
 from flwr.app import ArrayRecord, RecordDict
 
+from helpers.federation import Federation, Model, answer, assert_same, model_in, play, record
 from strategies import (
     AgreementMask,
     ByExamples,
@@ -21,7 +21,7 @@ from strategies import (
     TooManyFailedRounds,
     Uniform,
 )
-from strategies.parts import blocks
+from strategies.parts import layout
 
 ENDS = np.array([[1.0, -2.0, 0.0, 5.0], [3.0, 4.0, 0.0, -5.0], [-9.0, 1.0, 2.0, 0.0]])
 LOSSES, RATE = (0.5, 2.0, 1.0), 0.1
@@ -51,10 +51,10 @@ def w(model: ArrayRecord) -> list[float]:
 # ---- majority vote -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [blocks.SIZE, 3])
+@pytest.mark.parametrize("size", [layout.SIZE, 3])
 def test_a_vote_by_hand(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of three to the right, the same, one of one, and a tie; buffers take the median of 0, 1, 4."""
-    monkeypatch.setattr(blocks, "SIZE", size)
+    monkeypatch.setattr(layout, "SIZE", size)
     found = after(SignSGD(step_size=Constant(0.25)), nodes())
     assert w(found) == [0.25, 0.25, 0.25, 0.0]
     assert model_in(found)["running_mean"].tolist() == [1.0]
@@ -147,7 +147,7 @@ def test_nodes_that_do_not_tell_end_the_run() -> None:
     start = record({"w": np.zeros(4), "running_mean": np.zeros(1)})
     with pytest.raises(TooManyFailedRounds, match=r"each of the 3 nodes .* sent no 'start-loss'"):
         play(QFedAvg(), nodes(losses=None), start)
-    assert QFedAvg().asks() == {"start-loss": True}
+    assert QFedAvg().train_config() == {"start-loss": True}
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from federation import record
 from numpy import zeros
 
+from helpers.federation import record
 from strategies import ByExamples, InverseVariance, Uniform, Updates, Weighting
 from strategies.parts.layout import Layout
 from strategies.shared import protocol

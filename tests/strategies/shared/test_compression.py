@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from strategies import Compression, LowRank, NoCompression, RandomMask, ScaledSign, Sketch, TopK
-from strategies.shared import biased, sketches
+from strategies.shared import codecs
 from strategies.shared.quantization import numbers, quantized
 
 F4 = np.dtype(np.float32)
@@ -267,11 +267,11 @@ def test_what_makes_no_sense_is_refused(make: Callable[[], object], said: str) -
 
 @pytest.mark.parametrize("compression", EVERY, ids=repr)
 def test_a_node_makes_of_the_message_what_the_server_means(compression: Compression) -> None:
-    assert Compression.asked(compression.asks()) == compression
+    assert Compression.asked(compression.train_config()) == compression
 
 
 def test_nothing_is_asked_where_nothing_is_compressed() -> None:
-    assert NoCompression().asks() == {}
+    assert NoCompression().train_config() == {}
     assert Compression.asked({"server-round": 1}) is None
 
 
@@ -283,5 +283,5 @@ def test_a_compression_that_a_node_does_not_know() -> None:
 def test_the_share_is_of_whole_places() -> None:
     counts = [Sketch(share=share).count(size) for share, size in ((0.1, 30), (0.1, 31), (0.01, 5), (1, 7))]
     assert counts == [3, 4, 1, 7]
-    assert len(biased.TopK(share=0.1).encode(np.arange(1000).astype(F4), 0)) == 125 + 400
-    assert len(sketches.Sketch(share=0.1, bits=4).encode(np.arange(1000).astype(F4), 0)) == 8 + 8 + 50
+    assert len(codecs.TopK(share=0.1).encode(np.arange(1000).astype(F4), 0)) == 125 + 400
+    assert len(codecs.Sketch(share=0.1, bits=4).encode(np.arange(1000).astype(F4), 0)) == 8 + 8 + 50

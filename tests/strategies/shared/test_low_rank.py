@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from strategies import LowRank
-from strategies.shared.low_rank import subspace
+from strategies.shared.codecs import subspace
 
 VALUES = np.random.default_rng(0).normal(size=(8, 5))
 

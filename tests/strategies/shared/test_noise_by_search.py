@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from strategies.shared.rank import evbmf
+from strategies.shared.linalg import evbmf
 
 
 def objective(noise: float, e: np.ndarray, aspect: float) -> float:

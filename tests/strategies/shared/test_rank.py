@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from strategies.shared.rank import (
+from strategies.shared.linalg import (
     effective_rank,
     evbmf,
     knowledge_gain,

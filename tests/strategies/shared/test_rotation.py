@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strategies import Sketch
-from strategies.shared.rotation import rotated, unrotated
+from strategies.shared.quantization import rotated, unrotated
 
 H4 = np.array([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]) / 2
 

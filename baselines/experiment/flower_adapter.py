@@ -1,0 +1,202 @@
+"""Foreign: a strategy of Flower's, or of the user's own, with the promises of this suite's.
+
+It has one model to evaluate and no state to resume from. Where it takes no step, because too few nodes have
+answered, rounds are counted as this suite's strategies count them.
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from omegaconf import DictConfig, OmegaConf
+
+from baselines.errors import UserError
+from clients.fast.guards import draws_put_back
+from strategies import TooManyFailedRounds
+from strategies.core.strategy import BaseStrategy, reason_of
+from strategies.shared import protocol
+from strategies.shared.checks import require_count
+from strategies.shared.seeding import Purpose, torch_seed
+
+from . import config
+
+PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy", "compression")
+CLIPPED_AT_NODES = "DifferentialPrivacyClientSide"
+OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
+BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # of a strategy that has them
+
+
+class FlowerStrategyAdapter(BaseStrategy):
+    """Another strategy, wrapped.
+
+    Parameters
+    ----------
+    strategy : what it hands every call on to
+    num_nodes : how many nodes the experiment has
+    max_failed_rounds : so many rounds in a row without a step end the run
+    unread : settings of the experiment that the strategy does not read, though they were changed
+    seed : decides what it draws with Python's ``random`` and numpy's ``np.random`` to choose its nodes
+    """
+
+    resumable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        num_nodes: int,
+        max_failed_rounds: int,
+        unread: Sequence[str] = (),
+        seed: int = 0,
+    ) -> None:
+        if getattr(strategy, "train_loss_key", None) == "train_loss":
+            strategy.train_loss_key = protocol.LOSS  # type: ignore[attr-defined]  # as our nodes call it
+        self.strategy = strategy
+        self.num_nodes = num_nodes
+        self.unread = unread
+        self.seed = seed
+        self.max_failed_rounds = max_failed_rounds
+        self._failed_rounds = 0
+        self._asked = True
+
+    @property
+    def name(self) -> str:
+        """What the strategy is called."""
+        return type(self.strategy).__name__
+
+    def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+        return {"global": arrays}
+
+    def check(self, arrays: ArrayRecord) -> None:
+        """Raise ``ValueError`` for settings that would be ignored, or nodes that will never come."""
+        for key in self.unread:
+            raise ValueError(
+                f"{key} does not reach {self.name}, which is not a strategy of this suite: "
+                f"leave it out, or let the strategy's file name it, as ${{{key}}}"
+            )
+        if self.name.startswith(CLIPPED_AT_NODES):
+            raise ValueError(
+                f"{self.name} leaves the clipping to a mod that this suite's nodes do not have, and would "
+                "protect nothing: choose strategy=fedavg privacy=local, or the server-side strategy"
+            )
+        wanted = getattr(self.strategy, "min_available_nodes", 0)
+        if wanted > self.num_nodes:
+            raise ValueError(
+                f"{self.name} waits for {wanted} nodes, and num_nodes={self.num_nodes}: set "
+                "strategy.min_available_nodes, .min_train_nodes and .min_evaluate_nodes, or more nodes"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        raise NotImplementedError(f"{self.name} has no state_dict")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError(f"{self.name} has no load_state_dict")
+
+    def set_num_rounds(self, rounds: int) -> None:
+        self.max_failed_rounds = min(self.max_failed_rounds, rounds)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        with _drawing(self.seed, server_round, 0):
+            messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
+        self._asked = bool(messages)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Hand the replies on.
+
+        Raises
+        ------
+        TooManyFailedRounds : when there was no step so many times in a row
+        """
+        replies = list(replies)
+        arrays, metrics = self.strategy.aggregate_train(server_round, replies)
+        moved_on = arrays is not None or not self._asked  # one that asks nobody to train means it so
+        self._failed_rounds = 0 if moved_on else self._failed_rounds + 1
+        if self._failed_rounds >= self.max_failed_rounds:
+            raise TooManyFailedRounds(
+                f"{self._failed_rounds} rounds in a row failed: {self.name} made no model of "
+                f"{len(replies)} replies (errors in the last: {_errors(replies)}); look at the nodes"
+            )
+        return arrays, _without_ids(metrics)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        with _drawing(self.seed, server_round, 1):
+            return list(self.strategy.configure_evaluate(server_round, arrays, config, grid))
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        return _without_ids(self.strategy.aggregate_evaluate(server_round, replies))
+
+    def summary(self) -> None:
+        self.strategy.summary()
+
+
+def _without_ids(metrics: MetricRecord | None) -> MetricRecord | None:
+    """Return the metrics without the mean of the nodes' partition ids, which says nothing."""
+    if metrics is not None:
+        metrics.pop(protocol.PARTITION_ID, None)
+    return metrics
+
+
+@contextmanager
+def _drawing(seed: int, server_round: int, step: int) -> Iterator[None]:
+    """Let what draws from the process-wide generators draw by the seed, and put these back.
+
+    Flower's strategies sample nodes with ``random``.
+    """
+    place = {"server_round": server_round, "partition_id": step}
+    drawn = torch_seed(seed, Purpose.FOREIGN, **place)
+    with draws_put_back():
+        random.seed(drawn)
+        np.random.seed(drawn % 2**32)  # noqa: NPY002 - theirs, not ours
+        yield
+
+
+def _errors(replies: Iterable[Message]) -> str:
+    """Return what the nodes that failed say, each reason once and three at most."""
+    reasons = (reason_of(reply) for reply in replies if reply.has_error())
+    return "; ".join([*dict.fromkeys(reasons)][:3]) or "none"
+
+
+def strategy_of(cfg: DictConfig) -> BaseStrategy:
+    """Return the strategy of a configuration, wrapped where it is none of this suite's.
+
+    Raises
+    ------
+    UserError : for one of this suite's whose file leaves out what the experiment sets
+    """
+    strategy: Strategy = config.build(config.without_corrections(cfg).strategy)
+    if isinstance(strategy, BaseStrategy):
+        own = (key for key in BY_NAME if hasattr(strategy, key))
+        unread = _unread(cfg, (*OF_OURS, *own))
+        if not hasattr(strategy, "grouping") and cfg.grouping != config.load("").grouping:
+            raise UserError(
+                f"grouping={cfg.grouping._target_.rpartition('.')[2]}: strategy={strategy.name} makes no "
+                "groups; leave it out, or choose strategy=selective"
+            )
+        if lost := [key for key in unread if key not in cfg.strategy]:  # what the file states is meant
+            fault = f"strategy {strategy.name} is not given {', '.join(lost)}"
+            raise UserError(f"{fault}: begin its file with defaults: [base]")
+        return strategy
+    try:
+        require_count("max_failed_rounds", cfg.max_failed_rounds)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return FlowerStrategyAdapter(
+        strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, (*OF_OURS, "grouping")), cfg.seed
+    )
+
+
+def _unread(cfg: DictConfig, keys: Iterable[str]) -> list[str]:
+    """Return which of these settings are changed, and named nowhere in the strategy's file."""
+    read = OmegaConf.to_yaml(cfg.strategy, resolve=False)
+    return [key for key in keys if f"${{{key}" not in read and cfg[key] != config.load("")[key]]

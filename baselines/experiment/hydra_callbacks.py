@@ -1,0 +1,169 @@
+"""A sweep writes down what it varies, and says which of how many runs begins.
+
+A callback of Hydra's, which launchers take along.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any, cast
+
+from hydra.conf import HydraConf
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from baselines.errors import UserError
+
+from .overrides import MULTIRUN, swept
+
+
+class SweepProgress(Callback):
+    """Print ``run 2 of 6: strategy=fedexp seed=0`` before a run of a sweep; nothing before a single one."""
+
+    def __init__(self) -> None:
+        self.sweeping = False
+        self.total: int | None = None
+        self.swept: set[str] = set()
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Count the runs: the sweeper's number of trials, or all combinations of what is swept.
+
+        Write down what was asked for, by which the runs' folders are named: not every sweeper does.
+        """
+        varied = swept(config.hydra)
+        self.swept = {override.get_key_element() for override in varied}
+        self.total = config.hydra.sweeper.get("n_trials") or _combinations(varied)
+        self.sweeping = True
+        for line in equal_values(varied):
+            Console(soft_wrap=True, highlight=False, markup=False).print(line)
+        with contextlib.suppress(OSError):  # Hydra meets that, too, and says so
+            folder = Path(config.hydra.sweep.dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(config, folder / MULTIRUN)
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Say which one it is, and what is its own of what is swept."""
+        if not self.sweeping:
+            return
+        own = [text for text in _as_typed(config) if text.partition("=")[0] in self.swept]
+        console = Console(soft_wrap=True, highlight=False, markup=False)
+        of = f" of {self.total}" if self.total else ""
+        console.print(f"run {config.hydra.job.num + 1}{of}: {' '.join(own) or 'the only one'}")
+
+
+def equal_values(varied: list[Override]) -> Iterator[str]:
+    """Yield a line for each setting that is swept over values of which some are equal."""
+    for override in varied:
+        if not override.is_choice_sweep():
+            continue
+        values = list(override.sweep_iterator())
+        texts = str(override.input_line).partition("=")[2].split(",")
+        if len(texts) != len(values):  # one with a comma in it
+            texts = list(map(str, values))
+        alike: dict[tuple[str, object], list[str]] = {}
+        for value, text in zip(values, texts, strict=True):
+            alike.setdefault(_kind_and_value(value), []).append(text.strip())
+        for same in (same for same in alike.values() if len(same) > 1):
+            name = override.get_key_element().lstrip("+~")
+            yield f"{name}: {', '.join(same)} are equal, so that these runs are one: leave all but one out"
+
+
+def _kind_and_value(value: Any) -> tuple[str, object]:
+    """Return what equal values share: 1 and 1.0 are equal, and so are a text and the same one in quotes."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "number", float(value)
+    return type(value).__name__ if isinstance(value, bool) else "text", str(getattr(value, "text", value))
+
+
+def _as_typed(config: DictConfig) -> list[str]:
+    """Return the overrides unresolved: ``${.x}`` in one is a neighbour of the setting, not of this list."""
+    return cast(list[str], OmegaConf.to_container(config.hydra.overrides.task, resolve=False))
+
+
+def _combinations(varied: list[Override]) -> int | None:
+    """Return how many there are; None where only the sweeper knows (a glob, an interval)."""
+    try:
+        return prod(sum(1 for _ in override.sweep_iterator()) for override in varied)
+    except HydraException:
+        return None
+
+
+# The log of a job: conf/hydra/job_logging.
+
+
+class OthersErrors(logging.Filter):
+    """Pass what no handler of Flower's has shown, nor a line of ours."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether the record is of another library."""
+        return record.name.partition(".")[0] not in ("flwr", "baselines")
+
+
+@contextmanager
+def closing_job_log() -> Iterator[None]:
+    """Close what Hydra has opened for a job's log, for a process that goes on after the command."""
+    root = logging.getLogger()
+    before = list(root.handlers)
+    try:
+        yield
+    finally:
+        for handler in [handler for handler in root.handlers if handler not in before]:
+            root.removeHandler(handler)
+            handler.close()
+
+
+# The mode that Hydra was started in: one run, a sweep of them, or a search for the best.
+
+
+def is_search(settings: HydraConf) -> bool:
+    """Say whether a sweeper looks for the best; Hydra's own takes all that there is."""
+    return settings.mode == RunMode.MULTIRUN and not settings.sweeper._target_.endswith(".BasicSweeper")
+
+
+def run_prefix() -> str:
+    """Return what this run's lines begin with where its launcher may run others beside it, else nothing."""
+    settings = HydraConfig.get() if HydraConfig.initialized() else None
+    if settings is None or settings.mode != RunMode.MULTIRUN:
+        return ""
+    one_by_one = settings.launcher._target_.endswith(".BasicLauncher")
+    return "" if one_by_one else f"run {settings.job.num + 1}: "
+
+
+def check_direction(settings: HydraConf, objective: str, lowers: bool) -> None:
+    """Refuse a search for the worst, as of the greatest loss.
+
+    Raises
+    ------
+    UserError : where less of the objective is better (``lowers``) and more is looked for, or the reverse
+    """
+    direction = str(settings.sweeper.get("direction", "")).rpartition(".")[2].lower()
+    wanted = "minimize" if lowers else "maximize"
+    if is_search(settings) and direction in ("minimize", "maximize") and direction != wanted:
+        raise UserError(
+            f"objective={objective} with hydra.sweeper.direction={direction} looks for the worst: set "
+            f"hydra.sweeper.direction={wanted}"
+        )
+
+
+def check_folder(settings: HydraConf) -> None:
+    """Refuse a folder that Hydra does not read: it has one setting for a run, and one for a sweep.
+
+    Raises
+    ------
+    UserError : where the other one is given alone
+    """
+    written = OmegaConf.to_container(settings.overrides, resolve=False)["hydra"]  # type: ignore[call-overload,index]
+    given = {override.lstrip("+").partition("=")[0] for override in written}
+    read, other, how = "hydra.run.dir", "hydra.sweep.dir", "without"
+    if settings.mode == RunMode.MULTIRUN:
+        read, other, how = other, read, "with"
+    if other in given and read not in given:
+        raise UserError(f"{other} is not read {how} -m: set {read}")

@@ -1,0 +1,229 @@
+"""Mistakes: what Hydra says of a command line that it cannot compose, in one line of ours."""
+
+import contextlib
+import logging
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
+from omegaconf.errors import GrammarParseError, OmegaConfBaseException
+from yaml import YAMLError
+
+from baselines.errors import UserError
+
+from .overrides import CONF, SHARED
+
+logger = logging.getLogger("flwr")
+
+
+# A setting or an option that does not exist: what was probably meant.
+
+
+ELSEWHERE = {"clients": "nodes", "client": "node", "epochs": "local_epochs", "learning_rate": "lr"}
+MOST_HINTS = 3
+
+
+def nearest(name: str, value: str, error: Exception) -> str | None:
+    """Return what was probably meant by an unknown setting, if anything comes near.
+
+    An option of that name comes first (``optimizer=adam`` means ``client_optimizer=adam``), then a setting of the
+    configuration that was chosen. Without that configuration (the error comes from another process)
+    there are no settings to look at.
+
+    Parameters
+    ----------
+    name, value : of the override
+    error : Hydra's; its cause knows the configuration
+    """
+    if option := option_of(value, name):
+        return option
+    node = getattr(error.__cause__, "parent_node", None)
+    if node is None:
+        return None
+    settings = [
+        setting
+        for setting in _names(OmegaConf.to_container(node._get_root()))
+        if not name.startswith(f"{setting}.") and name != setting  # what it would stand in
+    ]
+    within, dot, last = name.rpartition(".")
+    for word in (last, ELSEWHERE.get(last, last)):
+        deeper = [one for one in settings if one.startswith(within + dot) and one.endswith(f".{word}")]
+        if len(deeper) == 1:  # client.lr
+            return deeper[0]
+    beside = [one.rpartition(".")[2] for one in settings if one.rpartition(".")[0] == within]
+    same_words = [other for other in beside if _shares_words(last, other)]
+    near = (
+        same_words if len(same_words) == 1 else get_close_matches(last, beside, 1, 0.75)
+    )  # num_rounds, rnds
+    return within + dot + near[0] if near else next(iter(get_close_matches(name, settings, 1, 0.85)), None)
+
+
+def option_of(value: str, name: str) -> str | None:
+    """Return ``group=value`` for the groups that have an option of this name; None where none has.
+
+    A group that ``name`` lies in wins over the others (``client.optimizer`` over ``server_optimizer``), and
+    an option over its older name.
+    """
+    if not value.isidentifier() or value in SHARED:
+        return None
+    groups = [path.parent.name for path in sorted(CONF.glob(f"*/{value}.yaml")) if not is_older_name(path)]
+    place = f"{name}.".replace(".", "_")  # client_optimizer lies at client.optimizer
+    groups = [group for group in groups if place.startswith(f"{group}_")] or groups
+    return " or ".join(f"{group}={value}" for group in groups) if len(groups) <= MOST_HINTS else None
+
+
+def is_older_name(option: Path) -> bool:
+    """Say whether an option chooses that of another group, and states nothing itself."""
+    settings = yaml.safe_load(option.read_text())
+    chosen = settings.get("defaults", []) if isinstance(settings, dict) else []
+    overrides = any(
+        str(key).startswith("override ") for one in chosen if isinstance(one, dict) for key in one
+    )
+    return overrides and settings.keys() == {"defaults"}
+
+
+def near_option(name: str, options: Iterable[str]) -> str | None:
+    """Return the option that a misspelt one comes near to, if there is one."""
+    return next(iter(get_close_matches(name.rpartition("/")[2], [*options], 1, 0.7)), None)
+
+
+def _shares_words(name: str, other: str) -> bool:
+    """Say whether all words of one name are in the other, by this project's words."""
+    words = {ELSEWHERE.get(word, word) for word in name.split("_")}
+    others = set(other.split("_"))
+    return words <= others or others <= words
+
+
+def _names(settings: Any, within: str = "") -> Iterator[str]:
+    """Yield the dotted names of all settings."""
+    for key, value in settings.items():
+        yield f"{within}{key}"
+        if isinstance(value, dict):
+            yield from _names(value, f"{within}{key}.")
+
+
+# What Hydra says of jobs, folders and plugins, in our words, or not at all where ours say it already.
+
+
+PLUGINS = ("joblib", "submitit", "optuna")  # extras of ours, which bring launchers and sweepers of Hydra's
+
+
+@contextlib.contextmanager
+def without_hydras_lines() -> Iterator[None]:
+    """Let Hydra raise what ended a job without printing "Error executing job with overrides"."""
+    announcing: property = vars(JobReturn)["return_value"]
+    JobReturn.return_value = property(_returned, announcing.fset)  # type: ignore[method-assign,assignment]
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "provider=hydra.searchpath")  # the line of ours says it
+            yield
+    finally:
+        JobReturn.return_value = announcing  # type: ignore[method-assign,assignment]
+
+
+def extra_for(missing: str, expected: str) -> str:
+    """Return what to do about a missing option: install the plugin that has it, or choose another."""
+    if not missing.startswith("hydra/"):
+        return expected
+    for plugin in PLUGINS:
+        if missing.rpartition("/")[2].startswith(plugin):  # as submitit_local, too
+            return f"it comes with one of Hydra's plugins: pip install -e '.[{plugin}]'"
+    return f"{expected}, or install Hydra's plugins: pip install -e '.[{','.join(PLUGINS)}]'"
+
+
+def _returned(self: JobReturn) -> object:
+    """Return what a job returned, or raise what it raised."""
+    assert self.status is not JobStatus.UNKNOWN
+    if self.status is JobStatus.FAILED:
+        raise self._return_value
+    return self._return_value
+
+
+def describe_mistake(error: Exception, given: Iterable[str] = ()) -> UserError:
+    """Return in one line what Hydra says in many of what it cannot read or does not know."""
+    if several := re.match(r"Ambiguous value for argument '(.+)'\n", str(error)):
+        return UserError(f"{several[1]} has several values: with -m each is a run of its own, in [] a list")
+    if isinstance(error, OverrideParseException):
+        expected = "expected key=value, and 'key=\"value\"' for a value with spaces or other signs"
+        return UserError(f"cannot read {error.override}: {expected}")
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        missing = error.missing_cfg_file
+        options = _options(missing, error.options)
+        near = near_option(missing, options)
+        hint = f"did you mean {near}? " if near else ""
+        expected = extra_for(missing, f"expected one of {', '.join(options)}")
+        return UserError(f"{missing} does not exist: {hint}{expected}")
+    if unknown := re.match(r"Could not override '(.+?)'", str(error)):
+        near = nearest(unknown[1], _value_of(unknown[1], given), error)
+        hint = f"did you mean {near}?" if near else "python -m baselines.run --help shows all"
+        return UserError(f"there is no setting {unknown[1]}: {hint}")
+    if isinstance(error, OmegaConfBaseException):
+        return describe_unresolved(error)
+    if isinstance(error.__cause__, GrammarParseError):  # of a group's option, which Hydra does not name
+        broken = [override for override in given if "${" in override]
+        return UserError(f"cannot read {' or '.join(broken)}: {error.__cause__}; expected group=option")
+    if isinstance(error, HydraException):
+        return UserError(str(error))
+    if unfit := [override for override in given if _is_no_option(override)]:
+        group = unfit[0].partition("=")[0]
+        return UserError(f"{unfit[0]} names no option: expected one of {', '.join(_options(group))}")
+    return UserError(f"{error}, in: {' '.join(given)}")
+
+
+def _value_of(key: str, given: Iterable[str]) -> str:
+    """Return what an override gives a key, as text; empty where none does."""
+    values = (
+        override.partition("=")[2] for override in given if override.lstrip("+").startswith(f"{key}=")
+    )
+    return next(values, "")
+
+
+def _is_no_option(override: str) -> bool:
+    """Say whether an override gives a group null or a number, or a list of those."""
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+        value: Any = parsed.value()
+        named = all(isinstance(one, str) for one in (value if isinstance(value, list) else [value]))
+        return (CONF / parsed.key_or_group).is_dir() and not named
+    except (HydraException, ValueError):
+        return False
+
+
+def describe_unreadable(error: YAMLError) -> UserError:
+    """Return in one line where a file is not YAML."""
+    return UserError(f"not YAML: {' '.join(str(error).split())}")
+
+
+def _options(missing: str, known: Iterable[str] | None = None) -> list[str]:
+    """Return what there is (or is ``known``) in the folder of ``conf`` that an option was looked for in."""
+    folder = CONF / missing
+    while not folder.is_dir():
+        folder = folder.parent
+    names = known or (
+        path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")
+    )
+    return [name for name in sorted(names) if Path(name).name not in SHARED]
+
+
+# Once: a warning in the log, however often what it tells of is found.
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Log a warning that has not been logged yet."""
+    logger.warning(text)
+
+
+def describe_unresolved(error: OmegaConfBaseException) -> UserError:
+    """Return in one line what OmegaConf says in three of a value that names another."""
+    first = str(error).splitlines()[0]
+    return UserError(f"{error.full_key} cannot be read: {first}" if error.full_key else first)

@@ -1,0 +1,394 @@
+"""Ranges of the settings that belong to no part: what nothing else would refuse."""
+
+import math
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+from inspect import Parameter, signature
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Protocol, Union, get_args, get_origin, runtime_checkable
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from baselines.errors import UserError
+
+from . import settings
+from .messages import describe_unresolved, option_of
+
+# Annotations: may a value of a configuration be what a signature says, and what to give instead.
+
+
+SCALARS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+GENERAL = ("builtins", "collections.abc")  # lists and the like; an array is iterable, too
+OURS = ("strategies.", "clients.", "baselines.")
+
+
+def fits(value: object, annotation: Any) -> bool:
+    """Say whether a value may be meant; what no configuration can state (a tensor) fits none but a part."""
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        return _fits_one(value, get_args(annotation))
+    if origin is Literal:
+        return value in get_args(annotation)
+    if annotation in (None, NoneType):
+        return value is None
+    if annotation in SCALARS:
+        return _fits_scalar(value, annotation)
+    if origin is Callable or _is_ours(annotation):
+        return is_part(value, annotation)
+    kind = origin or annotation
+    if isinstance(kind, type) and issubclass(kind, Mapping):
+        return isinstance(value, DictConfig) and not value._is_none()
+    if isinstance(kind, type) and issubclass(kind, Iterable) and kind.__module__ in GENERAL:
+        return isinstance(value, ListConfig) and _fit(value, kind, get_args(annotation))
+    return True
+
+
+def _fits_one(value: object, annotations: Collection[Any]) -> bool:
+    return any(
+        fits(value, annotation) if _is_known(annotation) else is_part(value, annotation)
+        for annotation in annotations
+    )
+
+
+def _is_known(annotation: Any) -> bool:
+    """Say whether :func:`fits` can tell."""
+    plain = annotation in (None, NoneType, Any, object) or annotation in SCALARS
+    return plain or get_origin(annotation) is not None or _is_ours(annotation)
+
+
+def _is_ours(annotation: Any) -> bool:
+    return isinstance(annotation, type) and annotation.__module__.startswith(OURS)
+
+
+def _fits_scalar(value: object, kind: type) -> bool:
+    """Say whether a value is of a kind; true and NaN are no numbers, nor is what no float can hold."""
+    if kind is float and type(value) is int:
+        return abs(value) <= sys.float_info.max
+    return type(value) is kind and not (isinstance(value, float) and math.isnan(value))
+
+
+def _fit(values: ListConfig, kind: type, kinds: tuple[Any, ...]) -> bool:
+    """Say whether a list's items fit: of a tuple each its own, of anything else all the same."""
+    if kind is tuple and kinds and kinds[-1] is not Ellipsis:
+        pairs = zip(values, kinds, strict=False)
+        return len(values) == len(kinds) and all(fits(value, kind) for value, kind in pairs)
+    finite = not any(isinstance(value, float) and math.isinf(value) for value in values)
+    return finite and (not kinds or all(fits(value, kinds[0]) for value in values))
+
+
+def is_part(value: object, kind: Any) -> bool:
+    """Say whether a value names what to build; where that is a class, it must be of the kind.
+
+    Of a function's result nobody knows, and a target that is not there its builder names.
+    """
+    if not isinstance(value, DictConfig) or value._is_none() or "_target_" not in value:
+        return False
+    target = find_object(str(value.get("_target_")))
+    if not isinstance(target, type):
+        return True
+    partial = value.get("_partial_", False)
+    if get_origin(kind) is Callable:
+        return partial or any("__call__" in vars(base) for base in target.__mro__)
+    return not isinstance(kind, type) or (issubclass(target, kind) and not partial)
+
+
+def find_object(name: str) -> Any:
+    """Return what a dotted name stands for; None where there is no such thing."""
+    module, _, last = name.rpartition(".")
+    try:
+        return getattr(import_module(module), last)
+    except Exception:
+        return None
+
+
+def words(annotation: Any, key: str) -> str:
+    """Return what to give instead."""
+    if get_origin(annotation) in (Union, UnionType):
+        kinds = sorted(get_args(annotation), key=lambda kind: kind is NoneType)  # null comes last
+        return " or ".join(words(kind, key) for kind in kinds if _is_known(kind))
+    if annotation in (None, NoneType):
+        return "null"
+    if annotation in SCALARS:
+        return SCALARS[annotation]
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, get_args(annotation)))}"
+    if origin is Callable:
+        return "a part that can be called (a class with _partial_: true)"
+    if _is_ours(annotation):
+        return f"a part, chosen with {key}=..."
+    kind = origin or annotation
+    if isinstance(kind, type) and issubclass(kind, Mapping):
+        return "a mapping"
+    return f"a list{_of(annotation)}"
+
+
+def _of(annotation: Any) -> str:
+    texts = " of texts"
+    plural = {int: " of whole numbers", float: " of numbers", str: texts, str | None: f"{texts} or null"}
+    kinds = [kind for kind in get_args(annotation) if kind is not Ellipsis]
+    return plural.get(kinds[0], "") if len(set(kinds)) == 1 else f" of {len(kinds)}" * (len(kinds) > 1)
+
+
+# Argument types: a setting of a part is what the part's signature says: a number, a list, another part.
+#
+# Python takes ``flase`` for true, and compares a word with a number in an error that names neither.
+
+
+# What Hydra reads of a part besides its arguments.
+OF_HYDRA: dict[str, Any] = {
+    "_target_": str,
+    "_partial_": bool,
+    "_recursive_": bool,
+    "_args_": list[Any],
+    "_convert_": Literal["none", "partial", "object", "all"],
+}
+LONGEST = 80  # signs of a value in a line
+
+
+def wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
+    """Yield, for each setting of a part and of the parts in it that is of another kind, what is wrong.
+
+    ``given`` are the part's arguments that something else than its settings decides.
+    """
+    if isinstance(node, ListConfig):
+        for item in node:
+            yield from wrong_types(item)
+    if not isinstance(node, DictConfig) or node._is_none():
+        return
+    expected = OF_HYDRA | _annotations(str(node.get("_target_"))) if "_target_" in node else {}
+    for key in node:
+        if OmegaConf.is_missing(node, key) or key in given:
+            continue
+        value = node[key]
+        if key in expected and not fits(value, expected[key]):
+            name = node._get_full_key(key)
+            meant = option_of(value, name) if isinstance(value, str) else None
+            hint = f"; did you mean {meant}?" if meant else ""
+            yield out_of_range(name, value, words(expected[key], str(key))) + hint
+        else:
+            yield from wrong_types(value)
+
+
+def out_of_range(name: str, value: object, expected: str) -> str:
+    """Return the line that refuses a value."""
+    text = "null" if value is None else str(value)
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}..."
+    return f"{name}={text} is out of range: expected {expected}"
+
+
+@cache
+def _annotations(target: str) -> dict[str, Any]:
+    """Return what a class' arguments may be; without an annotation: of the default's kind, or null."""
+    arguments = _arguments(target)
+    plain = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return {name: _annotation(argument) for name, argument in arguments.items() if argument.kind in plain}
+
+
+def takes_argument(target: str, name: str) -> bool:
+    """Say whether a class has an argument of this name; yes where it takes any, or does not say."""
+    arguments = _arguments(target)
+    anything = any(argument.kind is Parameter.VAR_KEYWORD for argument in arguments.values())
+    return not arguments or anything or name in arguments
+
+
+def _arguments(target: str) -> Mapping[str, Parameter]:
+    try:
+        module, _, name = target.rpartition(".")
+        return signature(getattr(import_module(module), name), eval_str=True).parameters
+    except Exception:  # no such class, or one without a signature: who builds it says so
+        return {}
+
+
+def _annotation(argument: Parameter) -> Any:
+    if argument.annotation is not Parameter.empty:
+        kinds = (argument.annotation, None) if argument.default is None else (argument.annotation,)
+        return Union[kinds]  # noqa: UP007 (an annotation may be of any type)
+    default = type(argument.default)
+    if default in (bool, int, float):
+        return (bool if default is bool else float) | None
+    if default is tuple and all(type(item) in (int, float) for item in argument.default):
+        return list[float] | None
+    return Any
+
+
+SPLITS = ("test", "validation", "node-test", "train")  # whose metrics a run writes
+GROUPS = {  # what every run builds, and of which kind it must be
+    "strategy": "flwr.serverapp.strategy.Strategy",
+    "client": "clients.LocalTraining",
+    "model": "torch.nn.Module",
+    "partitioner": "baselines.partitioners.Partitioner",
+    "runtime": "baselines.experiment.validation.Runtime",
+    "dataset.load": "baselines.datasets.Dataset",
+}
+MOST_THREADS = 1024
+LEAST, MOST = 1.1754943508222875e-38, 3.4028234663852886e38  # of float32, but for 0
+ABOVE_0 = "a whole number above 0"
+
+
+@runtime_checkable
+class Runtime(Protocol):
+    """What launches the nodes of a run."""
+
+    def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
+        """Run one experiment and write its results into ``folder``."""
+
+
+@runtime_checkable
+class Logger(Protocol):
+    """Somewhere that a run's metrics go, besides metrics.csv."""
+
+    def begin(self, this: Any, folder: Path, last_round: int | None) -> None:
+        """Start for an experiment; ``last_round`` is the checkpoint's, None in a new run."""
+
+    def write(self, server_round: int, metrics: dict[str, float]) -> None:
+        """Log the metrics of a round by name."""
+
+    def end(self, status: str) -> None:
+        """Stop; ``status`` is that of environment.json."""
+
+
+def check_ranges(cfg: DictConfig) -> None:
+    """Refuse a setting without a value, a group that is no part, and a value out of range.
+
+    Raises
+    ------
+    UserError : in one line that names the setting
+    """
+    for key, kind in settings.GROUPS.items():
+        names, group = [field.name for field in fields(kind)], cfg[key]
+        whole = isinstance(group, DictConfig) and sorted(map(str, group)) == sorted(names)
+        _require(whole, cfg, key, " and ".join(f"{key}.{name}" for name in names))
+    _check_complete(cfg)
+    _check_numbers(cfg)
+    _check_groups(cfg)
+    for key in ("rounds", "num_nodes", "threads", "evaluate_every", "checkpoint_keep"):
+        _require(_is_whole(cfg[key]) and cfg[key] >= 1, cfg, key, ABOVE_0)
+    _require(cfg.threads <= MOST_THREADS, cfg, "threads", f"at most {MOST_THREADS}")
+    counted = cfg.count_bytes
+    whether = type(counted) is bool or counted == "compressed"
+    _require(whether, cfg, "count_bytes", "true, false or compressed")
+    _require(type(cfg.debug) is bool, cfg, "debug", "true or false")
+    _require(cfg.resume is None or type(cfg.resume) is bool, cfg, "resume", "true, false or null")
+    _require(cfg.save in (None, "last", "best"), cfg, "save", "last, best or null")
+    for key in ("per_class", "per_node", "node_spread"):
+        _require(type(cfg.evaluation[key]) is bool, cfg.evaluation, key, "true or false")
+    spread = cfg.evaluation.node_spread and not cfg.node_test_fraction
+    _require(not spread, cfg.evaluation, "node_spread", "false where node_test_fraction=0: no node tests")
+    fraction, timeout, share = cfg.node_test_fraction, cfg.timeout, cfg.device_memory_share
+    _require(_is_number(fraction) and 0 <= fraction < 1, cfg, "node_test_fraction", "in [0, 1)")
+    _require(_is_number(share) and 0 <= share <= 1, cfg, "device_memory_share", "in [0, 1]")
+    for key in ("seed", "checkpoint_every", "validation_size"):
+        _require(_is_whole(cfg[key]) and cfg[key] >= 0, cfg, key, "a whole number, 0 or above")
+    _require(_is_number(timeout) and timeout > 0, cfg, "timeout", "seconds, above 0")
+    _require(cfg.central_test in ("all", "none"), cfg, "central_test", "all or none")
+    _check_quorum(cfg)
+    for key in ("device", "data_root"):
+        _require(type(cfg[key]) is str, cfg, key, "a text")
+    _require(not cfg.device.startswith("meta"), cfg, "device", settings.DEVICES)  # it holds no numbers
+    _check_data(cfg.dataset)
+    stopping = cfg.early_stopping
+    if stopping.patience is not None:
+        whole = _is_whole(stopping.patience) and stopping.patience >= 1
+        _require(whole, stopping, "patience", f"{ABOVE_0}, or null")
+        _check_measured(cfg, "early_stopping.metric", stopping.metric)
+    _check_measured(cfg, "objective", cfg.objective)
+
+
+def _check_measured(cfg: DictConfig, key: str, name: object) -> None:
+    """Refuse the name of no metric, and a split without examples."""
+    split, _, metric = str(name).partition("/")
+    if split not in SPLITS or not metric:
+        raise UserError(f"{key}={name} is unknown: expected split/metric, e.g. test/accuracy")
+    for needed, size in (("validation", "validation_size"), ("node-test", "node_test_fraction")):
+        if split == needed and not cfg[size]:
+            raise UserError(f"{key}={name} with {size}=0: nothing is measured there; set {size} above 0")
+
+
+def _check_quorum(cfg: DictConfig) -> None:
+    """Refuse a quorum without a deadline, or the other way round, and what could never come to pass."""
+    quorum, deadline = cfg.quorum, cfg.round_deadline
+    if quorum is None and deadline is None:
+        return
+    if quorum is None or deadline is None:
+        raise UserError(f"quorum={quorum} and round_deadline={deadline}: set both, or none")
+    requested = cfg.num_nodes if cfg.nodes_per_round is None else cfg.nodes_per_round
+    if not _is_whole(requested):
+        return  # which the strategy refuses
+    _require(
+        _is_whole(quorum) and 1 <= quorum <= requested,
+        cfg,
+        "quorum",
+        f"a whole number from 1 to {requested}",
+    )
+    within = _is_number(deadline) and 0 < deadline < cfg.timeout
+    _require(within, cfg, "round_deadline", f"seconds, above 0 and below timeout={cfg.timeout}")
+
+
+def _require(valid: bool, cfg: DictConfig, key: str, expected: str) -> None:
+    if not valid:
+        raise UserError(out_of_range(cfg._get_full_key(key), cfg[key], expected))
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _check_complete(cfg: DictConfig) -> None:
+    """Refuse what has no value, or names another that is not there."""
+    try:
+        missing = OmegaConf.missing_keys(cfg)
+        OmegaConf.to_container(cfg, resolve=True)
+    except OmegaConfBaseException as error:
+        raise describe_unresolved(error) from error
+    for key in sorted(missing):
+        raise UserError(f"{key}=??? has no value: set {key}=...")
+
+
+def _check_numbers(node: Any) -> None:
+    """Refuse a number that float32, in which models are trained, would make infinite or 0."""
+    keys: Any = node.keys() if isinstance(node, DictConfig) else range(len(node))
+    for key in keys:
+        value = node[key]
+        if OmegaConf.is_config(value):
+            _check_numbers(value)
+        elif _is_number(value) and 0 < abs(value) < math.inf and not LEAST <= abs(value) <= MOST:
+            held = f"a number that float32 holds: 0, or {LEAST:.2g} to {MOST:.2g} in size"
+            raise UserError(out_of_range(node._get_full_key(key), value, held))
+
+
+def _check_groups(cfg: DictConfig) -> None:
+    """Refuse a group that names nothing to build, or something of another kind."""
+    for key, kind in GROUPS.items():
+        group, name = OmegaConf.select(cfg, key), key.partition(".")[0]
+        if not is_part(group, None):
+            raise UserError(f"{key} has no _target_, the class to build: choose an option, {name}=...")
+        if not is_part(group, find_object(kind)):
+            what = kind.rpartition(".")[2]
+            raise UserError(
+                f"{key}._target_={group._target_} is not a {what}: choose an option, {name}=..."
+            )
+    for name, logger in (cfg.get("logger") or {}).items():
+        if not is_part(logger, None):
+            raise UserError(f"logger.{name} has no _target_, the class to build: choose logger=...")
+        if not is_part(logger, Logger):
+            raise UserError(f"logger.{name}._target_={logger._target_} is not a Logger: choose logger=...")
+
+
+def _check_data(dataset: DictConfig) -> None:
+    """Refuse a shape and a number of classes that no data have; null is measured."""
+    classes, shape = dataset.get("num_classes"), dataset.get("shape")
+    known = classes is None or (_is_whole(classes) and classes >= 1)
+    _require(known, dataset, "num_classes", f"{ABOVE_0}, or null")
+    whole = OmegaConf.is_list(shape) and len(shape) > 0 and all(_is_whole(n) and n >= 1 for n in shape)
+    _require(shape is None or whole, dataset, "shape", "a list of whole numbers above 0, or null")

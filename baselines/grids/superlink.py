@@ -1,0 +1,97 @@
+"""A grid that looks for replies as soon as they can be there."""
+
+import time
+from collections.abc import Iterable
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from strategies.shared.flower_private import Run
+
+from .base import SuiteGrid
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5  # seconds between two looks
+PART = 1 / 40  # of the time waited so far: by no more than this a round ends late
+
+
+class PollingGrid(SuiteGrid):
+    """Another grid, asked for its replies after pauses that grow from 5 ms to half a second.
+
+    Flower's own grids sleep 0.1 s (simulation) or 3 s (deployment) whatever a round takes.
+
+    Parameters
+    ----------
+    grid : the other one
+    quorum : so many replies are enough once ``deadline`` is over; None waits for all. The question who a
+        node is goes on asking for ``timeout``
+    deadline : seconds from the start of a round
+    commit : of the app's code, as who submitted it has told; empty where nobody has
+    """
+
+    def __init__(
+        self, grid: Grid, quorum: int | None = None, deadline: float | None = None, commit: str = ""
+    ) -> None:
+        self.grid, self.commit = grid, commit
+        self.quorum = float("inf") if quorum is None else quorum
+        self.deadline = float("inf") if deadline is None else deadline
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Send the messages; return the replies that came within ``timeout`` s (None: wait for all).
+
+        With a quorum, also those that came within the deadline, if they are enough, or else until they are.
+        An error is no reply that counts.
+        """
+        messages = list(messages)
+        asks_who = any(message.metadata.message_type == MessageType.QUERY for message in messages)
+        waiting = set(self.push_messages(messages))
+        started, limit = time.monotonic(), float("inf") if timeout is None else timeout
+        replies: list[Message] = []
+        while True:
+            found = list(self.pull_messages(waiting))
+            replies += found
+            waiting -= {reply.metadata.reply_to_message_id for reply in found}
+            waited = time.monotonic() - started
+            enough = not asks_who and sum(not reply.has_error() for reply in replies) >= self.quorum
+            if not waiting or waited >= (min(limit, self.deadline) if enough else limit):
+                return replies
+            pause = max(SHORTEST_PAUSE, min(PART * waited, LONGEST_PAUSE))
+            time.sleep(min(pause, limit - waited))
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send the messages; return their ids."""
+        return self.grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies that are there."""
+        return self.grid.pull_messages(message_ids)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the nodes that are connected."""
+        return self.grid.get_node_ids()
+
+    def deployment(self) -> dict[str, str]:
+        """Return the run's id, the hash of the app that the nodes run, and its commit."""
+        known = {"git_commit": self.commit} if self.commit else {}
+        return {"run_id": str(self.run.run_id), "app_hash": self.run.fab_hash} | known
+
+    def set_run(self, run: Run) -> None:
+        """Take the run's description."""
+        self.grid.set_run(run)
+
+    @property
+    def run(self) -> Run:
+        """The run's description."""
+        return self.grid.run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Make a message to one node."""
+        return self.grid.create_message(content, message_type, dst_node_id, group_id, ttl)

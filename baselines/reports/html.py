@@ -1,0 +1,315 @@
+"""The page: what a reader of a sweep wants to see, in the order in which it is asked."""
+
+import os
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from baselines import results
+from baselines.engine.environment import environment
+from baselines.errors import UserError
+from baselines.experiment.experiment import Experiment
+
+from .curves import Drawing, is_logarithmic, line_widths, log_ticks, says, statistics, unit_of
+from .inspection import counted
+from .names import dash_name, line_styles
+from .runs import Shown, choose, examined
+from .tables import table_title, write_text
+
+# Plots to hover and toggle: curves with their bands, and who holds what.
+
+
+DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot", "dashdot": "dashdot", "longdash": "longdash"}
+WIDTH = 2.0  # of a line, in pixels
+MANY_LABELS = 20  # of more labels, counts are a picture with a pixel for each
+LONG = 40  # characters of a name that a narrow window has room for
+AROUND: dict[str, Any] = {"l": 60, "r": 15, "t": 40, "b": 50}
+
+
+def plot_curves(frame: pd.DataFrame, drawing: Drawing) -> dict[str, go.Figure]:
+    """Return a plot of each metric by its title: a line per setting, the mean over seeds, with a band.
+
+    ``frame`` is that of :func:`baselines.results.load`. A band is one standard deviation to each side.
+    """
+    panels = choose(frame, drawing.metrics, step_size=not drawing.metrics)
+    return {shown.title: _panel(frame, shown, drawing.x) for shown in panels}
+
+
+def _panel(frame: pd.DataFrame, shown: Shown, x: str) -> go.Figure:
+    found = statistics(frame, shown, x)
+    unit, size = unit_of(x, found.x.max())
+    figure = go.Figure()
+    labels = [label for label in frame.setting.unique() if label in found.index]
+    curves = [found.loc[label].replace([np.inf, -np.inf], np.nan) for label in labels]
+    widths = line_widths([(rows.x.to_numpy(), rows["mean"].to_numpy()) for rows in curves], WIDTH)
+    every = list(frame.setting.unique())
+    styles = dict(zip(every, line_styles(every), strict=True))  # in all plots the same
+    for label, rows, width in zip(labels, curves, widths, strict=True):
+        for trace in _line(str(label), rows, rows.x / size, styles[label], width):
+            figure.add_trace(trace)
+    figure.update_layout(
+        xaxis_title=unit,
+        hovermode="x unified",
+        legend={
+            "orientation": "h",
+            "yref": "container",
+            "yanchor": "bottom",
+            "y": 0,
+            "x": 0,
+            "maxheight": 0.8,
+        },
+        template="plotly_white",
+        margin=AROUND,
+    )
+    if shown.percent:
+        figure.update_yaxes(tickformat=".0%")
+        return figure
+    finite = found["mean"][np.isfinite(found["mean"])]
+    low, high = finite.min(), finite.max()
+    if is_logarithmic(low, high):
+        ticks = log_ticks(low, high).tick_values(low, high)
+        figure.update_yaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+    return figure
+
+
+def _line(
+    label: str, rows: pd.DataFrame, x: "pd.Series[float]", style: dict[str, Any], width: float
+) -> list[go.Scatter]:
+    """Return a setting's mean, and its band where there are several seeds."""
+    colour, dash = style["color"], DASHES[dash_name(style)]
+    mean = go.Scatter(
+        x=x,
+        y=rows["mean"],
+        name=_folded_plot(label),
+        legendgroup=label,
+        mode="lines" if len(rows) > 1 else "markers",
+        line={"color": colour, "dash": dash, "width": width},
+        customdata=rows["std"],
+        hovertemplate="%{y:.4g} ± %{customdata:.2g}",
+    )
+    there = rows["mean"].notna()
+    if not rows["std"].any():
+        return [mean]
+    low, high = (rows["mean"] - rows["std"])[there], (rows["mean"] + rows["std"])[there]
+    band = go.Scatter(
+        x=np.concatenate([x[there], x[there][::-1]]),
+        y=np.concatenate([low, high[::-1]]),
+        legendgroup=label,
+        showlegend=False,
+        fill="toself",
+        fillcolor=colour,
+        opacity=0.15,
+        line={"width": 0},
+        hoverinfo="skip",
+        mode="lines",
+    )
+    return [band, mean]
+
+
+def _folded_plot(label: str) -> str:
+    """Return a name in lines that are no longer than a telephone is wide."""
+    lines = [""]
+    for part in label.split(", "):
+        if lines[-1] and len(lines[-1]) + len(part) > LONG:
+            lines[-1] += ","
+            lines.append(part)
+        else:
+            lines[-1] += f", {part}" if lines[-1] else part
+    return "<br>".join(lines)
+
+
+def plot_partition(counts: np.ndarray) -> go.Figure:
+    """Return how many examples [nodes, labels] each node holds: bars, or a picture of many labels."""
+    nodes, labels = counts.shape
+    if labels > MANY_LABELS:
+        hover = "node %{x}, label %{y}: %{z}<extra></extra>"
+        figure = go.Figure(go.Heatmap(z=counts.T, colorscale="Blues", hovertemplate=hover))
+        figure.update_yaxes(title="label")
+    else:
+        figure = go.Figure()
+        for label in range(labels):
+            hover = f"node %{{x}}, label {label}: %{{y}}<extra></extra>"
+            figure.add_bar(x=np.arange(nodes), y=counts[:, label], name=str(label), hovertemplate=hover)
+        figure.update_layout(barmode="stack", legend_title="label")
+        figure.update_yaxes(title="examples")
+    figure.update_layout(xaxis_title="node", template="plotly_white", margin=AROUND)
+    return figure
+
+
+# What a page says besides its plots: tables, settings, how the runs went, with what they were made.
+
+
+def sortable_table(rows: pd.DataFrame) -> str:
+    """Return a table of texts that a click on a heading sorts."""
+    return (
+        f'<div class="wide">{rows.to_html(index=False, border=0, classes="sortable", na_rep="-")}</div>\n'
+    )
+
+
+def settings_section(frame: pd.DataFrame) -> str:
+    """Return in what the settings differ, and what all runs of the command line share."""
+    told = frame[["setting", *results.settings(frame)]].drop_duplicates("setting")
+    same = [key for key in results.settings(frame) if len(set(told[key].astype(str))) == 1]
+    shared = ", ".join(f"{key}={told[key].iloc[0]}" for key in same)
+    differing = told.drop(columns=same).astype(str)
+    text = sortable_table(differing) if len(differing.columns) > 1 else ""
+    if shared:
+        text += f"<p>The same in all: {escape(shared)}.</p>\n"
+    run = Path(frame.run.iloc[0])
+    config = (run / "config.yaml").read_text(encoding="utf-8") if (run / "config.yaml").exists() else ""
+    return text + _folded_section(f"The whole configuration of the first run, {run.name}", config)
+
+
+def runs_section(frame: pd.DataFrame, folders: list[Path]) -> str:
+    """Return how each run went, and which could not be read."""
+    failed = frame[(frame.split == "train") & (frame.metric == "failed")].groupby("run").value.sum()
+    rows = []
+    base = os.path.commonpath([folder.resolve() for folder in folders])
+    ordered = frame.sort_values("seed", kind="stable")
+    for (setting, seed, run), own in ordered.groupby(["setting", "seed", "run"], sort=False):
+        told = environment(Path(str(run)))
+        rows.append(
+            {
+                "setting": setting,
+                "seed": seed,
+                "rounds": own["round"].max(),
+                "ended": own.status.iloc[0] if "status" in own else told.get("status", "-"),
+                "seconds": f"{told['wall_seconds']:.0f}" if "wall_seconds" in told else "-",
+                "replies that failed": f"{failed.get(run, 0):.0f}",
+                "run": _below(base, str(run)),
+            }
+        )
+    left_out = [
+        f"<li>{escape(_below(base, str(run)))}: {escape(reason)}</li>"
+        for run, reason in examined(folders)[1].items()
+    ]
+    named = f"<p>Left out:</p><ul>{''.join(left_out)}</ul>\n" if left_out else ""
+    return sortable_table(pd.DataFrame(rows)) + named
+
+
+def surroundings_section(frame: pd.DataFrame) -> str:
+    """Return the commit, the versions and the machines; where runs differ, all that there were."""
+    found: dict[str, dict[str, None]] = {}
+    for run in frame.run.unique():
+        told = environment(Path(run))
+        parts: dict[str, Any] = {"commit": told.get("git_commit")}
+        parts |= told.get("versions") or {}
+        parts |= told.get("hardware") or {}
+        for key, value in parts.items():
+            if value is not None:
+                found.setdefault(key, {})[str(value)] = None
+    rows = [{"what": key, "value": "; ".join(values)} for key, values in found.items()]
+    return f'<div class="wide">{pd.DataFrame(rows).to_html(index=False, border=0, header=False)}</div>\n'
+
+
+def _below(base: str, run: str) -> str:
+    """Return a run's folder as the sweep has it, not where it lies on this machine."""
+    folder = Path(run).resolve()
+    return folder.name if folder == Path(base) else os.path.relpath(folder, base)
+
+
+def _folded_section(title: str, text: str) -> str:
+    if not text:
+        return ""
+    return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>\n"
+
+
+# What every page has: its style, and tables that sort. Nothing is fetched from elsewhere.
+
+
+def whole(title: str, body: str) -> str:
+    """Return a page, as HTML, around its body."""
+    template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
+    return template.substitute(title=escape(title), body=body)
+
+
+# A sweep as one HTML page that needs no server and no network: python -m baselines.compare --html.
+
+
+MOST_PARTITIONS = 6  # a sweep over more would be a long page
+PLOTLY = {"responsive": True, "displaylogo": False, "showSendToCloud": False, "plotlyServerURL": ""}
+PAIRED = "last value, paired by seed; p of the paired t-test"
+
+
+def write_page(
+    target: Path,
+    frame: pd.DataFrame,
+    tables: dict[str, pd.DataFrame],
+    folders: list[Path],
+    drawing: Drawing,
+) -> None:
+    """Write a page that needs nothing else: its tables sort, its curves can be hovered and toggled.
+
+    Parameters
+    ----------
+    target : the file
+    frame : the measurements, as of :func:`baselines.results.load`
+    tables : ``comparison``, and ``paired`` where it was asked for, as texts
+    folders : where the runs were looked for, so that those that cannot be read are named
+    drawing : which metrics, and what the curves go by
+    """
+    title = ", ".join(folder.resolve().name for folder in folders)
+    told = table_title(frame, drawing.metrics).capitalize()
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{_counted(frame)}</p>",
+        _section("Results", f"<p>{escape(told)}.</p>" + sortable_table(tables["comparison"])),
+    ]
+    if "paired" in tables:
+        paired = f"<p>{escape(PAIRED.capitalize())}.</p>" + sortable_table(tables["paired"])
+        body.append(_section("Differences", paired))
+    body += [
+        _section("Curves", _curves(frame, drawing)),
+        _section("Who holds what", _partitions(frame)),
+        _section("Settings", settings_section(frame)),
+        _section("Runs", runs_section(frame, folders)),
+        _section("Made with", surroundings_section(frame)),
+    ]
+    body.insert(0, f"<script>{get_plotlyjs()}</script>")  # the page needs no network
+    write_text(target, whole(title, "\n".join(body)))
+
+
+def _counted(frame: pd.DataFrame) -> str:
+    settings, runs = frame.setting.nunique(), frame.run.nunique()
+    return f"{runs} run{'s'[: runs != 1]} of {settings} setting{'s'[: settings != 1]}."
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>\n{content}</section>" if content else ""
+
+
+def _curves(frame: pd.DataFrame, drawing: Drawing) -> str:
+    told = "A click on a name hides its line, a double click all others."
+    names = frame.setting.nunique()
+    shown = "".join(_plot(title, figure, names) for title, figure in plot_curves(frame, drawing).items())
+    return f"<p>{escape(says(frame))} {told}</p>\n{shown}" if shown else ""
+
+
+def _plot(title: str, figure: go.Figure, names: int = 0) -> str:
+    """Return a plot; ``names`` are those below it, which make it taller."""
+    plot = figure.to_html(full_html=False, include_plotlyjs=False, config=PLOTLY)
+    return f'<h3>{escape(title)}</h3><div class="plot" style="--names: {names}">{plot}</div>\n'
+
+
+def _partitions(frame: pd.DataFrame) -> str:
+    """Return who holds how many examples of which label, for each partition that the sweep has."""
+    seen: dict[bytes, str] = {}
+    for setting, own in frame.groupby("setting", sort=False):
+        first = own.sort_values("seed", kind="stable").iloc[0]
+        run = Path(first.run)
+        try:
+            counts = counted(Experiment(environment(run)["overrides"]))
+        except (UserError, OSError) as error:
+            seen[str(error).encode()] = f"<p>{escape(str(setting))}: not shown ({escape(str(error))})</p>"
+            continue
+        title = f"{setting}, seed {first.seed}"
+        if counts is not None and counts.tobytes() not in seen and len(seen) < MOST_PARTITIONS:
+            seen[counts.tobytes()] = _plot(title, plot_partition(counts))
+    return "".join(seen.values())

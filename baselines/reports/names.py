@@ -1,0 +1,136 @@
+"""Display names, and one colour and dash per method: what ``conf/names.yaml`` says.
+
+Every figure, table and page takes its names and lines from here, so that a method looks the same in all.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+NAMES = Path(__file__).parents[2] / "conf" / "names.yaml"
+
+# Okabe and Ito's colours, which the colour-blind tell apart; with them dashes and marks, so that grey does
+COLOURS = {
+    "blue": "#0072B2",
+    "vermillion": "#D55E00",
+    "green": "#009E73",
+    "pink": "#CC79A7",
+    "black": "#000000",
+    "sky": "#56B4E9",
+    "orange": "#E69F00",
+    "grey": "#767676",
+}
+DASHES: dict[str, Any] = {
+    "solid": "-",
+    "dashed": (0, (4, 1.5)),
+    "dotted": (0, (1, 1.2)),
+    "dashdot": (0, (5, 1.5, 1, 1.5)),
+    "longdash": (0, (8, 2)),
+}
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = 7 * len(DASHES) * len(MARKS)  # no two of so many look alike; grey is for methods alone
+
+
+@cache
+def _table() -> dict[str, Any]:
+    content = OmegaConf.to_container(OmegaConf.load(NAMES))
+    assert isinstance(content, dict)
+    return {str(part): value for part, value in content.items()}
+
+
+def column_name(column: str) -> str:
+    """Return what stands above a column of keys, or along an axis."""
+    return str(_table()["columns"].get(column, column.replace("_", " ")))
+
+
+def value_name(value: str, column: str = "") -> str:
+    """Return the display name of a column's value, a method's above all; other values stay as they are."""
+    own = _table()["values"].get(column, {})
+    if value in own:
+        return str(own[value])
+    method = _table()["methods"].get(value)
+    return str(method["name"]) if method else value
+
+
+def cell_name(keys: Mapping[str, str]) -> str:
+    """Return the values of a cell's keys in words: "FashionMNIST, dominant labels, 50 nodes"."""
+    return ", ".join(_phrase(column, value) for column, value in keys.items())
+
+
+def _phrase(column: str, value: str) -> str:
+    phrases = _table()["phrases"]
+    if column in phrases:
+        return str(phrases[column]).format(value_name(value, column))
+    name = value_name(value, column)
+    return name if not is_number(name) else f"{column_name(column)} {name}"
+
+
+def is_number(text: str) -> bool:
+    """Say whether a key's value is a number, as a rate is."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def setting_name(label: str) -> str:
+    """Return a label of ``baselines.compare``, as ``fedavg, mask=agreement``, in display names."""
+    return ", ".join(_part_name(part) for part in label.split(", "))
+
+
+def _part_name(part: str) -> str:
+    key, equals, value = part.partition("=")
+    if not equals:
+        return value_name(part)
+    return value_name(value, key) if value in _table()["values"].get(key, {}) else part
+
+
+def setting_names(labels: Sequence[str]) -> dict[str, str]:
+    """Return the display name of each label; labels whose names would be equal keep their own."""
+    names = {label: setting_name(label) for label in labels}
+    counts = Counter(names.values())
+    return {label: name if counts[name] == 1 else label for label, name in names.items()}
+
+
+def method_style(name: str) -> tuple[str, str] | None:
+    """Return the names of a method's colour and dash; the method is called by key or by display name."""
+    methods = _table()["methods"]
+    key = next((key for key, one in methods.items() if name in (key, one["name"])), None)
+    if key is None:
+        return None
+    one = methods[methods[key].get("like", key)]
+    return str(one["colour"]), str(one["dash"])
+
+
+def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the colour, dash and mark of each line.
+
+    A method has its own colour and dash. Of several lines of one method (``fedavg, lr=0.1``) only the first
+    does; these and lines that are no method's take the styles that are left, in a fixed order.
+    """
+    own = [method_style(label) or method_style(label.split(", ")[0]) for label in labels]
+    first = {style: place for place, style in reversed(list(enumerate(own))) if style}
+    rest = (style for style in _in_order(LINES) if style not in first)
+    found = []
+    for place, style in enumerate(own):
+        kept = style is not None and first[style] == place
+        colour, dash = style if style is not None and kept else next(rest)
+        mark = MARKS[place % len(MARKS)]
+        found.append({"color": COLOURS[colour], "linestyle": DASHES[dash], "marker": mark})
+    return found
+
+
+def dash_name(style: dict[str, Any]) -> str:
+    """Return the name of a line's dash."""
+    return next(name for name, dash in DASHES.items() if dash == style["linestyle"])
+
+
+def _in_order(count: int) -> list[tuple[str, str]]:
+    colours = [colour for colour in COLOURS if colour != "grey"]
+    return list(islice(zip(cycle(colours), cycle(DASHES), strict=False), count))

@@ -1,0 +1,477 @@
+"""Measurements: the rows of metrics.csv of those runs whose files are whole."""
+
+import contextlib
+import shlex
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from math import isfinite, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]
+
+from baselines.engine.environment import DIVERGED, ENDED, FINISHED, damage, environment
+from baselines.engine.metrics import COLUMNS, EVALUATIONS, NODE, OWN_GROUP
+from baselines.engine.stopping import divergence_of
+from baselines.errors import UserError
+from baselines.experiment.config import choices, leaves
+from baselines.experiment.identity import BESIDE, PACKAGES
+from strategies.shared import protocol
+from strategies.shared.checks import is_count
+
+# Same setting: runs whose configurations differ in nothing that counts but their seed.
+#
+# Each run has written a hash of that down. Two hashes are one setting where the configurations differ only
+# in
+# how a number is written, 0 and 0.0, or in where a cluster is.
+
+
+ASIDE = ("seed", "data_root", "hydra", *BESIDE)  # what makes no other setting
+ADDRESS = "runtime.address"  # nor does this, which is in its hash
+
+
+def hashes(told: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
+    """Return the setting of each run, by what environment.json tells of it."""
+    written = {run: one.get("setting") or str(overrides(one)) for run, one in told.items()}
+    first = {setting: run for run, setting in reversed(written.items())}
+    known: dict[object, tuple[str, str]] = {}  # by value: a setting, and its text
+    same: dict[str, str] = {}
+    for setting in dict.fromkeys(written.values()):
+        counts = _counts(first[setting], told[first[setting]].get("seed"))
+        other, text = known.setdefault(_by_value(counts), (setting, str(counts)))
+        same[setting] = other if counts and text != str(counts) else setting
+    return {run: same[setting] for run, setting in written.items()}
+
+
+def overrides(told: dict[str, Any]) -> dict[str, str]:
+    """Return the overrides that decide a run's numbers, the seed aside: not where data and options lie."""
+    items = (item.lstrip("+~").partition("=") for item in shlex.split(told["overrides"]))
+    return {key: value for key, _, value in items if decides(key)}
+
+
+def decides(key: str) -> bool:
+    """Say whether a setting makes another one of a run."""
+    return _is_hashed(key) and key != ADDRESS
+
+
+def _is_hashed(key: str) -> bool:
+    return key.partition(".")[0] not in ASIDE
+
+
+def configuration(run: Path) -> dict[str, Any]:
+    """Return the leaves of a run's configuration by their dotted names; nothing where it is damaged."""
+    with contextlib.suppress(OSError):
+        return _read(run / "config.yaml", (run / "config.yaml").stat().st_mtime_ns)
+    return {}
+
+
+@lru_cache(maxsize=4096)
+def _read(path: Path, changed: int) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError, YAMLError, OmegaConfBaseException):
+        settings = OmegaConf.to_container(OmegaConf.load(path))
+        if isinstance(settings, dict):
+            return leaves(settings)
+    return {}
+
+
+def _counts(run: Path, seed: object) -> dict[str, Any]:
+    """Return the settings of a run that its hash is of; a seed that is the run's is none of them."""
+    own = ((key, value) for key, value in sorted(configuration(run).items()) if _is_hashed(key))
+    return {key: None if key.endswith(".seed") and value == seed else value for key, value in own}
+
+
+def _by_value(value: Any) -> object:
+    """Return what is equal where settings are: 0 and 0.0 are, 1 and true are not, an address is none."""
+    if isinstance(value, dict):
+        return tuple((key, _by_value(item)) for key, item in value.items() if key != ADDRESS)
+    if isinstance(value, list):
+        return tuple(map(_by_value, value))
+    return value if type(value) in (int, float) else f"'{value}'"
+
+
+# Labels: which runs differ in nothing but their seed, in what others differ, and what to call them.
+
+
+TAKEN = (
+    "seed",
+    "run",
+    "status",
+    "round",
+    "split",
+    "model",
+    "node",
+    "metric",
+    "value",
+    "setting",
+)  # other columns
+
+
+def described(runs: list[Path]) -> pd.DataFrame:
+    """Return a row for each run: its settings by name, its label ``setting``, its seed and its folder.
+
+    The settings are those that any run's command line names; a run that leaves one alone has the value of
+    its configuration. Runs whose configurations differ elsewhere (an option's file has changed) have
+    those settings, too. A setting with the name of a column of metrics.csv is called ``option.<name>``.
+
+    ``runs`` are whole, as :func:`baselines.reports.runs.examined` has them.
+    """
+    told = {run: environment(run) for run in runs}
+    settings = hashes(told)
+    first = {setting: run for run, setting in reversed(settings.items())}
+    configurations = {setting: configuration(run) for setting, run in first.items()}
+    given = {setting: overrides(told[run]) for setting, run in first.items()}
+    keys = list(dict.fromkeys(key for own in given.values() for key in own))
+    values = {
+        setting: _values(keys, given[setting], _choices(told[run]), configurations[setting])
+        for setting, run in first.items()
+    }
+    for key in _told_apart_by(values, configurations):
+        for setting, own in values.items():
+            own[key] = _plain(configurations[setting].get(key))
+    labels = _labels(values)
+    rows = [
+        {column(key): value for key, value in values[settings[run]].items()}
+        | {"setting": labels[settings[run]], "seed": one["seed"], "run": str(run)}
+        for run, one in told.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def started_again(runs: list[Path]) -> list[Path]:
+    """Return the runs that do not count beside another of the same setting and seed.
+
+    One that is finished counts, else or of several the one that was started last.
+    """
+    told = [environment(run) for run in runs]
+    began = [str(one.get("started")) for one in told]
+    columns = {
+        "run": runs,
+        "setting": list(hashes(dict(zip(runs, told, strict=True))).values()),
+        "seed": [one["seed"] for one in told],
+        "finished": [one["status"] in ENDED for one in told],
+        "started": pd.to_datetime(began, utc=True, format="ISO8601", errors="coerce"),
+    }
+    rows = pd.DataFrame(columns).sort_values(["finished", "started"], kind="stable", na_position="first")
+    return list(rows.run[rows.duplicated(["setting", "seed"], keep="last")])
+
+
+def column(key: str) -> str:
+    """Return the column that holds a setting."""
+    return f"option.{key}" if key in TAKEN else key
+
+
+def _values(
+    keys: list[str], given: dict[str, str], choices: dict[str, str], settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the resolved value of each key: a group's option, else the configuration's, else as typed."""
+    found: dict[str, Any] = {}
+    for key in keys:
+        if key in choices:
+            found[key] = choices[key]
+        else:
+            found[key] = _plain(settings.get(key, given.get(key)))
+    return found
+
+
+def _told_apart_by(
+    values: dict[str, dict[str, Any]], configurations: dict[str, dict[str, Any]]
+) -> list[str]:
+    """Return the other keys that settings differ in whose values are all the same so far."""
+    alike: dict[str, list[str]] = {}
+    for setting, own in values.items():
+        alike.setdefault(str(own), []).append(setting)
+    keys: dict[str, None] = {}
+    for same in alike.values():
+        all_leaves = [configurations[setting] for setting in same]
+        named = dict.fromkeys(key for one in all_leaves for key in one)
+        keys |= dict.fromkeys(key for key in named if len({str(one.get(key)) for one in all_leaves}) > 1)
+    return [key for key in keys if decides(key) and not key.endswith(".seed")]
+
+
+def _labels(values: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return a label for each setting, no two the same: the values in which they differ."""
+    keys = dict.fromkeys(key for own in values.values() for key in own)
+    differing = [key for key in keys if len({str(own.get(key)) for own in values.values()}) > 1]
+    labels = {}
+    for setting, own in values.items():
+        parts = [_part(key, own[key]) for key in differing if own.get(key) is not None]
+        labels[setting] = ", ".join(parts) or ("others" if differing else "all")
+    told = list(labels.values())
+    return {
+        setting: label if told.count(label) == 1 else f"{label} ({setting})"
+        for setting, label in labels.items()
+    }
+
+
+def _part(key: str, value: object) -> str:
+    """Name a differing value: a strategy by its option alone, others with their key."""
+    return str(value) if key == "strategy" else f"{key}={value}"
+
+
+def _choices(told: dict[str, Any]) -> dict[str, str]:
+    """Return the option of each group; of a run that did not write them down, those of today."""
+    written = told.get("choices")
+    if isinstance(written, dict):
+        return {str(group): str(option) for group, option in written.items()}
+    try:
+        return choices(told["overrides"])
+    except UserError:  # an option of then that is no more
+        return {}
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def examined(folders: list[Path]) -> tuple[list[Path], dict[Path, str]]:
+    """Return the runs at or below ``folders`` that count, sorted, and why the others do not.
+
+    A run that cannot be read does not, nor one whose setting and seed another has, see ``started_again``.
+    """
+    marks = ("metrics.csv", "environment.json")
+    paths = [path.parent for folder in folders for mark in marks for path in folder.rglob(mark)]
+    found = sorted({path.resolve(): path for path in paths}.values())
+    reasons = {run: damage(run) or _unreadable(run) for run in found}
+    repeated = started_again([run for run in found if reasons[run] is None])
+    reasons |= dict.fromkeys(repeated, "another run has the same setting and seed")
+    return (
+        [run for run, reason in reasons.items() if reason is None],
+        {run: reason for run, reason in reasons.items() if reason is not None},
+    )
+
+
+def _unreadable(run: Path) -> str | None:
+    try:
+        return None if len(measured(run)) else "metrics.csv has no measurement yet"
+    except UserError as error:
+        return str(error)
+
+
+def measured(run: Path) -> pd.DataFrame:
+    """Return the rows of a run's metrics.csv.
+
+    Raises
+    ------
+    UserError : in words that name the file, when a row is cut or has a word for a number
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # it would drop what has no heading
+            rows = pd.read_csv(run / "metrics.csv", dtype=str, keep_default_na=False, index_col=False)
+        if list(rows) != list(COLUMNS) or rows.isna().any(axis=None):
+            raise ValueError("a row or the heading is cut off")
+        if any(rows[name].str.contains("\n").any() for name in COLUMNS):
+            raise ValueError("a quote is not closed")
+        return rows.astype({"round": int, "value": float})
+    except (
+        OSError,
+        ValueError,
+        pd.errors.ParserWarning,
+    ) as error:  # no UTF-8 is one of these
+        raise UserError(f"metrics.csv is damaged ({error})") from error
+
+
+def by_round(run: Path, split: str, metric: str) -> "pd.Series[float]":
+    """Return a metric by round, averaged over the nodes; ``*`` stands for any part of its name.
+
+    Raises
+    ------
+    UserError : when the run has not measured it, or metrics.csv is damaged
+    """
+    rows = measured(run)
+    chosen = rows[(rows.split == split) & rows.metric.map(lambda name: fnmatchcase(name, metric))]
+    if chosen.empty:
+        raise UserError(f"{run} has no {metric} on the {split} set")
+    return over_nodes(chosen, ["round"])
+
+
+def node_of(models: "pd.Series[str]") -> "pd.Series[int]":
+    """Return the node that each row is of, by its partition; empty where it is of no single one."""
+    return models.str.extract(NODE, expand=False).astype("Int64")
+
+
+def over_nodes(rows: pd.DataFrame, by: list[str]) -> "pd.Series[float]":
+    """Return a metric's mean over the nodes, as the run has written it; else over the models there are.
+
+    What is no number in one model is none in the mean.
+    """
+    own_group = rows[rows.model == OWN_GROUP].groupby(by).value.mean()
+    return own_group.combine_first(mean_of_all(rows, by))
+
+
+def mean_of_all(rows: pd.DataFrame, by: str | list[str]) -> "pd.Series[float]":
+    """Return the mean ``value`` of each group, NaN where one of them is."""
+    groups = rows.groupby(by).value
+    return groups.mean().where(groups.count() == groups.size())
+
+
+# Tidy: all measurements of many runs as one frame.
+
+
+MEASURED = ["setting", "seed", "run", "status", "round", "split", "model", "node", "metric", "value"]
+EVALUATION = ["round", "split", "model"]  # what the measures of a model at a time have in common
+
+
+def tidy(folders: Iterable[Path]) -> tuple[pd.DataFrame, dict[Path, str]]:
+    """Return the frame of :func:`baselines.results.load`, and the runs that are not in it, with why.
+
+    Raises
+    ------
+    UserError : when there is no run to read
+    """
+    folders = list(folders)
+    runs, left_out = examined(folders)
+    if not runs:
+        for run, reason in left_out.items():
+            raise UserError(f"{run}/{reason}: run it again, or move the folder away")
+        named = ", ".join(map(str, folders))
+        raise UserError(f"no run in {named}: give the folder of a run or of a sweep")
+    rows = pd.concat(_with_status(run) for run in runs)
+    rows["node"] = node_of(rows.model)
+    merged = described(runs).merge(rows, on="run")
+    return merged[[*(name for name in merged if name not in MEASURED), *MEASURED]], left_out
+
+
+def _with_status(run: Path) -> pd.DataFrame:
+    """Return a run's measurements, and how it ended.
+
+    Older runs called themselves finished where they had diverged, and gave a model of NaN an accuracy: no
+    measure is left of it.
+    """
+    rows = measured(run).assign(run=str(run), status=str(environment(run)["status"]))
+    own = rows[rows.split.isin(EVALUATIONS)]
+    if own.value.map(isfinite).all():
+        return rows
+    lost = own[(own.metric == protocol.LOSS) & own.value.isna()]
+    places = pd.MultiIndex.from_frame(lost[EVALUATION])
+    void = pd.MultiIndex.from_frame(rows[EVALUATION]).isin(places) & ~rows.metric.map(is_count)
+    rows.loc[void, "value"] = nan
+    if divergence_of(rows[list(COLUMNS)].itertuples(index=False, name=None)) is not None:
+        rows["status"] = rows["status"].replace(FINISHED, DIVERGED)
+    return rows
+
+
+# Shown: which metrics a table or a figure has, and what they are called there.
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A metric of a split."""
+
+    split: str
+    metric: str
+
+    @property
+    def title(self) -> str:
+        """What an axis says."""
+        if (self.split, self.metric) == ("train", "step_size"):
+            return "server step size"
+        return f"{self.split} {self.metric}".replace("_", " ").replace("node-test", "node test")
+
+    @property
+    def percent(self) -> bool:
+        """Whether it is a share, printed in percent."""
+        return self.metric in ("accuracy", "accuracy_worst", "accuracy_worst_tenth")
+
+
+def choose(frame: pd.DataFrame, asked: tuple[str, ...] = (), step_size: bool = False) -> list[Shown]:
+    """Return what is asked for, as ``metric`` (of the test set) or ``split/metric``.
+
+    Each comes once. Without a wish, everything measured on the test set, accuracy and loss first; without
+    a test set, the accuracy on the nodes' own test data, else the loss there. With ``step_size`` also the
+    server's, where it has ever changed.
+
+    Raises
+    ------
+    UserError : for a metric that no run has
+    """
+    there = list(frame[["split", "metric"]].drop_duplicates().itertuples(index=False, name=None))
+    if asked:
+        return list(dict.fromkeys(_found(name, there) for name in asked))
+    tested = [metric for split, metric in there if split == "test"]
+    first = [metric for metric in ("accuracy", "loss") if metric in tested]
+    shown = [Shown("test", metric) for metric in [*first, *(m for m in tested if m not in first)]]
+    if not shown:
+        on_nodes = [Shown("node-test", metric) for metric in ("accuracy", "loss")]
+        shown = [one for one in on_nodes if (one.split, one.metric) in there][:1]
+    steps = frame[(frame.split == "train") & (frame.metric == "step_size")].value
+    if (
+        step_size
+        and len(steps)
+        and not np.allclose(steps, steps.iloc[0], rtol=1e-9, atol=0, equal_nan=True)
+    ):
+        shown.append(Shown("train", "step_size"))
+    return shown
+
+
+def _found(name: str, there: list[tuple[str, str]]) -> Shown:
+    split, _, metric = name.rpartition("/")
+    wanted = (split or "test", metric)
+    if wanted in there:
+        return Shown(*wanted)
+    names = ", ".join(sorted(own if part == "test" else f"{part}/{own}" for part, own in there))
+    raise UserError(f"--metric {name}: no run has measured it; expected one of {names}")
+
+
+# Remarks: what a reader of a table of runs must be told of them, a line each.
+
+
+def remarks(runs: Iterable[Path], left_out: Mapping[Path, str]) -> Iterator[str]:
+    """Yield which runs did not finish, which do not count, and where a line's have other versions.
+
+    ``runs`` and ``left_out`` are as :func:`baselines.reports.runs.examined` has them.
+    """
+    told = {run: environment(run) for run in runs}
+    for run, one in told.items():
+        if one["status"] not in ENDED:
+            yield f"not finished, counted up to its last round ({one['status']}): {run}"
+    reasons: dict[str, list[str]] = {}
+    for run, reason in left_out.items():
+        reasons.setdefault(reason, []).append(str(run))
+    for reason, names in reasons.items():
+        yield f"left out ({reason}): {', '.join(names)}"
+    settings = hashes(told)
+    for package in PACKAGES:
+        found: dict[str, dict[str, None]] = {}
+        for run, one in told.items():
+            version = (one.get("versions") or {}).get(package)
+            found.setdefault(settings[run], {}).update({str(version): None} if version else {})
+        if mixed := [list(versions) for versions in found.values() if len(versions) > 1]:
+            yield f"one line of the table has {package} {' and '.join(mixed[0])}: their numbers may differ"
+
+
+def unfinished(runs: Iterable[str]) -> set[str]:
+    """Return which of the runs have rounds left; one that tells nothing has none."""
+    return {run for run in runs if environment(Path(run)).get("status", FINISHED) not in ENDED}
+
+
+def diverged(frame: pd.DataFrame) -> set[str]:
+    """Return which runs have diverged; of measurements by hand, which tell no status, none."""
+    return set(frame.run[frame.status == DIVERGED]) if "status" in frame else set()
+
+
+def divergences(frame: pd.DataFrame) -> Iterator[str]:
+    """Yield a line that names the runs that have diverged, if any."""
+    if runs := sorted(diverged(frame)):
+        yield f"diverged, and never the best: {', '.join(runs)}"
+
+
+def finished(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the measurements of the runs that have.
+
+    Raises
+    ------
+    UserError : where none has
+    """
+    runs = frame.run.unique()
+    cut = unfinished(runs)
+    if len(cut) == len(runs):
+        raise UserError("no run has finished, so that their last rounds cannot be compared")
+    return frame[~frame.run.isin(cut)]

@@ -1,0 +1,96 @@
+"""Pairing: which settings are compared with a baseline, seed by seed, and why others are not."""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+# Differences: how far apart two settings are over the seeds that both have.
+
+
+def difference(
+    ours: "pd.Series[float]", theirs: "pd.Series[float]", confidence: float
+) -> dict[Literal["mean", "low", "high", "p"], float]:
+    """Return the mean of ``ours - theirs``, its confidence interval and the p value of the paired t-test.
+
+    Interval and p are NaN with one pair, with ties, and where a run has diverged; then the mean is, too.
+    """
+    from scipy import stats  # takes a second, which a run that is drawn need not spend
+
+    differences = ours - theirs
+    mean = float(differences.mean(skipna=False))
+    if not np.isfinite(mean) or tied(differences.to_numpy()):
+        return {"mean": mean, "low": np.nan, "high": np.nan, "p": np.nan}
+    test = stats.ttest_rel(ours, theirs)
+    low, high = test.confidence_interval(confidence)
+    return {"mean": mean, "low": float(low), "high": float(high), "p": float(test.pvalue)}
+
+
+def tied(differences: Sequence[float] | np.ndarray) -> bool:
+    """Say whether all are equal but for rounding; shares of the same examples often are, by chance."""
+    all_zero = np.allclose(differences, 0, rtol=0, atol=1e-12)
+    return all_zero or np.allclose(differences[1:], differences[0], rtol=1e-9, atol=0)
+
+
+def pair_settings(
+    rows: pd.DataFrame, is_base: "pd.Series[bool]", keys: list[str], confidence: float
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return a row for each setting that has a partner, and why each of the others has none.
+
+    Parameters
+    ----------
+    rows : one for each run, with its settings, ``setting``, ``seed`` and ``value``
+    is_base : which of them are the baseline's
+    keys : the settings beside the baseline's own; those in which baselines differ tell them apart
+    """
+    telling = [key for key in keys if len(rows[is_base][key].astype(str).unique()) > 1]
+    found, alone = [], {}
+    for label, own in rows[~is_base].groupby("setting", sort=False):
+        wanted = own[telling].astype(str).iloc[0]
+        partner = rows[is_base & (rows[telling].astype(str) == wanted).all(axis=1)]
+        both = own.merge(partner, on="seed", suffixes=("", "_base"))
+        if partner.empty:
+            lacks = [key for key in telling if own[key].isna().iloc[0]]
+            has = ", ".join(f"{key}={value}" for key, value in wanted.items())
+            apart = f"baselines differ in {', '.join(lacks)}, which it has not"
+            alone[str(label)] = apart if lacks else f"no baseline has {has}"
+        elif len(partner.setting.unique()) > 1:
+            alone[str(label)] = f"several baselines: {', '.join(map(str, partner.setting.unique()))}"
+        elif both.empty:
+            alone[str(label)] = f"no seed in common with {partner.setting.iloc[0]}"
+        else:
+            row: dict[str, Any] = {
+                "setting": label,
+                "baseline": partner.setting.iloc[0],
+                "seeds": len(both),
+            }
+            row.update(difference(both.value, both.value_base, confidence).items())
+            found.append(row)
+    return found, alone
+
+
+def format_pairs(compared: pd.DataFrame, percent: bool, diverged: Collection[str] = ()) -> pd.DataFrame:
+    """Return the rows of :func:`baselines.results.paired` as texts; of shares in percentage points.
+
+    ``diverged`` are the settings with a run that has, which have no difference from others.
+    """
+    scale, form, unit = (100.0, "+.2f", " points") if percent else (1.0, "+.3g", "")
+    rows = []
+    for row in compared.to_dict("records"):
+        lost = row["setting"] in diverged or row["baseline"] in diverged
+        none = "diverged" if lost else "nan"
+        mean = f"{row['mean'] * scale:{form}}{unit}" if row["mean"] == row["mean"] else none
+        interval = f"{row['low'] * scale:{form}} to {row['high'] * scale:{form}}{unit}"
+        known = row["low"] == row["low"]  # no NaN: one seed, the same difference in all, diverged
+        chance = "< 0.001" if row["p"] < 0.001 else f"{row['p']:.2g}"
+        rows.append(
+            {
+                "setting": f"{row['setting']} - {row['baseline']}",
+                "seeds": str(row["seeds"]),
+                "difference": mean,
+                "95 % interval": interval if known else "-",
+                "p": chance if known else "-",
+            }
+        )
+    return pd.DataFrame(rows)

@@ -1,0 +1,302 @@
+"""Summary: a line for each setting, mean ± standard deviation over its seeds."""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from baselines import results
+from baselines.engine.metrics import less_is_better
+from baselines.errors import UserError
+
+from .runs import Shown, choose, diverged, mean_of_all, unfinished
+
+DATA = {"test": "test set, ", "node-test": "the nodes' own test data, "}
+SPREAD = "mean ± std over seeds"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number of each setting.
+
+    Parameters
+    ----------
+    heading : what stands above it
+    rows : setting, seed and ``value``, NaN where a run has none
+    lower : whether less is better
+    percent : whether it is a share
+    of_reached : whether NaN means that a run never got there, and the others count
+    diverged : settings with a run that has, which are never the best
+    """
+
+    heading: str
+    rows: pd.DataFrame
+    lower: bool = False
+    percent: bool = False
+    of_reached: bool = False
+    diverged: frozenset[str] = frozenset()
+
+    def text(self, setting: str) -> str:
+        """Return mean and deviation as a table has them."""
+        values = self.rows[self.rows.setting == setting].value
+        if values.empty:
+            return "-"
+        if self.of_reached:
+            return _reached(values)
+        if setting in self.diverged and values.isna().any():
+            return "diverged"
+        scaled = values * 100 if self.percent else values
+        return _spread(scaled, ".1f" if self.percent else ".3g", " %" if self.percent else "")
+
+    def numbers(self) -> pd.DataFrame:
+        """Return mean, std and the number of runs by setting, neither rounded nor scaled."""
+        found = self.rows.groupby("setting").value.agg(["mean", "std", "count"])
+        if not self.of_reached:
+            found["mean"] = mean_of_all(self.rows, "setting")
+            found["std"] = found["std"].where(found["mean"].notna())
+        return found.add_prefix(f"{self.heading}, ")
+
+    def best(self) -> str | None:
+        """Return the text of the best setting; None where there is nothing to choose.
+
+        Where some runs never got there, it is one of the settings that got there most often.
+        """
+        by_setting = self.rows.groupby("setting").value
+        means = self.numbers()[f"{self.heading}, mean"].dropna()
+        means = means[~means.index.isin(self.diverged)]
+        if len(means) < 2:
+            return None
+        if self.of_reached:
+            share = by_setting.count() / by_setting.size()
+            means = means[share[means.index] == share.max()]
+        return self.text(str(means.idxmin() if self.lower else means.idxmax()))
+
+
+def table_title(frame: pd.DataFrame, metrics: tuple[str, ...] = ()) -> str:
+    """Return what a table of all settings is called, with the data that its numbers are of, if one."""
+    splits = {shown.split for shown in choose(frame, metrics)}
+    return DATA.get(" ".join(splits), "") + SPREAD
+
+
+def summary_columns(
+    frame: pd.DataFrame,
+    metrics: tuple[str, ...] = (),
+    target: float | None = None,
+    lower: Collection[str] = (),
+) -> list[Column]:
+    """Return what is known of the settings; a metric's best round, too, but for a loss.
+
+    ``frame`` is that of :func:`baselines.results.load`. Without ``metrics``, whatever was measured on the
+    test set, and the last accuracy on the nodes' own test data. ``target`` adds the rounds to it, of the
+    first metric. Less is better of those in ``lower``, too, whose names do not say so.
+
+    Raises
+    ------
+    UserError : for a metric that no run has, or a target where there is none
+    """
+    shown = choose(frame, metrics)
+    on_nodes = Shown("node-test", "accuracy")
+    own = [one for one in shown if metrics or one != on_nodes]  # which has a column below
+    found = [column for one in own for column in _columns(frame, one, bool(metrics), lower)]
+    if not metrics and results.has(frame, on_nodes.metric, on_nodes.split):
+        rows = results.last(frame, on_nodes.metric, on_nodes.split)
+        found.append(Column("node accuracy", rows, percent=True))
+        found += _over_sites(frame)
+    if target is not None:
+        if not shown:
+            raise UserError(f"--rounds-to {target:g}: no run has a test metric to reach it")
+        if shown[0].percent and target > 1:
+            raise UserError(
+                f"--rounds-to {target:g}: {shown[0].metric} is at most 1, as in {target / 100:g}"
+            )
+        rows = results.rounds_to(
+            frame, shown[0].metric, target, shown[0].split, is_less_better(shown[0], lower)
+        )
+        name = "" if shown[0].metric == "accuracy" else f"{shown[0].metric} "
+        found.append(Column(f"rounds to {name}{target:g}", rows, lower=True, of_reached=True))
+    lost = frozenset(frame.setting[frame.run.isin(diverged(frame))])
+    return [replace(column, diverged=lost) for column in found]
+
+
+def _over_sites(frame: pd.DataFrame) -> list[Column]:
+    """Return how the sites differ in the end, where they have data of their own."""
+    if not results.has(frame, "accuracy_lowest", "node-test"):
+        return []
+    parts = {part: results.last(frame, f"accuracy_{part}", "node-test") for part in ("lowest", "median")}
+    apart = results.last(frame, "accuracy_highest", "node-test")
+    apart["value"] -= parts["lowest"].value
+    return [
+        Column("worst site", parts["lowest"], percent=True),
+        Column("median site", parts["median"], percent=True),
+        Column("best minus worst", apart, lower=True, percent=True),
+    ]
+
+
+def is_less_better(shown: Shown, lower: Collection[str]) -> bool:
+    """Say whether less is better: the metric's name tells, or ``lower`` has it."""
+    named = shown.metric in lower or f"{shown.split}/{shown.metric}" in lower
+    return named or less_is_better(shown.metric)
+
+
+def _columns(frame: pd.DataFrame, shown: Shown, asked: bool, lower: Collection[str]) -> list[Column]:
+    metric, split, falls = shown.metric, shown.split, is_less_better(shown, lower)
+    name = metric if split == "test" else f"{split} {metric}"
+    found = [Column(f"last {name}", results.last(frame, metric, split), falls, shown.percent)]
+    if asked or metric != "loss":
+        best = results.best(frame, metric, split, falls)
+        found.append(Column(f"best {name}", best, falls, shown.percent))
+    return found
+
+
+def summarise(frame: pd.DataFrame, found: list[Column] | None = None) -> pd.DataFrame:
+    """Return a row of texts for each setting; a column that no setting has anything in is left out."""
+    found = summary_columns(frame) if found is None else found
+    rows = []
+    for label, own in frame.groupby("setting", sort=False):
+        reached = own.groupby("seed")["round"].max()
+        counts = {"not finished": len(unfinished(own.run.unique())), "diverged": len(diverged(own))}
+        remark = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        told = {
+            "setting": str(label),
+            "seeds": f"{own.seed.nunique()}" + (f" ({remark})" if remark else ""),
+            "rounds": " to ".join(map(str, sorted({min(reached), max(reached)}))),
+        }
+        rows.append(told | {column.heading: column.text(str(label)) for column in found})
+    table = pd.DataFrame(rows)
+    return table.loc[:, (table != "-").any()]
+
+
+def summary_numbers(frame: pd.DataFrame, found: list[Column]) -> pd.DataFrame:
+    """Return the same unrounded, with a column for each setting: what a spreadsheet wants."""
+    told = frame[["setting", *results.settings(frame)]].drop_duplicates("setting").set_index("setting")
+    told["seeds"] = frame.groupby("setting").seed.nunique()
+    if lost := diverged(frame):
+        told["diverged"] = frame[frame.run.isin(lost)].groupby("setting").seed.nunique()
+        told["diverged"] = told["diverged"].fillna(0).astype(int)
+    return told.join([column.numbers() for column in found]).reset_index()
+
+
+def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:
+    spread = f" ± {values.std(skipna=False):{form}}" if len(values) > 1 else ""
+    return f"{values.mean(skipna=False):{form}}{spread}{unit}"
+
+
+def _reached(values: "pd.Series[float]") -> str:
+    """Return the rounds of the runs that got there, and how many of them did where not all."""
+    there = values.dropna()
+    if there.empty:
+        return "never"
+    few = f" ({len(there)} of {len(values)})" if len(there) < len(values) else ""
+    return _spread(there, ".3g", "") + few
+
+
+# Tables of texts on a terminal, whatever its width.
+
+
+def print_table(table: pd.DataFrame, console: Console, title: str) -> None:
+    """Print the table; where the settings' names leave it no room, they are numbered and follow below.
+
+    Columns that then still have no room come in a table of their own.
+    """
+    if _fits(table, console, title):
+        console.print(_terminal(table, title))
+        return
+    places = [str(place + 1) for place in range(len(table))]
+    numbered = table.assign(setting=places)
+    columns: list[str] = []
+    for heading in map(str, list(table)[1:]):
+        if columns and not _fits(numbered[["setting", *columns, heading]], console, ""):
+            console.print(_terminal(numbered[["setting", *columns]], title))
+            columns = []
+        columns.append(heading)
+    console.print(_terminal(numbered[["setting", *columns]], title))
+    for place, setting in zip(places, table.setting, strict=True):
+        console.print(f"{place:>3}  {setting}", soft_wrap=True)
+
+
+def _fits(table: pd.DataFrame, console: Console, title: str) -> bool:
+    return width_of(_terminal(table, title), console) <= console.width
+
+
+def _terminal(table: pd.DataFrame, title: str) -> Table:
+    out = Table(title=title, box=box.SIMPLE_HEAD)
+    for heading in table:
+        number = heading not in ("setting", "seeds", "rounds")
+        out.add_column(str(heading), justify="right" if number else "left")
+    for row in table.to_numpy().tolist():
+        out.add_row(*row)
+    return out
+
+
+def width_of(table: Table, console: Console) -> int:
+    """Return how wide it would be with nothing wrapped."""
+    return console.measure(table, options=console.options.update(width=10_000)).maximum
+
+
+# Tables written for others: Markdown, LaTeX and CSV.
+
+
+ESCAPES = {
+    "\\": r"\textbackslash{}",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "<": "$<$",
+    ">": "$>$",
+}
+MINUS = re.compile(r"(?<= )-(?= )|(?<![\w.-])-(?=\d)")  # of a difference or a number; others are hyphens
+
+
+def to_latex(table: pd.DataFrame, caption: str, label: str, found: list[Column] | None = None) -> str:
+    r"""Return a table of texts for LaTeX with \usepackage{booktabs}; the best of each column is bold."""
+    best = {column.heading: column.best() for column in found or []}
+    headings = [str(heading) for heading in table]
+    rows = []
+    for values in table.to_numpy().tolist():
+        cells = [
+            rf"\textbf{{{_tex(text)}}}" if text == best.get(heading) else _tex(text)
+            for heading, text in zip(headings, values, strict=True)
+        ]
+        rows.append("    " + " & ".join(cells) + r" \\")
+    lines = [
+        r"\begin{table}",
+        r"  \centering",
+        rf"  \caption{{{_tex(caption)}}}",
+        rf"  \label{{tab:{label}}}",
+        rf"  \begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}",
+        r"    \toprule",
+        "    " + " & ".join(map(_tex, headings)) + r" \\",
+        r"    \midrule",
+        *rows,
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write_text(target: Path, text: str) -> None:
+    """Write a file, and the folder that it is in."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+
+
+def _tex(text: str) -> str:
+    escaped = "".join(ESCAPES.get(sign, sign) for sign in text)
+    return MINUS.sub("$-$", escaped)
+
+
+# A table in Markdown.
+
+
+def markdown_table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a table of texts; a ``|`` in one of them stays in its cell."""
+    rows = [headings, ["---"] * len(headings), *lines]
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)

@@ -1,0 +1,301 @@
+"""The scoreboard: each claim of each paper, whether ours confirms it, and on how many seeds.
+
+Generated, never typed: the table and the figure of the front page, every claim in ``docs/reproduce.md``,
+and a paper's own claims at the top of its page. A claim that several tables of a paper test appears once,
+with all of its pairs of cells; two runs that are compared by the same number in several tables count once.
+A pair that was not run counts in each.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from baselines.reports.tables import markdown_table
+
+from . import paper_tables, results
+from .findings import NOT_RUN, VERDICTS, Comparison, comparisons, decide, student_interval
+from .paper_tables import PaperTable
+
+SMALLER = " (smaller setting)"
+NO_SEEDS = "deterministic"
+FEWEST_SEEDS = 2  # of the pairs that the front page's mean is over: one has no interval
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A paper's claim with every pair of cells that tests it.
+
+    Parameters
+    ----------
+    paper, text : whose it is, and what it says
+    tables : the tables and figures that test it
+    pairs : the comparisons at the paper's own setting, or those that were run at smaller ones
+    headline : whether it is the one that the front page shows
+    """
+
+    paper: str
+    text: str
+    tables: tuple[str, ...]
+    pairs: tuple[Comparison, ...]
+    headline: bool = False
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many pairs have each verdict."""
+        counted = Counter(pair.verdict for pair in self.pairs)
+        return {verdict: counted[verdict] for verdict in VERDICTS}
+
+    @property
+    def verdict(self) -> str:
+        """All pairs that were run: one word where they agree, else how many pairs have which."""
+        counts = {verdict: count for verdict, count in self.counts.items() if count and verdict != NOT_RUN}
+        if len(counts) < 2:
+            return next(iter(counts), NOT_RUN)
+        return ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+
+    @property
+    def run(self) -> list[Comparison]:
+        """The pairs that were run."""
+        return [pair for pair in self.pairs if pair.ours is not None]
+
+    @property
+    def ahead(self) -> int:
+        """In how many of them the mean difference has the claim's sign, however small."""
+        return sum(pair.ahead for pair in self.run)
+
+    @property
+    def seeds(self) -> str:
+        """On how many seeds these stand: the fewest and the most; NO_SEEDS where they decide nothing."""
+        counts = {pair.seeds for pair in self.run}
+        if counts and not any(pair.seeded for pair in self.run):
+            return NO_SEEDS
+        return " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
+
+
+@dataclass
+class _Tested:
+    """What tests a claim, collected table by table."""
+
+    tables: list[str] = field(default_factory=list)
+    pairs: list[Comparison] = field(default_factory=list)
+    headline: bool = False
+
+    def add(self, table: str, pair: Comparison) -> None:
+        """Take in a pair, once however many tables it fills."""
+        if table not in self.tables:
+            self.tables.append(table)
+        if not any(map(pair.is_in, self.pairs)):
+            self.pairs = [*(one for one in self.pairs if not one.is_in(pair)), pair]
+
+
+def find_claims(paper: str) -> list[Claim]:
+    """Return a paper's claims in the order of its tables; what was run in a smaller setting apart."""
+    found: dict[str, tuple[_Tested, _Tested]] = {}
+    for name, table in paper_tables.tables(paper).items():
+        rows = results.read(paper_tables.PAPERS / paper / "ours" / f"{name}.csv")
+        settings = results.settings(table, rows, {})
+        for finding in table.findings:
+            whole, smaller = found.setdefault(finding["text"], (_Tested(), _Tested()))
+            whole.headline = smaller.headline = whole.headline or finding.get("headline", False)
+            for first, *further in comparisons(table, finding, settings):
+                whole.add(name, first)
+                for pair in further:
+                    smaller.add(name, pair)
+    return [claim for text, tested in found.items() for claim in _apart(paper, text, *tested)]
+
+
+def _apart(paper: str, text: str, whole: _Tested, smaller: _Tested) -> Iterator[Claim]:
+    for suffix, tested in (("", whole), (SMALLER, smaller)):
+        if tested.pairs or not suffix:
+            yield Claim(paper, text + suffix, tuple(tested.tables), tuple(tested.pairs), tested.headline)
+
+
+def claim_line(claim: Claim) -> str:
+    """Return a claim with its verdict and what that stands on, as a line for the terminal."""
+    run = len(claim.run)
+    if not run:
+        return f"{claim.text}: {NOT_RUN}"
+    seeds = NO_SEEDS if claim.seeds == NO_SEEDS else f"{claim.seeds} seed{'s' * (claim.seeds != '1')}"
+    pairs = f"{run} pair{'s' * (run > 1)}" + f" of {len(claim.pairs)}" * (run < len(claim.pairs))
+    return f"{claim.text}: {claim.verdict} ({pairs}, ahead in {claim.ahead}, {seeds})"
+
+
+# The headline of a paper: its main claim as one number beside ours.
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A paper's main claim as one mean over pairs of cells, at the paper's setting if any was run there.
+
+    Parameters
+    ----------
+    claim : with all of its pairs
+    pairs : those that the mean is over: all that were run with two seeds or more
+    paper, ours : the mean gains, in percentage points; None where the paper prints no number
+    interval : of ours, over the seeds that all of these pairs have
+    seeds : how many these are
+    ratio : of a loss in place of a gain: at least how many times the better one it is
+    is_smaller : whether ours was run in a smaller setting than the paper's
+    """
+
+    claim: Claim
+    pairs: int
+    paper: float | None
+    ours: float | None
+    interval: tuple[float, float] | None
+    seeds: int
+    ratio: float | None
+    is_smaller: bool
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the mean; of a deterministic loss, that on its pairs."""
+        if self.ours is None:
+            return self.claim.verdict
+        return decide(self.interval)
+
+
+def find_headline(paper: str) -> Headline | None:
+    """Return a paper's headline; None where ``tables.yaml`` marks no claim as one."""
+    claims = [claim for claim in find_claims(paper) if claim.headline]
+    if not claims:
+        return None
+    claim = next((claim for claim in claims if claim.run), claims[0])
+    pairs = [pair for pair in claim.run if pair.seeds >= FEWEST_SEEDS and pair.points]
+    seeds = set.intersection(*(set(pair.by_seed) for pair in pairs)) if pairs else set()
+    gains = [
+        float(np.mean([_points(pair, pair.by_seed[seed]) for pair in pairs])) for seed in sorted(seeds)
+    ]
+    printed = [_points(pair, pair.paper) for pair in pairs if pair.paper is not None]
+    ratios = [pair.ratio for pair in claim.run if pair.ratio is not None]
+    return Headline(
+        claim=claim,
+        pairs=len(pairs) or len(claim.run),
+        paper=float(np.mean(printed)) if printed and len(printed) == len(pairs) else None,
+        ours=float(np.mean(gains)) if gains else None,
+        interval=student_interval(gains),
+        seeds=len(gains),
+        ratio=min(ratios) if ratios else None,
+        is_smaller=claim.text.endswith(SMALLER),
+    )
+
+
+def _points(pair: Comparison, value: float) -> float:
+    assert pair.points is not None
+    return value * pair.points
+
+
+def front_table(papers: Sequence[str]) -> str:
+    """Return the table of the front page in Markdown: a line for each paper."""
+    headlines = [headline for paper in papers if (headline := find_headline(paper)) is not None]
+    lines = [
+        [_linked_claim(headline), _paper_number(headline), _our_number(headline), _front_verdict(headline)]
+        for headline in headlines
+    ]
+    return markdown_table(["paper: its claim", "paper", "ours (95 % interval)", "verdict"], lines).rstrip()
+
+
+def _linked_claim(headline: Headline) -> str:
+    claim = headline.claim
+    text = claim.text.removesuffix(SMALLER)
+    return f"[{paper_title(claim.paper)}](baselines/papers/{claim.paper}/README.md): {text}"
+
+
+def _paper_number(headline: Headline) -> str:
+    return "curves only" if headline.paper is None else f"{headline.paper:+.2f}"
+
+
+def _our_number(headline: Headline) -> str:
+    if headline.ours is None:
+        return (
+            f"loss {float(f'{headline.ratio:.2g}'):,.0f} times lower or more; {NO_SEEDS}"
+            if headline.ratio
+            else ""
+        )
+    low, high = headline.interval or (float("nan"), float("nan"))
+    spread = f" ({low:+.2f} to {high:+.2f})" if headline.interval else ""
+    return f"{headline.ours:+.2f}{spread}; {headline.seeds} seeds" + " †" * headline.is_smaller
+
+
+def _front_verdict(headline: Headline) -> str:
+    counts = (f"{count} {verdict}" for verdict, count in headline.claim.counts.items() if count)
+    return f"**{headline.verdict}**; pairs: {', '.join(counts)}"
+
+
+def claims_table(papers: Sequence[str]) -> str:
+    """Return every claim of every paper in Markdown."""
+    lines = []
+    for paper in papers:
+        page = f"../baselines/papers/{paper}/README.md"
+        lines.append([f"**[{paper_title(paper)}]({page})**", "", "", "", ""])
+        lines += [_claim_row(claim) for claim in find_claims(paper)]
+    return markdown_table(["claim", "verdict", "pairs run", "ahead", "seeds"], lines).rstrip()
+
+
+def page_claims(paper: str) -> str:
+    """Return the claims of a paper's page in Markdown, each with a link to where it is tested."""
+    rows = [[*_claim_row(claim), _links(claim)] for claim in find_claims(paper)]
+    return markdown_table(["claim", "verdict", "pairs run", "ahead", "seeds", "tables"], rows).rstrip()
+
+
+def _claim_row(claim: Claim) -> list[str]:
+    run = len(claim.run)
+    return [
+        claim.text,
+        claim.verdict,
+        f"{run} of {len(claim.pairs)}",
+        f"{claim.ahead}" * bool(run),
+        claim.seeds,
+    ]
+
+
+def _links(claim: Claim) -> str:
+    folder = paper_tables.PAPERS / claim.paper / "ours"
+    known = (f"[{name}](ours/{name}.md)" for name in claim.tables if (folder / f"{name}.md").exists())
+    return ", ".join(known)
+
+
+def paper_title(paper: str) -> str:
+    """Return the first heading of a paper's page."""
+    page = paper_tables.PAPERS / paper / "README.md"
+    return page.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+
+
+# What can be reproduced: the papers' tables, how many of their cells have a number of ours, what holds.
+
+
+def show_overview(papers: Sequence[str], out: Console) -> None:
+    """Print a line for each table of these papers, and one for each of their claims.
+
+    Raises
+    ------
+    UserError : for a paper that is not there
+    """
+    counts = {
+        (paper, name): _counts(one) for paper in papers for name, one in paper_tables.tables(paper).items()
+    }
+    totals = [str(sum(column)) for column in zip(*counts.values(), strict=True)]
+    view = Table(box=box.SIMPLE_HEAD, show_footer=True)
+    view.add_column("paper", no_wrap=True)
+    view.add_column("table", footer="all", no_wrap=True)  # to be copied
+    for heading, total in zip(("cells", "run", "not the paper's setting"), totals, strict=True):
+        view.add_column(heading, justify="right", footer=total)
+    for names, counted in counts.items():
+        view.add_row(*names, *map(str, counted))
+    out.print(view)
+    for paper in papers:
+        out.print(f"  {paper}")
+        for claim in find_claims(paper):
+            out.print(f"    {claim_line(claim)}", soft_wrap=True)
+
+
+def _counts(table: PaperTable) -> tuple[int, int, int]:
+    """Return how many cells there are, have a number of ours, and have none in the paper's own setting."""
+    rows = results.read(paper_tables.PAPERS / table.paper / "ours" / f"{table.name}.csv")
+    ours = results.ours(results.settings(table, rows, {})).values()
+    return len(table.cells()), len(ours), sum(bool(one.changes) for one in ours)

@@ -1,0 +1,309 @@
+"""From run folders to ``ours/<table>.csv``, one row for each cell and seed, with its provenance.
+
+    <key columns>, seed, value, rounds, scale, changes, config, numpy, timm, torch, flwr, commit, source,
+    processor, device, seconds
+
+``changes`` are the overrides in which the run departs from the paper's setting, ``config`` is a hash of the
+whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the figures' curves, thinned to
+``POINTS`` rounds each. A new row takes the place of the old one of its cell, seed and changes.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from hydra.utils import get_method
+
+from baselines.engine.environment import ENDED, damage, environment, write_atomically
+from baselines.errors import UserError
+from baselines.experiment.identity import PACKAGES, Variants, versions
+from baselines.reports.runs import by_round
+
+from .paper_tables import PaperTable
+from .plan import Trial
+
+POINTS = 50
+
+
+def has_ended(trial: Trial) -> bool:
+    """Say whether the trial's run folder is that of a run that has finished, or diverged; its files may
+    have changed since.
+    """
+    told = environment(trial.folder)
+    return told.get("status") in ENDED and told.get("identity") == trial.folder.name
+
+
+def is_finished(trial: Trial) -> bool:
+    """Say whether the trial's run is finished, and its files are as it left them."""
+    return has_ended(trial) and damage(trial.folder) is None
+
+
+def damaged(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield a line for each trial whose run has finished, and whose files have changed since."""
+    for trial in filter(has_ended, trials):
+        if wrong := damage(trial.folder):
+            yield f"damaged, so not finished: {trial.label}: {wrong} ({trial.folder})"
+
+
+def forget(trials: Sequence[Trial]) -> None:
+    """Remove the finished runs of trials that are to be run again."""
+    for trial in filter(has_ended, trials):
+        shutil.rmtree(trial.folder)
+
+
+def known_trials(trials: Sequence[Trial], rows: pd.DataFrame, *, any_version: bool = False) -> set[str]:
+    """Return the names of the folders of those trials whose results are among ``rows`` already.
+
+    With ``any_version`` those that other versions of the packages computed count, too.
+    """
+    found = set()
+    here = versions()
+    for row in rows.to_dict("records"):
+        if any_version or all(str(row[package]) == here[package] for package in PACKAGES):
+            found.add((row["config"], str(row["seed"])))
+    return {trial.folder.name for trial in trials if (trial.config, str(trial.seed)) in found}
+
+
+def read(path: Path) -> pd.DataFrame:
+    """Return a CSV file of ours as text, empty where there is none; keys are never numbers.
+
+    Raises
+    ------
+    UserError : when it is damaged
+    """
+    if not path.exists():
+        return pd.DataFrame()
+    try:
+        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except ValueError as error:  # pandas' own are; bytes that are no text
+        raise UserError(f"{path} is damaged: restore it, or remove it and collect again") from error
+    if missing := {"seed", "value", "changes"} - set(rows):
+        named = ", ".join(sorted(missing))
+        raise UserError(f"{path} has no column {named}: restore it, or remove it and collect again")
+    return rows
+
+
+def collect(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path) -> pd.DataFrame:
+    """Add the finished trials to the files in ``folder``; return all rows of ``<table>.csv``."""
+    done = [trial for trial in trials if is_finished(trial)]
+    target = folder / f"{table.name}.csv"
+    rows = _merged(table, read(target), [_row(table, trial, scale) for trial in done], [])
+    _write(rows, target)
+    if not any(cell.paper_mean is not None for cell in table.cells()):
+        curves = folder / f"{table.name}_curves.csv"
+        points = [point for trial in done for point in _points(table, trial)]
+        _write(_merged(table, read(curves), points, ["round"]), curves)
+    return rows
+
+
+def read_curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
+    """Return the table's metric by round, averaged over the nodes, scaled as the paper prints it.
+
+    Raises
+    ------
+    UserError : when the run has not measured it
+    """
+    return by_round(folder, table.split, table.metric) * table.scale
+
+
+def less_is_better(table: PaperTable) -> bool:
+    """Say in which direction the table's number is good."""
+    return table.lower or table.metric == "loss"
+
+
+def reduced(table: PaperTable, values: "pd.Series[float]") -> float:
+    """Return the one number that the table prints of a curve."""
+    if table.reduction == "last10":
+        return float(values.tail(10).mean(skipna=False))
+    if table.reduction == "best":
+        return float(values.min() if less_is_better(table) else values.max())
+    return float(values.iloc[-1])
+
+
+def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
+    told = environment(trial.folder)
+    hardware = told["hardware"]
+    packages = {name: told["versions"].get(name, "") for name in (*PACKAGES, "flwr")}
+    if all(packages[name] in (here, "") for name, here in versions().items()):
+        packages |= versions()  # a run that did not tell all of them, of this machine by its identity
+    return {
+        **trial.cell.keys,
+        "seed": trial.seed,
+        "value": f"{_value(table, trial.folder):.6g}",
+        "rounds": trial.rounds,
+        "scale": scale if trial.changes else "full",
+        "changes": trial.changes,
+        "config": trial.config,
+        **packages,
+        "commit": told["git_commit"] or "",
+        "source": told["source_hash"],
+        "processor": hardware["processor"] if hardware["device"] == "cpu" else hardware["gpu"],
+        "device": hardware["device"],
+        "seconds": f"{told['wall_seconds']:.0f}",
+    }
+
+
+def _value(table: PaperTable, folder: Path) -> float:
+    if table.measure is not None:
+        return table.scale * float(get_method(table.measure)(folder))
+    return reduced(table, read_curve(table, folder))
+
+
+def _points(table: PaperTable, trial: Trial) -> list[dict[str, Any]]:
+    values = read_curve(table, trial.folder)
+    some = np.unique(np.linspace(0, len(values) - 1, POINTS).round().astype(int))
+    fixed = {**trial.cell.keys, "seed": trial.seed, "changes": trial.changes}
+    return [fixed | {"round": values.index[i], "value": f"{values.iloc[i]:.6g}"} for i in some]
+
+
+def _merged(
+    table: PaperTable, old: pd.DataFrame, new: list[dict[str, Any]], within: list[str]
+) -> pd.DataFrame:
+    """Return old and new rows in the paper's order of cells, new ones in the place of old ones."""
+    fresh = pd.DataFrame(new).astype(str)
+    if fresh.empty:
+        return old
+    same = [*table.keys, "seed", "changes"]
+    if not old.empty:
+        replaced = old.set_index(same).index.isin(fresh.set_index(same).index)
+        fresh = pd.concat([old[~replaced], fresh])
+    order = {tuple(cell.keys.values()): place for place, cell in enumerate(table.cells())}
+    place = [order.get(tuple(keys), len(order)) for keys in fresh[list(table.keys)].to_numpy()]
+    sorting = fresh.assign(_place=place, _seed=fresh.seed.astype(int))
+    by = ["_place", "changes", "_seed"]
+    if within:
+        sorting["_round"] = fresh["round"].astype(int)
+        by.append("_round")
+    return sorting.sort_values(by, kind="stable")[list(fresh)].reset_index(drop=True)
+
+
+def _write(rows: pd.DataFrame, target: Path) -> None:
+    if not rows.empty:
+        write_atomically(target, rows.to_csv(index=False, lineterminator="\n"))
+
+
+# Our number for a cell, out of the rows that there are of it.
+#
+# Of a cell's rows those at the paper's own setting count; where there are none, those that depart from it
+# in
+# the same way and have the most rounds, and the departure is printed with them. What was measured in
+# further
+# settings is kept apart.
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Our number for one cell.
+
+    Parameters
+    ----------
+    by_seed : the value of each seed
+    changes : in what it departs from the paper's setting; empty where it does not
+    earlier : whether it was measured under a configuration that the cell no longer has
+    seeded : whether the seed decides anything
+    torch : the version that computed them, where it is not that of most of the table
+    configs : the hashes of the runs' configurations
+    """
+
+    by_seed: Mapping[int, float]
+    changes: str
+    earlier: bool = False
+    seeded: bool = True
+    torch: str = ""
+    configs: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds."""
+        return fmean(self.by_seed.values())
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation over the seeds; None of a single one."""
+        return float(pd.Series(self.by_seed).std()) if len(self.by_seed) > 1 else None
+
+    @property
+    def note(self) -> str:
+        """What a reader must be told beside the number."""
+        reduced = f"not the paper's setting: {self.changes}" if self.changes else ""
+        earlier = "of an earlier configuration" if self.earlier else ""
+        return "; ".join(filter(None, [reduced, earlier, f"with torch {self.torch}" if self.torch else ""]))
+
+
+Keys = tuple[str, ...]
+Results = dict[Keys, Ours]
+
+
+def settings(
+    table: PaperTable, rows: pd.DataFrame, configs: Mapping[Keys, set[str]]
+) -> dict[Keys, list[Ours]]:
+    """Return our numbers by the values of the cells' keys, for each setting one: first the one that counts.
+
+    ``configs`` are the hashes of the configurations that a cell has now; empty where that is not asked.
+    Numbers of an earlier configuration are left out where there are others.
+    """
+    found: dict[Keys, list[Ours]] = {}
+    if rows.empty:
+        return found
+    for values, own in rows.groupby(list(table.keys), sort=False):
+        keys = tuple(map(str, values))
+        now = configs.get(keys, set())
+        own = own.assign(
+            earlier=~own.config.isin(now) & bool(now) & (own.changes == ""),
+            rounds=own.rounds.astype(int),
+            departs=own.changes != "",
+        )
+        own = own[own.earlier == own.earlier.all()]
+        ordered = own.sort_values(["departs", "rounds"], ascending=[True, False], kind="stable")
+        found[keys] = [
+            Ours(
+                _by_seed(same),
+                str(changes),
+                bool(own.earlier.all()),
+                table.seeded,
+                _others(rows, same),
+                frozenset(same.config),
+            )
+            for changes, same in ordered.groupby("changes", sort=False)
+        ]
+    return found
+
+
+def _by_seed(rows: pd.DataFrame) -> dict[int, float]:
+    return dict(zip(rows.seed.astype(int), rows.value.astype(float), strict=True))
+
+
+def _others(rows: pd.DataFrame, own: pd.DataFrame) -> str:
+    """Return the versions of torch among ``own`` rows that are not the one of most of all rows."""
+    if "torch" not in rows:
+        return ""
+    usual = rows.torch.mode().iloc[-1]  # of as many, the last
+    return " and ".join(sorted(set(own.torch) - {usual}))
+
+
+def configs(table: PaperTable, rows: pd.DataFrame) -> dict[Keys, set[str]]:
+    """Return the hashes of the configurations that the cells have now, each with the seeds that it has.
+
+    Of those cells of which ``rows``, results of ours, hold some at the paper's setting.
+    """
+    found: dict[Keys, set[str]] = {}
+    if rows.empty:
+        return found
+    seeds: dict[Keys, set[int]] = {}
+    for *values, seed in rows[rows.changes == ""][[*table.keys, "seed"]].to_numpy():
+        seeds.setdefault(tuple(values), set()).add(int(seed))
+    for cell in table.cells():
+        keys = tuple(cell.keys.values())
+        for seed in seeds.get(keys, ()):
+            found.setdefault(keys, set()).add(Variants(cell.overrides).config_hash(seed))
+    return found
+
+
+def ours(found: Mapping[Keys, list[Ours]]) -> Results:
+    """Return of each cell the number that counts."""
+    return {keys: numbers[0] for keys, numbers in found.items()}

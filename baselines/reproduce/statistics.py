@@ -1,0 +1,142 @@
+"""How well can it be told whether an example was among the training data? The attack of the GMA thesis.
+
+Section 4.7: a logistic regression learns from a model's logits which examples the model was trained on.
+Half of as many training as test examples teach it, the other half measure it. 50 % is chance only where
+training and test examples are alike; on MNIST an untrained model is told apart in 52 % already. The thesis
+leaves open how the examples are chosen and whether the logits are scaled; here they are drawn by the run's
+seed, and standardised.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from baselines.engine import checkpoint
+from baselines.errors import UserError
+from baselines.experiment import experiment
+from baselines.reports.runs import by_round, measured
+from clients import Examples
+from clients.examples import compute_outputs
+from clients.round import load
+from strategies.shared.seeding import Purpose, generator
+
+
+def attack_accuracy(folder: Path) -> float:
+    """Return the attack's accuracy on the last checkpoint of a run, in [0, 1].
+
+    Raises
+    ------
+    UserError : when the run has kept no checkpoint
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    saved = checkpoint.load(folder)
+    if saved is None:
+        raise UserError(f"{folder} has no checkpoint to attack: run it with checkpoint_every above 0")
+    this = experiment.load(json.loads((folder / "environment.json").read_text())["overrides"])
+    model = this.model()
+    load(model, saved.arrays)
+    draw = generator(this.settings.seed, Purpose.ATTACK)
+    data, strangers = this.dataset, this.test_examples
+    rows = np.concatenate([train for train, _ in this.partitions])
+    count = min(len(rows), len(strangers))
+    chosen = torch.from_numpy(draw.permutation(rows)[:count])
+    members = Examples(data.train_inputs, data.train_targets, chosen, data.transform)
+    others = Examples(
+        strangers.inputs,
+        strangers.targets,
+        strangers.index[torch.from_numpy(draw.permutation(len(strangers))[:count])],
+        strangers.transform,
+    )
+    half = count // 2
+    logits = [_logits(model, examples) for examples in (members, others)]
+    seen = np.concatenate([part[:half] for part in logits])
+    unseen = np.concatenate([part[half:] for part in logits])
+    attacker = make_pipeline(StandardScaler(), LogisticRegression(max_iter=5000))
+    attacker.fit(seen, np.repeat([1, 0], half))
+    return float(attacker.score(unseen, np.repeat([1, 0], count - half)))
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, examples: Examples, batch_size: int = 1000) -> np.ndarray:
+    """Return the model's outputs, [n, classes]."""
+    model.eval()
+    device = next(model.parameters()).device
+    parts = [
+        compute_outputs(model, examples.batch(slice(start, start + batch_size), device)[0]).cpu()
+        for start in range(0, len(examples), batch_size)
+    ]
+    return np.asarray(torch.cat(parts).numpy())
+
+
+# How far is a model behind on the test set from what it reached in training? FedER's figures 4.1 to 4.15.
+#
+# The thesis reads this gap off its curves. Training accuracy is the mean over a round's steps, on augmented
+# examples, and over the nodes: a model that still learns is ahead of it, and the gap may be below 0.
+
+
+def accuracy_gap(folder: Path) -> float:
+    """Return training less test accuracy after a run's last round, in [-1, 1].
+
+    Raises
+    ------
+    UserError : when the run has not measured both
+    """
+    train, test = (by_round(folder, split, "accuracy") for split in ("train", "test"))
+    return float(train.iloc[-1] - test.iloc[-1])
+
+
+# How low does a loss curve run, and how smooth is it?
+#
+# The FedExP report sees a trade-off "between having a much smoother curve and still having low loss"
+# (figure
+# 4). The last value says neither: where the extrapolated iteration is chaotic, it is one draw out of many.
+# Both numbers leave out the first rounds, in which all windows average the same few iterates.
+
+
+FIRST = 20  # round: the longest window is full
+
+
+def mean_log10_loss(folder: Path) -> float:
+    """Return the mean over rounds of log10 of the test loss; less is better."""
+    return float(_log_loss(folder).mean())
+
+
+def roughness(folder: Path) -> float:
+    """Return the standard deviation of how much log10 of the test loss changes in a round; 0 is smooth."""
+    return float(np.std(np.diff(_log_loss(folder))))
+
+
+def _log_loss(folder: Path) -> np.ndarray:
+    rows = pd.read_csv(folder / "metrics.csv")
+    chosen = rows[(rows.split == "test") & (rows.metric == "loss") & (rows["round"] >= FIRST)]
+    if len(chosen) < 2:
+        raise UserError(f"{folder} has no test loss from round {FIRST} on: run it for more rounds")
+    return np.log10(chosen.sort_values("round").value.to_numpy(float))
+
+
+# For how long do other nodes count? The Weight Erosion report chooses p_d by it (section IV.C).
+#
+# A weight that has reached zero stays there: from that round on the requester learns from its own data
+# alone.
+
+
+def rounds_with_others(folder: Path) -> int:
+    """Return in how many rounds a node beside the requester has a weight above zero.
+
+    Raises
+    ------
+    UserError : when the run has no weights of nodes, or metrics.csv is damaged
+    """
+    rows = measured(folder)
+    weights = rows[(rows.split == "train") & rows.metric.str.startswith("weight_")]
+    if weights.empty:
+        raise UserError(f"{folder} has no weights of nodes: run it with strategy=weight_erosion")
+    nodes_that_count = (weights.value > 0).groupby(weights["round"]).sum()
+    return int((nodes_that_count > 1).sum())

@@ -1,0 +1,117 @@
+"""Joins a Ray cluster, and takes the code there."""
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from baselines.engine import signals
+from baselines.errors import UserError
+from baselines.experiment.overrides import ROOT
+
+logger = logging.getLogger("flwr.grids")
+PATIENCE = 10  # seconds that a cluster's head has to answer
+ASKING = 120.0  # seconds that the program that asks it may take; it starts slowly where a machine is busy
+SAME = "install the same Ray and Python on every machine"
+OVERRIDE = "RAY_OVERRIDE_JOB_RUNTIME_ENV"  # which Ray names where a job has a folder already
+OF_JOB = (
+    "the job has brought a folder with code of its own (ray job submit --working-dir): set "
+    "runtime.code=installed to use that"
+)
+PACKAGES = ("strategies", "clients", "baselines", "conf")
+
+
+@contextlib.contextmanager
+def joined(address: str, code: str, modules: Sequence[str]) -> Iterator[None]:
+    """Be part of a cluster while the context lasts.
+
+    Parameters
+    ----------
+    address : of the cluster's head
+    code : ``staged`` takes this project's code to the cluster; ``installed`` uses what is there
+    modules : more folders of Python files that the machines are to have
+
+    Raises
+    ------
+    UserError : when nobody answers at the address, or the cluster's Ray or Python is another
+    """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        with signals.kept():
+            _answers(address)
+            _join(address, {"working_dir": _staged(Path(folder), modules)} if code == "staged" else {})
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _join(address: str, travelling: dict[str, Any]) -> None:
+    try:
+        ray.init(address=address, runtime_env=travelling, logging_level=logging.ERROR)
+    except (RuntimeError, ConnectionError, ValueError) as error:  # RuntimeError: other versions than here
+        if OVERRIDE in str(error):
+            raise UserError(f"runtime.address={address}: {OF_JOB}") from error
+        advice = f"; {SAME}" if "mismatch" in str(error) else ""
+        raise UserError(f"runtime.address={address}: {error}{advice}") from error
+
+
+def _answers(address: str) -> None:
+    """Refuse an address at which no cluster answers in time; Ray itself would try for minutes."""
+    what = f"runtime.address={address}"
+    if "://" in address:
+        raise UserError(f"{what}: expected host:port or auto; start the run on a machine of the cluster")
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise UserError(f"{what}: expected host:port, as ray start --head prints it, or auto")
+        try:
+            socket.create_connection((host, int(port)), PATIENCE).close()
+        except (OSError, OverflowError) as error:
+            raise UserError(
+                f"{what}: nobody answers there ({error}); is the cluster's head running?"
+            ) from error
+        _is_ray(address)
+
+
+def _is_ray(address: str) -> None:
+    """Refuse an address where no head of this Ray and Python answers, by asking in a program of its own."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    environment = os.environ | {"RAY_py_gcs_connect_timeout_s": str(PATIENCE)}
+    try:
+        done = subprocess.run(
+            command, env=environment, timeout=ASKING, capture_output=True, check=False, text=True
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"runtime.address={address}: Ray could not be asked within {ASKING:g} s") from error
+    if done.returncode != 0:
+        other = re.search("Ray version mismatch: .*", done.stderr)
+        last = done.stderr.strip().rpartition("\n")[2]  # of a traceback: the error
+        reason = f"no Ray cluster answered there ({last}); is it where ray start --head listens?"
+        if other:
+            reason = f"{other[0]}; {SAME}"
+        raise UserError(f"runtime.address={address}: {reason}")
+
+
+def _staged(folder: Path, modules: Sequence[str]) -> str:
+    """Copy the code, and the user's, into a folder; return it."""
+    for name in PACKAGES:
+        kind = "*.yaml" if name == "conf" else "*.py"
+        for path in (ROOT / name).rglob(kind):
+            target = folder / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    for module in modules:
+        if not Path(module).is_dir():
+            raise UserError(f"runtime.modules: there is no folder {module}")
+        shutil.copytree(module, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    return str(folder)

@@ -1,0 +1,228 @@
+"""Batchable: can these nodes be batched, with the results of one after another?
+
+It is checked beforehand that nothing is passed over. That the gradient is right is measured, once for each
+shape of a batch.
+"""
+
+from collections.abc import Callable, Sequence
+from inspect import isfunction
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad, vmap
+from torch.nn import Parameter
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
+
+from clients.examples import Examples, are_several
+from clients.fast.bare_optimizer import hooked
+from clients.fast.gradient import Gradient, gradient_of
+from clients.fast.guards import SideEffectCheck
+from clients.fast.trace import Coarsest, close, tells, without_tf32
+from clients.round import Node
+from clients.training import LocalTraining
+from strategies.shared.checks import Conflict, first_message
+
+
+def _by_rows(left: Tensor, right: Tensor) -> Tensor:
+    """Return ``torch.bmm(left, right)`` with a product of single columns turned into one of single rows.
+
+    MKL is slow on the former: eight times the time for [20, 30, 1000] by [20, 1000, 1] in float64.
+    """
+    if right.shape[2] != 1 or left.shape[1] == 1:
+        return NotImplemented
+    return torch.bmm(right.mT, left.mT).mT
+
+
+class Gradients(Gradient):
+    """Gradient and metrics of many nodes: every argument and result has a first axis over the nodes.
+
+    Raises
+    ------
+    RuntimeError : by torch, where it cannot batch what the model does, such as drawing for dropout
+    """
+
+    decompositions: ClassVar = {  # the products equal to rounding only
+        **Gradient.decompositions,
+        torch.ops.aten.bmm.default: _by_rows,
+    }
+
+    def _pure(
+        self, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        result: tuple[Sequence[Tensor], dict[str, Tensor]]
+        result = vmap(grad(self._loss, has_aux=True))(list(parameters), *batch)
+        return result
+
+    _eager = _pure
+
+
+DIFFERS = (
+    "the batched gradient is not that of each node: does the model set its own forward, or the task leave "
+    "present out of its means?"
+)
+BY_COORDINATE = (SGD, Adam, AdamW, Adagrad, RMSprop)  # optimisers whose step on a stack is each node's own
+
+
+class NotBatchable(Exception):
+    """These nodes cannot be batched."""
+
+
+def check(nodes: Sequence[Node]) -> None:
+    """Raise :class:`NotBatchable` with the reason, where there is one."""
+    if reason := first_message(OBSTACLES, nodes):
+        raise NotBatchable(reason)
+
+
+def _overridden(part: object, base: type) -> str | None:
+    """Return the first method of ``base`` that a class of the user's own replaces; None for none."""
+    for name, method in vars(base).items():
+        called = not name.startswith("__") or name in ("__call__", "__len__")
+        if called and isfunction(method) and getattr(type(part), name) is not method:
+            return name
+    return None
+
+
+@without_tf32()
+def measured(
+    batched: Gradients, model: nn.Module, values: Sequence[Tensor], batch: Sequence[Tensor]
+) -> tuple[tuple[Sequence[Tensor], dict[str, Tensor]], bool]:
+    """Return the gradients and metrics of many nodes, and whether one node's own could be held beside.
+
+    It cannot where it is 0 or not finite. Call it under ``torch.no_grad``.
+
+    Parameters
+    ----------
+    batched : of a copy of the model
+    model : the nodes' own; its trained parameters are overwritten
+    values : the nodes' trained parameters [nodes, ...]
+    batch : inputs, targets and, if some rows are none, which are present, [nodes, rows, ...] each
+
+    Raises
+    ------
+    NotTogether : where the node's gradient, or what else its step does, differs
+    """
+    watch = SideEffectCheck(batched.model, batched.task)
+    with Coarsest() as precision:
+        gradients, sums = batched.eager(values, *batch)
+    if reason := watch.changed():
+        watch.put_back()
+        raise NotBatchable(reason)
+    node = int(batch[2].sum(1).argmin()) if len(batch) > 2 else 0
+    present = batch[2][node] > 0 if len(batch) > 2 else slice(None)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for p, value in zip(parameters, values, strict=True):
+        p.copy_(value[node])
+    plain = gradient_of(model, batched.task)
+    expected, own = plain.eager(parameters, *(part[node][present] for part in batch[:2]))
+    pairs = [(g[node], e) for g, e in zip(gradients, expected, strict=True)]
+    metrics = [(sums[name][node], own[name]) for name in own if own[name].is_floating_point()]
+    for results, own_results in (
+        zip(*pairs, strict=True),
+        zip(*metrics, strict=True) if metrics else ((), ()),
+    ):
+        if not close(results, own_results, precision.eps):
+            raise NotBatchable(DIFFERS)
+    return (gradients, sums), tells(expected)
+
+
+def _shared(one: Examples, other: Examples) -> bool:
+    return one.inputs is other.inputs and one.targets is other.targets
+
+
+# What keeps nodes from being batched: rows of the table in baselines/experiment/compatibility.py.
+
+
+def _obstacle(choice: str, reason: str, find: Callable[[Sequence[Node]], str | bool | None]) -> Conflict:
+    """Return a row; ``find`` returns its message, or whether it holds, and then the message is ``reason``."""
+
+    def message(nodes: Sequence[Node]) -> str | None:
+        found = find(nodes)
+        return reason if found is True else found or None
+
+    return Conflict(choice, BATCHED, reason, message)
+
+
+def _find_own_method(nodes: Sequence[Node]) -> str | None:
+    first = nodes[0]
+    for part, base in ((first.training, LocalTraining), (first.train, Examples)):
+        if name := _overridden(part, base):
+            return f"{type(part).__name__} has its own {name}"
+    return None
+
+
+def _find_whole_layers(nodes: Sequence[Node]) -> str | None:
+    optimizer = _optimizer(nodes)
+    return f"{type(optimizer).__name__} looks at whole layers" * (type(optimizer) not in BY_COORDINATE)
+
+
+def _find_hooks(nodes: Sequence[Node]) -> str | None:
+    optimizer = _optimizer(nodes)
+    return f"{type(optimizer).__name__} has hooks, or another step" * hooked(optimizer)
+
+
+def _optimizer(nodes: Sequence[Node]) -> Optimizer:
+    return nodes[0].training.optimizer([Parameter(torch.zeros(1))])
+
+
+def _find_kept_optimizer(nodes: Sequence[Node]) -> str | None:
+    return "client.keep_optimizer=true" if nodes[0].training.keep_optimizer else None
+
+
+def _find_personal(nodes: Sequence[Node]) -> str | None:
+    personal = nodes[0].training.personal
+    return None if personal is None else f"client.personal={type(personal).__name__}"
+
+
+BATCHED = "runtime.batch_clients=true"
+OBSTACLES = (  # in this order
+    _obstacle(
+        "client=keep_trace, or a class of your own",
+        "its own methods would be passed over",
+        _find_own_method,
+    ),
+    _obstacle(
+        "models of the nodes' own",
+        "nodes have models of their own",
+        lambda nodes: any(node.model is not nodes[0].model for node in nodes),
+    ),
+    _obstacle(
+        "tasks of the nodes' own",
+        "nodes have tasks of their own",
+        lambda nodes: any(node.task != nodes[0].task for node in nodes),
+    ),
+    _obstacle(
+        "local training of the nodes' own",
+        "nodes train differently",
+        lambda nodes: any(node.training != nodes[0].training for node in nodes),
+    ),
+    _obstacle("client_optimizer=adamp, rmsgd", "they look at whole layers", _find_whole_layers),
+    _obstacle("an optimiser with hooks", "they would be passed over", _find_hooks),
+    _obstacle("client.keep_optimizer=true", "each optimiser has a state of its own", _find_kept_optimizer),
+    _obstacle("personal=", "nodes come to models of their own", _find_personal),
+    _obstacle(
+        "a model with batch normalisation",
+        "the model has buffers",
+        lambda nodes: next(nodes[0].model.buffers(), None) is not None,
+    ),
+    _obstacle(
+        "data of several inputs",
+        "examples are of several tensors",
+        lambda nodes: are_several(nodes[0].train.inputs),
+    ),
+    _obstacle(
+        "dataset=local",
+        "nodes hold data of their own",
+        lambda nodes: any(not _shared(node.train, nodes[0].train) for node in nodes),
+    ),
+    _obstacle(
+        "data held differently",
+        "nodes hold their data differently",
+        lambda nodes: any(type(node.train) is not type(nodes[0].train) for node in nodes),
+    ),
+    _obstacle(
+        "dataset.load.augment",
+        "the data are augmented",
+        lambda nodes: any(node.train.augment is not None for node in nodes),
+    ),
+)

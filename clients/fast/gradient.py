@@ -1,0 +1,196 @@
+"""The gradient of one batch, at the cost of its arithmetic.
+
+On a small model, autograd's bookkeeping costs several times the arithmetic. A step that is repeated
+often enough is therefore traced once, into the plain operations that autograd itself would run, and
+replayed without autograd: the same operations in the same order, hence the same bits. So it is only where a
+step leaves everything but its results as it was, and for as long as nobody changes the model's attributes.
+On a GPU the recorded step is captured as one graph besides.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.func import functional_call
+
+from clients.examples import are_several, compute_outputs
+from clients.tasks import Task
+
+from . import cuda_graphs
+from .cuda_graphs import AFTER, EAGER, RECORDED, GradientPipeline, Graphs, count_step
+from .guards import ModelSnapshot, SideEffectCheck
+from .trace import Coarsest, Step, close, pool_by_pixels, record, without_tf32
+
+logger = logging.getLogger("flwr.clients")
+
+SEVERAL = "examples are of several tensors"
+TRACE_AFTER = 200  # eager steps of one shape; tracing costs about a second, mostly imports
+
+
+class Gradient:
+    """Gradient and metrics of a model's task on a batch, a pair of inputs and targets.
+
+    Parameters
+    ----------
+    model, task : what is differentiated; the parameters are those that require a gradient
+    """
+
+    decompositions: ClassVar[dict[OpOverload, Callable[..., object]]] = {  # what is recorded otherwise
+        torch.ops.aten.max_pool2d_with_indices.default: pool_by_pixels
+    }
+
+    def __init__(self, model: nn.Module, task: Task) -> None:
+        self.model = model
+        self.task = task
+        self.names = self._trained()
+        self._steps: dict[object, tuple[str, Step]] = {}  # and how each is taken
+        self._seen: Counter[object] = Counter()
+        self._kept = ModelSnapshot(model, task)
+        self._after: GradientPipeline | None = None
+        self._graphs = Graphs()
+        self._captures = False
+
+    def of_round(self, trace: bool, after: GradientPipeline | None = None) -> Step:
+        """Return what computes the steps of one round, for the parameters that are trained in it.
+
+        It returns what ``after`` makes of the gradients; without it nothing is captured, as for gradients
+        that are taken elsewhere than at the model's parameters. What has become of the model since the last
+        round is noticed here. Not ``trace``: by autograd.
+        """
+        self.names, self._after = self._trained(), after
+        if not trace:
+            return self._untraced
+        self._renewed()
+        self._captures = after is not None and cuda_graphs.can_capture(next(self.model.parameters()).device)
+        if after is not None and self._captures:
+            self._after = self._graphs.begin(after)
+        return self
+
+    def __call__(
+        self, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Return one gradient per parameter, and the metrics' sums over the batch.
+
+        ``batch`` is what the model takes, the targets, and whatever else the task takes. Call it under
+        ``torch.no_grad``.
+        """
+        inputs = batch[0]
+        if are_several(inputs):
+            if not self._seen[SEVERAL]:
+                logger.debug("not traced: %s", SEVERAL)
+            self._seen[SEVERAL] += 1
+            return self._untraced(parameters, *batch)
+        if len(parameters) != len(self.names):
+            self.names = self._trained()
+        key = (self.names, len(batch), parameters[0].shape, inputs.shape, inputs.dtype, inputs.device)
+        step = self._steps.get(key)
+        if step is None or (not self._kept.unmoved() and self._renewed()):
+            results = self._first(key, parameters, *batch)
+        elif self._captures and step[0] == RECORDED:
+            return self._graphs.take(key, step[1], parameters, batch)
+        else:
+            count_step(step[0])
+            results = step[1](parameters, *batch)
+        return results if self._after is None else self.finished(parameters, *results)
+
+    def _first(
+        self, key: object, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Take a step that is not recorded yet; record it when it is time."""
+        self._seen[key] += 1
+        count_step(EAGER)
+        after = AFTER if cuda_graphs.can_capture(parameters[0].device) else TRACE_AFTER
+        if self._seen[key] <= after or self._renewed():
+            return self._eager(parameters, *batch)
+        results, self._steps[key] = self._recorded(parameters, *batch)
+        return results
+
+    @without_tf32()
+    def _recorded(
+        self, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[tuple[Sequence[Tensor], dict[str, Tensor]], tuple[str, Step]]:
+        """Take a step by autograd; return its results, and how the next ones are taken."""
+        watch = SideEffectCheck(self.model, self.task)
+        with Coarsest() as precision:
+            gradients, sums = self._eager(parameters, *batch)
+        taken: tuple[str, Step] = EAGER, self._eager
+        if reason := watch.changed():
+            logger.debug("not traced: %s", reason)
+        elif (step := self._trace(parameters, *batch)) != self._eager:
+            if close(step(parameters, *batch)[0], gradients, precision.eps):
+                taken = RECORDED, step
+            else:
+                logger.debug("not traced: the recorded step computes something else")
+        return (gradients, sums), taken
+
+    def finished(
+        self, parameters: Sequence[Tensor], gradients: Sequence[Tensor], sums: dict[str, Tensor]
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Return what a step of this round returns, where these are its gradients."""
+        return (gradients if self._after is None else self._after(parameters, gradients)), sums
+
+    def _untraced(
+        self, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        return self.finished(parameters, *self.eager(parameters, *batch))
+
+    def eager(
+        self, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Return the gradients by autograd, and nothing done to them."""
+        count_step(EAGER)
+        return self._eager(parameters, *batch)
+
+    def _renewed(self) -> bool:
+        """Forget what was recorded, and count anew, if somebody has changed an attribute since."""
+        if self._kept.holds():
+            return False
+        self._kept = ModelSnapshot(self.model, self.task)
+        self._steps.clear()
+        self._seen.clear()
+        self._graphs.clear()
+        return True
+
+    def _trained(self) -> tuple[str, ...]:
+        return tuple(name for name, p in self.model.named_parameters() if p.requires_grad)
+
+    @torch.enable_grad()  # type: ignore[no-untyped-call]
+    def _eager(
+        self, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        loss, sums = self.task(compute_outputs(self.model, batch[0]), *batch[1:])
+        return torch.autograd.grad(loss, parameters, materialize_grads=True), sums
+
+    @torch.enable_grad()  # type: ignore[no-untyped-call]
+    def _pure(
+        self, parameters: Sequence[Tensor], *batch: Tensor
+    ) -> tuple[Sequence[Tensor], dict[str, Tensor]]:
+        """Compute the same from the arguments alone."""
+        leaves = [p.detach().requires_grad_() for p in parameters]
+        loss, sums = self._loss(leaves, *batch)
+        return torch.autograd.grad(loss, leaves, materialize_grads=True), sums
+
+    def _loss(self, parameters: Sequence[Tensor], *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        outputs = functional_call(self.model, dict(zip(self.names, parameters, strict=True)), (batch[0],))
+        return self.task(outputs, *batch[1:])
+
+    def _trace(self, parameters: Sequence[Tensor], *batch: Tensor) -> Step:
+        """Record the step; keep to autograd where a replay would not be the same.
+
+        That is where the model has buffers, draws random numbers, changes tensors in place, or decides by
+        their values. What it takes from anything but its tensors stays as it is in this step.
+        """
+        if next(self.model.buffers(), None) is not None:
+            return self._eager
+        return record(self._pure, self.decompositions, parameters, batch) or self._eager
+
+
+@lru_cache(maxsize=8)
+def gradient_of(model: nn.Module, task: Task) -> Gradient:
+    """Return the gradient of a model's task, kept so that it is traced once per process."""
+    return Gradient(model, task)

@@ -1,0 +1,184 @@
+"""Steady: what a step reads besides its tensors, and whether it stays as it is.
+
+A recorded step repeats what Python said when it was recorded: the attributes of the model's modules and of
+the task, and random numbers. It is right only as long as all of that is as it was.
+"""
+
+import pickle
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import getitem, is_
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from clients.rng import accelerator_states, set_accelerator_states
+
+PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
+FIXED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, torch.dtype, torch.device)
+BUFFERS = "_buffers"  # a model that has any is neither recorded nor batched
+TORCHS_OWN = frozenset(vars(nn.Module())) - {"training"}  # hooks, parameters, modules: mostly empty
+
+
+class ModelSnapshot:
+    """What a model and its task keep in Python, as it is when this is made.
+
+    It is every attribute and hook of every module: numbers, and what is in containers and other objects, as
+    pickle sees it. Of tensors it is which they are and how often they were changed in place, of parameters
+    only which they are. Buffers, module-level names and attributes of classes are not in it.
+    """
+
+    def __init__(self, model: nn.Module, task: object) -> None:
+        modules = list(model.modules())
+        own, torchs = [vars(module) for module in modules], list[dict[str, object]]()
+        for each in own:
+            torchs += [value for name, value in each.items() if _of_torch(name, value)]
+        self._dicts = own + torchs
+        self._lengths = list(map(len, self._dicts))
+        self._all = _Places([(each, name) for each in self._dicts for name in each])
+        self._direct = _Places([(each, name) for each in own for name in each if name not in TORCHS_OWN])
+        entries = [value for each in torchs for value in each.values()]  # hooks may be objects
+        self._deep = [task, *(value for value in self._direct.values + entries if not _simple(value))]
+        self._within = within(*self._deep)
+
+    def unmoved(self) -> bool:
+        """Say whether each attribute is the object that it was.
+
+        In a microsecond or two, so that each recorded step can ask; what changes inside an attribute, or is
+        new, :meth:`holds` finds.
+        """
+        return self._direct.unmoved()
+
+    def holds(self) -> bool:
+        """Say whether all is as it was."""
+        return (
+            list(map(len, self._dicts)) == self._lengths
+            and self._all.equal()
+            and same(within(*self._deep), self._within)
+        )
+
+
+class _Places:
+    """Entries of dictionaries, and what they hold."""
+
+    def __init__(self, places: Sequence[tuple[dict[str, object], str]]) -> None:
+        self.owners, self.names = [owner for owner, _ in places], [name for _, name in places]
+        self.values = list(map(getitem, self.owners, self.names))
+
+    def unmoved(self) -> bool:
+        try:
+            return all(map(is_, map(getitem, self.owners, self.names), self.values))
+        except KeyError:  # one was deleted
+            return False
+
+    def equal(self) -> bool:
+        try:
+            return self.unmoved() or all(map(_equal, map(getitem, self.owners, self.names), self.values))
+        except KeyError:
+            return False
+
+
+def _of_torch(name: str, value: object) -> bool:
+    return name in TORCHS_OWN and name != BUFFERS and isinstance(value, dict)
+
+
+def _simple(value: object) -> bool:
+    """Say whether an object is all that there is to it."""
+    if type(value) is tuple:
+        return all(type(item) in PLAIN for item in value)
+    return type(value) in PLAIN or isinstance(value, (*FIXED, Parameter, nn.Module))
+
+
+def within(*parts: object) -> list[object]:
+    """Return all that objects are made of, for :func:`same`."""
+    pieces: list[object] = []
+    ahead, entered = list(parts), set[int]()
+    while ahead:
+        value = ahead.pop()
+        if isinstance(value, dict):
+            pieces += value  # the keys
+            pieces.append(len(value))
+            ahead += value.values()
+        elif isinstance(value, list | tuple | set | frozenset):
+            pieces.append(len(value))
+            ahead += value
+        else:
+            pieces.append(value)
+            if type(value) not in PLAIN and id(value) not in entered and not isinstance(value, FIXED):
+                entered.add(id(value))
+                ahead += _state(value)
+    return pieces
+
+
+def _state(value: object) -> Iterator[object]:
+    """Yield what decides how an object behaves."""
+    if isinstance(value, Tensor):
+        if not isinstance(value, Parameter) and not value.is_inference():
+            yield value._version
+    elif isinstance(value, nn.Module):
+        yield {name: each for name, each in vars(value).items() if name != BUFFERS}
+    else:
+        try:
+            reduced = value.__reduce_ex__(4)
+        except Exception:  # a lock, an open file: it is the one that it was, and no more is known
+            return
+        yield from reduced[:3]
+        yield from (list(items) for items in reduced[3:5] if items is not None)
+
+
+def same(one: list[object], other: list[object]) -> bool:
+    """Say whether objects are made of the same."""
+    return len(one) == len(other) and all(map(_equal, one, other))
+
+
+def _equal(one: object, other: object) -> bool:
+    if one is other:
+        return True
+    return type(one) is type(other) and type(one) in PLAIN and (one == other or one != one)  # NaN
+
+
+class SideEffectCheck:
+    """Notes what a step could change besides its results, from when it is made."""
+
+    def __init__(self, model: nn.Module, task: object) -> None:
+        self._kept = ModelSnapshot(model, task)
+        self._random = _random_state()
+
+    def changed(self) -> str | None:
+        """Return what has changed meanwhile, as the model's doing; None for nothing."""
+        if _random_state() != self._random:
+            return "the model draws random numbers"
+        return None if self._kept.holds() else "the model changes its own attributes"
+
+    def put_back(self) -> None:
+        """Let the generators draw as if the step had not been."""
+        _set_random_state(self._random)
+
+
+@contextmanager
+def draws_put_back() -> Iterator[None]:
+    """Let the generators draw afterwards as if what is done meanwhile had not been."""
+    before = _random_state()
+    try:
+        yield
+    finally:
+        _set_random_state(before)
+
+
+def _random_state() -> bytes:
+    """Return the state of Python's, numpy's and torch's global generators."""
+    states: list[object] = [random.getstate(), np.random.get_state()]  # noqa: NPY002
+    states += [state.numpy() for state in (torch.get_rng_state(), *accelerator_states())]
+    return pickle.dumps(states)
+
+
+def _set_random_state(state: bytes) -> None:
+    python, numpy, cpu, *devices = pickle.loads(state)
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002
+    torch.set_rng_state(torch.from_numpy(cpu))
+    set_accelerator_states([torch.from_numpy(each) for each in devices])

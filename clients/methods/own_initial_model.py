@@ -1,0 +1,44 @@
+"""A node's own initial model: in round 1 each node begins from a model that it draws for itself.
+
+"All four clients start on different seeds" (Fu, *Leveraging Learning Metrics for Improved Federated
+Learning*, 2022, on figure 4.8). From round 2 on all begin from the server's model, which is the mean of
+what the nodes made of theirs. What the message asks for and looks at the model that was sent, as FedProx'
+term, keeps to the server's. A node that is first chosen after round 1 begins as the others do. Reduction:
+in round 1 it is local training from the node's model, afterwards the strategy. Frozen parameters are the
+server's.
+"""
+
+from typing import ClassVar
+
+import torch
+
+from clients.correction import Correction, RoundStart
+from clients.frozen import frozen_names
+from strategies.shared import protocol
+
+
+class OwnInitialModel(Correction):
+    """Puts the node's model in the place of the server's, in round 1; it corrects no gradient.
+
+    SCAFFOLD's option 2 and FedNova refuse it: they take the way from the server's model for gradients.
+
+    Parameters
+    ----------
+    start : the round's
+
+    Raises
+    ------
+    ValueError : for a node that draws no model, as a ClientApp's of one's own may be
+    """
+
+    changes_initial_model: ClassVar[bool] = True
+
+    @torch.no_grad()
+    def __init__(self, start: RoundStart) -> None:
+        if start.own_model is None:
+            raise ValueError(
+                "corrections=own_initial_model: this node draws no model of its own; leave it out"
+            )
+        if start.config[protocol.SERVER_ROUND] == 1:
+            state, frozen = start.own_model().state_dict(), frozen_names(start.model)
+            start.model.load_state_dict({**state, **{k: start.model.state_dict()[k] for k in frozen}})

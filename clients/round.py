@@ -1,0 +1,266 @@
+"""A node's turn in one round: from the server's message to the reply."""
+
+import time
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    ConfigScalar,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from torch import nn
+
+from strategies.shared import client_state, protocol
+from strategies.shared.arrays import to_array_record, values_of
+from strategies.shared.seeding import Purpose, generator, torch_seed
+
+from .compression import Coding
+from .correction import Correction, RoundStart
+from .examples import Examples
+from .frozen import Frozen, check_unchanged, complete, has_kept_more
+from .privacy import LocalNoise, demand, makes_demands
+from .private import restore, withhold
+from .requested import BUILT_IN, requested_corrections
+from .tasks import Task
+from .training import LocalTraining, order_corrections, work_of
+
+Kind = TypeVar("Kind", ArrayRecord, ConfigRecord)
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one node works with.
+
+    Parameters
+    ----------
+    model : overwritten by each message's arrays; shared by the nodes of one process
+    training, task : how it trains, and for what
+    train, test : its own examples; ``test`` may be empty
+    seed : the experiment's seed
+    own_model : returns the initial model that the node draws for itself; None where it draws none
+    frozen : the model's frozen parameters, which then need not be sent; None where they are to be
+    known_corrections : which corrections a message may ask it for, in the order in which they act
+    """
+
+    model: nn.Module
+    training: LocalTraining
+    task: Task
+    train: Examples
+    test: Examples
+    seed: int = 0
+    own_model: Callable[[], nn.Module] | None = None
+    frozen: Frozen | None = None
+    known_corrections: tuple[type[Correction], ...] = BUILT_IN
+
+
+class ClientRound:
+    """A node's turn in one round: from the server's message to the reply.
+
+    Parameters
+    ----------
+    node : its model is overwritten by the message's
+    message : what the server asks
+    context : the node's; its state holds what the node keeps between rounds
+    """
+
+    def __init__(self, node: Node, message: Message, context: Context) -> None:
+        self.node, self.message, self.state = node, message, context.state
+        self.kept = self._keeps_state()  # of rounds before; a node that was restarted has lost it
+        self.memory = client_state.load(self.state, message.metadata.group_id)
+        self.sent, self.frozen = load_sent(node, message, self.state)
+        config = get_record(ConfigRecord, message.content, protocol.CONFIG)
+        self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
+        if makes_demands(context.node_config):
+            demand(context.node_config, config)
+        self.partition_id = partition_id_of(context, config)
+        self.place = {"server_round": self.server_round, "partition_id": self.partition_id}
+        self.training = in_round(node.training, node.seed, self.server_round, self.partition_id)
+        if self.training.private:
+            restore(node.model, self.training.private, self.memory)
+        self.noise: LocalNoise | None = None
+        if protocol.PRIVACY in config:
+            self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
+        self.coding: Coding | None = None
+        if protocol.COMPRESSION in config:
+            self.coding = Coding.asked(config, node.model, self._draws, self.training.private)
+        self._stored = set(self.memory)  # the records' names, before any correction
+        self.corrections = self._corrections(config)
+        self.started = time.perf_counter()
+
+    def _corrections(self, config: ConfigRecord) -> list[Correction]:
+        """Return what the message asks for, then what ``client.corrections`` names, and a mask's last.
+
+        What changes the model begins after all others: they look at the model that was sent.
+        """
+        node, content = self.node, self.message.content
+        if self.frozen:
+            content = RecordDict({**content, protocol.ARRAYS: self.sent})
+        start = RoundStart(
+            node.model,
+            node.train,
+            node.task,
+            self.training.optimizer,
+            self.training.steps(len(node.train)),
+            self.training.batch_size,
+            content,
+            self.memory,
+            self.partition_id,
+            node.own_model,
+        )
+        asked = requested_corrections(config, node.known_corrections)
+        first = [kind.begin(start) for kind in asked if not kind.changes_initial_model]
+        own = [begin(start) for begin in order_corrections(self.training.corrections)]
+        last = [kind.begin(start) for kind in asked if kind.changes_initial_model]
+        return first + own + last + (self.coding.corrections(node.model) if self.coding else [])
+
+    def _draws(self) -> np.random.Generator:
+        return generator(self.node.seed, Purpose.COMPRESSION, **self.place)
+
+    @property
+    def seed(self) -> int:
+        """What decides the order of the node's examples in this round, and all that its model draws."""
+        return torch_seed(self.node.seed, Purpose.LOCAL_TRAINING, **self.place)
+
+    def run(self) -> Message:
+        """Train; return the reply."""
+        metrics = self.training(
+            self.node.model,
+            self.node.train,
+            self.node.task,
+            server_round=self.server_round,
+            seed=self.seed,
+            corrections=self.corrections,
+            memory=self.memory,
+        )
+        return self.reply(metrics, time.perf_counter() - self.started)
+
+    def reply(self, metrics: dict[str, float], seconds: float) -> Message:
+        """Return what the server gets; under local privacy what has noise and what no data decide."""
+        model = self.node.model
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        records = [correction.on_round_end(parameters, metrics) for correction in self.corrections]
+        if self.corrections:
+            self._require_remembers()
+        if self.training.private:
+            withhold(model, self.training.private, self.sent, self.memory)
+        if self.frozen:
+            check_unchanged(model, self.frozen)
+        metrics[protocol.CLIENT_SECONDS] = seconds
+        metrics[protocol.NUM_EXAMPLES] = len(self.node.train)
+        metrics[protocol.PARTITION_ID] = self.partition_id
+        if self.noise is not None:
+            self.noise.privatize_(model, self.sent)
+            rate = {k: v for k, v in metrics.items() if k == protocol.LEARNING_RATE}
+            metrics = {protocol.NUM_EXAMPLES: 1, protocol.PARTITION_ID: self.partition_id} | rate
+            records = []
+        if self.coding is not None:
+            arrays = self.coding.records(model, self.sent, self.memory, self.frozen)
+        else:
+            values = {k: t.clone() for k, t in model.state_dict().items() if k not in self.frozen}
+            arrays = {protocol.ARRAYS: to_array_record(values)}
+        client_state.save(self.memory, self.state, self.message.metadata.group_id)
+        reply = replied(self.message, metrics, dict(ChainMap(arrays, *records)))
+        if self.noise is not None:
+            add_to_config(reply, {protocol.PRIVACY: protocol.LOCAL})
+        elif self._keeps_state():
+            add_to_config(reply, {protocol.KEPT: self.kept})
+        return reply
+
+    def _keeps_state(self) -> bool:
+        """Say whether the node keeps anything between rounds, besides frozen parameters."""
+        return len(self.state) > 0 and has_kept_more(self.state)
+
+    def _require_remembers(self) -> None:
+        """Raise ``ValueError`` where a correction stores what no checkpoint would hold."""
+        silent = not any(correction.remembers for correction in self.corrections)
+        if not silent or self.training.remembers:
+            return
+        if stored := sorted(self.memory.keys() - self._stored):
+            names = " or ".join(type(correction).__name__ for correction in self.corrections)
+            raise ValueError(f"{names} writes {stored} to start.state: set remembers = True in its class")
+
+
+def training_of(node: Node, message: Message, context: Context) -> LocalTraining:
+    """Return how a node trains in the round of a message."""
+    config = get_record(ConfigRecord, message.content, protocol.CONFIG)
+    server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
+    return in_round(node.training, node.seed, server_round, partition_id_of(context, config))
+
+
+def in_round(training: LocalTraining, seed: int, server_round: int, partition_id: int) -> LocalTraining:
+    """Return how a node trains in a round: where it straggles, for less time."""
+    if training.stragglers == 0:
+        return training
+    unit, full = training.work
+    place = seed, server_round, partition_id
+    work = work_of(training.stragglers, training.least_work, full, *place)
+    return replace(training, stragglers=0.0, **{unit: work})  # type: ignore[arg-type]
+
+
+def get_record(kind: type[Kind], content: RecordDict, name: str) -> Kind:
+    """Return a message's record; ``content.config_records`` would make a dictionary of them all first."""
+    record = content[name]
+    assert isinstance(record, kind)
+    return record
+
+
+def load_sent(node: Node, message: Message, state: RecordDict) -> tuple[ArrayRecord, Mapping[str, Array]]:
+    """Load the model of a message; return it whole, and its frozen parameters by name."""
+    arrays = get_record(ArrayRecord, message.content, protocol.ARRAYS)
+    config = get_record(ConfigRecord, message.content, protocol.CONFIG)
+    frozen: Mapping[str, Array] = {}
+    if protocol.FROZEN in config:
+        arrays, frozen = complete(arrays, config, node.frozen, state)
+    load(node.model, arrays)
+    return arrays, frozen
+
+
+@torch.no_grad()
+def load(model: nn.Module, arrays: ArrayRecord) -> None:
+    """Copy ``arrays`` into the model's parameters and buffers, by name."""
+    state = model.state_dict()
+    if state.keys() != arrays.keys():
+        unknown = sorted(state.keys() ^ arrays.keys())
+        raise ValueError(f"the message's model is not this node's: they differ in {unknown[:3]}")
+    for name, tensor in state.items():
+        values = values_of(arrays[name])
+        if values.shape != tensor.shape:  # copy_ would broadcast
+            theirs, ours = tuple(values.shape), tuple(tensor.shape)
+            raise ValueError(f"the message's {name!r} has shape {theirs}, this node's model {ours}")
+        tensor.copy_(values)
+
+
+def partition_id_of(context: Context, config: ConfigRecord) -> int:
+    """Return the node's own number, or the one that the server has given a site."""
+    own = context.node_config.get(protocol.PARTITION_ID, config.get(protocol.PARTITION_ID))
+    if own is None:
+        raise ValueError("the server has given this site no number: choose a strategy of florilegium's")
+    return int(own)  # type: ignore[arg-type]
+
+
+def replied(
+    message: Message, metrics: dict[str, float], arrays: dict[str, ArrayRecord] | None = None
+) -> Message:
+    """Return a reply with these metrics and arrays; it repeats the hash of frozen parameters."""
+    content = RecordDict({protocol.METRICS: MetricRecord(dict(metrics)), **(arrays or {})})
+    reply = Message(content, reply_to=message)
+    config = message.content.get(protocol.CONFIG)
+    if isinstance(config, ConfigRecord) and protocol.FROZEN in config:
+        add_to_config(reply, {protocol.FROZEN: str(config[protocol.FROZEN])})
+    return reply
+
+
+def add_to_config(reply: Message, values: Mapping[str, ConfigScalar]) -> None:
+    """Add values to a reply's configuration, which tells of its node what no metric does."""
+    before = reply.content.config_records.get(protocol.CONFIG, ConfigRecord())
+    reply.content[protocol.CONFIG] = ConfigRecord({**before, **values})

@@ -1,0 +1,941 @@
+"""One round of every method in this package, hook by hook. Read this file first.
+
+    w[t+1] = w[t] - eta[t] * m[t] * P( sum_k alpha[t,k] Delta[t,k] ),    Delta[t,k] = w[t] - w[t,k]
+
+Delta[t,k], node k's *pseudo-gradient*, is computed here from the plain weights w[t,k] that any stock
+Flower client returns. The letters are exchangeable parts: alpha is the ``weighting``, the sum over k the
+``aggregation``, P the ``server_optimizer``, m the ``mask`` and eta the ``step_size``. A method names its
+part and leaves the others open: FedExP is an extrapolated step size. A ``privacy`` noises the sum.
+
+Buffers (integer arrays, running statistics) are aggregated alike, never masked and never optimised. Frozen
+parameters are neither sent nor aggregated.
+"""
+
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from strategies.parts.aggregation import Aggregation, Mean
+from strategies.parts.layout import BUFFER_NAMES, Layout
+from strategies.parts.mask import Mask, NoMask
+from strategies.parts.privacy import NoPrivacy, Privacy, PrivacyAccountant, Untouched, refuse
+from strategies.parts.server_optimizer import Identity, ServerOptimizer, beside, copied
+from strategies.parts.step_size import Constant, StepSize
+from strategies.parts.updates import Updates
+from strategies.parts.weighting import ByExamples, State, Uniform, Weighting
+from strategies.shared import protocol
+from strategies.shared.checks import require, require_count, require_named_part, require_parts
+from strategies.shared.compression import Compression, NoCompression
+
+from .client_registry import MOST_PARTITIONS, ClientRegistry, LostStateMonitor, sample
+from .frozen import FrozenParameters, known_hashes, require_frozen
+from .participation import SITE_SHARE, ClientSampler, NodeEvaluation, Sample, addressed
+from .replies import (
+    answers,
+    arrays_of,
+    is_of_other_app,
+    mean_lists,
+    mean_metrics,
+    name_unread,
+    said,
+    with_own,
+)
+from .stacking import Collected, Stack, Workspace, rows
+from .step_watch import StepWatch
+from .strategy import (
+    LOOK_AT_NODES,
+    LOWER_RATE,
+    BaseStrategy,
+    FailurePolicy,
+    Lacking,
+    NoStep,
+    TooManyFailedRounds,
+    end_if_alike,
+    require_covered,
+)
+from .update_monitor import (
+    AUTO,
+    Recovery,
+    StallDetector,
+    UpdateMonitor,
+    has_lost_the_nodes,
+    require_max_norm,
+)
+
+logger = logging.getLogger("flwr.strategies")
+
+MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
+DROPPED_OUT = "round %d: %d nodes dropped out (%s): the model stays as it was"
+RUINED = "round %d: most losses are no numbers: back to the last good model. Since it came %s"
+PLAIN = (ByExamples, Uniform, Mean, Identity, NoMask, Constant)  # of them the step is a mean
+STAYS = {"contributions", "monitor", "privacy", "recovery", "sites"}  # what has been spent stays spent
+UNPROVED = (
+    "nodes run another ClientApp than this project's: {name} relies on it for {unproved}, and does not see "
+    "whether it does"
+)
+EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in again"
+
+
+Iterate = tuple[Tensor, Tensor]  # parameters [P], buffers [B]
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """What the server's next step depends on, of one model.
+
+    Parameters
+    ----------
+    parameters : [P], w[t]
+    buffers : [B], in float64
+    weighting, server_optimizer : what these parts remember
+    privacy : what has been spent, and where a clip stands
+    iterates : the last models, where their mean is evaluated
+    """
+
+    privacy: PrivacyAccountant
+    parameters: Tensor = field(default_factory=lambda: torch.empty(0))
+    buffers: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.float64))
+    weighting: State = field(default_factory=dict)
+    server_optimizer: State = field(default_factory=dict)
+    iterates: tuple[Iterate, ...] = ()
+
+    def with_iterate(self, most: int) -> Self:
+        """Return the state that remembers its model too, and ``most`` models at most."""
+        return replace(self, iterates=(*self.iterates, (self.parameters, self.buffers))[-most:])
+
+    def average(self, layout: Layout) -> ArrayRecord:
+        """Return the mean of the iterates."""
+        parameters, buffers = zip(*self.iterates, strict=True)
+        here = [vector.to(parameters[-1].device) for vector in parameters]  # a checkpoint's are elsewhere
+        return layout.record(torch.stack(here).mean(0), torch.stack(buffers).mean(0))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a run resumes from; the model has its own place in a checkpoint."""
+        return {
+            "weighting": self.weighting,
+            "server_optimizer": copied(self.server_optimizer),
+            "iterates": list(self.iterates),
+            "privacy": self.privacy.state_dict(),
+        }
+
+    def loaded(self, state: dict[str, Any]) -> Self:
+        """Return the state that continues from what ``state_dict`` gave."""
+        privacy = replace(self.privacy)
+        privacy.load_state_dict(state.get("privacy"))
+        return replace(
+            self,
+            privacy=privacy,
+            weighting=state["weighting"],
+            server_optimizer=copied(state["server_optimizer"]),
+            iterates=tuple(state["iterates"]),
+        )
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What is known of a step.
+
+    Parameters
+    ----------
+    weights : alpha[t], [K] or [K, L]
+    metrics : what a round's metrics show
+    is_masked : whether the aggregation has applied the mask
+    """
+
+    weights: Tensor
+    metrics: dict[str, float]
+    is_masked: bool
+
+
+@dataclass(frozen=True)
+class UpdateRule:
+    """The rule at the top of this file, of its parts; ``privacy`` acts before the mean, and on it."""
+
+    weighting: Weighting
+    aggregation: Aggregation
+    server_optimizer: ServerOptimizer
+    mask: Mask
+    step_size: StepSize
+    privacy: Privacy
+
+    def step(
+        self, server_round: int, state: ServerState, updates: Updates, workspace: Workspace | None = None
+    ) -> tuple[ServerState, StepResult]:
+        """Return the state with w[t+1]; raise ``NoStep`` where the parts give none.
+
+        It depends on nothing but its arguments. The tensors of ``state`` and ``updates`` are not to be used
+        again: they may be written over, in this step or, in the same ``workspace``, in the next.
+        """
+        workspace, privacy = workspace or Workspace(), state.privacy
+        alpha, weighting = compute_weights(self.weighting, self.aggregation, updates, state.weighting)
+        if acts := not isinstance(self.privacy, Untouched):
+            privacy = replace(privacy)
+            privacy.clip_(updates, server_round)
+        mean, m = self.aggregation.aggregate(updates, alpha, self.mask, workspace.pair)
+        if acts:
+            privacy.noise_(mean, len(alpha), server_round)
+        eta = compute_step_size(self.step_size, server_round, updates, alpha, mean)
+        direction, optimizer = apply_optimizer(self.server_optimizer, mean, state.server_optimizer)
+        out = None if self.server_optimizer.keeps_mean else mean  # fresh memory would cost more
+        if m is None:
+            parameters = torch.sub(state.parameters, direction, alpha=eta, out=out)
+        else:
+            parameters = torch.addcmul(state.parameters, m.values, direction, value=-eta, out=out)
+            workspace.release(state.parameters, m.values)
+        buffers = self.aggregation.aggregate_buffers(updates, alpha)
+        stepped = ServerState(privacy, parameters, buffers, weighting, optimizer, state.iterates)
+        metrics = {protocol.STEP_SIZE: eta} | self.mask.metrics(m)
+        return stepped, StepResult(alpha, metrics, m is not None or self.mask.is_identity)
+
+
+@dataclass(kw_only=True, eq=False)
+class PseudoGradientStrategy(BaseStrategy):
+    """A Flower strategy made of parts.
+
+    Parameters
+    ----------
+    nodes_per_round : K, how many nodes train in a round; None asks all. Groups share them
+    fraction_train : K as a share of N, or of the nodes that are connected, rounded down (Flower's name)
+    num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round, and
+        for two at least, as Flower's strategies do
+    min_replies : with fewer sound replies the model stays as it was in that round
+    max_failed_rounds : so many such rounds in a row end the run with :class:`TooManyFailedRounds`
+    federated_evaluation : whether the nodes evaluate the model on their own test data each round
+    fraction_evaluate : how many of them do, as a share, rounded down; 0 for none (Flower's name)
+    train_metrics_aggr_fn, evaluate_metrics_aggr_fn : makes the round's metrics of what the nodes sent,
+        (list of RecordDict, name of the metric that counts examples) -> MetricRecord; None averages
+    query_partitions : ask each node once for its partition id, which our ClientApp tells: then the seed
+        alone decides who trains when. False: nodes are ordered by node id, which each run draws anew,
+        unless ``members``, ``judges``, groups or a requester name partitions
+    node_timeout : how many seconds to wait for nodes to connect
+    max_norm : an update whose norm is more than so many times the median of those accepted is left out
+        (:mod:`.update_monitor`); ``auto`` is 10, None leaves out none
+    max_share : the largest share of one node in the mean over nodes that evaluate; 0 weighs all equally.
+        None: 0.5 where nodes are sites, and else by test examples alone
+    readmit : sites or nodes by name (``north``, ``node 3``) that take part again in a run that is resumed,
+        after their update has ruined a model
+    measures_norms : whether :meth:`update_norms` has those of each round, also where nothing else asks
+    members : the partitions that take part; None for all
+    judges : those of them that evaluate; None for all
+    group : labels the messages, where several strategies share a round (:class:`~strategies.Grouped`)
+    seed : decides which partitions train in which round
+    dropout : the probability that a node that was chosen does not take part; it is not asked, and no
+        failure. 0: all that are chosen are asked. A round in which too few are left, or one is away whose
+        reply is needed, takes no step, and does not count as failed
+    compression : of each node's update (:mod:`strategies.shared.compression`)
+    frozen_names : names of arrays that no node changes
+    weighting, aggregation, server_optimizer, mask, step_size, privacy : the parts
+    average_last : evaluate the mean of the last n iterates (fewer while fewer exist); training goes on
+        from the last. 1 evaluates the last iterate itself
+    buffer_names : names, or ends of names, of floating-point arrays that are buffers
+    """
+
+    needs_only_mean: ClassVar[bool] = True  # whether _step does without each node's update
+    named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
+    extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
+
+    nodes_per_round: int | None = None
+    fraction_train: float | None = None
+    num_nodes: int | None = None
+    min_replies: int = 1
+    max_failed_rounds: int = 3
+    federated_evaluation: bool = True
+    fraction_evaluate: float = 1.0
+    train_metrics_aggr_fn: MetricsFunction | None = None
+    evaluate_metrics_aggr_fn: MetricsFunction | None = None
+    query_partitions: bool = False
+    node_timeout: float = 120.0
+    max_norm: float | str | None = None
+    max_share: float | None = None
+    readmit: tuple[str, ...] = ()
+    measures_norms: bool = False
+    members: tuple[int, ...] | None = None
+    judges: tuple[int, ...] | None = None
+    group: str = ""
+    seed: int = 0
+    dropout: float = 0.0
+    compression: Compression = NoCompression()
+    frozen_names: tuple[str, ...] = field(default=(), repr=False)
+    weighting: Weighting = ByExamples()
+    aggregation: Aggregation = Mean()
+    server_optimizer: ServerOptimizer = Identity()
+    mask: Mask = NoMask()
+    step_size: StepSize = Constant()
+    privacy: Privacy = NoPrivacy()
+    average_last: int = 1
+    buffer_names: tuple[str, ...] = BUFFER_NAMES
+
+    server_state: ServerState = field(init=False, repr=False)
+    registry: ClientRegistry = field(init=False, repr=False)  # who holds what, and has contributed what
+    failures: FailurePolicy = field(init=False, repr=False)
+    movement: StallDetector = field(default_factory=StallDetector, init=False, repr=False)
+    evaluation: NodeEvaluation = field(default_factory=NodeEvaluation, init=False, repr=False)  # the last
+    trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
+
+    _layout: Layout | None = field(default=None, init=False, repr=False)
+    _workspace: Workspace = field(init=False, repr=False)
+    _sample: Sample = field(default_factory=Sample, init=False, repr=False)  # who trains in this round
+    _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
+    _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
+    _has_asked_to: set[str] = field(default_factory=set, init=False, repr=False)  # train, evaluate
+    _monitor: UpdateMonitor = field(default_factory=UpdateMonitor, init=False, repr=False)
+    _recovery: Recovery = field(default_factory=Recovery, init=False, repr=False)
+    _lost_state: LostStateMonitor = field(default_factory=LostStateMonitor, init=False, repr=False)
+    _watch: StepWatch = field(default_factory=StepWatch, init=False, repr=False)
+    _logged: set[str] = field(default_factory=set, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no part, and counts out of range, in one line each."""
+        require_parts(self)
+        require_named_part(self, self.name, self.named_part)
+        self._sampler.check()
+        self._require_settings()
+        self._require_parts_fit()
+        self._monitor.max_norm = AUTO if self.max_norm == "auto" else self.max_norm  # type: ignore[assignment]
+        self.registry = ClientRegistry(
+            self.query_partitions, self.node_timeout, self.num_nodes or MOST_PARTITIONS
+        )
+        self.failures = FailurePolicy(self.min_replies, self.max_failed_rounds)
+        self.registry.query_config = self.privacy.train_config()
+        if self.names_partitions:
+            self.registry.require_partition_ids()
+        self.federated_evaluation = self.federated_evaluation and not self.privacy.is_local
+        self.server_state = ServerState(PrivacyAccountant(self.privacy, self.registry.ledger))
+        self._workspace = Workspace(keeps_parameters=self.average_last > 1)
+
+    def _require_settings(self) -> None:
+        require_count("max_failed_rounds", self.max_failed_rounds)
+        require_count("average_last", self.average_last)
+        require_max_norm(self.max_norm)
+        share, part = self.max_share, self.fraction_evaluate
+        require(share is None or 0 <= share <= 1, "evaluation.max_share", share, "in [0, 1], or null")
+        require(0 <= part <= 1, "fraction_evaluate", part, "in [0, 1]")
+        require(self.node_timeout >= 0, "node_timeout", self.node_timeout, "seconds, 0 or above")
+        for name in ("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn"):
+            given, expected = getattr(self, name), "a function of the nodes' replies, or None"
+            require(given is None or callable(given), name, given, expected)
+
+    def _require_parts_fit(self) -> None:
+        """Refuse parts that do not go together, or with so many nodes."""
+        self.aggregation.require(self.weighting, self.step_size, self.most_in_round)
+        self.privacy.require(self.weighting, self.aggregation, self.mask, self.step_size)
+        if self.max_norm is not None and type(self.privacy) is not NoPrivacy and not self.privacy.is_local:
+            looks = f"max_norm={self.max_norm} looks at the updates before they have their noise"
+            refuse(looks, "set participation.max_norm=null (each update is clipped)")
+        if self.num_nodes is not None:
+            self.mask.require_nodes(self.count_in_round(self.num_nodes))
+            self.weighting.require_nodes(self.num_nodes)
+
+    def for_group(self, name: str, members: tuple[int, ...]) -> Self:
+        """Return a fresh strategy like this one for a group of nodes: one of several that share a round.
+
+        They share what is known of nodes, and, as they take turns, their scratch space.
+        """
+        strategy = replace(
+            self,
+            members=members,
+            group=name,
+            min_replies=min(self.min_replies, max(1, len(members))),  # more there cannot be
+            max_failed_rounds=sys.maxsize,  # the run ends when all groups have failed too often
+        )
+        strategy.registry, strategy._workspace, strategy._watch = (
+            self.registry,
+            self._workspace,
+            self._watch,
+        )
+        strategy.movement = StallDetector(alone=False)
+        return strategy
+
+    # ---- a round: Flower's four hooks ----------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose the round's nodes and send each of them the model w[t]."""
+        require_covered(self, self._beyond_mean())
+        self._start_from(arrays)
+        self._asked = {} if self.stop_reason else self.ask(grid, server_round)
+        if self.is_guarded:
+            state = self.state_dict()
+            self._recovery.send(arrays, {key: state[key] for key in state.keys() - STAYS})
+        return self._messages(self._content(server_round, arrays, config), MessageType.TRAIN)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord]:
+        """Take the step to w[t+1]; None, then ``TooManyFailedRounds``, when too few replies are sound."""
+        if self.stop_reason:
+            return None, MetricRecord()
+        if MessageType.TRAIN not in self._has_asked_to:
+            replies = list(replies)
+            self._start_from_zeros(replies)
+        if self._layout is None:
+            return None, MetricRecord()
+        answered = self._answers(MessageType.TRAIN, replies)
+        collected = self._collect(server_round, answered, self._layout)
+        metrics: dict[str, Any] = collected.counts()
+        if self.dropout:
+            metrics[protocol.DROPPED] = self._sample.num_dropped
+        if self.is_guarded and has_lost_the_nodes(answered) and (arrays := self._go_back(server_round)):
+            return arrays, MetricRecord(dict(metrics))
+        try:
+            self.failures.require_replies(len(collected.updates.partition_ids))
+            shown, weights = self._watched_step(server_round, collected.updates)
+        except NoStep as lack:
+            self._fail(server_round, lack, collected.faults, answered)
+            return None, MetricRecord(dict(metrics))
+        self._accept(server_round, collected)
+        metrics |= shown
+        if type(self.privacy) is not NoPrivacy:
+            metrics |= self._budget.metrics()
+        metrics |= self.weighting.metrics(collected.updates, weights, self.server_state.weighting)
+        metrics = with_own(self._mean_metrics(collected), metrics, self._log_once)
+        return self._layout.record(self._parameters, self._buffers), MetricRecord(dict(metrics))
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send nodes the model to evaluate (:meth:`models_to_evaluate`)."""
+        if not self.federated_evaluation or self.fraction_evaluate == 0:
+            self._asked, self._sent = {}, {}
+            return []
+        nodes = self.available(grid)
+        judges = [k for k in nodes if self.judges is None or k in self.judges]
+        drawn = self._sampler.draw_judges(judges, self.fraction_evaluate, server_round)
+        self._asked = {k: nodes[k] for k in drawn}
+        (judged,) = self.models_to_evaluate(arrays).values()
+        asked = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
+        content = RecordDict({protocol.ARRAYS: judged, protocol.CONFIG: asked})
+        return self._messages(content, MessageType.EVALUATE)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Average the nodes' metrics, weighted by their numbers of test examples."""
+        answered = self._answers(MessageType.EVALUATE, replies)
+        self.evaluation = NodeEvaluation.of(
+            server_round, self._sent, answered, self.registry, self.examples_key
+        )
+        void = {} if self.group else self.evaluation.void()
+        if not self.evaluation.judged:
+            return MetricRecord(void) if void else None
+        if self.evaluate_metrics_aggr_fn is not None:
+            return MetricRecord(self._call("evaluate_metrics_aggr_fn", self.evaluation.judged) | void)
+        limit = SITE_SHARE if self.max_share is None and self.registry.sites else self.max_share
+        return MetricRecord(self.evaluation.mean(limit, self._log_once) | void)
+
+    # ---- who takes part ------------------------------------------------------------------------
+
+    @property
+    def _sampler(self) -> ClientSampler:
+        return ClientSampler(
+            self.nodes_per_round,
+            self.fraction_train,
+            self.num_nodes,
+            self.min_replies,
+            self.dropout,
+            self.members,
+            bool(self.group),
+            self.seed,
+        )
+
+    def available(self, grid: Grid) -> dict[int, int]:
+        """Return the node ids of the partitions that are connected and take part, by partition id."""
+        nodes, excluded = self._sampler.available(grid, self.registry), self._recovery.excluded
+        return {k: nodes[k] for k in nodes if k not in excluded} if excluded else nodes
+
+    def ask(self, grid: Grid, server_round: int) -> dict[int, int]:
+        """Return the nodes that train in a round, as {partition id: node id}."""
+        nodes, sampler = self.available(grid), self._sampler
+        population = self.registry.available(grid, 1) if sampler.shares_round else nodes
+        self._sample = sampler.draw(nodes, list(population), server_round, self.choose)
+        return self._sample.nodes
+
+    def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
+        """Return the partitions to ask in this round, out of those that are connected."""
+        return sample(partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round)
+
+    def count_in_round(self, nodes: int) -> int:
+        """Return how many of so many nodes train in a round."""
+        return self._sampler.count_in_round(nodes)
+
+    @property
+    def most_in_round(self) -> int | None:
+        """How many nodes a round can have, a group's members at most; None where that is not known."""
+        return self._sampler.most_in_round
+
+    @property
+    def names_partitions(self) -> bool:
+        """Whether certain partitions are meant, so that nodes are asked which they hold in any case."""
+        return self.members is not None or self.judges is not None
+
+    # ---- what goes out and comes back ----------------------------------------------------------
+
+    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        """Return what every node of the round is sent; a subclass adds its own."""
+        asked = ConfigRecord({**config, **self.train_config(), protocol.SERVER_ROUND: server_round})
+        return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: asked})
+
+    def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
+        """Return a message to each of the nodes that are asked."""
+        contents = dict.fromkeys(self._asked, content)
+        if frozen := self._frozen:
+            content, whole = frozen.split(content, self._asked)
+            contents = dict.fromkeys(self._asked, content) | whole
+        if sites := self.registry.sites:
+            contents = {k: addressed(content, k, sites) for k, content in contents.items()}
+        self._has_asked_to.add(message_type)
+        self._sent = {
+            k: Message(contents[k], node, message_type, group_id=self.group)
+            for k, node in self._asked.items()
+        }
+        return list(self._sent.values())
+
+    def _answers(self, message_type: str, replies: Iterable[Message]) -> dict[int, Message]:
+        """Return the replies to what was sent; where nothing ever was, as in a unit test, all, in order."""
+        if message_type not in self._has_asked_to:
+            self._sent = dict(enumerate(replies))
+            return dict(self._sent)
+        answered = answers(self._sent, replies)
+        if frozen := self._frozen:
+            frozen.note(self._sent, answered)
+        return answered
+
+    @property
+    def _frozen(self) -> FrozenParameters | None:
+        """What knows where the frozen parameters are; None where there are none."""
+        if self._layout is None or not self._layout.frozen:
+            return None
+        return FrozenParameters(self._layout, self.registry)
+
+    def _collect(self, server_round: int, answered: Mapping[int, Message], layout: Layout) -> Collected:
+        """Check and stack what the nodes that were asked have answered."""
+        compression = None if isinstance(self.compression, NoCompression) else self.compression
+        stack = Stack(
+            layout,
+            self._parameters,
+            self._workspace,
+            rows(self._sent, answered),
+            self.extra_record,
+            needed_metrics(self.weighting, self.aggregation),
+            compression,
+            self.required_reply_keys(),
+            self.examples_key,
+            self._log_once,
+        )
+        collected = stack.all(self._sent, answered, self.registry.told)
+        if self.is_guarded or self.measures_norms:
+            collected = self._without_outliers(collected)
+        if server_round == 1 and not self.group:
+            end_if_alike(len(self._sent), answered)
+        self._note(server_round, collected, answered)
+        if server_round == 1 and answered.keys() == collected.lacking.keys():
+            self._end_for_lack(collected.lacking)
+        return collected
+
+    def _note(self, server_round: int, collected: Collected, answered: Mapping[int, Message]) -> None:
+        """Count what each node has contributed; log why others are left out, and doubt who they are."""
+        updates, faults = collected.updates, collected.faults
+        self.trained = float(updates.num_examples.sum())
+        examples = map(int, updates.num_examples.tolist())
+        self.registry.ledger.note(dict(zip(updates.partition_ids, examples, strict=True)), faults)
+        if faults:
+            self.registry.recheck({answered[k].metadata.src_node_id for k in faults if k in answered})
+        for k, reason in faults.items():
+            logger.warning("round %d: %s left out: %s", server_round, self.registry.display_name(k), reason)
+        kept = {
+            k: value for k, r in collected.replies.items() if (value := said(r, protocol.KEPT)) is not None
+        }
+        if kept:
+            self._lost_state.note(server_round, kept, self.registry)
+
+    def _end_for_lack(self, lacking: dict[int, str]) -> None:
+        """End a run in which every node that answered lacks the same: so they would in each round.
+
+        One model of several is marked: the run ends when none can take a step.
+
+        Raises
+        ------
+        TooManyFailedRounds : with what they lack, and what asks for it
+        """
+        lacks = set(lacking.values())
+        if len(lacks) != 1:
+            return
+        parts = {
+            "weighting": self.weighting.required_metric,
+            "aggregation": self.aggregation.required_metric,
+        }
+        asking = [slot for slot, asks in parts.items() if asks]
+        asking += ["privacy"] * bool(self.privacy.required_reply_keys)
+        named = ", ".join(f"{slot}={type(getattr(self, slot)).__name__}" for slot in asking)
+        who = f"{self.name} with {named}" if named else self.name
+        who_lacks = "the one node" if len(lacking) == 1 else f"each of the {len(lacking)} nodes"
+        self.failures.hopeless = (
+            f"{who_lacks} that answered in round 1 {lacks.pop()}: {who} needs this project's ClientApp "
+            "(clients.client_app), or one that does the same"
+        )
+        if not self.group:
+            raise TooManyFailedRounds(self.failures.hopeless)
+
+    def _mean_metrics(self, collected: Collected) -> dict[str, Any]:
+        """Average the metrics of the nodes' replies, or hand them to the user's own function."""
+        if self.train_metrics_aggr_fn is not None:
+            return self._call("train_metrics_aggr_fn", collected.replies)
+        replies, updates = collected.replies.values(), collected.updates
+        name_unread(replies, self.extra_record, self._log_once)
+        if unproved := self.unproved() if any(map(is_of_other_app, replies)) else "":
+            self._log_once(UNPROVED.format(name=self.name, unproved=unproved))
+        lists = mean_lists(replies, updates.num_examples, self._log_once)
+        return mean_metrics(updates.metrics, updates.num_examples) | lists
+
+    def _call(self, name: str, replies: Mapping[int, Message]) -> dict[str, Any]:
+        """Return what the user's function of this name makes of sound replies."""
+        metrics = getattr(self, name)([reply.content for reply in replies.values()], self.examples_key)
+        if not isinstance(metrics, MetricRecord):
+            raise TypeError(f"{name} gave a {type(metrics).__name__}, expected a MetricRecord")
+        return dict(metrics)
+
+    def _log_once(self, line: str) -> None:
+        """Log a line, the first time; of those that nodes decide, a hundred at most."""
+        if line not in self._logged and len(self._logged) < 100:
+            self._logged.add(line)
+            logger.warning("%s", line)
+
+    # ---- the step ------------------------------------------------------------------------------
+
+    def _watched_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        """Take the step; the first of a user's own is watched for parts that it leaves out."""
+        if self._watch.is_over or type(self)._step.__module__.startswith("strategies."):
+            return self._step(server_round, updates)
+        with self._watch.watch(self):
+            return self._step(server_round, updates)
+
+    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        """Apply the update rule; return what is shown of it, and alpha[t], or raise ``NoStep``."""
+        self.server_state, result = self._rule.step(
+            server_round, self.server_state, updates, self._workspace
+        )
+        if not result.is_masked:  # an aggregation of the user's own
+            self._watch.name(self, {"mask"})
+        return result.metrics, result.weights
+
+    @property
+    def _rule(self) -> UpdateRule:
+        return UpdateRule(
+            self.weighting, self.aggregation, self.server_optimizer, self.mask, self.step_size, self.privacy
+        )
+
+    # What a step of the user's own reads and writes.
+
+    @property
+    def _parameters(self) -> Tensor:
+        """w[t], [P], as sent to the nodes."""
+        return self.server_state.parameters
+
+    @_parameters.setter
+    def _parameters(self, parameters: Tensor) -> None:
+        self.server_state = replace(self.server_state, parameters=parameters)
+
+    @property
+    def _buffers(self) -> Tensor:
+        return self.server_state.buffers
+
+    @_buffers.setter
+    def _buffers(self, buffers: Tensor) -> None:
+        self.server_state = replace(self.server_state, buffers=buffers)
+
+    @property
+    def _budget(self) -> PrivacyAccountant:
+        return self.server_state.privacy
+
+    def _accept(self, server_round: int, collected: Collected) -> None:
+        """Note that the step has been taken."""
+        updates = collected.updates
+        self.failures.num_failed = 0
+        if self.is_guarded:
+            self._monitor.accept(updates.partition_ids)
+            self._recovery.accept({k: self._monitor.norms.get(k, 0.0) for k in updates.partition_ids})
+        self.movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
+        if collected.extra is not None:
+            self._absorb(server_round, updates.partition_ids, collected.extra)
+        if self.average_last > 1:
+            self.server_state = self.server_state.with_iterate(self.average_last)
+
+    def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
+        """Use the rows [K, P] of the ``extra_record``, one for each partition; the step has been taken."""
+
+    def _fail(
+        self, server_round: int, lack: NoStep, faults: dict[int, str], answered: Mapping[int, Message]
+    ) -> None:
+        """Count a round without a step, unless it has none only because of nodes that were not asked."""
+        if self._sample.is_partial and not faults and isinstance(lack, Lacking):
+            if dropped := self._sample.num_dropped:
+                logger.info(DROPPED_OUT, server_round, dropped, lack)
+            return
+        named = [f"{self.registry.display_name(k)} {reason}" for k, reason in faults.items()]
+        advice = LOWER_RATE if has_lost_the_nodes(answered) else LOOK_AT_NODES
+        self.failures.count(server_round, lack, named, advice)
+
+    def _beyond_mean(self) -> str:
+        """Name what makes the step more than a mean of the updates, which sum to one; empty for nothing."""
+        slots = ("weighting", "aggregation", "server_optimizer", "mask", "step_size")
+        kinds = {name: type(getattr(self, name)) for name in slots}
+        beyond = [f"{name}={kind.__name__}" for name, kind in kinds.items() if kind not in PLAIN]
+        if isinstance(self.step_size, Constant) and self.step_size.eta > 1:
+            beyond.append(f"step_size={self.step_size!r}")
+        if type(self)._step is not PseudoGradientStrategy._step or self.extra_record:
+            beyond.append("the rule")
+        return " and ".join(beyond)
+
+    def _start_from(self, arrays: ArrayRecord) -> None:
+        """Take ``arrays`` as w[t]."""
+        self._layout = self._layout or self.check(arrays)
+        parameters, optimizer = self._layout.flatten_parameters(arrays), self.server_state.server_optimizer
+        self.server_state = replace(
+            self.server_state,
+            parameters=parameters,
+            buffers=self._layout.flatten_buffers(arrays),
+            server_optimizer=beside(parameters, optimizer) if optimizer else {},
+        )
+        if self.average_last > 1 and not self.server_state.iterates:
+            self.server_state = self.server_state.with_iterate(self.average_last)
+
+    def _start_from_zeros(self, replies: Sequence[Message]) -> None:
+        """Take zeros for the model that nodes were sent, where the mean of what they return says it all.
+
+        Raises
+        ------
+        ValueError : where the step depends on what they were sent, which only ``configure_train`` knows
+        """
+        beyond = self._beyond_mean()
+        own = {"step_size": Constant(), "average_last": 1, "max_norm": None}
+        own |= {"privacy": NoPrivacy(), "compression": NoCompression()}
+        changed = [f"{name}={getattr(self, name)!r}" for name in own if getattr(self, name) != own[name]]
+        if beyond := beyond or ", ".join(changed):
+            raise ValueError(
+                f"{self.name}.aggregate_train needs the model that the nodes were sent, for {beyond}: call "
+                "configure_train before it"
+            )
+        sent = [arrays for reply in replies if reply.has_content() and (arrays := arrays_of(reply))]
+        if sent:
+            self._layout = layout = self.check(sent[0])
+            zeros = torch.zeros(layout.num_parameters, dtype=layout.dtype)
+            self._start_from(layout.record(zeros, torch.zeros(layout.num_buffers, dtype=torch.float64)))
+
+    # ---- updates out of proportion (:mod:`.update_monitor`) ------------------------------------
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether norms are looked at, and a ruined model is taken back: for sites, or if asked to."""
+        return self.max_norm is not None or bool(self.registry.sites)
+
+    def _without_outliers(self, collected: Collected) -> Collected:
+        """Measure the updates; leave out those that are too long, or count too many examples."""
+        self._monitor.measure(collected.updates)
+        if not self.is_guarded:
+            return collected
+        inflated = self._monitor.inflated(collected.updates, self.registry.sites)
+        faults = self._monitor.outliers() | inflated
+        return collected.without(faults) if faults else collected
+
+    def _go_back(self, server_round: int) -> ArrayRecord | None:
+        """Return to the last good model; None where there is none to return to."""
+        last = self._recovery.retreat()
+        if last is None:
+            return None
+        arrays, state, since, culprit = last
+        named = ", ".join(f"{self.registry.display_name(k)} (norm {norm:.3g})" for k, norm in since.items())
+        logger.warning(RUINED, server_round, named)
+        if culprit is not None:
+            name = self.registry.short_name(culprit)
+            logger.warning(EXCLUDED, self.registry.display_name(culprit), name)
+        self.load_state_dict({**state, "failed_rounds": self.failures.num_failed})
+        self._start_from(arrays)
+        return arrays
+
+    def measure_norms(self) -> None:
+        self.measures_norms = True
+
+    def update_norms(self) -> dict[str, float]:
+        return {self.registry.short_name(k): norm for k, norm in self._monitor.norms.items()}
+
+    # ---- what a strategy of this package promises (:mod:`.strategy`) ---------------------------
+
+    def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+        layout = self._layout or self.check(arrays)
+        if self.average_last == 1:
+            return {"global": arrays}
+        return {"average": self.server_state.average(layout) if self.server_state.iterates else arrays}
+
+    @property
+    def stop_reason(self) -> str:
+        return "" if self.privacy.stop_at_epsilon is None else self._budget.over
+
+    @property
+    def examples_key(self) -> str:
+        """The metric of a reply that counts its examples."""
+        return self.weighting.examples_key
+
+    @property
+    def nodes_remember(self) -> bool:
+        """Where error feedback does."""
+        return self.compression.error_feedback
+
+    def set_num_rounds(self, rounds: int) -> None:
+        self.max_failed_rounds = min(self.max_failed_rounds, rounds)
+        self.failures.max_failed_rounds = self.max_failed_rounds
+
+    def freeze(self, names: Iterable[str]) -> None:
+        self.frozen_names = tuple(dict.fromkeys((*self.frozen_names, *names)))
+
+    def check(self, arrays: ArrayRecord) -> Layout:
+        if self.frozen_names:
+            require_frozen(self.frozen_names, arrays)
+        layout = Layout.of(arrays, self.buffer_names, self.frozen_names)
+        self.weighting.check(layout)
+        self.privacy.check(layout, self.extra_record)
+        return layout
+
+    def train_config(self) -> dict[str, ConfigScalar]:
+        metrics = (self.weighting.required_metric, self.aggregation.required_metric)
+        config = super().train_config() | {name: True for name in metrics if name}
+        if not isinstance(self.compression, NoCompression):
+            config |= self.compression.train_config()
+        if type(self.privacy) is not NoPrivacy:
+            config |= self.privacy.train_config()
+        return config
+
+    def required_reply_keys(self) -> dict[str, str]:
+        """Return what a reply says of a node that does its part, and the fault of one that does not."""
+        return self.privacy.required_reply_keys
+
+    def unproved(self) -> str:
+        """Name what nodes are asked to do and no reply shows; empty for nothing."""
+        compressed = not isinstance(self.compression, NoCompression)
+        return f"compression={type(self.compression).__name__}" if compressed else ""
+
+    def per_site_metrics(self) -> dict[str, dict[str, float]]:
+        return self.evaluation.by_site(self.registry.sites)
+
+    def participation_counts(self) -> dict[str, dict[str, int]]:
+        kept = self.registry.ledger.kept
+        return {self.registry.display_name(k): kept[k] for k in sorted(kept)}
+
+    def summary(self) -> None:
+        """Log the strategy and its parts."""
+        logger.info("\t%r", self)
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            **self.server_state.state_dict(),
+            "movement": self.movement.state_dict(),
+            "failed_rounds": self.failures.num_failed,
+            "sites": dict(self.registry.sites),
+            "contributions": self.registry.ledger.state_dict(),
+        }
+        if self.is_guarded:
+            state |= {"monitor": self._monitor.state_dict(), "recovery": self._recovery.state_dict()}
+        return state | ({"frozen_at": known_hashes(self.registry)} if self.frozen_names else {})
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.server_state = self.server_state.loaded(state)
+        self.movement.load_state_dict(state["movement"])
+        self.failures.num_failed = state["failed_rounds"]
+        self.registry.sites.update(state.get("sites", {}))  # without what stays: see STAYS
+        self.registry.ledger.load_state_dict(state.get("contributions", {}))
+        if "monitor" in state:
+            self._monitor.load_state_dict(state["monitor"])
+            self._recovery.load_state_dict(state["recovery"])
+            excluded = self._recovery.excluded
+            excluded -= {k for k in excluded if self.registry.short_name(k) in self.readmit}
+        if (known := state.get("frozen_at")) is None:  # of a strategy whose vectors have everything
+            self.frozen_names = ()
+        else:
+            self.registry.frozen_at.update({k: (None, digest) for k, digest in known.items()})
+
+
+# What the parts give for a round, checked: a user's own may give anything.
+
+
+def needed_metrics(weighting: Weighting, aggregation: Aggregation) -> list[str]:
+    """Return the names of the metrics without which a reply cannot be used."""
+    return [*([weighting.required_metric] if weighting.required_metric else []), *aggregation.needs]
+
+
+def compute_weights(
+    weighting: Weighting, aggregation: Aggregation, updates: Updates, state: State
+) -> tuple[Tensor, State]:
+    """Return the weights alpha[t], [K] or [K, L], and the weighting's next state.
+
+    Raises
+    ------
+    Lacking : where the round lacks what the weighting or the aggregation needs
+    NoStep : where the weights cannot be used
+    """
+    if lack := weighting.lacks(updates) or aggregation.lacks(updates):
+        raise Lacking(lack)
+    weights, state = _pair("weighting", weighting, weighting(updates, state))
+    if fault := _fault(weights, updates):
+        raise NoStep(f"weighting={type(weighting).__name__} gave {fault}")
+    return aggregation.weights(updates, weights), state
+
+
+def compute_step_size(
+    step_size: StepSize, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
+) -> float:
+    """Return eta[t]; raise ``NoStep`` where what the step size gave is no finite number."""
+    given = step_size(server_round, updates, weights, mean)
+    said = f"step_size={type(step_size).__name__} gave"
+    try:
+        eta = float(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of several
+        raise NoStep(f"{said} {_named(given)}, expected a number") from error
+    if not math.isfinite(eta):
+        raise NoStep(f"{said} {eta}")
+    return eta
+
+
+def apply_optimizer(optimizer: ServerOptimizer, mean: Tensor, state: State) -> tuple[Tensor, State]:
+    """Return the direction [P] and the optimizer's next state; raise ``NoStep`` where they are none."""
+    shape = mean.shape
+    direction, state = _pair("server_optimizer", optimizer, optimizer(mean, state))
+    if not isinstance(direction, Tensor) or direction.shape != shape:
+        said = f"server_optimizer={type(optimizer).__name__} gave {_named(direction)}"
+        raise NoStep(f"{said}, expected a tensor of shape {tuple(shape)}")
+    return direction, state
+
+
+def _pair(name: str, part: object, given: tuple[Tensor, State]) -> tuple[Tensor, State]:
+    if not (isinstance(given, tuple | list) and len(given) == 2):
+        raise NoStep(
+            f"{name}={type(part).__name__} gave {_named(given)}, expected a pair: a tensor, a state"
+        )
+    return given
+
+
+def _named(given: object) -> str:
+    if isinstance(given, Tensor):
+        return f"a tensor of shape {tuple(given.shape)}"
+    return "None" if given is None else f"a {type(given).__name__}"
+
+
+def _fault(weights: Tensor, updates: Updates) -> str | None:
+    """Say what is wrong with weights; None where they can be used."""
+    nodes, layers = len(updates.partition_ids), len(updates.layout.layers)
+    if not isinstance(weights, Tensor):
+        return f"{_named(weights)}, expected a tensor"
+    if tuple(weights.shape) not in ((nodes,), (nodes, layers)):
+        return f"weights of shape {tuple(weights.shape)}, expected {(nodes,)} or {(nodes, layers)}"
+    sound = weights.isfinite().view(nodes, -1).all(1)
+    if not bool(sound.all()):
+        row = int((~sound).nonzero()[0])
+        return f"partition {updates.partition_ids[row]} a weight that is NaN or infinite"
+    if (least := float(weights.sum(0).min())) <= 0:
+        return f"weights that sum to {least:.3g}, expected 1"
+    return None

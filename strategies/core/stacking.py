@@ -1,0 +1,401 @@
+"""Stacking: read a round's replies one by one, and keep what is sound as rows of matrices."""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, Message
+from torch import Tensor
+
+from strategies.parts.layout import Layout
+from strategies.parts.updates import Updates
+from strategies.parts.weighting import Uniform, Weighting
+from strategies.shared import protocol
+from strategies.shared.arrays import SharedMean, values_of
+from strategies.shared.compression import Compression
+
+from .replies import (
+    Fault,
+    LacksOurs,
+    arrays_of,
+    checked,
+    drop_diagnostics,
+    fitting,
+    metrics_of,
+    num_examples_of,
+    require_number,
+    require_one,
+    said,
+    scalar_metrics,
+)
+
+logger = logging.getLogger("flwr.strategies")
+
+BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
+PARTS = (
+    "weighting",
+    "aggregation",
+    "mask",
+    "step_size",
+    "privacy",
+    "compression",
+)  # that may need each update
+
+
+class Workspace:
+    """Scratch space that is written over, round by round: fresh pages cost more than arithmetic.
+
+    Parameters
+    ----------
+    keeps_parameters : whether somebody needs the old parameters after the round, too
+
+    Attributes
+    ----------
+    pair : two vectors [P] of no more use, for the next round's mean and factors; None without a mask
+    """
+
+    def __init__(self, *, keeps_parameters: bool = False) -> None:
+        self.keeps_parameters = keeps_parameters
+        self.pair: tuple[Tensor, Tensor] | None = None
+        self._kept: dict[str, Tensor] = {}
+
+    def rows(self, name: str, count: int, like: Tensor) -> Tensor:
+        """Return a matrix [count, P] that holds anything, until the next one of this name.
+
+        ``like`` is a vector [P] of its dtype, and on its device.
+        """
+        kept, wanted = self._kept.pop(name, None), (len(like), like.dtype, like.device)
+        if kept is None or len(kept) < count or (kept.shape[1], kept.dtype, kept.device) != wanted:
+            del kept  # before there is another
+            kept = like.new_empty(count, len(like))
+        self._kept[name] = kept
+        return kept[:count]
+
+    def release(self, parameters: Tensor, factors: Tensor) -> None:
+        """Take back two vectors [P] after a step: the parameters before it, and a mask's factors."""
+        self.pair = None if self.keeps_parameters else (parameters, factors)
+
+
+def read_delta(
+    reply: Message, extra: str | None, layout: Layout, start: Tensor, out: Tensor
+) -> ArrayRecord:
+    """Write Delta = w_t - w into ``out`` [P], ``start`` [P] being w_t; return the reply's arrays.
+
+    Raises ``Fault`` for arrays that are not the model's.
+    """
+    record = fitting(arrays_of(reply, extra), "arrays", layout)
+    layout.flatten_parameters(record, out=out)
+    torch.sub(start, out, out=out)
+    return record
+
+
+def decoded(
+    reply: Message,
+    extra: str | None,
+    layout: Layout,
+    compression: Compression,
+    start: Tensor,
+    out: Tensor,
+) -> ArrayRecord:
+    """Do the same for a reply with codes; return its plain arrays.
+
+    A node may compress each of the parameters, or none: a stock client's reply has them all as they are.
+
+    Raises
+    ------
+    Fault : for arrays that are not the model's
+    ValueError : for codes that are none
+    """
+    codes = _codes_of(reply, layout)
+    rest = tuple(layer for layer in layout.layers if layer.name not in codes)
+    record = read_delta(reply, extra, replace(layout, layers=rest) if codes else layout, start, out)
+    for layer in layout.parameters if codes else ():
+        if layer.name in codes:
+            values = compression.decode(_bytes_of(codes[layer.name]), layer.shape, np.dtype(layer.dtype))
+            out[layer.columns] = torch.from_numpy(values.flatten()).to(out)
+    return record
+
+
+def _codes_of(reply: Message, layout: Layout) -> ArrayRecord:
+    """Return a reply's codes."""
+    found = reply.content.get(protocol.CODES)
+    if not isinstance(found, ArrayRecord):
+        return ArrayRecord()
+    known = {layer.name for layer in layout.parameters}
+    if strange := [name for name in found if name not in known]:
+        raise Fault(f"sent a code for {strange[0]!r}, which is no parameter of the model")
+    return found
+
+
+def _bytes_of(array: Array) -> bytes:
+    values = values_of(array)
+    if values.dtype != torch.uint8 or values.ndim != 1:
+        raise ValueError(f"a code of {values.ndim} dimensions of {values.dtype}, expected bytes")
+    return values.cpu().numpy().tobytes()
+
+
+@dataclass(frozen=True)
+class Collected:
+    """One round's replies, sorted by partition id.
+
+    Parameters
+    ----------
+    updates : the sound ones, stacked
+    extra : [K, P], what else each of them carries (SCAFFOLD's variates); None when nothing was asked for
+    faults : {partition id: reason} for every node that was asked and is left out
+    moved : whether any of the sound ones holds another parameter than was sent
+    replies : the sound ones, as they came, by partition id
+    lacking : those of the faults that nodes have who run another ClientApp than this project's
+    """
+
+    updates: Updates
+    extra: Tensor | None
+    faults: dict[int, str]
+    moved: bool
+    replies: dict[int, Message]
+    lacking: dict[int, str]
+
+    def without(self, faults: Mapping[int, str]) -> "Collected":
+        """Return a copy that leaves some nodes out, each for a reason."""
+        kept = [row for row, k in enumerate(self.updates.partition_ids) if k not in faults]
+        extra = None if self.extra is None else self.extra[kept]
+        updates = self.updates.without(faults)
+        replies = {k: reply for k, reply in self.replies.items() if k not in faults}
+        return Collected(updates, extra, {**self.faults, **faults}, self.moved, replies, self.lacking)
+
+    def counts(self) -> dict[str, float]:
+        """Return what a round's metrics show of it."""
+        return {protocol.REPLIES: len(self.updates.partition_ids), protocol.FAILED: len(self.faults)}
+
+
+class Stack:
+    """The rows of one round.
+
+    Parameters
+    ----------
+    layout : of the model
+    start : [P], the parameters that the nodes started from: Delta_k = start - w_k
+    scratch : what is stacked lies in it, until the next round is collected
+    most : how many rows there can be (:func:`rows`)
+    extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
+    needed : the names of metrics that each reply must carry, numbers, 0 or above
+    compression : what nodes were asked for; None for plain weights
+    evidence : keys that each reply's configuration must carry, and the fault of one that does not
+    examples_key : the metric that says on how many examples a node trained
+    tell : called with lines for the log
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        start: Tensor,
+        scratch: Workspace,
+        most: int,
+        extra: str | None = None,
+        needed: Iterable[str] = (),
+        compression: Compression | None = None,
+        evidence: Mapping[str, str] = MappingProxyType({}),
+        examples_key: str = protocol.NUM_EXAMPLES,
+        tell: Callable[[str], None] = logger.warning,
+    ) -> None:
+        self.tell = tell
+        self.layout, self.start, self.compression = layout, start, compression
+        self.evidence, self.examples_key = evidence, examples_key
+        self.extra, self.needed = extra, tuple(needed)
+        self.deltas = scratch.rows("deltas", most, start)
+        self.buffers = torch.empty(most, layout.num_buffers, dtype=torch.float64)
+        self.extras = scratch.rows("extras", most, start) if extra else None
+        self._sound: dict[int, Message] = {}
+        self._faults: dict[int, str] = {}
+        self._lacking: dict[int, str] = {}
+        self._moved = False
+        self._shared: dict[int, int] = {}  # the row of each mean that several replies carry
+        self._rows: list[int] = []  # of each sound reply
+        self._kept = 0  # rows that are written
+
+    def all(self, asked: Iterable[int], answered: Mapping[int, Message], told: bool) -> Collected:
+        """Return what the partitions that were asked have answered, in their order."""
+        for partition_id in sorted(asked):
+            self.read(partition_id, answered.get(partition_id), told)
+        return self.collected()
+
+    def read(self, partition_id: int, reply: Message | None, told: bool = False) -> None:
+        """Stack the reply of a node, or note why it is left out.
+
+        ``told`` says that nodes have said which partition they hold: a reply for another one is a fault.
+        """
+        try:
+            if reply is not None and not reply.has_error():
+                drop_diagnostics(reply, (self.examples_key, *self.needed), self.tell)
+            sound = checked(reply, partition_id if told else None, self.examples_key)
+            row = self._row_of(sound)
+        except Fault as fault:
+            self._faults[partition_id] = str(fault)
+            if isinstance(fault, LacksOurs):
+                self._lacking[partition_id] = str(fault)
+        except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
+            self._faults[partition_id] = f"sent unreadable arrays ({' '.join(str(error).split())})"
+        else:
+            self._sound[partition_id] = sound
+            self._rows.append(row)
+            self._kept = max(self._kept, row + 1)
+
+    def _row_of(self, reply: Message) -> int:
+        """Return the row that a reply is written into, or has been with another's."""
+        if num_examples_of(reply, self.examples_key) == 0:
+            raise Fault("trained on no examples")
+        for name in self.needed:
+            if name not in metrics_of(reply):
+                raise LacksOurs(f"sent no {name!r}")
+            require_number(reply, name)
+        for key, fault in self.evidence.items():
+            if said(reply, key) is None:
+                raise LacksOurs(fault)
+        require_one(reply.content.array_records, protocol.ARRAYS, (self.extra, *BESIDE_ARRAYS))
+        record = arrays_of(reply, self.extra)
+        row = self._shared.get(id(record), self._kept)
+        if row == self._kept:
+            self._write(row, reply)
+        if isinstance(record, SharedMean):
+            self._shared[id(record)] = row
+        return row
+
+    def _write(self, row: int, reply: Message) -> None:
+        """Write a reply into a row; the next one writes over it where it is not sound."""
+        delta = self.deltas[row]
+        if self.compression is None:
+            record = read_delta(reply, self.extra, self.layout, self.start, delta)
+        else:
+            record = decoded(reply, self.extra, self.layout, self.compression, self.start, delta)
+        parts = [delta]
+        if self.layout.buffers:
+            parts.append(self.layout.flatten_buffers(record, out=self.buffers[row]))
+        if self.extra and self.extras is not None:
+            found = reply.content.array_records.get(self.extra)
+            if found is None:
+                raise LacksOurs(f"sent no {self.extra!r} record")
+            record = fitting(found, f"{self.extra!r} record", self.layout, parameters_only=True)
+            parts.append(self.layout.flatten_parameters(record, out=self.extras[row]))
+        total = float(delta.sum())
+        unsure = parts[1:] if math.isfinite(total) else parts  # a finite sum has finite terms
+        if not all(map(_finite, unsure)):
+            raise Fault("sent NaN or infinite values")
+        if self.layout.buffers and (beyond := self.layout.beyond(self.buffers[row])):
+            raise Fault(f"sent {beyond}")
+        self._moved = self._moved or total != 0
+
+    def collected(self) -> Collected:
+        """Return all that was read."""
+        kept = self._kept
+        metrics = scalar_metrics(self._sound.values(), self.tell)
+        updates = Updates(
+            self.deltas[:kept],
+            self.buffers[:kept],
+            metrics.pop(self.examples_key, torch.zeros(0, dtype=torch.float64)),
+            tuple(self._sound),
+            self.layout,
+            self.start,
+            metrics,
+            torch.tensor(self._rows) if kept < len(self._rows) else None,
+        )
+        moved = self._moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
+        extra = None if self.extras is None else self.extras[:kept]
+        return Collected(updates, extra, self._faults, moved, self._sound, self._lacking)
+
+
+def rows(asked: Iterable[int], answered: Mapping[int, Message]) -> int:
+    """Return how many rows the partitions that were asked can take, where some replies carry one mean."""
+    shared = [reply for reply in answered.values() if reply.has_content()]
+    means = [id(record) for reply in shared if isinstance(record := arrays_of(reply), SharedMean)]
+    return len(list(asked)) - len(means) + len(set(means))
+
+
+def _finite(values: Tensor) -> bool:
+    return math.isfinite(values.sum()) or bool(values.isfinite().all())
+
+
+# Folding: nodes' models become their weighted mean before they travel to the server.
+#
+#     mean_S = sum_{k in S} c_k w_k / sum_{k in S} c_k,      alpha_k = c_k / sum c
+#
+# The mean of such means, each with the weight of its nodes, is the round's mean, to rounding: the sum is
+# taken in another order. What a strategy makes of the mean alone needs no more.
+
+
+def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
+    """Return what folds the models of nodes that were sent ``arrays``.
+
+    Raises
+    ------
+    ValueError : where the strategy needs each node's update
+    """
+    for name in PARTS:
+        part = getattr(strategy, name, strategy)
+        if not vars(type(part)).get("needs_only_mean", False):  # which a class says of itself alone
+            raise ValueError(f"{name if part is not strategy else 'strategy'}={type(part).__name__}")
+    owner = next(kind for kind in type(strategy).__mro__ if "_step" in vars(kind))
+    if not vars(owner).get("needs_only_mean", False):
+        raise ValueError(f"strategy={strategy.name}, with a step of its own,")
+    weighting = type(strategy.weighting)
+    if getattr(strategy, "averages_uniformly", False) and weighting is not Uniform:
+        raise ValueError(f"strategy={strategy.name} with weighting={weighting.__name__}")
+    if strategy.weighting.examples_key != protocol.NUM_EXAMPLES:
+        raise ValueError("weighting.key")
+    if getattr(strategy, "max_norm", None) is not None:
+        raise ValueError("participation.max_norm")
+    if extra := getattr(strategy, "extra_record", None):
+        raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
+    layout = Layout.of(arrays, strategy.buffer_names, strategy.frozen_names)
+    layout = replace(layout, frozen={}, names=())  # as replies are
+    return Folding(layout, arrays, strategy.weighting, strategy.required_reply_keys())
+
+
+class Folding:
+    """The weighted mean of the models that were added, in float64.
+
+    Parameters
+    ----------
+    layout : of the model
+    arrays : what the nodes started from
+    weighting : how much each node counts
+    evidence : as in :class:`~strategies.core.stacking.Stack`
+    """
+
+    def __init__(
+        self, layout: Layout, arrays: ArrayRecord, weighting: Weighting, evidence: dict[str, str]
+    ) -> None:
+        self.layout, self.weighting, self.evidence = layout, weighting, evidence
+        self._start = layout.flatten_parameters(arrays)
+        self._scratch = Workspace()
+        self._total = 0.0
+        self._deltas = torch.zeros(layout.num_parameters, dtype=torch.float64)
+        self._buffers = torch.zeros(layout.num_buffers, dtype=torch.float64)
+
+    def take(self, reply: Message) -> bool:
+        """Add a node's model, and take it out of the reply; False where the server would leave it out."""
+        stack = Stack(self.layout, self._start, self._scratch, 1, evidence=self.evidence)
+        stack.read(0, reply)
+        updates = stack.collected().updates
+        if not updates.partition_ids:
+            return False
+        counts = self.weighting.counts(num_examples_of(reply))
+        self._total += counts
+        self._deltas.add_(updates.deltas[0], alpha=counts)
+        self._buffers.add_(updates.buffers[0], alpha=counts)
+        model = arrays_of(reply)
+        for name, record in list(reply.content.items()):
+            if record is model:
+                del reply.content[name]
+        return True
+
+    def mean(self) -> ArrayRecord | None:
+        """Return the mean of what was added; None where nothing was."""
+        if not self._total:
+            return None
+        parameters = self._start - self._deltas.div_(self._total).to(self._start)
+        return self.layout.record(parameters, self._buffers.div_(self._total))

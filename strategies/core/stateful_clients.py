@@ -1,0 +1,67 @@
+"""Strategies whose nodes keep something from round to round that the server keeps the sum of."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from strategies.shared import protocol
+
+from .pseudo_gradient import PseudoGradientStrategy
+
+
+@dataclass(kw_only=True, eq=False)
+class StatefulClientsStrategy(PseudoGradientStrategy):
+    """Tells nodes which of their changes have not been counted.
+
+    A change that did not arrive, or came in a round that failed, is not in the server's sum: it tells the
+    node the next time, which goes back to what it had before (:mod:`clients.methods.scaffold`).
+    """
+
+    _counted: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # round by partition
+    _awaited: set[int] = field(default_factory=set, init=False, repr=False)  # asked, and not counted since
+
+    @property
+    def nodes_remember(self) -> bool:
+        return True
+
+    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        extra = ConfigRecord(dict(config))
+        if lost := [k for k in self._asked if k in self._awaited or k not in self._counted]:
+            extra[protocol.CONTROL_LOST] = lost
+            extra[protocol.CONTROL_COUNTED] = [self._counted.get(k, 0) for k in lost]
+        self._awaited |= self._asked.keys()
+        return super()._content(server_round, arrays, extra)
+
+    def _go_back(self, server_round: int) -> ArrayRecord | None:
+        """Begin the sums anew, at the server and at the nodes, which have no older ones to go back to."""
+        arrays = super()._go_back(server_round)
+        if arrays is not None:
+            self._counted, self._awaited = {}, set()
+            self._clear_sum()
+        return arrays
+
+    def _clear_sum(self) -> None:
+        """Take 0 for the sum of what the nodes keep; each is told that none of its changes counts."""
+        raise NotImplementedError
+
+    def _count(self, server_round: int, partition_ids: Iterable[int]) -> None:
+        """Note that the changes of these partitions are in the sum."""
+        self._counted |= dict.fromkeys(partition_ids, server_round)
+        self._awaited -= set(partition_ids)
+
+    def _population(self) -> int:
+        """Return N: the members of a group, where the strategy is that of one."""
+        if self.members is not None:
+            return len(self.members)
+        return self.num_nodes or len(set(self.registry.partition_of.values()))
+
+    def state_dict(self) -> dict[str, Any]:
+        own = {"counted": dict(self._counted), "awaited": sorted(self._awaited)}
+        return super().state_dict() | own
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._counted = dict(state["counted"])
+        self._awaited = set(state["awaited"])

@@ -1,0 +1,98 @@
+"""A part that a strategy's own step does not use has no effect, and is named in one warning.
+
+The package's update rule applies every part. A strategy of the user's own may replace it (``_step``) and
+leave some of them out, and so may an aggregation leave out the mask. The first step tells: a part that was
+chosen, and is not read while the step is taken, has no effect in any round.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from .strategy import TooManyFailedRounds
+
+logger = logging.getLogger("flwr.strategies")
+
+# What a step reads to apply each part.
+APPLIED_BY = {
+    "weighting": "weighting",
+    "aggregation": "aggregation",
+    "server_optimizer": "server_optimizer",
+    "mask": "mask",
+    "step_size": "step_size",
+    "privacy": "_budget",
+}
+UNUSED = "strategy=%s takes its step without %s: no effect; leave it out, or let _step apply it"
+UNPROTECTED = (
+    "privacy would not hold: the step of strategy={} neither clips the updates nor adds noise; let _step "
+    "call self._budget.clip_ and self._budget.noise_, or set privacy=none"
+)
+
+
+@dataclass
+class StepWatch:
+    """The first step of a user's own rule: which of the parts that were chosen does it leave out?"""
+
+    is_over: bool = False  # whether there has been such a step
+    _named: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def watch(self, strategy: Any) -> Iterator[None]:
+        """Watch the step that is taken within; warn of parts that are left out.
+
+        Raises
+        ------
+        TooManyFailedRounds : where privacy was left out, and the run would report an epsilon
+        """
+        candidates = _chosen(strategy)
+        with _reads(strategy, is_watched=bool(candidates)) as read:
+            yield
+        self.is_over = True
+        left_out = {part for part, attribute in candidates.items() if attribute not in read}
+        self.name(strategy, set() if "_rule" in read else left_out)  # the rule applies every part
+
+    def name(self, strategy: Any, unused: set[str]) -> None:
+        """Warn of parts that were left out, once; raise ``TooManyFailedRounds`` where privacy was."""
+        if "privacy" in unused:
+            raise TooManyFailedRounds(UNPROTECTED.format(strategy.name))
+        if new := unused - self._named:
+            parts = ", ".join(f"{part}={getattr(strategy, part)!r}" for part in sorted(new))
+            logger.warning(UNUSED, strategy.name, parts)
+            self._named |= new
+
+
+def _chosen(strategy: Any) -> dict[str, str]:
+    """Return the parts that are not the strategy's defaults, and what a step reads to apply each."""
+    kind = type(strategy)
+    chosen = {
+        part: attribute
+        for part, attribute in APPLIED_BY.items()
+        if getattr(strategy, part) != getattr(kind, part)
+    }
+    if strategy.privacy.is_local:
+        chosen.pop("privacy", None)
+    return chosen
+
+
+@contextmanager
+def _reads(strategy: Any, is_watched: bool) -> Iterator[set[str]]:
+    """Yield a set that fills with the names of the attributes that are read of a strategy."""
+    read = set[str]()
+    if not is_watched:
+        yield read
+        return
+    kind: Any = type(strategy)
+
+    def note(self: object, name: str) -> Any:
+        read.add(name)
+        return kind.__getattribute__(self, name)
+
+    names = {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    meta: Any = type(kind)
+    strategy.__class__ = meta(kind.__name__, (kind,), {**names, "__getattribute__": note})
+    try:
+        yield read
+    finally:
+        strategy.__class__ = kind

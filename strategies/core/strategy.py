@@ -1,0 +1,342 @@
+"""What every strategy of this package promises beyond Flower's hooks.
+
+It says which models are to be evaluated, what a run resumes from, and what it needs of whoever runs it. A
+new strategy that keeps these promises needs no change anywhere else. Flower's ``start`` hands
+``evaluate_fn`` the arrays that were aggregated last; a mean of iterates, or the models of several groups,
+are something else.
+"""
+
+import logging
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from types import FrameType
+from typing import Any, ClassVar
+
+from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp import strategy as flower
+from flwr.serverapp.strategy import Result, Strategy
+from torch import Tensor
+
+from strategies.shared import flower_names, protocol
+from strategies.shared.flower_private import UNREACHABLE
+
+logger = logging.getLogger("flwr.strategies")
+
+Selections = Callable[[Sequence[ArrayRecord]], Tensor]
+Gradient = Callable[[ArrayRecord], ArrayRecord]
+
+
+class BaseStrategy(Strategy, metaclass=flower_names.Advising):
+    """A Flower strategy that can be evaluated, checked, saved and resumed."""
+
+    resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse a name of Flower's, or of a part, that nothing would read.
+
+        A strategy of a user's own may read it: there a name that is Flower's alone is logged.
+        """
+        kind = type(self)
+        if not (name.startswith("_") or hasattr(kind, name) or name in flower_names.settings_of(kind)):
+            instead = flower_names.advice(kind, name, getattr(self, "inner", None))
+            if instead and kind.__module__.startswith("strategies."):
+                raise AttributeError(instead)
+            if instead and name in flower_names.FLOWERS_ALONE:
+                logger.warning("%s", instead)
+        super().__setattr__(name, value)
+
+    @property
+    def name(self) -> str:
+        """What the strategy is called."""
+        return type(self).__name__
+
+    @abstractmethod
+    def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
+        """Return the models to evaluate, by name; ``arrays`` are the last that were aggregated."""
+
+    @abstractmethod
+    def check(self, arrays: ArrayRecord) -> object:
+        """Raise ``ValueError`` for a model that the strategy cannot work with."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next round depends on, the current arrays aside."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the strategy that gave ``state`` stood, bit for bit."""
+
+    @abstractmethod
+    def set_num_rounds(self, rounds: int) -> None:
+        """Let a run of so few rounds fail when none of them takes a step."""
+
+    def train_config(self) -> dict[str, ConfigScalar]:
+        """Return what the messages' configuration asks of each node besides its training."""
+        return {}
+
+    def model_weight(self, name: str) -> int:
+        """Return how many nodes a model is for, relative to the others: what it counts in their mean."""
+        return 1
+
+    def owner_of(self, name: str) -> int | None:
+        """Return the partition of the node whose own a model is; None where several share it."""
+        return None
+
+    def max_num_models(self, num_nodes: int) -> int:
+        """Return how many models there can be to evaluate, with so many nodes."""
+        return 1
+
+    @property
+    def nodes_remember(self) -> bool:
+        """Whether the nodes keep a state of their own from round to round."""
+        return False
+
+    @property
+    def stop_reason(self) -> str:
+        """Why no further round may be taken; empty where it may."""
+        return ""
+
+    @property
+    def needs_validation(self) -> bool:
+        """Whether :meth:`set_correctness_fn` and :meth:`set_gradient_fn` have to be called before the first round."""
+        return False
+
+    def per_site_metrics(self) -> dict[str, dict[str, float]]:
+        """Return the metrics of the last evaluation on each node, by its site's name or as ``node 3``."""
+        return {}
+
+    def participation_counts(self) -> dict[str, dict[str, int]]:
+        """Return what each node has contributed so far (:class:`~.client_registry.ContributionLog`)."""
+        return {}
+
+    def measure_norms(self) -> None:
+        """Measure the norm of each update from now on (:meth:`update_norms`)."""
+
+    def freeze(self, names: Iterable[str]) -> None:
+        """Take the names of parameters that no node trains: they need not travel in each round."""
+
+    def update_norms(self) -> dict[str, float]:
+        """Return the norms of the last round's updates, by site's name or as ``node 3``."""
+        return {}
+
+    def set_correctness_fn(self, correctness_fn: Selections) -> None:
+        """Take a function that tells what models are right about, [models, validation examples]."""
+
+    def set_gradient_fn(self, gradient: Gradient) -> None:
+        """Take a function that gives the gradient of the loss on the validation examples at a model."""
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run all rounds as Flower does; of several models ``evaluate_fn``'s mean is over their nodes.
+
+        Started again, a strategy goes on from what it remembers (momentum, control variates, groups and
+        their models): a run of its own takes a new one.
+
+        Raises
+        ------
+        ValueError : for too few rounds, or where the strategy lacks what it needs of its caller
+        TooManyFailedRounds : after so many rounds in a row without a step, or when none took one
+        """
+        self.set_num_rounds(num_rounds)
+        if self.needs_validation:
+            raise ValueError(
+                f"{self.name} needs validation examples: call set_correctness_fn and set_gradient_fn before"
+            )
+
+        def evaluate_all(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+            assert evaluate_fn is not None
+            found = {
+                name: evaluate_fn(server_round, model)
+                for name, model in self.models_to_evaluate(arrays).items()
+            }
+            measured = {name: metrics for name, metrics in found.items() if metrics is not None}
+            if len(measured) > 1:
+                return merged(list(measured.values()), [self.model_weight(name) for name in measured])
+            return next(iter(measured.values()), None)
+
+        return super().start(
+            grid,
+            initial_arrays,
+            num_rounds,
+            timeout,
+            train_config,
+            evaluate_config,
+            evaluate_all if evaluate_fn else None,
+        )
+
+
+def merged(records: Sequence[MetricRecord], weights: Sequence[float]) -> MetricRecord:
+    """Sum what counts nodes, average everything else, so weighted, over the records that have it."""
+    result = MetricRecord()
+    for key in dict.fromkeys(key for record in records for key in record):
+        pairs = [(r[key], w) for r, w in zip(records, weights, strict=True) if key in r]
+        having = [(float(value), w) for value, w in pairs if not isinstance(value, list)]
+        lists = [value for value, _ in pairs if isinstance(value, list)]
+        if lists and (having or len(set(map(len, lists))) > 1):
+            logger.warning("%r is a list of another length in another group: not averaged", key)
+        if not having:
+            if len(set(map(len, lists))) == 1:
+                result[key] = _mean_list(lists, [w for _, w in pairs])
+        elif key in (protocol.REPLIES, protocol.FAILED, protocol.DROPPED):
+            result[key] = int(sum(value for value, _ in having))
+        else:
+            total = _added(w for _, w in having)
+            result[key] = _added(value * (w / total) for value, w in having)  # of one record: as it was
+    return result
+
+
+def _mean_list(lists: Sequence[Sequence[float]], weights: Sequence[float]) -> list[float]:
+    total = _added(weights)
+    return [
+        _added(v * (w / total) for v, w in zip(row, weights, strict=True))
+        for row in zip(*lists, strict=True)
+    ]
+
+
+def _added(values: Iterable[float]) -> float:
+    """Return the sum from left to right, on every Python: from 3.12 on ``sum`` corrects its rounding."""
+    return reduce(add, values, 0.0)
+
+
+LOOK_AT_NODES = "look at the nodes, or lower min_replies"
+LOWER_RATE = "the losses are no numbers: lower the learning rate of the clients"
+TRACEBACK = "Traceback (most recent call last):"  # begins what a reply's reason ends with
+OF_CLIENT_FN = ("fitins.parameters", "evaluateins.parameters")  # what Flower's older clients look for
+GIVE_FUNCTIONS = (
+    "its ClientApp is made of a client_fn, as with NumPyClient, and answers older messages: give it "
+    "functions with @app.train() and @app.evaluate()"
+)
+
+
+class NoStep(Exception):
+    """Why a round takes no step."""
+
+
+class Lacking(NoStep):
+    """It has too few sound replies, or not that of a node that it needs."""
+
+
+class TooManyFailedRounds(RuntimeError):
+    """Too few nodes replied, or none moved the model, too many rounds in a row."""
+
+
+@dataclass
+class FailurePolicy:
+    """Ends a run after too many rounds in a row without a step.
+
+    Parameters
+    ----------
+    min_replies : with fewer sound replies a round takes no step
+    max_failed_rounds : so many such rounds in a row end the run
+
+    Attributes
+    ----------
+    num_failed : how many rounds in a row have taken no step
+    last_failure : why the last of them did not
+    hopeless : why no round can ever take a step; empty where one may
+    """
+
+    min_replies: int = 1
+    max_failed_rounds: int = 3
+    num_failed: int = field(default=0, init=False)
+    last_failure: str = field(default="", init=False)
+    hopeless: str = field(default="", init=False)
+
+    def require_replies(self, count: int) -> None:
+        """Raise ``Lacking`` for fewer than ``min_replies``."""
+        if count < self.min_replies:
+            raise Lacking(f"{count} sound replies, min_replies={self.min_replies}")
+
+    def count(self, server_round: int, lack: NoStep, faults: Sequence[str], advice: str) -> None:
+        """Count a round without a step.
+
+        Parameters
+        ----------
+        faults : why nodes are left out of it, a line each
+        advice : what to do about it
+
+        Raises
+        ------
+        TooManyFailedRounds : where it is one too many
+        """
+        self.num_failed += 1
+        logger.warning("round %d: %s: the model stays as it was", server_round, lack)
+        reasons = "; ".join(faults[:3]) or "none"
+        self.last_failure = f"{lack} (left out in the last round: {reasons}); {advice}"
+        if self.num_failed >= self.max_failed_rounds:
+            raise TooManyFailedRounds(f"{self.num_failed} rounds in a row failed: {self.last_failure}")
+
+
+def reason_of(reply: Message) -> str:
+    """Return why a node failed, in one line, without its traceback."""
+    reason, _, _ = (reply.error.reason or "").partition(TRACEBACK)
+    if any(name in reason for name in OF_CLIENT_FN):
+        return GIVE_FUNCTIONS
+    return " ".join(reason.split()) or f"failed with code {reply.error.code}"
+
+
+def end_if_alike(asked: int, answered: Mapping[int, Message]) -> None:
+    """End a run in which all of several nodes have raised the same error: so they would in each round.
+
+    Logs one traceback, where the nodes have sent theirs.
+
+    Raises
+    ------
+    TooManyFailedRounds : with the error
+    """
+    errors = [r for r in answered.values() if r.has_error() and r.error.code not in UNREACHABLE]
+    reasons = {reason_of(reply) for reply in errors}
+    if asked < 2 or len(errors) < asked or len(reasons) > 1:
+        return
+    _, found, traceback = (errors[0].error.reason or "").partition(TRACEBACK)
+    if found:
+        logger.error("%s%s", found, traceback)
+    raise TooManyFailedRounds(f"all {asked} nodes failed in round 1 with the same error: {reasons.pop()}")
+
+
+# Flower's strategies of differential privacy, around one of this package's, clip the nodes' models before
+# ``aggregate_train`` and add noise to what it returns, as much as a mean needs. A step that is longer, or is
+# made of the clipped updates in another way, is not covered by it.
+
+WRAPPERS = (
+    flower.DifferentialPrivacyClientSideAdaptiveClipping,
+    flower.DifferentialPrivacyClientSideFixedClipping,
+    flower.DifferentialPrivacyServerSideAdaptiveClipping,
+    flower.DifferentialPrivacyServerSideFixedClipping,
+)
+
+
+def require_covered(strategy: object, beyond: str) -> None:
+    """Raise ``ValueError`` where a wrapper of Flower's calls a strategy that its noise does not cover.
+
+    To be called in a hook of Flower's. ``beyond`` names what is more than a plain mean; empty for nothing.
+    """
+    wrapper = _caller(strategy) if beyond else None
+    if isinstance(wrapper, WRAPPERS):
+        raise ValueError(
+            f"{type(wrapper).__name__} adds the noise of a mean, which does not cover {beyond} of "
+            f"{type(strategy).__name__}: choose FedAvg, or privacy=CentralPrivacy(...) without the wrapper"
+        )
+
+
+def _caller(strategy: object) -> object:
+    """Return the object whose method calls one of the strategy's; it holds no reference to it itself."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    while frame is not None and frame.f_locals.get("self") is strategy:
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals.get("self")

@@ -1,0 +1,240 @@
+"""Updates out of all proportion, and the way back to the last good model.
+
+A finite update of norm 1e30 is a sound reply, and ruins the model for all. Its norm gives it away: it is
+measured here, compared with the median of the updates that were accepted, and left out by name where it is
+too long. Where a ruined model has gone out all the same, the nodes' losses tell, and the server goes back.
+"""
+
+import copy
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median_low
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, Message
+from torch import Tensor
+
+from strategies.parts.layout import PIECE, squared_norms
+from strategies.parts.updates import Updates
+from strategies.shared import protocol
+from strategies.shared.arrays import in_float64
+from strategies.shared.checks import require
+
+from .replies import metrics_of
+from .strategy import TooManyFailedRounds
+
+logger = logging.getLogger("flwr.strategies")
+
+AUTO = 10.0  # the multiple of the median that max_norm=auto stands for
+FEWEST = 3  # norms without which no median says anything: with two, nobody knows whose is wrong
+MOST_KEPT = 100  # accepted norms that the median is of
+MOST_STILL_ROUNDS = 3  # from the first one on
+CAUSES = (
+    "look for a learning rate that is too small, frozen parameters, a loss that does not depend on them, "
+    "or a client that returns the model it was sent"
+)
+
+
+def require_max_norm(value: object) -> None:
+    """Refuse anything but null, ``auto`` or a multiple above 1."""
+    is_multiple = type(value) in (int, float) and value > 1  # type: ignore[operator]
+    require(
+        value in (None, "auto") or is_multiple, "participation.max_norm", value, "auto, above 1, or null"
+    )
+
+
+@dataclass
+class UpdateMonitor:
+    """Judges the norms ||Delta_k||, over all parameters, of the updates of one model.
+
+    Parameters
+    ----------
+    max_norm : an update whose norm is more than so many times the median is left out; None leaves out none
+
+    The median is that of the last hundred accepted norms and of the round's own together; with fewer than
+    three norms in all, or a median of 0, nothing is left out.
+    """
+
+    max_norm: float | None = None
+    norms: dict[int, float] = field(default_factory=dict)  # of the last round, by partition
+    _accepted: list[float] = field(default_factory=list)
+    _first_examples: dict[int, float] = field(default_factory=dict)  # by partition, of sites
+
+    def measure(self, updates: Updates) -> None:
+        """Take the norms of a round's updates; none where rows are means of several."""
+        alone = updates.rows is None
+        norms = map(_norm, updates.deltas) if alone else []
+        self.norms = dict(zip(updates.partition_ids, norms, strict=False))
+
+    def outliers(self) -> dict[int, str]:
+        """Return whose update of the round is too long, and why."""
+        if self.max_norm is None or len(self._accepted) + len(self.norms) < FEWEST:
+            return {}
+        middle = median_low([*self._accepted, *self.norms.values()])
+        if middle == 0:  # most have not moved the model: there is no length to compare with
+            return {}
+        line = "the norm of its update is {:.3g}, {:.3g} times the median: participation.max_norm={:g}"
+        return {
+            k: line.format(norm, norm / middle, self.max_norm)
+            for k, norm in self.norms.items()
+            if norm > self.max_norm * middle
+        }
+
+    def inflated(self, updates: Updates, sites: Mapping[str, int]) -> dict[int, str]:
+        """Return which sites report more examples than in their first sound reply."""
+        numbers, line = set(sites.values()), "reports {} examples, and first said {}"
+        found = {}
+        for k, count in zip(updates.partition_ids, updates.num_examples.tolist(), strict=True):
+            if k in numbers and count > (first := self._first_examples.setdefault(k, count)):
+                found[k] = line.format(int(count), int(first))
+        return found
+
+    def accept(self, partition_ids: tuple[int, ...]) -> None:
+        """Count the norms of the updates that the step is made of."""
+        self._accepted += [self.norms[k] for k in partition_ids if k in self.norms]
+        del self._accepted[:-MOST_KEPT]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next round depends on."""
+        return {"accepted": list(self._accepted), "first_examples": dict(self._first_examples)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from it."""
+        self._accepted, self._first_examples = list(state["accepted"]), dict(state["first_examples"])
+
+
+@dataclass
+class Recovery:
+    """Remembers the last model at which most nodes' losses were numbers.
+
+    ``excluded`` are the partitions whose update has ruined a model: they take part no more.
+    """
+
+    excluded: set[int] = field(default_factory=set)
+    _sent: tuple[ArrayRecord, dict[str, Any]] | None = None  # what went out, and the strategy's state then
+    _good: tuple[ArrayRecord, dict[str, Any]] | None = None
+    _is_at_a_loss: bool = False  # whether the last retreat found nobody to blame
+    _since: dict[int, float] = field(default_factory=dict)  # norms of the updates accepted since
+
+    def send(self, arrays: ArrayRecord, state: dict[str, Any]) -> None:
+        """Remember what goes out in this round."""
+        self._sent = arrays, copy.deepcopy(state)
+
+    def accept(self, norms: Mapping[int, float]) -> None:
+        """Take what was sent for good: a step has been made with updates of these norms."""
+        self._good, self._since = self._sent, dict(norms)
+
+    def retreat(self) -> tuple[ArrayRecord, dict[str, Any], dict[int, float], int | None] | None:
+        """Return the last good model, the state then, the norms since, and whose update is to blame.
+
+        None where there is no such model, and after a retreat for which nobody was to blame: another
+        would lead round in a circle. To blame is who sent an update ten times as long as any other.
+        """
+        if self._good is None or self._is_at_a_loss:
+            return None
+        (arrays, state), since = self._good, self._since
+        *_, second, longest = [None, None, *sorted(since, key=since.__getitem__)]
+        stands_out = second is not None and longest is not None and since[longest] >= AUTO * since[second]
+        culprit = longest if stands_out else None
+        if culprit is not None:
+            self.excluded.add(culprit)
+        self._is_at_a_loss = culprit is None
+        self._good, self._since = None, {}
+        return arrays, state, since, culprit
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next round depends on."""
+        return {
+            "excluded": sorted(self.excluded),
+            "good": self._good,
+            "since": dict(self._since),
+            "at_a_loss": self._is_at_a_loss,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from it."""
+        good = state["good"]
+        self.excluded, self._since = set(state["excluded"]), dict(state["since"])
+        self._good = None if good is None else (good[0], good[1])
+        self._is_at_a_loss = state["at_a_loss"]
+
+
+def _norm(row: Tensor) -> float:
+    """Return ||row||, in float64: the square of 1e30 is no float32."""
+    pieces = torch.split(row, PIECE)
+    return math.sqrt(math.fsum(float(squared_norms(in_float64(piece))) for piece in pieces))
+
+
+def has_lost_the_nodes(answered: Mapping[int, Message]) -> bool:
+    """Say whether more than half of the nodes that answered report a loss that is no number."""
+    losses = [metrics_of(reply).get(protocol.LOSS) for reply in answered.values() if not reply.has_error()]
+    lost = sum(isinstance(loss, float) and not math.isfinite(loss) for loss in losses)
+    return 2 * lost > len(losses)
+
+
+class StallDetector:
+    """Watches the rounds of one model.
+
+    Once a node has moved a parameter, later rounds without movement are named and no more: a model may have
+    reached the floor of its arithmetic.
+    """
+
+    def __init__(self, *, alone: bool = True) -> None:
+        self.alone = alone  # False for the model of one group among others: see :func:`among`
+        self.seen = False  # whether any node has ever moved a parameter
+        self.still = 0  # rounds without movement since the first one
+        self.hopeless = False  # whether these were the first, and enough
+        self.named = False
+
+    def note(self, server_round: int, moved: bool, rates: Tensor | None) -> None:
+        """Take note of a round.
+
+        Parameters
+        ----------
+        moved : whether any node returned another parameter than it was sent
+        rates : the nodes' learning rates [K]; None where not all of them tell
+
+        Raises
+        ------
+        TooManyFailedRounds : when no node has moved anything in the first three rounds, at learning rates
+            above 0
+        """
+        if moved:
+            self.seen, self.hopeless = True, False
+            return
+        if rates is not None and not rates.any():
+            return
+        self.still += 1
+        self.hopeless = rates is not None and not self.seen and self.still >= MOST_STILL_ROUNDS
+        if self.alone:
+            among(server_round, {"": self})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next round depends on."""
+        return {"seen": self.seen, "still": self.still, "named": self.named}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from it."""
+        self.seen, self.still, self.named = state["seen"], state["still"], state["named"]
+
+
+def among(server_round: int, movements: Mapping[str, StallDetector]) -> None:
+    """Name the models, by group, that no node has moved, each once.
+
+    Raises
+    ------
+    TooManyFailedRounds : when no model has moved in its first three rounds, at learning rates above 0
+    """
+    still = [name for name, movement in movements.items() if movement.still and not movement.named]
+    if still:
+        others = f" and {len(still) - 3} more" if len(still) > 3 else ""
+        whose = f" of {', '.join(still[:3])}{others}" if still[0] else ""
+        logger.warning("round %d: no node%s has moved any parameter: %s", server_round, whose, CAUSES)
+    for name in still:
+        movements[name].named = True
+    if all(movement.hopeless for movement in movements.values()):
+        rounds = min(movement.still for movement in movements.values())
+        raise TooManyFailedRounds(f"no node has moved any parameter in {rounds} rounds: {CAUSES}")

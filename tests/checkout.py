@@ -1,5 +1,0 @@
-"""Where this checkout is."""
-
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]

@@ -1,0 +1,1 @@
+"""Rounds taken in every way, and in a plain loop of torch."""

@@ -1,0 +1,161 @@
+"""What methods change in the plain loop, each written down from its paper's own lines."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from helpers.agreement.plain import LOCAL_TRAINING, Plain
+
+
+class FedProx(Plain):
+    """Li et al. 2020, Algorithm 2: g <- g + mu (w - w_t)."""
+
+    mu = 0.5
+
+    def begin(self, server_round: int, node: int) -> None:
+        self.start = [p.detach().clone() for p in self.model.parameters() if p.requires_grad]
+
+    def edit(self, node: int, trained: list[nn.Parameter]) -> None:
+        for p, start in zip(trained, self.start, strict=True):
+            assert p.grad is not None
+            p.grad.add_(p.detach() - start, alpha=self.mu)  # one operation: the last bit is its own
+
+
+class Scaffold(Plain):
+    """Karimireddy et al. 2020, Algorithm 1, with option 2; all nodes take part in each round."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        zeros = [torch.zeros_like(p) for p in self.model.parameters() if p.requires_grad]
+        self.c, self.own = zeros, dict.fromkeys(range(len(self.data)), zeros)
+        self.changes: list[list[Tensor]] = []
+
+    def weights(self) -> Tensor:
+        return torch.full((len(self.data),), 1 / len(self.data), dtype=torch.float64)
+
+    def begin(self, server_round: int, node: int) -> None:
+        self.start = [p.detach().clone() for p in self.model.parameters() if p.requires_grad]
+
+    def edit(self, node: int, trained: list[nn.Parameter]) -> None:
+        for p, c, own in zip(trained, self.c, self.own[node], strict=True):
+            assert p.grad is not None
+            p.grad.add_(c - own)
+
+    def renewed(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> list[Tensor]:
+        places = zip(self.own[node], self.c, self.start, trained, strict=True)
+        return [own - c + (start - p.detach()) / (steps * rate) for own, c, start, p in places]
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        renewed = self.renewed(node, trained, rate, steps)
+        self.changes.append([new - old for new, old in zip(renewed, self.own[node], strict=True)])
+        self.own[node] = renewed
+        if len(self.changes) == len(self.data):  # the round's last node
+            self.c = [c + sum(d) / len(self.data) for c, *d in zip(self.c, *self.changes, strict=True)]
+            self.changes = []
+
+
+class ScaffoldOption1(Scaffold):
+    """The same with option 1: c_k is the gradient of all of the node's examples at w_t."""
+
+    def begin(self, server_round: int, node: int) -> None:
+        super().begin(server_round, node)
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        loss = self.loss(self.model(self.data[node].inputs), self.data[node].targets)
+        self.at_start = list(torch.autograd.grad(loss, trained))
+
+    def renewed(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> list[Tensor]:
+        return self.at_start
+
+
+class InverseVariance(Plain):
+    """Reyes et al. 2021: a node counts as the inverse of its gradient's variance over its steps."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.gradients: dict[int, list[Tensor]] = {}
+
+    def begin(self, server_round: int, node: int) -> None:
+        self.gradients[node] = []
+
+    def edit(self, node: int, trained: list[nn.Parameter]) -> None:
+        flat = [p.grad.flatten().double() for p in trained if p.grad is not None]
+        self.gradients[node].append(torch.cat(flat))
+
+    def weights(self) -> Tensor:
+        variances = [torch.stack(self.gradients[k]).var(0).mean() for k in range(len(self.data))]
+        precision = 1 / torch.stack(variances).cpu()
+        return precision / precision.sum()
+
+
+class FedDyn(Plain):
+    """Acar et al. 2021 on the node: g <- g - h_k + alpha (w - w_t); h_k <- h_k - alpha (w_k - w_t)."""
+
+    alpha = 0.5
+
+    def begin(self, server_round: int, node: int) -> None:
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.start = [p.detach().clone() for p in trained]
+        if server_round == 1 and node == 0:
+            self.h = {k: [torch.zeros_like(p) for p in trained] for k in range(len(self.data))}
+
+    def edit(self, node: int, trained: list[nn.Parameter]) -> None:
+        for p, h, start in zip(trained, self.h[node], self.start, strict=True):
+            assert p.grad is not None
+            p.grad.sub_(h).add_(p.detach() - start, alpha=self.alpha)
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        places = zip(self.h[node], trained, self.start, strict=True)
+        self.h[node] = [h - self.alpha * (p.detach() - start) for h, p, start in places]
+
+
+class FedRep(FedProx):
+    """Collins et al. 2021, Algorithm 1: epochs of the node's own head, then the body; FedProx' term.
+
+    The head's order of examples is drawn from [seed of the node's round, 0, 0, 13].
+    """
+
+    head_epochs = 2
+
+    def begin(self, server_round: int, node: int) -> None:
+        seed = np.random.default_rng([self.seed, server_round, node, LOCAL_TRAINING]).integers(
+            2**63, dtype=np.uint64
+        )
+        seed = int(np.random.default_rng([int(seed), 0, 0, 13]).integers(2**63, dtype=np.uint64))
+        head, body = [list(part.parameters()) for part in (self.model.out, self.model.hidden)]
+        if server_round == 1 and node == 0:
+            self.sent = [p.detach().clone() for p in head]
+            self.heads = dict.fromkeys(range(len(self.data)), self.sent)
+        self._load(self.heads[node])
+        self._resting(body)
+        optimizer = self.optimizer(head)
+        wanted = self.client
+        self.client = wanted | {"local_epochs": self.head_epochs, "local_steps": None}
+        for inputs, targets, _ in self._batches(self.data[node], torch.Generator().manual_seed(seed)):
+            optimizer.zero_grad()
+            self.loss(self.model(inputs), targets).backward()
+            optimizer.step()
+        self.client = wanted
+        self._resting(head)
+        super().begin(server_round, node)
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        self._resting([])
+        self.heads[node] = [p.detach().clone() for p in self.model.out.parameters()]
+        self._load(self.sent)
+
+    def _load(self, values: list[Tensor]) -> None:
+        with torch.no_grad():
+            for p, value in zip(self.model.out.parameters(), values, strict=True):
+                p.copy_(value)
+
+    def _resting(self, parameters: list[nn.Parameter]) -> None:
+        for p in self.model.parameters():
+            p.requires_grad_(not any(p is each for each in parameters))
+
+
+class Alternating(Plain):
+    """In odd rounds the first of two equally shaped layers is frozen, in even ones the second."""
+
+    def begin(self, server_round: int, node: int) -> None:
+        for number, layer in enumerate((self.model.a, self.model.b)):
+            layer.requires_grad_((server_round + number) % 2 == 0)

@@ -1,0 +1,144 @@
+"""One strategy of each kind, and nodes that serve all of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, RecordDict
+from flwr.serverapp.strategy import Strategy
+from torch import Tensor
+
+from helpers.every_part import AGGREGATIONS, MASKS, NODES, OPTIMIZERS, STEP_SIZES, WEIGHTINGS
+from helpers.federation import (
+    Model,
+    answer,
+    model_in,
+    record,
+    round_of,
+    sent_model,
+)
+from strategies import (
+    AgreementMask,
+    Extrapolated,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedDyn,
+    FedER,
+    FedExP,
+    FedGMA,
+    FedMeta,
+    FedNova,
+    FedProx,
+    FedYogi,
+    Grouped,
+    InverseVariance,
+    LocalOnly,
+    Median,
+    PseudoGradientStrategy,
+    QFedAvg,
+    Scaffold,
+    SelectiveFedAvg,
+    SignSGD,
+    Uniform,
+    WeightErosion,
+    WeightErosionForAll,
+    Yogi,
+)
+from strategies.shared import protocol
+
+
+def correctness_fn(models: Sequence[ArrayRecord]) -> Tensor:
+    """Stand in for a validation set: selection vectors that depend on the models."""
+    rows = [torch.from_numpy(model_in(arrays)["fc.weight"] > 0).flatten() for arrays in models]
+    return torch.stack(rows)
+
+
+def level(arrays: ArrayRecord) -> ArrayRecord:
+    """Stand in for the gradient of a loss that is the same everywhere; tests of FedMeta's have slopes."""
+    return record({name: np.zeros_like(values) for name, values in model_in(arrays).items()})
+
+
+Make = Callable[[], Strategy]
+BASE = PseudoGradientStrategy
+STRATEGIES: dict[str, Make] = {
+    **{f"weighting={k}": lambda part=part: BASE(weighting=part) for k, part in WEIGHTINGS.items()},
+    **{f"optimizer={k}": lambda part=part: BASE(server_optimizer=part) for k, part in OPTIMIZERS.items()},
+    **{
+        f"aggregation={k}": lambda part=part: BASE(aggregation=part, weighting=Uniform())
+        for k, part in AGGREGATIONS.items()
+    },
+    "median-masked": lambda: FedAdam(
+        aggregation=Median(), weighting=Uniform(), mask=AgreementMask(0.5), average_last=2
+    ),
+    **{f"mask={k}": lambda part=part: BASE(mask=part) for k, part in MASKS.items()},
+    **{f"step_size={k}": lambda part=part: BASE(step_size=part) for k, part in STEP_SIZES.items()},
+    "all-four": lambda: BASE(
+        weighting=InverseVariance(),
+        server_optimizer=Yogi(),
+        mask=AgreementMask(0.5),
+        step_size=Extrapolated(),
+    ),
+    "sampled": lambda: FedAvg(nodes_per_round=3, num_nodes=NODES, seed=7),
+    "averaged": lambda: FedAvgM(average_last=3, mask=AgreementMask(0.5)),
+    **{
+        kind.__name__: kind
+        for kind in (FedAvg, FedAvgM, FedExP, FedProx, FedGMA, FedAdagrad, FedAdam, FedYogi, FedER)
+    },
+    **{kind.__name__: kind for kind in (FedNova, QFedAvg, SignSGD)},
+    "WeightErosion": WeightErosion,
+    "Scaffold": lambda: Scaffold(num_nodes=NODES),
+    "FedDyn": lambda: FedDyn(num_nodes=NODES),
+    "FedMeta": lambda: FedMeta(gradient=level),
+    "Grouped": lambda: Grouped(inner=FedExP(), groups={"low": (0, 1), "high": (2, 3, 4)}),
+    "LocalOnly": lambda: LocalOnly(inner=FedAvgM()),
+    "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), correctness_fn=correctness_fn),
+    "WeightErosionForAll": lambda: WeightErosionForAll(inner=WeightErosion()),
+}
+
+
+def parts_of(strategy: Strategy) -> PseudoGradientStrategy:
+    inner = strategy.inner if isinstance(strategy, Grouped) else strategy
+    assert isinstance(inner, PseudoGradientStrategy)
+    return inner
+
+
+def asking(strategy: Strategy) -> Strategy:
+    """Return the same that asks each node for its partition."""
+    parts = replace(parts_of(strategy), query_partitions=True)
+    return replace(strategy, inner=parts) if isinstance(strategy, Grouped) else parts
+
+
+all_strategies = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEGIES)
+
+
+def moved(model: Model, rng: np.random.Generator) -> Model:
+    """Return the model somewhere else; integers grow."""
+    return {
+        name: np.asarray(values + 0.2 * rng.normal(size=values.shape)).astype(values.dtype)
+        if values.dtype.kind == "f"
+        else values + rng.integers(9)
+        for name, values in model.items()
+    }
+
+
+def reply(
+    content: RecordDict, model: Model, partition_id: int, steps: float = 3.0, rate: float = 0.1
+) -> RecordDict:
+    """Answer as a node would that serves every strategy."""
+    told = {protocol.GRADIENT_VARIANCE: 0.5 + partition_id, protocol.EFFECTIVE_STEPS: steps}
+    told |= {protocol.START_LOSS: 0.1 + partition_id, protocol.LEARNING_RATE: rate}
+    out = answer(model, partition_id + 1, **told)
+    if protocol.CONTROL in content.array_records:
+        control = model_in(content.array_records[protocol.CONTROL])
+        out[protocol.CONTROL] = record(moved(control, np.random.default_rng(partition_id)))
+    return out
+
+
+def drifting(partition_id: int, content: RecordDict) -> RecordDict:
+    """Return a model that depends on the partition and the round alone."""
+    rng = np.random.default_rng([partition_id, round_of(content)])
+    return reply(content, moved(sent_model(content), rng), partition_id, steps=3.0 + partition_id)

@@ -1,0 +1,1 @@
+"""Random input to the commands, and the judge of how they end."""

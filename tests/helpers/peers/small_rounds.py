@@ -1,0 +1,51 @@
+"""Rounds of the small problem by our strategies and nodes, variate by variate."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord
+
+from baselines.runtimes.inline import InlineGrid
+from helpers.peers.random_updates import close
+from helpers.peers.small_problem import NODES, model, our_app
+from strategies import Scaffold
+from strategies.core.pseudo_gradient import PseudoGradientStrategy
+
+ROUNDS = 8
+Vectors = dict[str, np.ndarray]  # by "model", "server" and node
+make = partial(model, norm=False)
+
+
+def vector(tensors: Sequence[torch.Tensor]) -> np.ndarray:
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).numpy().copy()
+
+
+def ours(strategy: PseudoGradientStrategy, momentum: float = 0.0) -> tuple[list[Vectors], list[list[int]]]:
+    """Return what there is after each round, and who took part."""
+    grid, arrays = InlineGrid(our_app(make, momentum), NODES), ArrayRecord(make().state_dict())
+    history, asked = [], []
+    for server_round in range(1, ROUNDS + 1):
+        messages = strategy.configure_train(server_round, arrays, ConfigRecord(), grid)
+        replies = grid.send_and_receive(messages)
+        new, _ = strategy.aggregate_train(server_round, replies)
+        assert new is not None
+        arrays = new
+        found = {"model": vector([torch.from_numpy(w.numpy()) for w in arrays.values()])}
+        if isinstance(strategy, Scaffold):
+            found["server"] = strategy.state_dict()["control"].numpy().copy()
+            for k, state in grid.node_states().items():
+                if "control" in state:
+                    own = state.array_records["control"].values()
+                    found[f"node {k}"] = vector([torch.from_numpy(c.numpy()) for c in own])
+        history.append(found)
+        asked.append(sorted(strategy._asked))
+    return history, asked
+
+
+def compare(found: list[Vectors], expected: list[Vectors], tolerance: float) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert sorted(one) == sorted(other)
+        for name, values in one.items():
+            close(values, other[name], rtol=tolerance, atol=tolerance)
