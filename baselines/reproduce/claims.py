@@ -190,14 +190,29 @@ def _points(pair: Comparison, value: float) -> float:
     return value * pair.points
 
 
+FRONT = [
+    "paper: its main claim",
+    "its gain, same pairs",
+    "our gain (95 % interval)",
+    "verdict",
+    "pairs of the claim",
+]
+
+
 def front_table(papers: Sequence[str]) -> str:
     """Return the table of the front page in Markdown: a line for each paper."""
     headlines = [headline for paper in papers if (headline := find_headline(paper)) is not None]
     lines = [
-        [_linked_claim(headline), _paper_number(headline), _our_number(headline), _front_verdict(headline)]
+        [
+            _linked_claim(headline),
+            _paper_number(headline),
+            _our_number(headline),
+            f"**{headline.verdict}**",
+            _pairs(headline.claim),
+        ]
         for headline in headlines
     ]
-    return markdown_table(["paper: its claim", "paper", "ours (95 % interval)", "verdict"], lines).rstrip()
+    return markdown_table(FRONT, lines).rstrip()
 
 
 def _linked_claim(headline: Headline) -> str:
@@ -207,7 +222,7 @@ def _linked_claim(headline: Headline) -> str:
 
 
 def _paper_number(headline: Headline) -> str:
-    return "curves only" if headline.paper is None else f"{headline.paper:+.2f}"
+    return "prints curves" if headline.paper is None else f"{headline.paper:+.2f}"
 
 
 def _our_number(headline: Headline) -> str:
@@ -222,9 +237,8 @@ def _our_number(headline: Headline) -> str:
     return f"{headline.ours:+.2f}{spread}; {headline.seeds} seeds" + " †" * headline.is_smaller
 
 
-def _front_verdict(headline: Headline) -> str:
-    counts = (f"{count} {verdict}" for verdict, count in headline.claim.counts.items() if count)
-    return f"**{headline.verdict}**; pairs: {', '.join(counts)}"
+def _pairs(claim: Claim) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in claim.counts.items() if count)
 
 
 def claims_table(papers: Sequence[str]) -> str:

@@ -271,9 +271,11 @@ def _cost(table: PaperTable, runs: int) -> str:
     """Return the runs, and their hours by the runs at the paper's setting that there are."""
     rows = _rows(table)
     text = f"{runs} run{'s' * (runs > 1)}"
-    if rows.empty or "seconds" not in rows or (rows.changes != "").all():
+    if rows.empty or "seconds" not in rows:
         return text
-    own = rows[rows.changes == ""]
+    own = rows[(rows.changes == "") & (rows.seconds != "")]  # an early row does not say how long it took
+    if own.empty:
+        return text
     hours = median(own.seconds.astype(float)) * runs / 3600
     devices = " and ".join(sorted(set(own.device))) if "device" in own else ""
     return f"{text}, about {max(1, round(hours))} h" + (f" ({devices})" if devices else "")

@@ -6,10 +6,10 @@ from xml.sax.saxutils import escape
 
 DOCS = Path(__file__).resolve().parents[1]
 ROW = re.compile(r"^\| (\d+) \| (\w+) \| `([^`]+)` \| (.+) \|$", re.MULTILINE)
-LEFT = {"server": 20, "way": 260, "node": 500}  # of a box, by where its step is taken
+LEFT = {"server": 20, "between": 260, "node": 500}  # of a box, by where its step is taken
 COLOUR = {
     "server": "#0072B2",
-    "way": "#7f7f7f",
+    "between": "#7f7f7f",
     "node": "#D55E00",
 }  # Okabe and Ito's, which all can tell apart
 WIDTH, HEIGHT, GAP, TOP = 440, 46, 18, 44

@@ -63,7 +63,7 @@ def test_the_commands_do_what_the_page_says(
     said = [done(command, tmp_path) for command in COMMANDS]
     assert len(said) == 10
     assert "Network on inputs of shape (13,)" in said[1]
-    assert "fedwarm - fedavg" in said[3]
+    assert "fedwarm - FedAvg" in said[3]
     assert r"\begin{table}" in (tmp_path / "accuracy.tex").read_text()
     assert (tmp_path / "accuracy.pdf").read_bytes().startswith(b"%PDF")
     assert "<h2>Differences</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -48,7 +48,7 @@ MISTAKES = {
     "timeout=${nowhere}": "timeout cannot be read: Interpolation key 'nowhere' not found",
     "client.schedule.gamma=${oc.env:NO_SUCH}": "client.schedule.gamma cannot be read: ",
     "debug=${nowhere}": "debug cannot be read: ",
-    "hydra.job.name=${nowhere} seed=-1": "seed=-1 is out of range",
+    "hydra.job.name=${nowhere} seed=-1": "Interpolation key 'nowhere' not found",  # the log is named by it
     # what a part is built of
     "runtime._target_=strategies.Adam": "runtime._target_=strategies.Adam is not a Runtime: choose",
     "strategy._target_=torch.nn.Linear": "strategy._target_=torch.nn.Linear is not a Strategy",

@@ -26,7 +26,7 @@ def write(folder: Path, name: str, text: str = MINE) -> Path:
         ("strategy/fedexp", MINE, "strategy=fedexp"),
         ("strategy/fedavg", MINE, "seed=1"),  # the default
         ("corrections/moon", "moon: null\n", "corrections=[proximal,moon]"),
-        ("client/sgd", "_target_: clients.LocalTraining\n", "seed=1"),
+        ("client/local", "_target_: clients.LocalTraining\n", "seed=1"),
     ],
 )
 @pytest.mark.parametrize("by_searchpath", [False, True])

@@ -112,10 +112,10 @@ def test_a_headline_is_the_mean_gain_over_pairs_with_the_seeds_that_all_have(
     assert found.interval == pytest.approx((3 - 12.7062, 3 + 12.7062), abs=1e-4)
     assert found.verdict == "undecided"
     row = claims.front_table(["gma"]).splitlines()[2]
-    assert "| +4.00 | +3.00 (-9.71 to +15.71); 2 seeds | **undecided**; pairs: " in row
+    assert "| +4.00 | +3.00 (-9.71 to +15.71); 2 seeds | **undecided** | " in row
     alone = replace(claim, pairs=(replace(few, paper=None),), text="x" + claims.SMALLER)
     monkeypatch.setattr(claims, "find_claims", lambda paper: [alone])
-    assert "| curves only | +1.50 (-4.85 to +7.85); 2 seeds † |" in claims.front_table(["gma"])
+    assert "| prints curves | +1.50 (-4.85 to +7.85); 2 seeds † |" in claims.front_table(["gma"])
 
 
 def test_every_paper_has_one_headline() -> None:

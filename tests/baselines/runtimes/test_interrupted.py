@@ -93,7 +93,7 @@ def workers_of(driver: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             ours = os.getsid(int(path.parent.name)) == os.getsid(driver)
-            if ours and path.read_bytes().startswith(b"ray::Seat"):
+            if ours and path.read_bytes().startswith(b"ray::WorkerSlot"):
                 found.append(int(path.parent.name))
         except OSError:  # it has just ended
             continue
