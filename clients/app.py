@@ -15,7 +15,7 @@ from strategies.shared.compression import Compression
 from .correction import Correction
 from .evaluation import evaluate
 from .methods.uga import NO_CORRECTIONS
-from .optimizer import has_state
+from .optimizer_step import has_state
 from .privacy import demand, demand_silence
 from .private import restore
 from .requested import BUILT_IN, requested_corrections

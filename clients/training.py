@@ -23,7 +23,7 @@ from .fast.bare_optimizer import spare_compiler
 from .fast.cuda_graphs import EAGER, GradientPipeline, count_step
 from .fast.gradient import gradient_of
 from .fast.trace import Step
-from .optimizer import OptimizerStep, captured_step, check_rates, keep, prepare
+from .optimizer_step import OptimizerStep, captured_step, check_rates, keep, prepare
 from .personal import LocalUpdate, Personal
 from .rng import seed_model
 from .tasks import Task

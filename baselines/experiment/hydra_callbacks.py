@@ -1,12 +1,8 @@
-"""A sweep writes down what it varies, and says which of how many runs begins.
-
-A callback of Hydra's, which launchers take along.
-"""
+"""Hydra's callbacks, its job log, and the mode that it was started in: one run, a sweep, or a search."""
 
 import contextlib
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -107,7 +103,7 @@ class OthersErrors(logging.Filter):
         return record.name.partition(".")[0] not in ("flwr", "baselines")
 
 
-@contextmanager
+@contextlib.contextmanager
 def closing_job_log() -> Iterator[None]:
     """Close what Hydra has opened for a job's log, for a process that goes on after the command."""
     root = logging.getLogger()
@@ -118,9 +114,6 @@ def closing_job_log() -> Iterator[None]:
         for handler in [handler for handler in root.handlers if handler not in before]:
             root.removeHandler(handler)
             handler.close()
-
-
-# The mode that Hydra was started in: one run, a sweep of them, or a search for the best.
 
 
 def is_search(settings: HydraConf) -> bool:

@@ -1,4 +1,4 @@
-"""What a model says when it is given inputs that it was not made for."""
+"""What the models share: their refusal of inputs that they were not made for, and initial parameters."""
 
 from torch import nn
 

@@ -23,7 +23,7 @@ from clients.fast.cuda_graphs import GradientPipeline, with_sgd
 from clients.fast.guards import ModelSnapshot
 from clients.fast.trace import Step as GradientStep
 from clients.frozen import frozen_names
-from clients.optimizer import OptimizerStep, apply, prepare
+from clients.optimizer_step import OptimizerStep, apply, prepare
 from clients.round import ClientRound, Node
 from clients.training import LocalTraining
 from strategies.shared import protocol

@@ -21,7 +21,7 @@ from clients.fast.cuda_graphs import (
     steps_since,
     with_sgd,
 )
-from clients.optimizer import OptimizerStep, clipped
+from clients.optimizer_step import OptimizerStep, clipped
 from helpers.plain_loop import SEED, examples, perceptron, seeded
 from helpers.pretended_graph import pretended
 
