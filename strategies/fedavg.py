@@ -72,7 +72,7 @@ class FedMeta(PseudoGradientStrategy):
         self.gradient = gradient
 
     def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-        shown, weights = super()._step(server_round, updates)
+        metrics, weights = super()._step(server_round, updates)
         if self.meta_rate > 0:
             if self.gradient is None:
                 raise ValueError("FedMeta needs a meta set: set validation_size, or give it a gradient")
@@ -80,4 +80,4 @@ class FedMeta(PseudoGradientStrategy):
             slope = self.gradient(self._layout.record(self._parameters, self._buffers))
             flat = self._layout.flatten_parameters(slope).to(self._parameters)
             self._parameters = self._parameters - self.meta_rate * flat
-        return shown, weights
+        return metrics, weights

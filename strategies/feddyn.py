@@ -68,13 +68,13 @@ class FedDyn(StatefulClientsStrategy):
     def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         count = len(updates.partition_ids)
         mean = updates.mean(torch.ones(count, dtype=torch.float64) / count) if self.alpha > 0 else None
-        shown, weights = super()._step(server_round, updates)
+        metrics, weights = super()._step(server_round, updates)
         if mean is not None:
             kept = torch.zeros_like(mean) if self._sum is None else self._sum.to(mean.device)
             self._sum = kept.add(mean, alpha=count)
             self._parameters = self._parameters.sub(self._sum, alpha=1 / self._population())
         self._count(server_round, updates.partition_ids)
-        return shown, weights
+        return metrics, weights
 
     def _clear_sum(self) -> None:
         self._sum = None

@@ -44,16 +44,18 @@ class ServerEvaluation:
 
     Parameters
     ----------
-    this : whose examples they are
+    experiment : whose examples they are
     grid : whose workers evaluate, where it has any
     folder, progress : where the metrics go
     """
 
-    def __init__(self, this: Experiment, grid: SuiteGrid, folder: RunFolder, progress: Progress) -> None:
-        self.this, self.folder, self.progress = this, folder, progress
-        self.evaluator = _evaluator_of(this, grid)
-        save = this.settings.save
-        self._keeper = ModelSaver(folder.path, save, describe(this) if save else None)
+    def __init__(
+        self, experiment: Experiment, grid: SuiteGrid, folder: RunFolder, progress: Progress
+    ) -> None:
+        self.experiment, self.folder, self.progress = experiment, folder, progress
+        self.evaluator = _evaluator_of(experiment, grid)
+        save = experiment.settings.save
+        self._keeper = ModelSaver(folder.path, save, describe(experiment) if save else None)
         self._pending: Pending | None = None
         self._mean: Metrics = {}  # of the last models; none where a resumed run had nothing left to do
 
@@ -61,8 +63,8 @@ class ServerEvaluation:
         self, server_round: int, models: Models, weights: list[int], owners: Owners, on_nodes: Metrics
     ) -> None:
         """Begin to evaluate the models; where it costs no time, wait."""
-        arrays, wanted = list(models.values()), {"test": len(self.this.test_examples) > 0}
-        wanted["validation"] = self.this.settings.validates
+        arrays, wanted = list(models.values()), {"test": len(self.experiment.test_examples) > 0}
+        wanted["validation"] = self.experiment.settings.validates
         splits = [split for split, asked in wanted.items() if asked]
         waits = {split: self.evaluator.evaluated(arrays, split, owners) for split in splits}
         self._pending = Pending(server_round, models, weights, on_nodes, waits)
@@ -82,14 +84,14 @@ class ServerEvaluation:
     def resume_from(self, server_round: int, models: Models) -> None:
         """Keep what is to be kept of a run that goes on, and may have kept something else."""
         self._keeper.resume_from(
-            server_round, models, "test" if len(self.this.test_examples) else "node-test"
+            server_round, models, "test" if len(self.experiment.test_examples) else "node-test"
         )
 
     def end(self, server_round: int, models: Models, owners: Owners) -> None:
         """Keep the last models, and write down how they do on each class, where that is asked for."""
         self.finish()
         self._keeper.end(server_round, models, self._mean)
-        if self.this.settings.evaluation.per_class:
+        if self.experiment.settings.evaluation.per_class:
             predicted = self.evaluator.predictions(list(models.values()), owners)
             write_classes(self.folder.path, list(models), predicted)
 
@@ -104,10 +106,10 @@ class ServerEvaluation:
         return mean
 
 
-def _evaluator_of(this: Experiment, grid: SuiteGrid) -> Evaluator:
+def _evaluator_of(experiment: Experiment, grid: SuiteGrid) -> Evaluator:
     """Return who evaluates: the grid's workers, where it has any that do tasks."""
     if grid.dispatch is None:
-        return Evaluator(this)
+        return Evaluator(experiment)
     from .ray_evaluator import RayEvaluator  # imports Ray
 
-    return RayEvaluator(this, grid.dispatch)
+    return RayEvaluator(experiment, grid.dispatch)

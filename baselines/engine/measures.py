@@ -44,7 +44,7 @@ def count_compressed_bytes(messages: Iterable[Message]) -> list[int]:
     An array that several messages share is compressed once, and counts in each.
     """
     sizes: dict[int, int] = {}
-    found = []
+    totals = []
     for message in messages:
         total = 0
         if message.has_content():
@@ -52,8 +52,8 @@ def count_compressed_bytes(messages: Iterable[Message]) -> list[int]:
                 if id(array) not in sizes:
                     sizes[id(array)] = len(zlib.compress(array.data, 1))
                 total += sizes[id(array)]
-        found.append(total)
-    return found
+        totals.append(total)
+    return totals
 
 
 def sent(messages: Sequence[Message], replies: Sequence[Message], compressed: bool) -> dict[str, Sent]:
@@ -64,23 +64,23 @@ def sent(messages: Sequence[Message], replies: Sequence[Message], compressed: bo
     """
     count = count_compressed_bytes if compressed else count_bytes
     down, up = count(messages), count(replies)
-    found = {GLOBAL: {"bytes_down": float(sum(down)), "bytes_up": float(sum(up))}}
+    counts = {GLOBAL: {"bytes_down": float(sum(down)), "bytes_up": float(sum(up))}}
     to_node: dict[int, int] = {}
     for message, size in zip(messages, down, strict=True):
         to_node[message.metadata.dst_node_id] = to_node.get(message.metadata.dst_node_id, 0) + size
     for reply, size in zip(replies, up, strict=True):
         if (partition := _partition_of(reply)) is not None:
-            own = found.setdefault(f"node {partition}", {"bytes_down": 0.0, "bytes_up": 0.0})
+            own = counts.setdefault(f"node {partition}", {"bytes_down": 0.0, "bytes_up": 0.0})
             own["bytes_down"] += to_node.pop(reply.metadata.src_node_id, 0)  # once, of several messages
             own["bytes_up"] += size
-    return found
+    return counts
 
 
 def _partition_of(reply: Message) -> int | None:
     if not reply.has_content() or protocol.METRICS not in reply.content:
         return None
-    told = reply.content.metric_records[protocol.METRICS].get(protocol.PARTITION_ID)
-    return told if isinstance(told, int) else None
+    partition_id = reply.content.metric_records[protocol.METRICS].get(protocol.PARTITION_ID)
+    return partition_id if isinstance(partition_id, int) else None
 
 
 def place_of(node: str) -> tuple[int, str]:
@@ -95,22 +95,22 @@ def per_node_metrics(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
     Of a node that trains several groups' models it is the mean of what it tells of each. A node that does
     not answer, or whose ClientApp does not say which partition it holds, has no part.
     """
-    found: dict[str, dict[str, list[float]]] = {}
+    by_node: dict[str, dict[str, list[float]]] = {}
     for reply in replies:
         if (partition := _partition_of(reply)) is not None:
-            own = found.setdefault(f"node {partition}", {})
+            own = by_node.setdefault(f"node {partition}", {})
             for name, value in _numbers_of(reply).items():
                 own.setdefault(name, []).append(value)
-    return {node: {name: fmean(values) for name, values in own.items()} for node, own in found.items()}
+    return {node: {name: fmean(values) for name, values in own.items()} for node, own in by_node.items()}
 
 
 def _numbers_of(reply: Message) -> dict[str, float]:
     """Return the numbers that a reply tells, but which partition it is of."""
     if not reply.has_content() or protocol.METRICS not in reply.content:
         return {}
-    told = scalars(reply.content.metric_records[protocol.METRICS])
-    told.pop(PARTITION_ID, None)
-    return told
+    numbers = scalars(reply.content.metric_records[protocol.METRICS])
+    numbers.pop(PARTITION_ID, None)
+    return numbers
 
 
 def find_rare_nodes(contributions: Mapping[str, Mapping[str, int]]) -> str:
@@ -148,19 +148,19 @@ def node_spread(replies: Iterable[Message]) -> dict[str, float]:
         for name, value in void_measures(_numbers_of(reply)).items():
             if name != NUM_EXAMPLES:
                 by_metric.setdefault(name, []).append(value)
-    found = {}
+    spreads = {}
     for name, values in by_metric.items():
         worst_first = sorted(values, reverse=less_is_better(name))
         if any(map(math.isnan, values)):
             worst_first = [math.nan]  # has no place among numbers, and would hide
         tenth = worst_first[: math.ceil(TENTH * len(values))]
-        found[f"{name}_worst"] = worst_first[0]
-        found[f"{name}_worst_tenth"] = fmean(tenth)
-        found[f"{name}_variance"] = pvariance(values)
-    return found
+        spreads[f"{name}_worst"] = worst_first[0]
+        spreads[f"{name}_worst_tenth"] = fmean(tenth)
+        spreads[f"{name}_variance"] = pvariance(values)
+    return spreads
 
 
-def write_classes(folder: Path, names: Sequence[str], found: Sequence[tuple[Tensor, Tensor]]) -> None:
+def write_classes(folder: Path, names: Sequence[str], predictions: Sequence[tuple[Tensor, Tensor]]) -> None:
     """Write per_class.csv and confusion.csv of models, from (labels, predictions) of each on the test set.
 
     A class' accuracy is the share of its examples that are found (recall), its precision the share that is
@@ -171,16 +171,16 @@ def write_classes(folder: Path, names: Sequence[str], found: Sequence[tuple[Tens
 
     classes: list[tuple[object, ...]] = []
     cells: list[tuple[object, ...]] = []
-    for name, (labels, predicted) in zip(names, found, strict=True):
+    for name, (labels, predicted) in zip(names, predictions, strict=True):
         counts = confusion_matrix(labels, predicted)
         known = sorted({*labels.tolist(), *predicted.tolist()})
         called = ["nan" if label == NO_CLASS else label for label in known]
         for place, label in enumerate(known):
             if label == NO_CLASS:
                 continue
-            right, there, taken = counts[place, place], counts[place].sum(), counts[:, place].sum()
-            shares = (right / there if there else "", right / taken if taken else "")
-            classes.append((name, label, there, *((math.nan, math.nan) if NO_CLASS in known else shares)))
+            right, present, taken = counts[place, place], counts[place].sum(), counts[:, place].sum()
+            shares = (right / present if present else "", right / taken if taken else "")
+            classes.append((name, label, present, *((math.nan, math.nan) if NO_CLASS in known else shares)))
             cells += [(name, label, other, int(n)) for other, n in zip(called, counts[place], strict=True)]
     _write(folder / PER_CLASS, ("model", "class", "examples", "accuracy", "precision"), classes)
     _write(folder / CONFUSION, ("model", "class", "predicted", "examples"), cells)

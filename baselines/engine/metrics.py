@@ -25,14 +25,14 @@ def spread(per_site_metrics: Mapping[str, Mapping[str, float]]) -> dict[str, flo
 
     NaN where one of them is no number: it has no place among the others, and would hide.
     """
-    found: dict[str, float] = {}
+    spreads: dict[str, float] = {}
     for name in dict.fromkeys(name for metrics in per_site_metrics.values() for name in metrics):
         values = [metrics[name] for metrics in per_site_metrics.values() if name in metrics]
         if not all(map(isfinite, values)):
             values = [nan]
         parts = {"lowest": min(values), "median": median(values), "highest": max(values)}
-        found |= {f"{name}_{part}": float(value) for part, value in parts.items()}
-    return found
+        spreads |= {f"{name}_{part}": float(value) for part, value in parts.items()}
+    return spreads
 
 
 def less_is_better(metric: str) -> bool:
@@ -50,8 +50,8 @@ def objective(folder: Path, name: str, server_round: int | None = None) -> float
     ------
     UserError : when metrics.csv is damaged
     """
-    found = by_round(folder, name)
-    return found.get(max(found) if server_round is None else server_round) if found else None
+    values = by_round(folder, name)
+    return values.get(max(values) if server_round is None else server_round) if values else None
 
 
 def by_round(folder: Path, name: str) -> dict[int, float]:

@@ -49,14 +49,14 @@ def check_divergence(experiment: Experiment, folder: Path) -> None:
 
 def divergence_of(rows: Iterable[Row]) -> Divergence | None:
     """Return since when the evaluations in rows of metrics.csv are not finite; None where the last are."""
-    found = []
+    divergences = []
     for split, rounds in diverged_rounds(rows).items():
         since = None
         for server_round, diverged in sorted(rounds.items()):
             since = (server_round if since is None else since) if diverged else None
         if since is not None:
-            found.append(Divergence(since, split))
-    return min(found, key=lambda one: one.server_round, default=None)
+            divergences.append(Divergence(since, split))
+    return min(divergences, key=lambda one: one.server_round, default=None)
 
 
 def diverged_rounds(rows: Iterable[Row]) -> dict[str, dict[int, bool]]:
@@ -116,23 +116,25 @@ def best_round(folder: Path, name: str) -> int | None:
     return min(values, key=lambda number: (sign * values[number], number))
 
 
-def should_stop(folder: Path, told: EarlyStopping, server_round: int) -> bool:
+def should_stop(folder: Path, stopping: EarlyStopping, server_round: int) -> bool:
     """Say whether the run has waited long enough for a better round; the model before training is one.
 
     Raises
     ------
     UserError : when nothing of that name has been measured in all this time
     """
-    if told.patience is None:
+    if stopping.patience is None:
         return False
-    waited = server_round - (best_round(folder, told.metric) or 0)
-    if waited >= told.patience and not by_round(folder, told.metric):
-        raise UserError(f"early_stopping.metric={told.metric} was never measured: see {folder}/metrics.csv")
-    return waited >= told.patience
+    waited = server_round - (best_round(folder, stopping.metric) or 0)
+    if waited >= stopping.patience and not by_round(folder, stopping.metric):
+        raise UserError(
+            f"early_stopping.metric={stopping.metric} was never measured: see {folder}/metrics.csv"
+        )
+    return waited >= stopping.patience
 
 
-def describe_stop(folder: Path, told: EarlyStopping) -> dict[str, Any]:
+def describe_stop(folder: Path, stopping: EarlyStopping) -> dict[str, Any]:
     """Return what environment.json says of it."""
-    if told.patience is None:
+    if stopping.patience is None:
         return {}
-    return {"best_round": best_round(folder, told.metric)}
+    return {"best_round": best_round(folder, stopping.metric)}

@@ -45,7 +45,7 @@ from .replies import (
     mean_lists,
     mean_metrics,
     name_unread,
-    said,
+    read_config,
     with_own,
 )
 from .stacking import Collected, Stack, Workspace, rows
@@ -388,12 +388,12 @@ class PseudoGradientStrategy(BaseStrategy):
             return arrays, MetricRecord(dict(metrics))
         try:
             self.failures.require_replies(len(collected.updates.partition_ids))
-            shown, weights = self._watched_step(server_round, collected.updates)
+            step_metrics, weights = self._watched_step(server_round, collected.updates)
         except NoStep as lack:
             self._fail(server_round, lack, collected.faults, answered)
             return None, MetricRecord(dict(metrics))
         self._accept(server_round, collected)
-        metrics |= shown
+        metrics |= step_metrics
         if type(self.privacy) is not NoPrivacy:
             metrics |= self._budget.metrics()
         metrics |= self.weighting.metrics(collected.updates, weights, self.server_state.weighting)
@@ -529,7 +529,7 @@ class PseudoGradientStrategy(BaseStrategy):
             self.examples_key,
             self._log_once,
         )
-        collected = stack.all(self._sent, answered, self.registry.told)
+        collected = stack.all(self._sent, answered, self.registry.has_partition_ids)
         if self.is_guarded or self.measures_norms:
             collected = self._without_outliers(collected)
         if server_round == 1 and not self.group:
@@ -550,7 +550,9 @@ class PseudoGradientStrategy(BaseStrategy):
         for k, reason in faults.items():
             logger.warning("round %d: %s left out: %s", server_round, self.registry.display_name(k), reason)
         kept = {
-            k: value for k, r in collected.replies.items() if (value := said(r, protocol.KEPT)) is not None
+            k: value
+            for k, r in collected.replies.items()
+            if (value := read_config(r, protocol.KEPT)) is not None
         }
         if kept:
             self._lost_state.note(server_round, kept, self.registry)
@@ -891,13 +893,13 @@ def compute_step_size(
 ) -> float:
     """Return eta[t]; raise ``NoStep`` where what the step size gave is no finite number."""
     given = step_size(server_round, updates, weights, mean)
-    said = f"step_size={type(step_size).__name__} gave"
+    blame = f"step_size={type(step_size).__name__} gave"
     try:
         eta = float(given)
     except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of several
-        raise NoStep(f"{said} {_named(given)}, expected a number") from error
+        raise NoStep(f"{blame} {_named(given)}, expected a number") from error
     if not math.isfinite(eta):
-        raise NoStep(f"{said} {eta}")
+        raise NoStep(f"{blame} {eta}")
     return eta
 
 
@@ -906,8 +908,8 @@ def apply_optimizer(optimizer: ServerOptimizer, mean: Tensor, state: State) -> t
     shape = mean.shape
     direction, state = _pair("server_optimizer", optimizer, optimizer(mean, state))
     if not isinstance(direction, Tensor) or direction.shape != shape:
-        said = f"server_optimizer={type(optimizer).__name__} gave {_named(direction)}"
-        raise NoStep(f"{said}, expected a tensor of shape {tuple(shape)}")
+        blame = f"server_optimizer={type(optimizer).__name__} gave {_named(direction)}"
+        raise NoStep(f"{blame}, expected a tensor of shape {tuple(shape)}")
     return direction, state
 
 

@@ -28,9 +28,9 @@ from .replies import (
     fitting,
     metrics_of,
     num_examples_of,
+    read_config,
     require_number,
     require_one,
-    said,
     scalar_metrics,
 )
 
@@ -123,13 +123,13 @@ def decoded(
 
 def _codes_of(reply: Message, layout: Layout) -> ArrayRecord:
     """Return a reply's codes."""
-    found = reply.content.get(protocol.CODES)
-    if not isinstance(found, ArrayRecord):
+    codes = reply.content.get(protocol.CODES)
+    if not isinstance(codes, ArrayRecord):
         return ArrayRecord()
     known = {layer.name for layer in layout.parameters}
-    if strange := [name for name in found if name not in known]:
+    if strange := [name for name in codes if name not in known]:
         raise Fault(f"sent a code for {strange[0]!r}, which is no parameter of the model")
-    return found
+    return codes
 
 
 def _bytes_of(array: Array) -> bytes:
@@ -218,21 +218,23 @@ class Stack:
         self._rows: list[int] = []  # of each sound reply
         self._kept = 0  # rows that are written
 
-    def all(self, asked: Iterable[int], answered: Mapping[int, Message], told: bool) -> Collected:
+    def all(
+        self, asked: Iterable[int], answered: Mapping[int, Message], has_partition_ids: bool
+    ) -> Collected:
         """Return what the partitions that were asked have answered, in their order."""
         for partition_id in sorted(asked):
-            self.read(partition_id, answered.get(partition_id), told)
+            self.read(partition_id, answered.get(partition_id), has_partition_ids)
         return self.collected()
 
-    def read(self, partition_id: int, reply: Message | None, told: bool = False) -> None:
+    def read(self, partition_id: int, reply: Message | None, has_partition_ids: bool = False) -> None:
         """Stack the reply of a node, or note why it is left out.
 
-        ``told`` says that nodes have said which partition they hold: a reply for another one is a fault.
+        ``has_partition_ids`` says that nodes have said which partition they hold: a reply for another one is a fault.
         """
         try:
             if reply is not None and not reply.has_error():
                 drop_diagnostics(reply, (self.examples_key, *self.needed), self.tell)
-            sound = checked(reply, partition_id if told else None, self.examples_key)
+            sound = checked(reply, partition_id if has_partition_ids else None, self.examples_key)
             row = self._row_of(sound)
         except Fault as fault:
             self._faults[partition_id] = str(fault)
@@ -254,7 +256,7 @@ class Stack:
                 raise LacksOurs(f"sent no {name!r}")
             require_number(reply, name)
         for key, fault in self.evidence.items():
-            if said(reply, key) is None:
+            if read_config(reply, key) is None:
                 raise LacksOurs(fault)
         require_one(reply.content.array_records, protocol.ARRAYS, (self.extra, *BESIDE_ARRAYS))
         record = arrays_of(reply, self.extra)
@@ -276,10 +278,10 @@ class Stack:
         if self.layout.buffers:
             parts.append(self.layout.flatten_buffers(record, out=self.buffers[row]))
         if self.extra and self.extras is not None:
-            found = reply.content.array_records.get(self.extra)
-            if found is None:
+            carried = reply.content.array_records.get(self.extra)
+            if carried is None:
                 raise LacksOurs(f"sent no {self.extra!r} record")
-            record = fitting(found, f"{self.extra!r} record", self.layout, parameters_only=True)
+            record = fitting(carried, f"{self.extra!r} record", self.layout, parameters_only=True)
             parts.append(self.layout.flatten_parameters(record, out=self.extras[row]))
         total = float(delta.sum())
         unsure = parts[1:] if math.isfinite(total) else parts  # a finite sum has finite terms

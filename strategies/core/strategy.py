@@ -158,11 +158,11 @@ class BaseStrategy(Strategy, metaclass=flower_names.Advising):
 
         def evaluate_all(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None
-            found = {
+            by_model = {
                 name: evaluate_fn(server_round, model)
                 for name, model in self.models_to_evaluate(arrays).items()
             }
-            measured = {name: metrics for name, metrics in found.items() if metrics is not None}
+            measured = {name: metrics for name, metrics in by_model.items() if metrics is not None}
             if len(measured) > 1:
                 return merged(list(measured.values()), [self.model_weight(name) for name in measured])
             return next(iter(measured.values()), None)
@@ -301,9 +301,9 @@ def end_if_alike(asked: int, answered: Mapping[int, Message]) -> None:
     reasons = {reason_of(reply) for reply in errors}
     if asked < 2 or len(errors) < asked or len(reasons) > 1:
         return
-    _, found, traceback = (errors[0].error.reason or "").partition(TRACEBACK)
-    if found:
-        logger.error("%s%s", found, traceback)
+    _, separator, traceback = (errors[0].error.reason or "").partition(TRACEBACK)
+    if separator:
+        logger.error("%s%s", separator, traceback)
     raise TooManyFailedRounds(f"all {asked} nodes failed in round 1 with the same error: {reasons.pop()}")
 
 

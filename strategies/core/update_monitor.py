@@ -86,11 +86,11 @@ class UpdateMonitor:
     def inflated(self, updates: Updates, sites: Mapping[str, int]) -> dict[int, str]:
         """Return which sites report more examples than in their first sound reply."""
         numbers, line = set(sites.values()), "reports {} examples, and first said {}"
-        found = {}
+        faults = {}
         for k, count in zip(updates.partition_ids, updates.num_examples.tolist(), strict=True):
             if k in numbers and count > (first := self._first_examples.setdefault(k, count)):
-                found[k] = line.format(int(count), int(first))
-        return found
+                faults[k] = line.format(int(count), int(first))
+        return faults
 
     def accept(self, partition_ids: tuple[int, ...]) -> None:
         """Count the norms of the updates that the step is made of."""

@@ -211,8 +211,8 @@ class Gaussian(Privacy):
     ) -> None:
         """Refuse weights, which may follow the nodes' data, and what else nodes would have to tell."""
         if type(weighting) is not Uniform:
-            told = f"weighting={type(weighting).__name__} may follow the nodes' data, and gets no noise"
-            refuse(told, "set weighting=uniform")
+            reason = f"weighting={type(weighting).__name__} may follow the nodes' data, and gets no noise"
+            refuse(reason, "set weighting=uniform")
         if aggregation.required_metric:
             refuse(
                 f"nodes also send {aggregation.required_metric!r}, which gets no noise",
@@ -436,8 +436,8 @@ class PrivacyAccountant:
     def metrics(self) -> dict[str, float]:
         """Return epsilon, where something is promised, and the clip that was used, where it moves."""
         cost = self.privacy.epsilon(self.rounds)
-        found = {} if cost is None else {protocol.EPSILON: cost}
-        return found | ({protocol.CLIP: self.state["used"]} if "used" in self.state else {})
+        metrics = {} if cost is None else {protocol.EPSILON: cost}
+        return metrics | ({protocol.CLIP: self.state["used"]} if "used" in self.state else {})
 
     def clip_(self, updates: Updates, server_round: int) -> None:
         """Bound the round's updates, in place."""

@@ -189,9 +189,9 @@ class RankWeighting(Weighting):
 
     def check(self, layout: Layout) -> None:
         convolutions = _convolutions(layout)
-        if self.layout is None and (found := _kernels_first(convolutions)):
+        if self.layout is None and (layer := _kernels_first(convolutions)):
             raise ValueError(
-                f"weighting={type(self).__name__}: {found.name!r} of shape {found.shape} looks like a "
+                f"weighting={type(self).__name__}: {layer.name!r} of shape {layer.shape} looks like a "
                 "weight of JAX or Keras, [height, width, in, out]: set layout='hwio', or 'oihw' if not"
             )
         if not convolutions:
@@ -393,10 +393,12 @@ class Erosion(Weighting):
         own = updates.partition_ids.index(self.requester)
         if not self.by_layer:
             return _relative(updates.deltas, own)
-        found = [torch.zeros(len(updates.deltas), dtype=torch.float64)]
+        distances = [torch.zeros(len(updates.deltas), dtype=torch.float64)]
         for layer in updates.layout.layers:
-            found.append(found[-1] if layer.buffer else _relative(updates.deltas[:, layer.columns], own))
-        return torch.stack(found[1:], 1)
+            distances.append(
+                distances[-1] if layer.buffer else _relative(updates.deltas[:, layer.columns], own)
+            )
+        return torch.stack(distances[1:], 1)
 
 
 def _relative(rows: Tensor, own: int) -> Tensor:
