@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import ray
+import torch
 from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -227,10 +228,12 @@ class MessageBatch(Task):
         self.round.replies += [delivered(failed(message, reason)) for message in self.messages]
 
 
-def unfolded(answers: list[Answer], folded: list[int], mean: ArrayRecord | None) -> list[Answer]:
+def unfolded(
+    answers: list[Answer], folded: list[int], mean: ArrayRecord | None, sums: dict[str, np.ndarray]
+) -> list[Answer]:
     """Let the replies whose models were folded, by their positions, carry the mean in their place."""
     if mean is not None:
-        shared = SharedMean(mean)
+        shared = SharedMean(mean, {name: torch.tensor(values) for name, values in sums.items()})
         for k in folded:
             answers[k][0].content[protocol.ARRAYS] = shared
     return answers

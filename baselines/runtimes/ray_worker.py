@@ -8,6 +8,7 @@ import platform
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from torch import Tensor
@@ -60,7 +61,7 @@ class Worker:
                 return f"{what} {ours[what]} there, {expected} here: install the same on every machine"
         try:
             torch.set_num_threads(self._experiment.settings.threads)
-            _ = self._experiment.training  # and with it what its messages may ask for
+            _ = self._experiment.training, self._experiment.known_compressions
             _ = self._experiment.node_model
             self._used = ResourceUsage(self._experiment.device)
             self._experiment.holdings.set_partition(self.dealt)
@@ -78,8 +79,8 @@ class Worker:
 
     def answer_folded(
         self, requests: list[Message], contexts: list[Context]
-    ) -> tuple[list[tuple[Message, RecordDict]], list[int], ArrayRecord | None]:
-        """Return replies and states, the positions of the replies without their models, and these' mean.
+    ) -> tuple[list[tuple[Message, RecordDict]], list[int], ArrayRecord | None, dict[str, np.ndarray]]:
+        """Return replies and states, the positions of replies without their models, these' mean and sums.
 
         A reply that the server would leave out of the round is none of them. Nodes that are not batched
         are folded one after another, so that the worker holds two models whatever its share.
@@ -95,7 +96,8 @@ class Worker:
             folded += [k + n for n, reply in enumerate(come) if folding.take(reply)]
             replies += come
         mean = folding.mean()
-        return _travelling(replies, contexts), folded, None if mean is None else Buffered(mean)
+        sums = {name: values.cpu().numpy() for name, values in folding.sums().items()} if folded else {}
+        return _travelling(replies, contexts), folded, None if mean is None else Buffered(mean), sums
 
     def sums(self, arrays: ArrayRecord, batches: range, split: str, owner: int | None) -> list[Sums]:
         """Return the sums of each metric over each of these batches of ``test`` or ``validation``.

@@ -39,7 +39,7 @@ from .aggregation import Aggregation, Mean
 from .layout import Layout, squared_norms
 from .mask import Mask
 from .step_size import Constant, StepSize
-from .updates import Updates
+from .updates import Part, Updates
 from .weighting import Uniform, Weighting
 
 logger = logging.getLogger("flwr.strategies")
@@ -94,7 +94,7 @@ def epsilon(noise: float, rounds: int, delta: float) -> float:
 State = Mapping[str, float]
 
 
-class Privacy(ABC):
+class Privacy(Part, ABC):
     """What happens to a round's updates before they are averaged, and to their mean."""
 
     is_local: ClassVar[bool] = False  # whether the nodes see to it
@@ -150,7 +150,7 @@ class Untouched(Privacy):
 class NoPrivacy(Untouched):
     """Updates and their mean stay as they are."""
 
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class LocalPrivacy(Untouched, Gaussian):
     The server sees no loss, number of examples or evaluation: what it makes of the updates costs no more.
     """
 
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
     is_local: ClassVar[bool] = True
     kind: ClassVar[str] = protocol.LOCAL
     required_reply_keys: ClassVar[dict[str, str]] = {

@@ -5,6 +5,7 @@ import io
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -225,9 +226,11 @@ class SharedMean(ArrayRecord):
     Parameters
     ----------
     record : its values
+    sums : what else was added up over the nodes, by name (:mod:`strategies.parts.updates`)
     """
 
-    def __init__(self, record: ArrayRecord) -> None:
+    def __init__(self, record: ArrayRecord, sums: Mapping[str, Tensor] = MappingProxyType({})) -> None:
         super().__init__()  # which would make bytes of what is held
         for name, array in record.items():
             self[name] = array
+        self.sums = dict(sums)

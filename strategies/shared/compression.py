@@ -69,8 +69,6 @@ class Compression(ABC):
 class NoCompression(Compression):
     """Nodes send their weights, as they are."""
 
-    needs_only_mean: ClassVar[bool] = True  # so that nodes' models can be added up before they travel
-
     def train_config(self) -> dict[str, ConfigScalar]:
         """Ask for nothing."""
         return {}
