@@ -117,7 +117,7 @@ def test_partial_sums_are_inlines_to_rounding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
-        ("strategy=feder", "weighting=EffectiveRank"),
+        ("mask=sand", "mask=SandMask"),
         ("mask=magnitude", "mask=MagnitudeMask"),
         ("aggregation=median weighting=uniform", "aggregation=Median"),
         ("strategy=scaffold", "strategy=Scaffold, whose replies carry 'control',"),
