@@ -15,7 +15,7 @@ from baselines.grids.ray import Stored
 from baselines.grids.ray_pool import Dispatch, Group, Task
 from clients.evaluation import averaged, num_batches
 
-from .evaluator import Evaluator, Metrics, Owners, kept
+from .evaluation import Evaluator, Metrics, Owners, kept
 
 TASKS_PER_WORKER = 4  # about: small enough that all end at about the same time
 

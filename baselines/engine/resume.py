@@ -14,20 +14,17 @@ from baselines.experiment.messages import warn_once
 
 from . import environment
 from .checkpoint import LATEST, WHAT_TO_DO, Checkpoint, load, unsaved
+from .run_folder import ELSEWHERE, has_trained
 from .saved_model import kept
 
 logger = logging.getLogger("flwr")
 
 MOST_NAMED = 4  # settings in a message
-ELSEWHERE = (
-    "choose another folder (hydra.run.dir=..., in a sweep hydra.sweep.dir and .subdir, of submit --output)"
-)
 
 
 def check(this: Experiment, gives_node_states: bool) -> None:
-    """Raise ``UserError`` when checkpoints are asked for that could not be resumed."""
-    if (every := this.settings.checkpoint_every) == 0:
-        return
+    """Raise ``UserError`` where the checkpoints that are asked for could not be resumed."""
+    every = this.settings.checkpoint_every
     if not this.prototype.resumable:
         raise UserError(
             f"checkpoint_every={every}: {this.prototype.name} has no state_dict to continue from; "
@@ -46,25 +43,14 @@ def check(this: Experiment, gives_node_states: bool) -> None:
         )
 
 
-def protect(this: Experiment, folder: Path) -> None:
-    """Raise ``UserError`` where a run would be written over that nobody has said to give up."""
-    if this.settings.resume is None and _has_trained(folder / "metrics.csv"):
-        raise UserError(
-            f"{folder} holds a run: resume=true leaves it alone or continues it, resume=false writes over "
-            f"it; or {ELSEWHERE}"
-        )
-
-
-def to_resume(this: Experiment, folder: Path, gives_node_states: bool) -> Checkpoint | None:
-    """Return what ``resume=true`` continues from; None to start from the beginning.
+def to_resume(this: Experiment, folder: Path) -> Checkpoint | None:
+    """Return what ``resume=true`` continues from; None where there is no checkpoint.
 
     Raises
     ------
     UserError : when what is there belongs to another run, or lacks what this one needs
     """
-    check(this, gives_node_states)
-    protect(this, folder)
-    saved = load(folder) if this.settings.resume else None
+    saved = load(folder)
     if saved is None:
         return None
     if not _is_begun_by(this, saved, _written(folder)):
@@ -88,12 +74,12 @@ def finished(this: Experiment, folder: Path) -> bool:
     UserError : when it holds another run, or one that left no checkpoint to go on from
     """
     told, there = environment.environment(folder), _written(folder)
-    if not told and _has_trained(folder / "metrics.csv"):
+    if not told and has_trained(folder / "metrics.csv"):
         warn_once(f"{folder}: {environment.damage(folder)}; the run is taken for unfinished")
     is_this = told.get("identity") == this.identity(like=there)
     if told.get("status") not in environment.ENDED:
         another = "identity" in told and not is_this
-        if another and load(folder) is None and _has_trained(folder / "metrics.csv"):
+        if another and load(folder) is None and has_trained(folder / "metrics.csv"):
             raise UserError(_another(this, folder, "environment.json"))
         return False
     if is_this:
@@ -133,14 +119,6 @@ def _name_changed(this: Experiment, folder: Path) -> None:
     changed = [name for name, now in this.own_sources.items() if then.get(name, now) != now]
     if changed:
         warn_once(f"{folder}: {', '.join(changed)} has changed since; resume=false starts again")
-
-
-def _has_trained(metrics: Path) -> bool:
-    """Say whether metrics.csv has a row of a round, which a new run would throw away."""
-    if not metrics.exists():
-        return False
-    with open(metrics, errors="replace") as lines:
-        return any(not line.startswith(("round,", "0,")) for line in lines)
 
 
 def _has_rows(metrics: Path, count: int) -> bool:

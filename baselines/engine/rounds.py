@@ -17,12 +17,27 @@ from strategies.shared.arrays import move_record
 from . import resume
 from .checkpoint import Checkpoint, Watched
 from .environment import merge_usage
-from .evaluation import ServerEvaluation
+from .evaluation import Evaluator, ServerEvaluation
 from .loggers import Progress
-from .measures import Sent, find_rare_nodes, node_spread, per_node_metrics, place_of, scalars, sent
-from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
-from .run_folder import RunFolder
-from .stopping import best_round, check_divergence, describe_stop, should_stop
+from .metrics import (
+    BY_NODE,
+    GLOBAL,
+    OWN_GROUP,
+    SITES,
+    Sent,
+    best_round,
+    check_divergence,
+    describe_stop,
+    find_rare_nodes,
+    node_spread,
+    per_node_metrics,
+    place_of,
+    scalars,
+    sent,
+    should_stop,
+    spread,
+)
+from .run_folder import RunFolder, protect
 
 logger = logging.getLogger("flwr")
 
@@ -40,7 +55,10 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
             logger.warning("another process has finished %s meanwhile", folder.path)
             check_divergence(this, folder.path)
             return
-        saved = resume.to_resume(this, folder.path, grid.gives_node_states)
+        if this.settings.checkpoint_every:
+            resume.check(this, grid.gives_node_states)
+        protect(this, folder.path)
+        saved = resume.to_resume(this, folder.path) if this.settings.resume else None
         _run(this, grid, folder, saved)
 
 
@@ -56,6 +74,15 @@ def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint
         check_divergence(this, folder.path)
 
 
+def _evaluator_of(this: Experiment, grid: SuiteGrid) -> Evaluator:
+    """Return who evaluates: the grid's workers, where it has any that do tasks."""
+    if grid.dispatch is None:
+        return Evaluator(this)
+    from .ray_evaluator import RayEvaluator  # imports Ray
+
+    return RayEvaluator(this, grid.dispatch)
+
+
 class Rounds:
     """Where a run stands, and the steps that take it on."""
 
@@ -64,7 +91,7 @@ class Rounds:
         self.strategy = this.strategy()
         self.arrays = self._placed(this.initial_arrays())
         self.train_config = this.train_config()
-        self.evaluation = ServerEvaluation(this, grid, folder, progress)
+        self.evaluation = ServerEvaluation(this, _evaluator_of(this, grid), folder, progress)
         self._on_nodes: dict[str, float] = {}  # the last evaluation there
         self._used: dict[str, Any] = {}  # by the nodes' own processes
         if this.settings.evaluation.per_node:
@@ -75,7 +102,8 @@ class Rounds:
 
     def run(self, saved: Checkpoint | None) -> None:
         """Take all rounds that are left, evaluate and save."""
-        told, own_state = self.this.settings, Watched(self.strategy)
+        told = self.this.settings
+        own_state = Watched(self.strategy) if told.checkpoint_every else None
         if saved:
             self.resume_from(saved)
         else:
@@ -93,10 +121,10 @@ class Rounds:
                 last = last or self.is_over(server_round)
             else:
                 self.progress.show(server_round, {})
-            if told.checkpoint_every:
+            if own_state is not None:
                 own_state.check()
-            if told.checkpoint_every and (server_round % told.checkpoint_every == 0 or last):
-                self.checkpoint(server_round).save(self.folder.path, told.checkpoint_keep)
+                if server_round % told.checkpoint_every == 0 or last:
+                    self.checkpoint(server_round).save(self.folder.path, told.checkpoint_keep)
             if last:
                 break
         self.end(server_round)

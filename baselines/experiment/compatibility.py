@@ -24,7 +24,7 @@ from strategies.shared.checks import Conflict, first_message
 
 from .experiment import Experiment
 from .overrides import ROOT
-from .settings import Settings
+from .validation import Settings
 
 
 def check_compatibility(experiment: Experiment) -> None:
@@ -308,7 +308,7 @@ REFUSED_ELSEWHERE = (
         "grouping=",
         "another strategy than selective",
         "it makes no groups",
-        "baselines.experiment.flower_adapter.strategy_of",
+        "baselines.experiment.experiment.strategy_of",
         "grouping=kmeans",
     ),
     _row(

@@ -18,8 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.engine.environment import DIVERGED, ENDED, FINISHED, damage, environment
-from baselines.engine.metrics import COLUMNS, EVALUATIONS, NODE, OWN_GROUP
-from baselines.engine.stopping import divergence_of
+from baselines.engine.metrics import COLUMNS, EVALUATIONS, NODE, OWN_GROUP, divergence_of
 from baselines.errors import UserError
 from baselines.experiment.config import choices, leaves
 from baselines.experiment.identity import BESIDE, PACKAGES

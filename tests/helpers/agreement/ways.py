@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from torch.nn.functional import cross_entropy
 
 from baselines.apps import client_app_of, together_of
-from baselines.engine.evaluator import Evaluator
+from baselines.engine.evaluation import Evaluator
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
 from clients import LeastSquares, NextToken
