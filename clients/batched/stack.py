@@ -16,14 +16,13 @@ from torch.nn import Parameter
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
+from clients import optimizer_step
 from clients.correction import GradientTransform, Tensors, edits_of
 from clients.examples import Examples
-from clients.fast import cuda_graphs
-from clients.fast.cuda_graphs import GradientPipeline, with_sgd
 from clients.fast.guards import ModelSnapshot
 from clients.fast.trace import Step as GradientStep
 from clients.frozen import frozen_names
-from clients.optimizer_step import OptimizerStep, apply, prepare
+from clients.optimizer_step import GradientPipeline, OptimizerStep, apply, prepare, with_sgd
 from clients.round import ClientRound, Node
 from clients.training import LocalTraining
 from strategies.shared import protocol
@@ -351,7 +350,7 @@ class Stack:
         """Return what comes after the gradients; SGD's step in it where it can be captured."""
         limit = self.training.max_grad_norm
         after = GradientPipeline(edits, None if limit is None else clipped, limit or 0.0, stacked=True)
-        inside = self.training.trace and cuda_graphs.can_capture(parameters[0].device)
+        inside = self.training.trace and optimizer_step.can_capture(parameters[0].device)
         return with_sgd(after, optimizer, parameters) if inside else after
 
     def _corrected(self, gradients: Sequence[Tensor], turns: Sequence[ClientRound]) -> Sequence[Tensor]:
