@@ -12,7 +12,7 @@ from torch import Tensor
 from baselines.errors import RunFailed
 from baselines.experiment.experiment import Experiment
 from baselines.grids.ray import Stored
-from baselines.grids.ray_pool import Dispatch, Group, Task
+from baselines.grids.ray_pool import Dispatch, Group, WorkerTask
 from clients.evaluation import averaged, num_batches
 
 from .evaluation import Evaluator, Metrics, Owners, kept
@@ -77,7 +77,7 @@ class RayEvaluator(Evaluator):
         return [list(chain.from_iterable(task.outcome() for task in tasks)) for tasks in dealt]
 
 
-class Evaluating(Task):
+class Evaluating(WorkerTask):
     """Batches for a worker to evaluate a model on.
 
     Parameters

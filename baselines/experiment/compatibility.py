@@ -549,13 +549,13 @@ ONE_BY_ONE = (  # nothing is refused: these nodes train one by one
         "corrections=moon, or a term in the loss",
         BATCHED,
         "a correction adds to the loss, or takes the gradient elsewhere",
-        checked_by="clients.batched.stack.Stack.train",
+        checked_by="clients.batched.stack.ModelStack.train",
     ),
     Conflict(
         "corrections=inexact",
         BATCHED,
         "a correction may end a node's round",
-        checked_by="clients.batched.stack.Stack.train",
+        checked_by="clients.batched.stack.ModelStack.train",
     ),
 )
 
