@@ -32,7 +32,6 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from .engine.metrics import less_is_better, objective
 from .engine.signals import interruptible
 from .errors import JobFailed, RunFailed, UserError
 from .experiment import overrides as places
@@ -42,8 +41,9 @@ from .experiment.hydra_callbacks import (
     closing_job_log,
     is_search,
     run_prefix,
+    without_hydras_lines,
 )
-from .experiment.messages import describe_mistake, describe_unreadable, without_hydras_lines
+from .experiment.messages import describe_mistake, describe_unreadable
 from .experiment.overrides import carried, keyed, quoted
 
 YAML_WORDS = {"=None": "=null", "=True": "=true", "=False": "=false"}
@@ -87,7 +87,7 @@ def _begun(cfg: DictConfig) -> AbstractContextManager[object]:
 def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
     from strategies import TooManyFailedRounds  # and with it torch
 
-    from .engine.stopping import best_round
+    from .engine.metrics import best_round, less_is_better, objective
 
     folder = Path(settings.runtime.output_dir)
     try:
@@ -137,7 +137,8 @@ def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
     from .engine import resume
     from .engine.loggers import set_log_colors
-    from .engine.stopping import check_divergence
+    from .engine.metrics import check_divergence
+    from .engine.run_folder import protect
     from .experiment import device
     from .experiment import experiment as experiments
     from .experiment.preflight import check
@@ -149,14 +150,15 @@ def _run(overrides: str, folder: Path) -> None:
         console.print(f"finished already: {folder}{resume.lacks(experiment, folder)}")
         check_divergence(experiment, folder)
         return
-    resume.protect(experiment, folder)
+    protect(experiment, folder)
     check(experiment)
     if line := device.chosen(experiment.settings.device):
         console.print(line)
     runtime = experiment.runtime()
     if experiment.dataset.site is not None and not getattr(runtime, "sites", None):
         raise UserError(NO_SITES)
-    resume.check(experiment, getattr(runtime, "gives_node_states", False))
+    if experiment.settings.checkpoint_every:
+        resume.check(experiment, getattr(runtime, "gives_node_states", False))
     runtime.run(overrides, experiment.settings.num_nodes, folder)
     console.print(f"results: {folder}")
 

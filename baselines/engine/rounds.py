@@ -17,12 +17,27 @@ from strategies.shared.arrays import move_record
 from . import resume
 from .checkpoint import Checkpoint, Watched
 from .environment import merge_usage
-from .evaluation import ServerEvaluation
+from .evaluation import Evaluator, ServerEvaluation
 from .loggers import Progress
-from .measures import Sent, find_rare_nodes, node_spread, per_node_metrics, place_of, scalars, sent
-from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
-from .run_folder import RunFolder
-from .stopping import best_round, check_divergence, describe_stop, should_stop
+from .metrics import (
+    BY_NODE,
+    GLOBAL,
+    OWN_GROUP,
+    SITES,
+    Sent,
+    best_round,
+    check_divergence,
+    describe_stop,
+    find_rare_nodes,
+    node_spread,
+    per_node_metrics,
+    place_of,
+    scalars,
+    sent,
+    should_stop,
+    spread,
+)
+from .run_folder import RunFolder, protect
 
 logger = logging.getLogger("flwr")
 
@@ -40,7 +55,10 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
             logger.warning("another process has finished %s meanwhile", folder.path)
             check_divergence(experiment, folder.path)
             return
-        saved = resume.to_resume(experiment, folder.path, grid.gives_node_states)
+        if experiment.settings.checkpoint_every:
+            resume.check(experiment, grid.gives_node_states)
+        protect(experiment, folder.path)
+        saved = resume.to_resume(experiment, folder.path) if experiment.settings.resume else None
         _run(experiment, grid, folder, saved)
 
 
@@ -56,6 +74,15 @@ def _run(experiment: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Chec
         check_divergence(experiment, folder.path)
 
 
+def _evaluator_of(experiment: Experiment, grid: SuiteGrid) -> Evaluator:
+    """Return who evaluates: the grid's workers, where it has any that do tasks."""
+    if grid.dispatch is None:
+        return Evaluator(experiment)
+    from .ray_evaluator import RayEvaluator  # imports Ray
+
+    return RayEvaluator(experiment, grid.dispatch)
+
+
 class Rounds:
     """Where a run stands, and the steps that take it on."""
 
@@ -66,7 +93,7 @@ class Rounds:
         self.strategy = experiment.strategy()
         self.arrays = self._placed(experiment.initial_arrays())
         self.train_config = experiment.train_config()
-        self.evaluation = ServerEvaluation(experiment, grid, folder, progress)
+        self.evaluation = ServerEvaluation(experiment, _evaluator_of(experiment, grid), folder, progress)
         self._on_nodes: dict[str, float] = {}  # the last evaluation there
         self._used: dict[str, Any] = {}  # by the nodes' own processes
         if experiment.settings.evaluation.per_node:
@@ -77,7 +104,8 @@ class Rounds:
 
     def run(self, saved: Checkpoint | None) -> None:
         """Take all rounds that are left, evaluate and save."""
-        settings, own_state = self.experiment.settings, Watched(self.strategy)
+        settings = self.experiment.settings
+        own_state = Watched(self.strategy) if settings.checkpoint_every else None
         if saved:
             self.resume_from(saved)
         else:
@@ -95,10 +123,10 @@ class Rounds:
                 last = last or self.is_over(server_round)
             else:
                 self.progress.show(server_round, {})
-            if settings.checkpoint_every:
+            if own_state is not None:
                 own_state.check()
-            if settings.checkpoint_every and (server_round % settings.checkpoint_every == 0 or last):
-                self.checkpoint(server_round).save(self.folder.path, settings.checkpoint_keep)
+                if server_round % settings.checkpoint_every == 0 or last:
+                    self.checkpoint(server_round).save(self.folder.path, settings.checkpoint_keep)
             if last:
                 break
         self.end(server_round)
