@@ -14,7 +14,7 @@ from pathlib import Path
 
 from baselines.experiment.overrides import ROOT
 
-from .report import Row, Spread, Workload, alternate
+from .report import Contenders, Row, Spread, Workload, alternate
 
 HELP = {"inspect": 1.0, "reproduce": 1.0, "compare": 1.0}  # seconds at most, the goal
 FIRST_ROUND = 3.0  # likewise, inline on digits
@@ -26,7 +26,9 @@ class Start(Workload):
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
         """Start each command in turn."""
-        helped = {f"{name} --help": partial(processor_time, f"baselines.{name}", "--help") for name in HELP}
+        helped: Contenders = {
+            f"{name} --help": partial(processor_time, f"baselines.{name}", "--help") for name in HELP
+        }
         samples = alternate({**helped, "run, to round 1": _to_round_1}, repeats)
         goals = dict(zip(samples, (*HELP.values(), FIRST_ROUND), strict=True))
         return [
