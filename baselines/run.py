@@ -46,7 +46,7 @@ from .experiment.hydra_callbacks import (
     run_prefix,
 )
 from .experiment.messages import describe_mistake, describe_unreadable, without_hydras_lines
-from .experiment.overrides import carried, keyed, quoted
+from .experiment.overrides import carried, keyed, overrides_last, quoted
 
 YAML_WORDS = {"=None": "=null", "=True": "=true", "=False": "=false"}
 logger = logging.getLogger("baselines")  # for the job's log alone: lines for the console are printed
@@ -218,7 +218,7 @@ def main() -> int:
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "ERROR")  # at each look it warns of missing accounts
     try:
         with interruptible(), without_hydras_lines(), closing_job_log():
-            keyed(sys.argv[1:])
+            sys.argv[1:] = overrides_last(keyed(sys.argv[1:]))
             _job()
     except UserError as error:
         _say_error(error)
