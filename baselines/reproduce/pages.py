@@ -12,6 +12,7 @@ from baselines.engine.run_folder import LOCK
 from . import paper_tables
 from .claims import claims_table, front_table, page_claims
 from .page import page_missing, page_tables
+from .text_claims import page_others
 
 
 def write_pages(papers: Sequence[str]) -> list[Path]:
@@ -25,6 +26,7 @@ def write_pages(papers: Sequence[str]) -> list[Path]:
             for part, content in (
                 ("claims", page_claims),
                 ("tables", page_tables),
+                ("others", page_others),
                 ("missing", page_missing),
             ):
                 replace_marked(page, content(paper), part)
