@@ -1,13 +1,18 @@
 """Loggers: where else a run's metrics go, besides metrics.csv.
 
-A metric's name there is ``split/model/metric``, its step the round. A resumed run goes on in the same
-place, and what had been logged after the checkpoint is there once.
+A metric's name there is ``split/metric``, so that runs of two methods are one chart. Where a round has
+several models, that is their mean over the nodes, and each of them is ``split/model/metric``, as each node
+is. The step is the round. A resumed run goes on in the same place, and what had been logged after the
+checkpoint is there once. Beside the metrics stand the hyperparameters, commit, identity and status.
 """
 
 import logging
 import os
 import re
+import shlex
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from json import dumps, loads
@@ -22,7 +27,10 @@ from rich.logging import RichHandler
 
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.identity import BESIDE
 from baselines.experiment.validation import Logger
+
+from .environment import FINISHED, INTERRUPTED, git_commit
 
 
 @dataclass
@@ -30,11 +38,18 @@ class TensorBoard(Logger):
     """Event files in the run's folder ``tensorboard``: ``tensorboard --logdir outputs``."""
 
     _writer: Any = field(default=None, init=False, repr=False)
+    _ending: Any = field(default=None, init=False, repr=False)  # what the tab HPARAMS is to read in the end
 
     def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("torch.utils.tensorboard", "tensorboard")
         first = 0 if last_round is None else last_round + 1  # an earlier process may have logged later ones
         self._writer = module.SummaryWriter(str(folder / "tensorboard"), purge_step=first)
+        for name, tag in run_tags(this).items():
+            self._writer.add_text(name, tag)
+        chosen = {key: _as_tensorboard(value) for key, value in this.hyperparameters().items()}
+        # the first of the three would fix the columns for all runs of a sweep; TensorBoard finds them itself
+        _, beginning, self._ending = import_module("torch.utils.tensorboard.summary").hparams(chosen, {})
+        self._writer.file_writer.add_summary(beginning)
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
@@ -42,12 +57,19 @@ class TensorBoard(Logger):
 
     def end(self, status: str) -> None:
         self._writer.add_text("status", status)
+        if status == FINISHED:
+            self._writer.file_writer.add_summary(self._ending)
         self._writer.close()
+
+
+def _as_tensorboard(value: object) -> object:
+    """Return a value as the table of hyperparameters takes it: numbers, and texts for all else."""
+    return value if type(value) in (int, float, str) else str(value)
 
 
 @dataclass
 class MLflow(Logger):
-    """A run of an MLflow experiment, with the configuration as its parameters.
+    """A run of an MLflow experiment, with the configuration as its parameters; KILLED if interrupted.
 
     Parameters
     ----------
@@ -71,20 +93,35 @@ class MLflow(Logger):
         known = folder / "mlflow_run_id.txt"
         if last_round is not None and known.exists():
             self._run_id = known.read_text()
+            self._client.update_run(self._run_id, status="RUNNING")
             self._logged = {}
             return
-        self._run_id = self._client.create_run(experiment_id, run_name=this.overrides).info.run_id
+        tags = run_tags(this)
+        if "commit" in tags:
+            tags["mlflow.source.git.commit"] = tags["commit"]  # MLflow's own, a column of its table
+        created = self._client.create_run(experiment_id, tags=tags, run_name=run_name(this, folder))
+        self._run_id = created.info.run_id
         known.write_text(self._run_id)
-        for name, value in this.flat_configuration().items():
-            self._client.log_param(self._run_id, name, value[:500])  # as long as MLflow takes them
+        entities = import_module("mlflow.entities")
+        parameters = [
+            entities.Param(name, str(value)[:500])  # as long as MLflow takes them
+            for name, value in this.hyperparameters().items()
+        ]
+        for batch in batched(parameters, 100):  # as many as MLflow takes at once
+            self._client.log_batch(self._run_id, params=batch)
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:
-        for name, value in metrics.items():
-            if server_round > self._last(name):
-                self._client.log_metric(self._run_id, name, value, step=server_round)
+        point, now = import_module("mlflow.entities").Metric, int(1000 * time.time())
+        new = [
+            point(name, value, now, server_round)
+            for name, value in metrics.items()
+            if server_round > self._last(name)
+        ]
+        for batch in batched(new, 1000):  # as many as MLflow takes at once
+            self._client.log_batch(self._run_id, metrics=batch)
 
     def end(self, status: str) -> None:
-        state = "FINISHED" if status == "finished" else "FAILED"
+        state = {FINISHED: "FINISHED", INTERRUPTED: "KILLED"}.get(status, "FAILED")
         self._client.set_tag(self._run_id, "status", status[:500])
         self._client.set_terminated(self._run_id, state)
 
@@ -129,9 +166,10 @@ class WandB(Logger):
             dir=str(folder),
             id=known.get("id"),
             resume="allow" if known else None,
-            name=this.overrides,
+            name=run_name(this, folder),
             group=folder.absolute().parent.name,
-            config=this.flat_configuration(),
+            tags=[f"{name} {tag}" for name, tag in run_tags(this).items()],
+            config=this.hyperparameters(),
         )
         self._logged = known.get("logged", {})
         self._run.define_metric("round")
@@ -146,7 +184,27 @@ class WandB(Logger):
 
     def end(self, status: str) -> None:
         self._run.summary["status"] = status
-        self._run.finish(exit_code=0 if status == "finished" else 1)
+        codes = {FINISHED: 0, INTERRUPTED: 255}  # the latter is W&B's own for Ctrl-C
+        self._run.finish(exit_code=codes.get(status, 1))
+
+
+def run_name(this: Experiment, folder: Path) -> str:
+    """Return what a run is called: the overrides that decide its numbers; its folder's name without any."""
+    texts = {text: re.split("[.=]", text.lstrip("+~"))[0] for text in shlex.split(this.overrides)}
+    own = [text for text, group in texts.items() if group not in (*BESIDE, "data_root", "hydra")]
+    return shlex.join(own) or folder.absolute().name
+
+
+def run_tags(this: Experiment) -> dict[str, str]:
+    """Return what code and what experiment a run's numbers come from."""
+    commit = git_commit()
+    return ({"commit": commit} if commit else {}) | {"identity": this.identity()}
+
+
+def batched(items: list[Any], count: int) -> Iterator[list[Any]]:
+    """Yield the items, so many at a time."""
+    for first in range(0, len(items), count):
+        yield items[first : first + count]
 
 
 def _imported(module: str, package: str) -> Any:

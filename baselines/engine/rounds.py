@@ -137,7 +137,8 @@ class Rounds:
         for name, norm in self.strategy.update_norms().items():
             own.setdefault(name, {})["update_norm"] = norm
         for node in sorted(own | counted, key=place_of):  # replies come as nodes are done
-            self.folder.write(server_round, BY_NODE, node, own.get(node, {}) | counted.get(node, {}))
+            metrics_of_node = own.get(node, {}) | counted.get(node, {})
+            self.folder.write(server_round, BY_NODE, node, metrics_of_node, is_one_of=True)
 
     def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:
         """Return the round's bytes, of all nodes and of each, where they are counted."""
@@ -222,4 +223,4 @@ class Rounds:
         apart = spread(per_site_metrics) if alone else {}
         self.folder.write(server_round, "node-test", name, self._on_nodes | apart | more)
         for site, metrics in per_site_metrics.items():
-            self.folder.write(server_round, SITES, site, metrics)
+            self.folder.write(server_round, SITES, site, metrics, is_one_of=True)
