@@ -137,7 +137,7 @@ def _run(overrides: str, folder: Path) -> None:
     """Run what is not finished."""
     from .engine import resume
     from .engine.loggers import set_log_colors
-    from .engine.stopping import check_divergence
+    from .engine.stopping import check_divergence, describe_end
     from .experiment import device
     from .experiment import experiment as experiments
     from .experiment.preflight import check
@@ -159,6 +159,8 @@ def _run(overrides: str, folder: Path) -> None:
     resume.check(experiment, getattr(runtime, "gives_node_states", False))
     runtime.run(overrides, experiment.settings.num_nodes, folder)
     console.print(f"results: {folder}")
+    if line := describe_end(folder):
+        console.print(line)
 
 
 def _say_error(error: Exception) -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib import import_module
 from json import dumps, loads
 from pathlib import Path
@@ -24,9 +25,12 @@ from filelock import FileLock
 from rich import progress as bars
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.hydra_callbacks import Sweep
 from baselines.experiment.identity import BESIDE
 from baselines.experiment.validation import Logger
 
@@ -236,6 +240,33 @@ def set_log_colors() -> None:
     update_console_handler(colored=is_colored(sys.stderr))
 
 
+class Bars(bars.Progress):
+    """Lines that fit the terminal: a bar where there is room, then what is measured; where it is stays."""
+
+    def get_renderables(self) -> Iterator[Table]:
+        """Yield a line for each task."""
+        for task in self.tasks:
+            yield bar_line(task, self.console.width)
+
+
+def bar_line(task: bars.Task, width: int) -> Table:
+    """Return a task's line within ``width``: the bar goes first, then the time taken, then the metrics."""
+    head, own = task.description, [*task.fields["texts"], f"in {clock(task.elapsed)}"]
+    end = f"left {clock(task.fields['left']())}"
+    while own and len("  ".join([head, *own, end])) > width:
+        own.pop() if own[-1].startswith("in ") else own.pop(0)
+    room = width - len("  ".join([head, *own, end])) - 2
+    line = Table.grid(padding=(0, 2, 0, 0))
+    bar = [ProgressBar(task.total or 1, task.completed, width=min(room, 40))] if room >= 10 else []
+    line.add_row(head, *bar, *own, end)
+    return line
+
+
+def clock(seconds: float | None) -> str:
+    """Return a time as 0:01:30."""
+    return "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))
+
+
 class Progress:
     """A context in which each round is shown with its loss, accuracy, time and the time left.
 
@@ -243,24 +274,32 @@ class Progress:
     ----------
     rounds : how many there will be
     name : what each line begins with where several runs write to one terminal, which then has no bar
+    sweep : of which the run is one, in this process; it has a line of its own below
     """
 
-    def __init__(self, rounds: int, name: str = "") -> None:
-        self.rounds, self.name = rounds, name
+    def __init__(self, rounds: int, name: str = "", sweep: Sweep | None = None) -> None:
+        self.rounds, self.name, self.sweep = rounds, name, sweep
         self.console = Console()
         self.bar: bars.Progress | None = None
+        self.started = time.monotonic()
+        self.first, self.done = 0, 0  # the round that this process goes on from, and the last it has done
         if self.console.is_terminal and not name:
-            self.bar = bars.Progress(
-                bars.TextColumn("round"),
-                bars.MofNCompleteColumn(),
-                bars.BarColumn(),
-                bars.TextColumn("{task.fields[text]}"),
-                bars.TimeElapsedColumn(),
-                bars.TextColumn("left"),
-                bars.TimeRemainingColumn(),
-                console=self.console,
-            )
-            self.task = self.bar.add_task("rounds", total=rounds, text="")
+            self.bar = Bars(console=self.console)
+            self.task = self.bar.add_task(f"round 0/{rounds}", total=rounds, texts=(), left=self._left)
+            if sweep and sweep.total:
+                head = f"run {sweep.number + 1}/{sweep.total}"
+                shown: dict[str, Any] = {"completed": sweep.number, "texts": (), "left": self._sweep_left}
+                self.whole = self.bar.add_task(head, total=sweep.total, **shown)
+
+    def _left(self) -> float | None:
+        """Return the seconds that the rounds left will take, by the mean of those that this process did."""
+        done = self.done - self.first
+        return (time.monotonic() - self.started) / done * (self.rounds - self.done) if done else None
+
+    def _sweep_left(self) -> float | None:
+        assert self.sweep is not None
+        share = (self.done - self.first) / self.rounds
+        return self.sweep.seconds_left(time.monotonic() - self.started, share)
 
     def __enter__(self) -> "Progress":
         """Start the bar, and let log lines appear above it."""
@@ -280,17 +319,26 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         """Stop the bar and put the log handlers back."""
+        if self.sweep:
+            self.sweep.count(time.monotonic() - self.started, (self.done - self.first) / self.rounds)
         if self.bar:
+            if self.sweep and self.sweep.total:
+                self.bar.remove_task(self.whole)  # the next run has it
             self.bar.stop()
             logging.getLogger("flwr").handlers = self.handlers
 
     def show(self, server_round: int, metrics: dict[str, float]) -> None:
         """Show the round's test metrics; without any (not evaluated) only the count moves on."""
-        text = "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        texts = [f"{name} {value:.4g}" for name, value in metrics.items()]
+        if not self.done and server_round:
+            self.first = server_round - 1  # of a resumed run it is not 0
+        self.done = server_round
         if self.bar:
-            self.bar.update(self.task, completed=server_round)
-            if text:
-                self.bar.update(self.task, text=text)
+            new: dict[str, Any] = {"texts": texts} if texts else {}
+            head = f"round {server_round}/{self.rounds}"
+            self.bar.update(self.task, completed=server_round, description=head, **new)
+            if self.sweep and self.sweep.total:
+                self.bar.update(self.whole, completed=self.sweep.number + server_round / self.rounds)
         else:
-            line = f"{self.name}round {server_round}/{self.rounds}  {text}"
+            line = f"{self.name}round {server_round}/{self.rounds}  {'  '.join(texts)}"
             self.console.print(line.rstrip(), highlight=False)

@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.hydra_callbacks import run_prefix
+from baselines.experiment.hydra_callbacks import current_sweep, run_prefix
 from baselines.grids.base import SuiteGrid
 from strategies import TooManyFailedRounds
 from strategies.shared.arrays import move_record
@@ -45,7 +45,7 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
 
 
 def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint | None) -> None:
-    progress = Progress(this.settings.rounds, run_prefix())
+    progress = Progress(this.settings.rounds, run_prefix(), current_sweep())
     rounds = Rounds(this, grid, folder, progress)
     with folder.running(saved, rounds.told, grid.way), progress:
         try:
