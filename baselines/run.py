@@ -156,7 +156,7 @@ def run_experiment(overrides: str, folder: Path) -> None:
     """Run an experiment, unless it is finished, and write its results into a folder."""
     from .engine import resume
     from .engine.loggers import set_log_colors
-    from .engine.metrics import check_divergence
+    from .engine.metrics import check_divergence, describe_end
     from .engine.run_folder import protect
     from .experiment import device
     from .experiment import experiment as experiments
@@ -180,6 +180,8 @@ def run_experiment(overrides: str, folder: Path) -> None:
         resume.check(experiment, getattr(runtime, "gives_node_states", False))
     runtime.run(overrides, experiment.settings.num_nodes, folder)
     console.print(f"results: {folder}")
+    if line := describe_end(folder):
+        console.print(line)
 
 
 def _say_error(error: Exception) -> None:

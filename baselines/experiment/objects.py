@@ -169,8 +169,8 @@ def name_target(name: str, value: Any) -> str:
             f"{name}: {value.__qualname__} has no name to import it by: define it at a module's top level"
         )
     package = value.__module__.partition(".")[0]
-    shown: Any = getattr(sys.modules[package], value.__qualname__, None)
-    if shown is value:
+    public: Any = getattr(sys.modules[package], value.__qualname__, None)
+    if public is value:
         return f"{package}.{value.__qualname__}"
     return f"{value.__module__}.{value.__qualname__}"
 
