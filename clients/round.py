@@ -30,7 +30,7 @@ from .compression import Coding
 from .correction import Correction, RoundStart
 from .examples import Examples
 from .frozen import Frozen, check_unchanged, complete, has_kept_more
-from .privacy import LocalNoise, demand, makes_demands
+from .privacy import DEMANDS, LocalNoise, demand
 from .private import restore, withhold
 from .requested import BUILT_IN, requested_corrections
 from .tasks import Task
@@ -84,7 +84,7 @@ class ClientRound:
         self.sent, self.frozen = load_sent(node, message, self.state)
         config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
-        if makes_demands(context.node_config):
+        if DEMANDS & context.node_config.keys():
             demand(context.node_config, config)
         self.partition_id = partition_id_of(context, config)
         self.place = {"server_round": self.server_round, "partition_id": self.partition_id}

@@ -20,10 +20,10 @@ from baselines.experiment.device import accelerator, name_of, peak_memory, watch
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import COVERED, source_hash
 from baselines.experiment.overrides import ROOT
-from clients.fast.cuda_graphs import count_steps, steps_since
+from clients.fast.gradient import count_steps, steps_since
 
 FILES = ("metrics.csv", "config.yaml")
-FINISHED, DIVERGED = "finished", "diverged"
+FINISHED, DIVERGED, INTERRUPTED = "finished", "diverged", "interrupted"
 ENDED = (
     FINISHED,
     DIVERGED,

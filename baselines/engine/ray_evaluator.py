@@ -12,10 +12,10 @@ from torch import Tensor
 from baselines.errors import RunFailed
 from baselines.experiment.experiment import Experiment
 from baselines.grids.ray import Stored
-from baselines.grids.ray_pool import Dispatch, Group, Task
+from baselines.grids.ray_pool import Dispatch, Group, WorkerTask
 from clients.evaluation import averaged, num_batches
 
-from .evaluator import Evaluator, Metrics, Owners, kept
+from .evaluation import Evaluator, Metrics, Owners, kept
 
 TASKS_PER_WORKER = 4  # about: small enough that all end at about the same time
 
@@ -77,7 +77,7 @@ class RayEvaluator(Evaluator):
         return [list(chain.from_iterable(task.outcome() for task in tasks)) for tasks in dealt]
 
 
-class Evaluating(Task):
+class Evaluating(WorkerTask):
     """Batches for a worker to evaluate a model on.
 
     Parameters

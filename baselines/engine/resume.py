@@ -14,20 +14,17 @@ from baselines.experiment.messages import warn_once
 
 from . import environment
 from .checkpoint import LATEST, WHAT_TO_DO, Checkpoint, load, unsaved
+from .run_folder import ELSEWHERE, has_trained
 from .saved_model import kept
 
 logger = logging.getLogger("flwr")
 
 MOST_NAMED = 4  # settings in a message
-ELSEWHERE = (
-    "choose another folder (hydra.run.dir=..., in a sweep hydra.sweep.dir and .subdir, of submit --output)"
-)
 
 
 def check(experiment: Experiment, gives_node_states: bool) -> None:
-    """Raise ``UserError`` when checkpoints are asked for that could not be resumed."""
-    if (every := experiment.settings.checkpoint_every) == 0:
-        return
+    """Raise ``UserError`` where the checkpoints that are asked for could not be resumed."""
+    every = experiment.settings.checkpoint_every
     if not experiment.prototype.resumable:
         raise UserError(
             f"checkpoint_every={every}: {experiment.prototype.name} has no state_dict to continue from; "
@@ -46,25 +43,14 @@ def check(experiment: Experiment, gives_node_states: bool) -> None:
         )
 
 
-def protect(experiment: Experiment, folder: Path) -> None:
-    """Raise ``UserError`` where a run would be written over that nobody has said to give up."""
-    if experiment.settings.resume is None and _has_trained(folder / "metrics.csv"):
-        raise UserError(
-            f"{folder} holds a run: resume=true leaves it alone or continues it, resume=false writes over "
-            f"it; or {ELSEWHERE}"
-        )
-
-
-def to_resume(experiment: Experiment, folder: Path, gives_node_states: bool) -> Checkpoint | None:
-    """Return what ``resume=true`` continues from; None to start from the beginning.
+def to_resume(experiment: Experiment, folder: Path) -> Checkpoint | None:
+    """Return what ``resume=true`` continues from; None where there is no checkpoint.
 
     Raises
     ------
     UserError : when what is there belongs to another run, or lacks what this one needs
     """
-    check(experiment, gives_node_states)
-    protect(experiment, folder)
-    saved = load(folder) if experiment.settings.resume else None
+    saved = load(folder)
     if saved is None:
         return None
     if not _is_begun_by(experiment, saved, _written(folder)):
@@ -88,12 +74,12 @@ def finished(experiment: Experiment, folder: Path) -> bool:
     UserError : when it holds another run, or one that left no checkpoint to go on from
     """
     content, written = environment.environment(folder), _written(folder)
-    if not content and _has_trained(folder / "metrics.csv"):
+    if not content and has_trained(folder / "metrics.csv"):
         warn_once(f"{folder}: {environment.damage(folder)}; the run is taken for unfinished")
     is_this = content.get("identity") == experiment.identity(like=written)
     if content.get("status") not in environment.ENDED:
         another = "identity" in content and not is_this
-        if another and load(folder) is None and _has_trained(folder / "metrics.csv"):
+        if another and load(folder) is None and has_trained(folder / "metrics.csv"):
             raise UserError(_another(experiment, folder, "environment.json"))
         return False
     if is_this:
@@ -133,14 +119,6 @@ def _name_changed(experiment: Experiment, folder: Path) -> None:
     changed = [name for name, now in experiment.own_sources.items() if then.get(name, now) != now]
     if changed:
         warn_once(f"{folder}: {', '.join(changed)} has changed since; resume=false starts again")
-
-
-def _has_trained(metrics: Path) -> bool:
-    """Say whether metrics.csv has a row of a round, which a new run would throw away."""
-    if not metrics.exists():
-        return False
-    with open(metrics, errors="replace") as lines:
-        return any(not line.startswith(("round,", "0,")) for line in lines)
 
 
 def _has_rows(metrics: Path, count: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.hydra_callbacks import run_prefix
+from baselines.experiment.hydra_callbacks import current_sweep, run_prefix
 from baselines.grids.base import SuiteGrid
 from strategies import TooManyFailedRounds
 from strategies.shared.arrays import move_record
@@ -17,12 +17,27 @@ from strategies.shared.arrays import move_record
 from . import resume
 from .checkpoint import Checkpoint, Watched
 from .environment import merge_usage
-from .evaluation import ServerEvaluation
+from .evaluation import Evaluator, ServerEvaluation
 from .loggers import Progress
-from .measures import Sent, find_rare_nodes, node_spread, per_node_metrics, place_of, scalars, sent
-from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
-from .run_folder import RunFolder
-from .stopping import best_round, check_divergence, describe_stop, should_stop
+from .metrics import (
+    BY_NODE,
+    GLOBAL,
+    OWN_GROUP,
+    SITES,
+    Sent,
+    best_round,
+    check_divergence,
+    describe_stop,
+    find_rare_nodes,
+    node_spread,
+    per_node_metrics,
+    place_of,
+    scalars,
+    sent,
+    should_stop,
+    spread,
+)
+from .run_folder import RunFolder, protect
 
 logger = logging.getLogger("flwr")
 
@@ -40,12 +55,15 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
             logger.warning("another process has finished %s meanwhile", folder.path)
             check_divergence(experiment, folder.path)
             return
-        saved = resume.to_resume(experiment, folder.path, grid.gives_node_states)
+        if experiment.settings.checkpoint_every:
+            resume.check(experiment, grid.gives_node_states)
+        protect(experiment, folder.path)
+        saved = resume.to_resume(experiment, folder.path) if experiment.settings.resume else None
         _run(experiment, grid, folder, saved)
 
 
 def _run(experiment: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint | None) -> None:
-    progress = Progress(experiment.settings.rounds, run_prefix())
+    progress = Progress(experiment.settings.rounds, run_prefix(), current_sweep())
     rounds = Rounds(experiment, grid, folder, progress)
     with folder.running(saved, rounds.describe, grid.way), progress:
         try:
@@ -54,6 +72,15 @@ def _run(experiment: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Chec
             check_divergence(experiment, folder.path)  # then this is why
             raise
         check_divergence(experiment, folder.path)
+
+
+def _evaluator_of(experiment: Experiment, grid: SuiteGrid) -> Evaluator:
+    """Return who evaluates: the grid's workers, where it has any that do tasks."""
+    if grid.dispatch is None:
+        return Evaluator(experiment)
+    from .ray_evaluator import RayEvaluator  # imports Ray
+
+    return RayEvaluator(experiment, grid.dispatch)
 
 
 class Rounds:
@@ -66,7 +93,7 @@ class Rounds:
         self.strategy = experiment.strategy()
         self.arrays = self._placed(experiment.initial_arrays())
         self.train_config = experiment.train_config()
-        self.evaluation = ServerEvaluation(experiment, grid, folder, progress)
+        self.evaluation = ServerEvaluation(experiment, _evaluator_of(experiment, grid), folder, progress)
         self._on_nodes: dict[str, float] = {}  # the last evaluation there
         self._used: dict[str, Any] = {}  # by the nodes' own processes
         if experiment.settings.evaluation.per_node:
@@ -77,7 +104,8 @@ class Rounds:
 
     def run(self, saved: Checkpoint | None) -> None:
         """Take all rounds that are left, evaluate and save."""
-        settings, own_state = self.experiment.settings, Watched(self.strategy)
+        settings = self.experiment.settings
+        own_state = Watched(self.strategy) if settings.checkpoint_every else None
         if saved:
             self.resume_from(saved)
         else:
@@ -95,10 +123,10 @@ class Rounds:
                 last = last or self.is_over(server_round)
             else:
                 self.progress.show(server_round, {})
-            if settings.checkpoint_every:
+            if own_state is not None:
                 own_state.check()
-            if settings.checkpoint_every and (server_round % settings.checkpoint_every == 0 or last):
-                self.checkpoint(server_round).save(self.folder.path, settings.checkpoint_keep)
+                if server_round % settings.checkpoint_every == 0 or last:
+                    self.checkpoint(server_round).save(self.folder.path, settings.checkpoint_keep)
             if last:
                 break
         self.end(server_round)
@@ -139,7 +167,8 @@ class Rounds:
         for name, norm in self.strategy.update_norms().items():
             own.setdefault(name, {})["update_norm"] = norm
         for node in sorted(own | counted, key=place_of):  # replies come as nodes are done
-            self.folder.write(server_round, BY_NODE, node, own.get(node, {}) | counted.get(node, {}))
+            metrics_of_node = own.get(node, {}) | counted.get(node, {})
+            self.folder.write(server_round, BY_NODE, node, metrics_of_node, is_one_of=True)
 
     def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:
         """Return the round's bytes, of all nodes and of each, where they are counted."""
@@ -226,4 +255,4 @@ class Rounds:
         apart = spread(per_site_metrics) if alone else {}
         self.folder.write(server_round, "node-test", name, self._on_nodes | apart | more)
         for site, metrics in per_site_metrics.items():
-            self.folder.write(server_round, SITES, site, metrics)
+            self.folder.write(server_round, SITES, site, metrics, is_one_of=True)

@@ -31,7 +31,6 @@ from baselines.datasets.local import SiteData
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.identity import LATER
 from clients import Classification, Normalize
 from clients.examples import apply_to_each
 from clients.round import load
@@ -43,7 +42,6 @@ from .metrics import by_round
 ONE = "model.safetensors"
 SEVERAL = "models"  # the folder of one file for each, where a strategy trains several
 METADATA_KEY = "florilegium"  # the one key of a file's metadata, with JSON: of several the order is random
-YOUNGER = {name: LATER[name] for name in ("autocast", "channels_last")}  # than some runs' models
 UNFINISHED = f"{SEVERAL}.tmp"  # the same while it is written
 logger = logging.getLogger("flwr")
 
@@ -206,7 +204,7 @@ def load_model(run: Path, name: str | None = None) -> SavedModel:
         raise UserError(f"{run} is no run folder: it has no config.yaml")
     written = _written(run)
     models = {one: arrays for one, (arrays, _) in written.items()}
-    description = next((about for _, about in written.values() if "network" in about), None)
+    description = next((about for _, about in written.values()), None)
     experiment = _experiment(run, description)
     with _naming_config(run):
         models = models or _in_checkpoint(run, experiment)
@@ -220,7 +218,7 @@ def load_model(run: Path, name: str | None = None) -> SavedModel:
     with _naming_config(run):
         network = experiment.model()
         load(network, models[chosen])
-        about = written[chosen][1] if description else _describe_older(run, experiment)
+        about = written[chosen][1] if description else _describe_checkpoint(run, experiment)
     return SavedModel(network.eval(), experiment, {**about, "model": chosen})
 
 
@@ -234,8 +232,8 @@ def _naming_config(run: Path) -> Iterator[None]:
         raise UserError(f"{run}: config.yaml and the model do not belong together ({what})") from error
 
 
-def _describe_older(run: Path, experiment: Experiment) -> dict[str, Any]:
-    """Describe the model of a checkpoint, or of an older file, by the run's configuration and data set."""
+def _describe_checkpoint(run: Path, experiment: Experiment) -> dict[str, Any]:
+    """Describe the model of a checkpoint by the run's configuration and data set."""
     return describe(experiment) | {"identity": environment.environment(run).get("identity")}
 
 
@@ -267,9 +265,8 @@ def _written(run: Path) -> dict[str, tuple[ArrayRecord, dict[str, Any]]]:
 
 
 def _description_of(file: Any) -> dict[str, Any]:
-    """Return what a file says of its model; an older one has a key for each."""
-    metadata = file.metadata() or {}
-    description = json.loads(metadata[METADATA_KEY]) if METADATA_KEY in metadata else metadata
+    """Return what a file says of its model."""
+    description = json.loads((file.metadata() or {}).get(METADATA_KEY, "null"))
     if not isinstance(description, dict):
         raise ValueError(f"{METADATA_KEY} is no JSON object")
     return description
@@ -307,7 +304,7 @@ def _experiment(run: Path, description: Mapping[str, Any] | None) -> Experiment:
     """Return a run's experiment by its written configuration, on the CPU."""
     path = run / "config.yaml"
     try:
-        settings = YOUNGER | yaml.safe_load(path.read_text()) | {"device": "cpu"}
+        settings = yaml.safe_load(path.read_text()) | {"device": "cpu"}
     except (ValueError, TypeError, yaml.YAMLError) as error:
         raise UserError(f"{path} is damaged: run it again") from error
     key = f"the configuration of {path.resolve()}, {environment.checksum(path)}"

@@ -26,7 +26,7 @@ from .data import check_rows
 from .device import deterministic_algorithms
 from .experiment import Experiment
 from .messages import warn_once
-from .settings import Settings
+from .validation import Settings
 
 # What a strategy promises of any model and any node: would it be kept for these?
 

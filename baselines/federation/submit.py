@@ -15,7 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from baselines.apps import REFUSED
-from baselines.engine.stopping import HAS_DIVERGED
+from baselines.engine.metrics import HAS_DIVERGED
 from baselines.errors import RunDiverged, RunFailed, UserError
 from baselines.experiment import closed
 from baselines.experiment.experiment import load as load_experiment

@@ -19,7 +19,7 @@ from strategies.shared.arrays import SharedMean, copy_record, receive_values, re
 from strategies.shared.flower_private import failed, stamp
 
 from .inline import NodePool, answer, delivered
-from .ray_pool import Dispatch, Task, Workers
+from .ray_pool import Dispatch, Workers, WorkerTask
 
 # How records travel on Ray: arrays straight to where they go, and what messages have in common once.
 
@@ -172,7 +172,7 @@ class Round:
         return self.nodes.context(message.metadata.dst_node_id)
 
 
-class MessageBatch(Task):
+class MessageBatch(WorkerTask):
     """Messages to nodes, for one worker to answer.
 
     Parameters
@@ -215,7 +215,7 @@ class MessageBatch(Task):
         self.round.nodes.lost += len(self.messages)
         self._answer_all(reason)
 
-    def parts(self) -> Sequence[Task]:
+    def parts(self) -> Sequence[WorkerTask]:
         """Return the messages one by one: no other node is to suffer from the one that went wrong."""
         if len(self.messages) == 1:
             return [self]

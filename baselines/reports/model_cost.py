@@ -33,7 +33,7 @@ SECONDS = 1.0  # about how long a step is measured
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class LayerCost:
     """A module with parameters of its own; MACs are those of one example."""
 
     name: str
@@ -44,7 +44,7 @@ class Layer:
     backward: int
 
 
-def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> list[Layer]:
+def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> list[LayerCost]:
     """Return the layers in the order in which they run; ``inputs`` and ``targets`` hold two examples."""
     outputs: dict[str, tuple[int, ...]] = {}
 
@@ -72,7 +72,7 @@ def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> lis
         key = f"{root}.{name}" if name else root
         ahead, all_ = (sum(counter.get(key, {}).values()) // 2 // PAIR for counter in (forward, both))
         count = sum(p.numel() for p in module.parameters(recurse=False))
-        rows.append(Layer(name or root, type(module).__name__, output, count, ahead, all_ - ahead))
+        rows.append(LayerCost(name or root, type(module).__name__, output, count, ahead, all_ - ahead))
     return rows
 
 
@@ -242,7 +242,7 @@ LAYERS, TIMES = "tables4_1_4_3_4_5.csv", "tables4_2_4_4.csv"
 ROUND = 13_333  # examples of a node there ("13333 images", chapter 4)
 
 
-def layer_table(layers: list[Layer], title: str) -> Table:
+def layer_table(layers: list[LayerCost], title: str) -> Table:
     """Return layers, parameters and multiply-accumulates per example."""
     out = _empty(title, ["layer", "kind", "output"], ["parameters", "MACs forward", "MACs backward"])
     for layer in layers:
@@ -267,7 +267,7 @@ def printed_layers(name: str, model: str) -> list[dict[str, str]]:
     return [row for row in rows if row.get("layer") != "Input"]
 
 
-def beside_printed(layers: list[Layer], rows: list[dict[str, str]]) -> Table:
+def beside_printed(layers: list[LayerCost], rows: list[dict[str, str]]) -> Table:
     """Put the thesis's rows beside our layers with weights, in order."""
     title = f"printed in table {rows[0]['table']} of Liu (2019), and ours"
     out = _empty(title, [], ["printed", "parameters", "ours", "MACs", "ours (forward)", "our layer"])

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,10 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.engine.environment import DIVERGED, ENDED, FINISHED, damage, environment
-from baselines.engine.metrics import COLUMNS, EVALUATIONS, NODE, OWN_GROUP
-from baselines.engine.stopping import divergence_of
+from baselines.engine.metrics import COLUMNS, NODE, OWN_GROUP
 from baselines.errors import UserError
 from baselines.experiment.config import choices, leaves
 from baselines.experiment.identity import BESIDE, PACKAGES
-from strategies.shared import protocol
-from strategies.shared.checks import is_count
 
 # Same setting: runs whose configurations differ in nothing that counts but their seed.
 #
@@ -316,7 +312,6 @@ def mean_of_all(rows: pd.DataFrame, by: str | list[str]) -> "pd.Series[float]":
 
 
 MEASURED = ["setting", "seed", "run", "status", "round", "split", "model", "node", "metric", "value"]
-EVALUATION = ["round", "split", "model"]  # what the measures of a model at a time have in common
 
 
 def tidy(folders: Iterable[Path]) -> tuple[pd.DataFrame, dict[Path, str]]:
@@ -333,29 +328,12 @@ def tidy(folders: Iterable[Path]) -> tuple[pd.DataFrame, dict[Path, str]]:
             raise UserError(f"{run}/{reason}: run it again, or move the folder away")
         named = ", ".join(map(str, folders))
         raise UserError(f"no run in {named}: give the folder of a run or of a sweep")
-    rows = pd.concat(_with_status(run) for run in runs)
+    rows = pd.concat(
+        measured(run).assign(run=str(run), status=str(environment(run)["status"])) for run in runs
+    )
     rows["node"] = node_of(rows.model)
     merged = described(runs).merge(rows, on="run")
     return merged[[*(name for name in merged if name not in MEASURED), *MEASURED]], left_out
-
-
-def _with_status(run: Path) -> pd.DataFrame:
-    """Return a run's measurements, and how it ended.
-
-    Older runs called themselves finished where they had diverged, and gave a model of NaN an accuracy: no
-    measure is left of it.
-    """
-    rows = measured(run).assign(run=str(run), status=str(environment(run)["status"]))
-    own = rows[rows.split.isin(EVALUATIONS)]
-    if own.value.map(isfinite).all():
-        return rows
-    lost = own[(own.metric == protocol.LOSS) & own.value.isna()]
-    places = pd.MultiIndex.from_frame(lost[EVALUATION])
-    void = pd.MultiIndex.from_frame(rows[EVALUATION]).isin(places) & ~rows.metric.map(is_count)
-    rows.loc[void, "value"] = nan
-    if divergence_of(rows[list(COLUMNS)].itertuples(index=False, name=None)) is not None:
-        rows["status"] = rows["status"].replace(FINISHED, DIVERGED)
-    return rows
 
 
 # Shown: which metrics a table or a figure has, and what they are called there.

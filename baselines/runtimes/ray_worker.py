@@ -15,7 +15,7 @@ from torch import Tensor
 
 from baselines.apps import client_app_of, together_of
 from baselines.engine.environment import ResourceUsage
-from baselines.engine.evaluator import kept
+from baselines.engine.evaluation import kept
 from baselines.engine.loggers import set_log_colors
 from baselines.errors import UserError
 from baselines.experiment import config

@@ -382,7 +382,7 @@ class PseudoGradientStrategy(BaseStrategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the round's nodes and send each of them the model w[t]."""
-        require_covered(self, self._beyond_mean())
+        require_covered(self, self.beyond_mean())
         self._start_from(arrays)
         self._asked = {} if self.stop_reason else self.ask(grid, server_round)
         if self.is_guarded:
@@ -712,7 +712,7 @@ class PseudoGradientStrategy(BaseStrategy):
         advice = LOWER_RATE if has_lost_the_nodes(answered) else LOOK_AT_NODES
         self.failures.count(server_round, lack, named, advice)
 
-    def _beyond_mean(self) -> str:
+    def beyond_mean(self) -> str:
         """Name what makes the step more than a mean of the updates, which sum to one; empty for nothing."""
         slots = ("weighting", "aggregation", "server_optimizer", "mask", "step_size")
         kinds = {name: type(getattr(self, name)) for name in slots}
@@ -743,7 +743,7 @@ class PseudoGradientStrategy(BaseStrategy):
         ------
         ValueError : where the step depends on what they were sent, which only ``configure_train`` knows
         """
-        beyond = self._beyond_mean()
+        beyond = self.beyond_mean()
         own = {"step_size": Constant(), "average_last": 1, "max_norm": None}
         own |= {"privacy": NoPrivacy(), "compression": NoCompression()}
         changed = [f"{name}={getattr(self, name)!r}" for name in own if getattr(self, name) != own[name]]

@@ -97,6 +97,10 @@ class BaseStrategy(Strategy, metaclass=Advising):
     def set_num_rounds(self, rounds: int) -> None:
         """Let a run of so few rounds fail when none of them takes a step."""
 
+    def beyond_mean(self) -> str:
+        """Name what makes the step more than a mean of the updates; empty for nothing."""
+        return ""
+
     def train_config(self) -> dict[str, ConfigScalar]:
         """Return what the messages' configuration asks of each node besides its training."""
         return {}
@@ -408,12 +412,16 @@ def require_covered(strategy: object, beyond: str) -> None:
 
     To be called in a hook of Flower's. ``beyond`` names what is more than a plain mean; empty for nothing.
     """
-    wrapper = _caller(strategy) if beyond else None
-    if isinstance(wrapper, WRAPPERS):
-        raise ValueError(
-            f"{type(wrapper).__name__} adds the noise of a mean, which does not cover {beyond} of "
-            f"{type(strategy).__name__}: choose FedAvg, or privacy=CentralPrivacy(...) without the wrapper"
-        )
+    if fault := describe_uncovered(_caller(strategy) if beyond else None, strategy, beyond):
+        raise ValueError(f"{fault}: choose FedAvg, or privacy=CentralPrivacy(...) without the wrapper")
+
+
+def describe_uncovered(wrapper: object, strategy: object, beyond: str) -> str:
+    """Return what of a strategy the noise of a wrapper around it does not cover; empty for nothing."""
+    if not beyond or not isinstance(wrapper, WRAPPERS):
+        return ""
+    named = f"{beyond} of {type(strategy).__name__}"
+    return f"{type(wrapper).__name__} adds the noise of a mean, which does not cover {named}"
 
 
 def _caller(strategy: object) -> object:

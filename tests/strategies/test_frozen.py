@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from baselines.engine.measures import count_bytes
+from baselines.engine.metrics import count_bytes
 from baselines.grids.inline import InlineGrid
 from clients import Frozen
 from clients.frozen import KEY
