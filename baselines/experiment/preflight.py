@@ -327,7 +327,8 @@ def _check(experiment: Experiment) -> None:
         strategy = experiment.prototype
         layout = strategy.check(experiment.initial_arrays())
         check_training(experiment.training, strategy.train_config(), experiment.known_corrections)
-        private.check(experiment.node_model, experiment.training.private)
+        if experiment.training.private:
+            private.check(experiment.node_model, experiment.training.private)
         if experiment.training.personal is not None:
             experiment.training.personal.check(experiment.node_model, experiment.training.private)
     except ValueError as error:
