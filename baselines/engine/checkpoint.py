@@ -228,8 +228,10 @@ class Watched:
         if suite is None or type(self.strategy) is suite:
             return {}
         known = {field.name for field in fields(self.strategy)}
-        there = vars(self.strategy).items()
-        return {name: value for name, value in there if name not in known and not self._is_computed(name)}
+        attributes = vars(self.strategy).items()
+        return {
+            name: value for name, value in attributes if name not in known and not self._is_computed(name)
+        }
 
     def _is_computed(self, name: str) -> bool:
         return isinstance(getattr(type(self.strategy), name, None), cached_property)

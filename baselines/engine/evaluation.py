@@ -31,33 +31,33 @@ class Evaluator:
 
     Parameters
     ----------
-    this : whose examples they are
+    experiment : whose examples they are
     """
 
     aside: ClassVar[bool] = False  # whether it evaluates while the next round trains
 
-    def __init__(self, this: Experiment) -> None:
-        self.this = this
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
 
     @cached_property
     def _model(self) -> nn.Module:
-        return self.this.model()
+        return self.experiment.model()
 
     def evaluated(
         self, models: Sequence[ArrayRecord], split: str, owners: Owners
     ) -> Callable[[], list[Metrics]]:
         """Begin to evaluate models on ``test`` or ``validation``; return what waits for their metrics."""
         pairs = zip(models, owners, strict=True)
-        found = [self._evaluated(arrays, split, owner) for arrays, owner in pairs]
-        return lambda: found
+        metrics = [self._evaluated(arrays, split, owner) for arrays, owner in pairs]
+        return lambda: metrics
 
     def predictions(self, models: Sequence[ArrayRecord], owners: Owners) -> list[tuple[Tensor, Tensor]]:
         """Return the test examples' labels and what each model takes them for, in this process."""
-        found = []
+        results = []
         for arrays, owner in zip(models, owners, strict=True):
             load(self._model, arrays)
-            found.append(predictions(self._model, kept(self.this, "test", owner)))
-        return found
+            results.append(predictions(self._model, kept(self.experiment, "test", owner)))
+        return results
 
     def correctness_fn(self, models: Sequence[ArrayRecord]) -> Tensor:
         """Return whether each model classifies each validation example rightly, [models, V] of bools."""
@@ -66,27 +66,29 @@ class Evaluator:
     def gradient(self, arrays: ArrayRecord) -> ArrayRecord:
         """Return the gradient of the loss on the validation examples; 0 for what is not trained."""
         load(self._model, arrays)
-        task, named = self.this.dataset.task, self._model.named_parameters()
-        slopes = full_gradient(self._model, self.this.validation_examples, task, BATCH_SIZE)
-        found = dict(zip((name for name, p in named if p.requires_grad), slopes, strict=True))
+        task, named = self.experiment.dataset.task, self._model.named_parameters()
+        slopes = full_gradient(self._model, self.experiment.validation_examples, task, BATCH_SIZE)
+        gradients = dict(zip((name for name, p in named if p.requires_grad), slopes, strict=True))
         values = self._model.state_dict().items()
-        return to_array_record({name: found.get(name, torch.zeros_like(value)) for name, value in values})
+        return to_array_record(
+            {name: gradients.get(name, torch.zeros_like(value)) for name, value in values}
+        )
 
     def _evaluated(self, arrays: ArrayRecord, split: str, owner: int | None) -> Metrics:
         load(self._model, arrays)
-        return evaluate(self._model, kept(self.this, split, owner), self.this.dataset.task)
+        return evaluate(self._model, kept(self.experiment, split, owner), self.experiment.dataset.task)
 
     def _right_on(self, arrays: ArrayRecord) -> Tensor:
         load(self._model, arrays)
-        examples = self.this.validation_examples
+        examples = self.experiment.validation_examples
         return correct(self._model, examples, range(num_batches(examples)))
 
 
-def kept(this: Experiment, split: str, owner: int | None) -> Examples:
+def kept(experiment: Experiment, split: str, owner: int | None) -> Examples:
     """Return the server's examples of ``test`` or ``validation`` for a model, of one node or of several."""
     if split == "validation":
-        return this.validation_examples
-    return this.test_examples if owner is None else this.holdings.own_test_examples(owner)
+        return experiment.validation_examples
+    return experiment.test_examples if owner is None else experiment.holdings.own_test_examples(owner)
 
 
 Models = dict[str, ArrayRecord]
@@ -117,17 +119,22 @@ class ServerEvaluation:
 
     Parameters
     ----------
-    this : whose examples they are
+    experiment : whose examples they are
     evaluator : how models are evaluated
     folder, progress : where the metrics go
     """
 
     def __init__(
-        self, this: Experiment, evaluator: Evaluator, folder: RunFolder, progress: Progress
+        self, experiment: Experiment, evaluator: Evaluator, folder: RunFolder, progress: Progress
     ) -> None:
-        self.this, self.evaluator, self.folder, self.progress = this, evaluator, folder, progress
-        save = this.settings.save
-        self._saver = ModelSaver(folder.path, save, describe(this)) if save else None
+        self.experiment, self.evaluator, self.folder, self.progress = (
+            experiment,
+            evaluator,
+            folder,
+            progress,
+        )
+        save = experiment.settings.save
+        self._saver = ModelSaver(folder.path, save, describe(experiment)) if save else None
         self._pending: Pending | None = None
         self._mean: Metrics = {}  # of the last models; none where a resumed run had nothing left to do
 
@@ -135,8 +142,8 @@ class ServerEvaluation:
         self, server_round: int, models: Models, weights: list[int], owners: Owners, on_nodes: Metrics
     ) -> None:
         """Begin to evaluate the models; where it costs no time, wait."""
-        arrays, wanted = list(models.values()), {"test": len(self.this.test_examples) > 0}
-        wanted["validation"] = self.this.settings.validates
+        arrays, wanted = list(models.values()), {"test": len(self.experiment.test_examples) > 0}
+        wanted["validation"] = self.experiment.settings.validates
         splits = [split for split, asked in wanted.items() if asked]
         waits = {split: self.evaluator.evaluated(arrays, split, owners) for split in splits}
         self._pending = Pending(server_round, models, weights, on_nodes, waits)
@@ -157,14 +164,16 @@ class ServerEvaluation:
     def resume_from(self, server_round: int, models: Models) -> None:
         """Keep what is to be kept of a run that goes on, and may have kept something else."""
         saver = self._saver or ModelSaver(self.folder.path, None)  # the run may have kept models before
-        saver.resume_from(server_round, models, "test" if len(self.this.test_examples) else "node-test")
+        saver.resume_from(
+            server_round, models, "test" if len(self.experiment.test_examples) else "node-test"
+        )
 
     def end(self, server_round: int, models: Models, owners: Owners) -> None:
         """Keep the last models, and write down how they do on each class, where that is asked for."""
         self.finish()
         if self._saver is not None:
             self._saver.end(server_round, models, self._mean)
-        if self.this.settings.evaluation.per_class:
+        if self.experiment.settings.evaluation.per_class:
             predicted = self.evaluator.predictions(list(models.values()), owners)
             write_classes(self.folder.path, list(models), predicted)
 

@@ -31,7 +31,7 @@ class TensorBoard(Logger):
 
     _writer: Any = field(default=None, init=False, repr=False)
 
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+    def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("torch.utils.tensorboard", "tensorboard")
         first = 0 if last_round is None else last_round + 1  # an earlier process may have logged later ones
         self._writer = module.SummaryWriter(str(folder / "tensorboard"), purge_step=first)
@@ -62,7 +62,7 @@ class MLflow(Logger):
     _run_id: str = field(default="", init=False, repr=False)
     _logged: dict[str, int] | None = field(default=None, init=False, repr=False)  # last round by name
 
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+    def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("mlflow", "mlflow")
         beside = folder.absolute().parent
         with FileLock(beside / ".mlflow.lock"):  # another job of the sweep may lay out the store
@@ -73,9 +73,9 @@ class MLflow(Logger):
             self._run_id = known.read_text()
             self._logged = {}
             return
-        self._run_id = self._client.create_run(experiment_id, run_name=this.overrides).info.run_id
+        self._run_id = self._client.create_run(experiment_id, run_name=experiment.overrides).info.run_id
         known.write_text(self._run_id)
-        for name, value in this.flat_configuration().items():
+        for name, value in experiment.flat_configuration().items():
             self._client.log_param(self._run_id, name, value[:500])  # as long as MLflow takes them
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:
@@ -89,8 +89,8 @@ class MLflow(Logger):
         self._client.set_terminated(self._run_id, state)
 
     def _experiment_id(self) -> str:
-        found = self._client.get_experiment_by_name(self.experiment)
-        return str(found.experiment_id if found else self._client.create_experiment(self.experiment))
+        existing = self._client.get_experiment_by_name(self.experiment)
+        return str(existing.experiment_id if existing else self._client.create_experiment(self.experiment))
 
     def _last(self, name: str) -> int:
         """Return the last round that an earlier process logged."""
@@ -119,7 +119,7 @@ class WandB(Logger):
     _notes: Path = field(default=Path(), init=False, repr=False)
     _logged: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # last round by name
 
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+    def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("wandb", "wandb")
         self._notes = folder / "wandb_run.json"
         known = loads(self._notes.read_text()) if last_round is not None and self._notes.exists() else {}
@@ -129,9 +129,9 @@ class WandB(Logger):
             dir=str(folder),
             id=known.get("id"),
             resume="allow" if known else None,
-            name=this.overrides,
+            name=experiment.overrides,
             group=folder.absolute().parent.name,
-            config=this.flat_configuration(),
+            config=experiment.flat_configuration(),
         )
         self._logged = known.get("logged", {})
         self._run.define_metric("round")

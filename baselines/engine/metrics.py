@@ -39,14 +39,14 @@ def spread(per_site_metrics: Mapping[str, Mapping[str, float]]) -> dict[str, flo
 
     NaN where one of them is no number: it has no place among the others, and would hide.
     """
-    found: dict[str, float] = {}
+    spreads: dict[str, float] = {}
     for name in dict.fromkeys(name for metrics in per_site_metrics.values() for name in metrics):
         values = [metrics[name] for metrics in per_site_metrics.values() if name in metrics]
         if not all(map(isfinite, values)):
             values = [nan]
         parts = {"lowest": min(values), "median": median(values), "highest": max(values)}
-        found |= {f"{name}_{part}": float(value) for part, value in parts.items()}
-    return found
+        spreads |= {f"{name}_{part}": float(value) for part, value in parts.items()}
+    return spreads
 
 
 def less_is_better(metric: str) -> bool:
@@ -64,8 +64,8 @@ def objective(folder: Path, name: str, server_round: int | None = None) -> float
     ------
     UserError : when metrics.csv is damaged
     """
-    found = by_round(folder, name)
-    return found.get(max(found) if server_round is None else server_round) if found else None
+    values = by_round(folder, name)
+    return values.get(max(values) if server_round is None else server_round) if values else None
 
 
 def by_round(folder: Path, name: str) -> dict[int, float]:
@@ -125,14 +125,14 @@ def check_divergence(experiment: Experiment, folder: Path) -> None:
 
 def divergence_of(rows: Iterable[Row]) -> Divergence | None:
     """Return since when the evaluations in rows of metrics.csv are not finite; None where the last are."""
-    found = []
+    divergences = []
     for split, rounds in diverged_rounds(rows).items():
         since = None
         for server_round, diverged in sorted(rounds.items()):
             since = (server_round if since is None else since) if diverged else None
         if since is not None:
-            found.append(Divergence(since, split))
-    return min(found, key=lambda one: one.server_round, default=None)
+            divergences.append(Divergence(since, split))
+    return min(divergences, key=lambda one: one.server_round, default=None)
 
 
 def diverged_rounds(rows: Iterable[Row]) -> dict[str, dict[int, bool]]:
@@ -192,26 +192,28 @@ def best_round(folder: Path, name: str) -> int | None:
     return min(values, key=lambda number: (sign * values[number], number))
 
 
-def should_stop(folder: Path, told: EarlyStopping, server_round: int) -> bool:
+def should_stop(folder: Path, stopping: EarlyStopping, server_round: int) -> bool:
     """Say whether the run has waited long enough for a better round; the model before training is one.
 
     Raises
     ------
     UserError : when nothing of that name has been measured in all this time
     """
-    if told.patience is None:
+    if stopping.patience is None:
         return False
-    waited = server_round - (best_round(folder, told.metric) or 0)
-    if waited >= told.patience and not by_round(folder, told.metric):
-        raise UserError(f"early_stopping.metric={told.metric} was never measured: see {folder}/metrics.csv")
-    return waited >= told.patience
+    waited = server_round - (best_round(folder, stopping.metric) or 0)
+    if waited >= stopping.patience and not by_round(folder, stopping.metric):
+        raise UserError(
+            f"early_stopping.metric={stopping.metric} was never measured: see {folder}/metrics.csv"
+        )
+    return waited >= stopping.patience
 
 
-def describe_stop(folder: Path, told: EarlyStopping) -> dict[str, Any]:
+def describe_stop(folder: Path, stopping: EarlyStopping) -> dict[str, Any]:
     """Return what environment.json says of it."""
-    if told.patience is None:
+    if stopping.patience is None:
         return {}
-    return {"best_round": best_round(folder, told.metric)}
+    return {"best_round": best_round(folder, stopping.metric)}
 
 
 # What a run measures on request: bytes of messages, how the nodes differ, classes one by one.
@@ -244,7 +246,7 @@ def count_compressed_bytes(messages: Iterable[Message]) -> list[int]:
     An array that several messages share is compressed once, and counts in each.
     """
     sizes: dict[int, int] = {}
-    found = []
+    totals = []
     for message in messages:
         total = 0
         if message.has_content():
@@ -252,8 +254,8 @@ def count_compressed_bytes(messages: Iterable[Message]) -> list[int]:
                 if id(array) not in sizes:
                     sizes[id(array)] = len(zlib.compress(array.data, 1))
                 total += sizes[id(array)]
-        found.append(total)
-    return found
+        totals.append(total)
+    return totals
 
 
 def sent(messages: Sequence[Message], replies: Sequence[Message], compressed: bool) -> dict[str, Sent]:
@@ -264,23 +266,23 @@ def sent(messages: Sequence[Message], replies: Sequence[Message], compressed: bo
     """
     count = count_compressed_bytes if compressed else count_bytes
     down, up = count(messages), count(replies)
-    found = {GLOBAL: {"bytes_down": float(sum(down)), "bytes_up": float(sum(up))}}
+    counts = {GLOBAL: {"bytes_down": float(sum(down)), "bytes_up": float(sum(up))}}
     to_node: dict[int, int] = {}
     for message, size in zip(messages, down, strict=True):
         to_node[message.metadata.dst_node_id] = to_node.get(message.metadata.dst_node_id, 0) + size
     for reply, size in zip(replies, up, strict=True):
         if (partition := _partition_of(reply)) is not None:
-            own = found.setdefault(f"node {partition}", {"bytes_down": 0.0, "bytes_up": 0.0})
+            own = counts.setdefault(f"node {partition}", {"bytes_down": 0.0, "bytes_up": 0.0})
             own["bytes_down"] += to_node.pop(reply.metadata.src_node_id, 0)  # once, of several messages
             own["bytes_up"] += size
-    return found
+    return counts
 
 
 def _partition_of(reply: Message) -> int | None:
     if not reply.has_content() or protocol.METRICS not in reply.content:
         return None
-    told = reply.content.metric_records[protocol.METRICS].get(protocol.PARTITION_ID)
-    return told if isinstance(told, int) else None
+    partition_id = reply.content.metric_records[protocol.METRICS].get(protocol.PARTITION_ID)
+    return partition_id if isinstance(partition_id, int) else None
 
 
 def place_of(node: str) -> tuple[int, str]:
@@ -295,22 +297,22 @@ def per_node_metrics(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
     Of a node that trains several groups' models it is the mean of what it tells of each. A node that does
     not answer, or whose ClientApp does not say which partition it holds, has no part.
     """
-    found: dict[str, dict[str, list[float]]] = {}
+    by_node: dict[str, dict[str, list[float]]] = {}
     for reply in replies:
         if (partition := _partition_of(reply)) is not None:
-            own = found.setdefault(f"node {partition}", {})
+            own = by_node.setdefault(f"node {partition}", {})
             for name, value in _numbers_of(reply).items():
                 own.setdefault(name, []).append(value)
-    return {node: {name: fmean(values) for name, values in own.items()} for node, own in found.items()}
+    return {node: {name: fmean(values) for name, values in own.items()} for node, own in by_node.items()}
 
 
 def _numbers_of(reply: Message) -> dict[str, float]:
     """Return the numbers that a reply tells, but which partition it is of."""
     if not reply.has_content() or protocol.METRICS not in reply.content:
         return {}
-    told = scalars(reply.content.metric_records[protocol.METRICS])
-    told.pop(PARTITION_ID, None)
-    return told
+    numbers = scalars(reply.content.metric_records[protocol.METRICS])
+    numbers.pop(PARTITION_ID, None)
+    return numbers
 
 
 def find_rare_nodes(contributions: Mapping[str, Mapping[str, int]]) -> str:
@@ -348,19 +350,19 @@ def node_spread(replies: Iterable[Message]) -> dict[str, float]:
         for name, value in void_measures(_numbers_of(reply)).items():
             if name != NUM_EXAMPLES:
                 by_metric.setdefault(name, []).append(value)
-    found = {}
+    spreads = {}
     for name, values in by_metric.items():
         worst_first = sorted(values, reverse=less_is_better(name))
         if any(map(math.isnan, values)):
             worst_first = [math.nan]  # has no place among numbers, and would hide
         tenth = worst_first[: math.ceil(TENTH * len(values))]
-        found[f"{name}_worst"] = worst_first[0]
-        found[f"{name}_worst_tenth"] = fmean(tenth)
-        found[f"{name}_variance"] = pvariance(values)
-    return found
+        spreads[f"{name}_worst"] = worst_first[0]
+        spreads[f"{name}_worst_tenth"] = fmean(tenth)
+        spreads[f"{name}_variance"] = pvariance(values)
+    return spreads
 
 
-def write_classes(folder: Path, names: Sequence[str], found: Sequence[tuple[Tensor, Tensor]]) -> None:
+def write_classes(folder: Path, names: Sequence[str], predictions: Sequence[tuple[Tensor, Tensor]]) -> None:
     """Write per_class.csv and confusion.csv of models, from (labels, predictions) of each on the test set.
 
     A class' accuracy is the share of its examples that are found (recall), its precision the share that is
@@ -371,16 +373,16 @@ def write_classes(folder: Path, names: Sequence[str], found: Sequence[tuple[Tens
 
     classes: list[tuple[object, ...]] = []
     cells: list[tuple[object, ...]] = []
-    for name, (labels, predicted) in zip(names, found, strict=True):
+    for name, (labels, predicted) in zip(names, predictions, strict=True):
         counts = confusion_matrix(labels, predicted)
         known = sorted({*labels.tolist(), *predicted.tolist()})
         called = ["nan" if label == NO_CLASS else label for label in known]
         for place, label in enumerate(known):
             if label == NO_CLASS:
                 continue
-            right, there, taken = counts[place, place], counts[place].sum(), counts[:, place].sum()
-            shares = (right / there if there else "", right / taken if taken else "")
-            classes.append((name, label, there, *((math.nan, math.nan) if NO_CLASS in known else shares)))
+            right, present, taken = counts[place, place], counts[place].sum(), counts[:, place].sum()
+            shares = (right / present if present else "", right / taken if taken else "")
+            classes.append((name, label, present, *((math.nan, math.nan) if NO_CLASS in known else shares)))
             cells += [(name, label, other, int(n)) for other, n in zip(called, counts[place], strict=True)]
     _write(folder / PER_CLASS, ("model", "class", "examples", "accuracy", "precision"), classes)
     _write(folder / CONFUSION, ("model", "class", "predicted", "examples"), cells)

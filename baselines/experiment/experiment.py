@@ -28,15 +28,17 @@ from clients.requested import BUILT_IN, requested_corrections
 from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol
 from strategies.shared.checks import require_count
+from strategies.shared.codecs import COMPRESSIONS
+from strategies.shared.compression import Compression
 from strategies.shared.seeding import Purpose, torch_seed
 
 from . import config
 from .config import (
     choices,
     has_lazy_modules,
-    import_compression,
     leaves,
     materialize_lazy,
+    own_compressions,
     own_corrections,
     targets,
 )
@@ -319,9 +321,13 @@ class Experiment(ExperimentSpec):
         return (*BUILT_IN, *own_corrections(self.cfg))
 
     @cached_property
+    def known_compressions(self) -> tuple[type[Compression], ...]:
+        """The compressions that a message may ask a node for."""
+        return (*COMPRESSIONS, *own_compressions(self.cfg))
+
+    @cached_property
     def training(self) -> LocalTraining:
         """How a node trains."""
-        import_compression(self.cfg)
         training: LocalTraining = config.build(self.cfg.client)
         return training
 
@@ -377,6 +383,7 @@ class Experiment(ExperimentSpec):
                 self.settings.seed,
                 frozen=self.frozen,
                 known_corrections=self.known_corrections,
+                known_compressions=self.known_compressions,
             )
         return self._sites[name, path]
 
@@ -396,6 +403,7 @@ class Experiment(ExperimentSpec):
             partial(self.model, partition_id),
             self.frozen,
             self.known_corrections,
+            self.known_compressions,
         )
 
     @property

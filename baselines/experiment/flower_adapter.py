@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Strategy
 
 from clients.fast.guards import draws_put_back
 from strategies import TooManyFailedRounds
-from strategies.core.strategy import BaseStrategy, reason_of
+from strategies.core.strategy import BaseStrategy, describe_uncovered, reason_of
 from strategies.shared import protocol
 from strategies.shared.seeding import Purpose, torch_seed
 
@@ -75,11 +75,21 @@ class FlowerStrategyAdapter(BaseStrategy):
                 f"{self.name} leaves the clipping to a mod that this suite's nodes do not have, and would "
                 "protect nothing: choose strategy=fedavg privacy=local, or the server-side strategy"
             )
+        self._require_covered()
         wanted = getattr(self.strategy, "min_available_nodes", 0)
         if wanted > self.num_nodes:
             raise ValueError(
                 f"{self.name} waits for {wanted} nodes, and num_nodes={self.num_nodes}: set "
                 "strategy.min_available_nodes, .min_train_nodes and .min_evaluate_nodes, or more nodes"
+            )
+
+    def _require_covered(self) -> None:
+        """Refuse a wrapper of Flower's around a strategy of this suite that its noise does not cover."""
+        inner = getattr(self.strategy, "strategy", None)
+        beyond = inner.beyond_mean() if isinstance(inner, BaseStrategy) else ""
+        if fault := describe_uncovered(self.strategy, inner, beyond):
+            raise ValueError(
+                f"{fault}: let it wrap strategies.FedAvg, or choose strategy=fedavg privacy=central"
             )
 
     def state_dict(self) -> dict[str, Any]:

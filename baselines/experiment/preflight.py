@@ -326,7 +326,12 @@ def _check(experiment: Experiment) -> None:
     try:
         strategy = experiment.prototype
         layout = strategy.check(experiment.initial_arrays())
-        check_training(experiment.training, strategy.train_config(), experiment.known_corrections)
+        check_training(
+            experiment.training,
+            strategy.train_config(),
+            experiment.known_corrections,
+            experiment.known_compressions,
+        )
         if experiment.training.private:
             private.check(experiment.node_model, experiment.training.private)
         if experiment.training.personal is not None:

@@ -315,7 +315,7 @@ class Runtime(Protocol):
 class Logger(Protocol):
     """Somewhere that a run's metrics go, besides metrics.csv."""
 
-    def begin(self, this: Any, folder: Path, last_round: int | None) -> None:
+    def begin(self, experiment: Any, folder: Path, last_round: int | None) -> None:
         """Start for an experiment; ``last_round`` is the checkpoint's, None in a new run."""
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:

@@ -65,7 +65,7 @@ class Workers:
         self._unfit: set[str] = set()  # machines that cannot take part
         self._failed_starts = 0
         self._worked = False
-        self._began, self._told = time.monotonic(), False
+        self._began, self._has_logged = time.monotonic(), False
         self._look_again = 0.0
 
     def __len__(self) -> int:
@@ -119,19 +119,19 @@ class Workers:
             self.ready.append(worker)
             return
         self.end(worker)
-        said = f"machine {self.name(worker.machine)}: {lacking}"
+        reason = f"machine {self.name(worker.machine)}: {lacking}"
         if not self._worked:
-            raise UserError(said)
+            raise UserError(reason)
         if worker.machine not in self._unfit:
-            logger.warning("%s; it takes no part", said)
+            logger.warning("%s; it takes no part", reason)
         self._unfit.add(worker.machine)
 
     def free(self, short: float) -> PoolWorker | None:
         """Return a worker that should be sent a task; those without any come first."""
         able = (one for one in self.ready if one.free(short))
-        found = min(able, key=lambda one: len(one.sent), default=None)
-        self._worked = self._worked or found is not None
-        return found
+        worker = min(able, key=lambda one: len(one.sent), default=None)
+        self._worked = self._worked or worker is not None
+        return worker
 
     def drop(self, worker: PoolWorker) -> None:
         """Forget a worker that has died."""
@@ -148,11 +148,11 @@ class Workers:
         """Return what workers say of what they have used; without those that do not answer in time."""
         asked = [worker.actor.do.remote("used") for worker in self.ready]
         come, _ = ray.wait(asked, num_returns=len(asked), timeout=ANSWERS) if asked else ([], [])
-        told = []
+        usages = []
         for reference in come:
             with suppress(RayError):  # it has died since
-                told.append(ray.get(reference))
-        return told
+                usages.append(ray.get(reference))
+        return usages
 
     def close(self) -> None:
         """End all workers."""
@@ -162,9 +162,9 @@ class Workers:
 
     def waiting(self) -> None:
         """Say so, once, when none could start for a while: on a cluster, others use what they need."""
-        if self.ready or not self.starting or self._told or time.monotonic() - self._began < PATIENCE:
+        if self.ready or not self.starting or self._has_logged or time.monotonic() - self._began < PATIENCE:
             return
-        self._told = True
+        self._has_logged = True
         needs = " and ".join(f"{need:g} {kind}" for kind, need in self.needs.items() if need)
         logger.warning("no worker could start yet: each needs %s, and others use what there is", needs)
 

@@ -80,7 +80,7 @@ def decide(interval: tuple[float, float] | None) -> str:
 
 
 def comparisons(
-    table: PaperTable, finding: Mapping[str, Any], found: Mapping[Keys, Sequence[Ours]]
+    table: PaperTable, finding: Mapping[str, Any], settings: Mapping[Keys, Sequence[Ours]]
 ) -> Iterator[tuple[Comparison, ...]]:
     """Compare ours in every pair of cells that the finding speaks of.
 
@@ -89,7 +89,9 @@ def comparisons(
     """
     column = finding["column"]
     for cell, other in _pairs(table, finding):
-        a, b = ({one.changes: one for one in found.get(tuple(c.keys.values()), ())} for c in (cell, other))
+        a, b = (
+            {one.changes: one for one in settings.get(tuple(c.keys.values()), ())} for c in (cell, other)
+        )
         several = len(texts(finding["better"])) > 1
         rest = {key: text for key, text in cell.keys.items() if several or key != column}
         if len(texts(finding["worse"])) > 1:

@@ -137,8 +137,8 @@ def _obstacle(choice: str, reason: str, find: Callable[[Sequence[Node]], str | b
     """Return a row; ``find`` returns its message, or whether it holds, and then the message is ``reason``."""
 
     def message(nodes: Sequence[Node]) -> str | None:
-        found = find(nodes)
-        return reason if found is True else found or None
+        obstacle = find(nodes)
+        return reason if obstacle is True else obstacle or None
 
     return Conflict(choice, BATCHED, reason, message)
 

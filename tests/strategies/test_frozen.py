@@ -362,10 +362,10 @@ def test_a_model_without_any_has_none() -> None:
 
 def test_parts_see_what_is_trained_alone() -> None:
     class Seeing(FedAvg):
-        def _step(self, server_round: int, updates: Any) -> Any:
+        def take_step(self, server_round: int, updates: Any) -> Any:
             assert not {layer.name for layer in updates.layout.layers} & set(NAMES)
             shapes.append(tuple(updates.deltas.shape))
-            return super()._step(server_round, updates)
+            return super().take_step(server_round, updates)
 
     shapes: list[tuple[int, ...]] = []
     play(Seeing(**ASKED, frozen_names=NAMES), classifiers(own), start(), last=1)
