@@ -113,7 +113,7 @@ def _done(cfg: DictConfig, settings: HydraConf) -> float | None:
         check_folder(settings)
         check_direction(settings, cfg.objective, less_is_better(str(cfg.objective)))
         overrides = shlex.join([*_searchpath(settings), *carried(settings, cfg)])
-        _run(overrides, folder)
+        run_experiment(overrides, folder)
         stopping = cfg.early_stopping
         best = None if stopping.patience is None else best_round(folder, stopping.metric)
         value = objective(folder, cfg.objective, best)
@@ -152,11 +152,11 @@ def _remedy(cfg: DictConfig, settings: HydraConf) -> str:
     return f"{command} goes on"
 
 
-def _run(overrides: str, folder: Path) -> None:
-    """Run what is not finished."""
+def run_experiment(overrides: str, folder: Path) -> None:
+    """Run an experiment, unless it is finished, and write its results into a folder."""
     from .engine import resume
     from .engine.loggers import set_log_colors
-    from .engine.metrics import check_divergence
+    from .engine.metrics import check_divergence, describe_end
     from .engine.run_folder import protect
     from .experiment import device
     from .experiment import experiment as experiments
@@ -180,6 +180,8 @@ def _run(overrides: str, folder: Path) -> None:
         resume.check(experiment, getattr(runtime, "gives_node_states", False))
     runtime.run(overrides, experiment.settings.num_nodes, folder)
     console.print(f"results: {folder}")
+    if line := describe_end(folder):
+        console.print(line)
 
 
 def _say_error(error: Exception) -> None:

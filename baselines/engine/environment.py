@@ -23,7 +23,7 @@ from baselines.experiment.overrides import ROOT
 from clients.fast.gradient import count_steps, steps_since
 
 FILES = ("metrics.csv", "config.yaml")
-FINISHED, DIVERGED = "finished", "diverged"
+FINISHED, DIVERGED, INTERRUPTED = "finished", "diverged", "interrupted"
 ENDED = (
     FINISHED,
     DIVERGED,

@@ -180,7 +180,7 @@ class ServerEvaluation:
     def _written(self, pending: Pending, split: str, results: list[Metrics]) -> Metrics:
         """Write down the metrics of each model; return their mean over the nodes."""
         for name, metrics in zip(pending.models, results, strict=True):
-            self.folder.write(pending.server_round, split, name, metrics)
+            self.folder.write(pending.server_round, split, name, metrics, is_one_of=len(results) > 1)
         mean = results[0]
         if len(results) > 1:
             mean = {metric: fmean((r[metric] for r in results), pending.weights) for metric in mean}

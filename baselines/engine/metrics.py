@@ -20,7 +20,7 @@ from clients.evaluation import NO_CLASS
 from strategies.shared import protocol
 from strategies.shared.checks import has_diverged, void_measures
 
-from .environment import naming
+from .environment import environment, naming
 
 COLUMNS = ("round", "split", "model", "metric", "value")
 OWN_GROUP = "own group"  # the "model" of a mean over the nodes, each with the model of its group
@@ -190,6 +190,32 @@ def best_round(folder: Path, name: str) -> int | None:
         return None
     sign = 1 if less_is_better(name) else -1
     return min(values, key=lambda number: (sign * values[number], number))
+
+
+def describe_end(folder: Path) -> str:
+    """Return a line on a run that has ended: its last and its best evaluation, and how long it took.
+
+    Of the first that it has: the accuracy on the test set, on the nodes' own tests, or the loss there.
+    """
+    names = (f"{split}/{metric}" for metric in ("accuracy", "loss") for split in ("test", "node-test"))
+    name = next((name for name in names if by_round(folder, name)), None)
+    if name is None:
+        return ""
+    measured, best = by_round(folder, name), best_round(folder, name)
+    scale, form = (100, "{:.1f} %") if name.endswith("accuracy") else (1, "{:.4g}")
+    last = form.format(scale * measured[max(measured)])
+    top = "" if best is None else f", best {form.format(scale * measured[best])} in round {best}"
+    seconds = environment(folder).get("wall_seconds")
+    taken = "" if seconds is None else f"; {max(measured)} rounds in {describe_seconds(seconds)}"
+    return f"{name.replace('/', ' ')}: last {last}{top}{taken}"
+
+
+def describe_seconds(seconds: float) -> str:
+    """Return a time in words: 12 s, 3 min 5 s, 2 h 40 min."""
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def should_stop(folder: Path, stopping: EarlyStopping, server_round: int) -> bool:

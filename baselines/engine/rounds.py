@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.hydra_callbacks import run_prefix
+from baselines.experiment.hydra_callbacks import current_sweep, run_prefix
 from baselines.grids.base import SuiteGrid
 from strategies import TooManyFailedRounds
 from strategies.shared.arrays import move_record
@@ -63,7 +63,7 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
 
 
 def _run(experiment: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint | None) -> None:
-    progress = Progress(experiment.settings.rounds, run_prefix())
+    progress = Progress(experiment.settings.rounds, run_prefix(), current_sweep())
     rounds = Rounds(experiment, grid, folder, progress)
     with folder.running(saved, rounds.describe, grid.way), progress:
         try:
@@ -167,7 +167,8 @@ class Rounds:
         for name, norm in self.strategy.update_norms().items():
             own.setdefault(name, {})["update_norm"] = norm
         for node in sorted(own | counted, key=place_of):  # replies come as nodes are done
-            self.folder.write(server_round, BY_NODE, node, own.get(node, {}) | counted.get(node, {}))
+            metrics_of_node = own.get(node, {}) | counted.get(node, {})
+            self.folder.write(server_round, BY_NODE, node, metrics_of_node, is_one_of=True)
 
     def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:
         """Return the round's bytes, of all nodes and of each, where they are counted."""
@@ -254,4 +255,4 @@ class Rounds:
         apart = spread(per_site_metrics) if alone else {}
         self.folder.write(server_round, "node-test", name, self._on_nodes | apart | more)
         for site, metrics in per_site_metrics.items():
-            self.folder.write(server_round, SITES, site, metrics)
+            self.folder.write(server_round, SITES, site, metrics, is_one_of=True)

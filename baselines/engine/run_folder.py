@@ -31,6 +31,7 @@ from .checkpoint import EARLIER_ONES, LATEST, Checkpoint
 from .environment import (
     DIVERGED,
     FINISHED,
+    INTERRUPTED,
     ResourceUsage,
     checksum,
     checksums,
@@ -126,14 +127,16 @@ class RunFolder:
         except OSError as error:
             raise UserError(_unfit(self.path, error)) from error
 
-    def write(self, server_round: int, split: str, model: str, metrics: dict[str, float]) -> None:
-        """Append one row per metric to metrics.csv."""
+    def write(
+        self, server_round: int, split: str, model: str, metrics: dict[str, float], is_one_of: bool = False
+    ) -> None:
+        """Append one row per metric to metrics.csv; ``is_one_of`` says that the split has other models."""
         with naming(self._metrics), open(self._metrics, "a", newline="") as file:
             rows = [(server_round, split, model, name, value) for name, value in metrics.items()]
             csv.writer(file).writerows(rows)
         for logger in self._loggers:
-            named = {f"{split}/{model}/{name}": value for name, value in metrics.items()}
-            logger.write(server_round, named)
+            of = f"{split}/{model}" if is_one_of else split
+            logger.write(server_round, {f"{of}/{name}": value for name, value in metrics.items()})
 
     def position(self) -> dict[str, Any]:
         """Return how far the run has come on disk, as a :class:`Checkpoint` has it."""
@@ -185,7 +188,7 @@ class RunFolder:
         self._resumed = (*saved.resumed, saved.server_round) if saved else ()
         environment = provenance(self.experiment) | {"resumed": list(self._resumed)} | dict(first or {})
         used = ResourceUsage(self.experiment.device)
-        status = "interrupted"
+        status = INTERRUPTED
         # Before anything is touched: an earlier run's "finished" would outlive a kill.
         self._save(environment | {"status": "running"})
         self.begun = True

@@ -107,6 +107,16 @@ class ExperimentSpec:
         settings = leaves(OmegaConf.to_container(self.cfg, resolve=True))
         return {key: str(value) for key, value in settings.items()}
 
+    def hyperparameters(self) -> dict[str, object]:
+        """Return the option of each group and each value by its dotted key; a list is a text."""
+        parameters: dict[str, object] = {
+            group: option for group, option in self.choices.items() if group != "logger"
+        }
+        for key, value in leaves(OmegaConf.to_container(self.cfg, resolve=True)).items():
+            if not key.startswith("logger.") and not key.endswith("._partial_"):
+                parameters[key] = value if type(value) in (bool, int, float, str) else str(value)
+        return parameters
+
     def without_references(self) -> str:
         """Return the override string with each value that names another written out."""
         return shlex.join(resolved(override, self.cfg) for override in shlex.split(self.overrides))

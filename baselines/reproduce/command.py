@@ -13,12 +13,11 @@ from baselines.engine.run_folder import LOCK
 from baselines.errors import UserError
 from baselines.experiment.overrides import with_config_dir
 
-from . import paper_tables, report, transfer
+from . import paper_tables, transfer
 from . import results as collect
-from . import results as numbers
 from .campaign import fill, seconds_in, with_available_data
 from .claims import show_overview
-from .pages import write_pages
+from .pages import write_pages, write_table, write_tables
 from .paper_tables import PaperTable
 from .plan import Trial, plan, select, table_of
 from .report import write_page
@@ -67,7 +66,7 @@ def reproduce(options: argparse.Namespace) -> int:
 def _show_papers(options: argparse.Namespace, out: Console) -> int:
     papers = [options.paper] if options.paper else paper_tables.papers()
     if options.overview:
-        for page in write_pages(papers):
+        for page in (*write_tables(papers), *write_pages(papers)):
             out.print(f"page: {page}")
     elif options.html:
         write_page(papers, options.html)
@@ -124,16 +123,13 @@ def _with(seeds: Sequence[int], rows: pd.DataFrame) -> list[int]:
 
 def _write(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path, out: Console) -> None:
     """Write all that is finished of these trials, with what was there before."""
-    from .figures import draw_figure  # matplotlib takes a second
-
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / LOCK):  # another process may have run other cells of it
-        rows = collect.collect(table, trials, scale, folder)
-        settings = numbers.settings(table, rows, numbers.configs(table, rows))
-        results = numbers.ours(settings)
-        page = report.write(table, settings, folder)
-        drawn = draw_figure(table, results, collect.read(folder / f"{table.name}_curves.csv"), folder)
-    out.print(f"{len(results)} of {len(table.cells())} cells: {page}")
+        collect.collect(table, trials, scale, folder)
+        page, drawn = write_table(table, folder)
+        rows = collect.read(folder / f"{table.name}.csv")
+    run = {tuple(keys) for keys in rows[list(table.keys)].to_numpy()} if not rows.empty else set()
+    out.print(f"{len(run)} of {len(table.cells())} cells: {page}")
     if drawn:
         out.print(f"figure: {drawn}")
     if folder == paper_tables.PAPERS / table.paper / "ours":

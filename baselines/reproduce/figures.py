@@ -1,7 +1,9 @@
 """The picture of a table: paper and ours side by side, or curves with their spread."""
 
+import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,18 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
 from baselines.reports.curves import is_logarithmic, scale_y
-from baselines.reports.names import COLOURS, cell_name, column_name, is_number, line_styles, value_name
+from baselines.reports.names import (
+    COLOURS,
+    NAMES,
+    cell_name,
+    column_name,
+    is_number,
+    line_styles,
+    value_name,
+)
 
 from .paper_tables import Cell, PaperTable, agrees
 from .results import Ours, Results
@@ -311,18 +322,51 @@ def _note(figure: Figure, results: Results, spread: str) -> None:
     figure.supxlabel(text, fontsize=8.5, color=COLOURS["vermillion"] if departure else "0.35")
 
 
+KEY = "Description"  # of the PNG file's texts: what it was drawn from
+NOT_DRAWN = ("columns", "experiment", "findings", "keys", "lookup", "readings", "seeds", "show", "where")
+
+
+def figure_key(table: PaperTable, results: Results, points: pd.DataFrame) -> str:
+    """Return a hash of all that a figure shows: numbers, curves, printed numbers, names and colours."""
+    settings = {name: value for name, value in vars(table).items() if name not in (*NOT_DRAWN, "beside")}
+    cells = [[*cell.keys.items(), cell.paper_mean, cell.paper_std] for cell in table.cells()]
+    ours = [[keys, sorted(one.by_seed.items()), one.changes] for keys, one in sorted(results.items())]
+    parts = [
+        settings,
+        cells,
+        ours,
+        points.to_csv(),
+        table.paper_curves(),
+        NAMES.read_text(encoding="utf-8"),
+    ]
+    return sha256(json.dumps(parts, default=str).encode()).hexdigest()
+
+
+def read_key(path: Path) -> str:
+    """Return the hash of what a figure was drawn from; empty where there is none."""
+    if not path.exists():
+        return ""
+    with Image.open(path) as image:
+        return str(image.info.get(KEY, ""))
+
+
 def draw_figure(table: PaperTable, results: Results, points: pd.DataFrame, folder: Path) -> Path | None:
-    """Draw ``<table>.png``; return its path, or None when there is nothing of ours to draw."""
+    """Draw ``<table>.png``, unless it shows the same already.
+
+    Return its path, or None when there is nothing of ours to draw.
+    """
     if not results:
         return None
+    target, key = folder / f"{table.name}.png", figure_key(table, results, points)
+    if read_key(target) == key:
+        return target
     if table.x is not None:
         figure = along(table, results)
     elif not points.empty:
         figure = curves(table, results, points)
     else:
         figure = dots(table, results)
-    target = folder / f"{table.name}.png"
-    figure.savefig(target, dpi=130)
+    figure.savefig(target, dpi=130, metadata={KEY: key})
     plt.close(figure)
     return target
 

@@ -35,7 +35,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     add(
         "--overview",
         action="store_true",
-        help="renew the front page, its figure and the papers' pages from the tables that there are",
+        help="renew every page and figure, the tables' own among them, from the numbers that there are",
     )
     add("--output", default="outputs/reproduce", help="where the runs are kept")
     add("--rerun", action="store_true", help="run the chosen cells again")

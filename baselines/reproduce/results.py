@@ -4,8 +4,8 @@
     processor, device, seconds
 
 ``changes`` are the overrides in which the run departs from the paper's setting, ``config`` is a hash of the
-whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the figures' curves, thinned to
-``POINTS`` rounds each. A new row takes the place of the old one of its cell, seed and changes.
+whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the figures' curves, those of
+more than ``POINTS`` rounds thinned to so many. A new row takes the place of the old one of its cell, seed and changes.
 """
 
 import shutil
@@ -24,10 +24,10 @@ from baselines.errors import UserError
 from baselines.experiment.identity import PACKAGES, Variants, versions
 from baselines.reports.runs import by_round
 
-from .paper_tables import PaperTable
+from .paper_tables import PaperTable, tables
 from .plan import Trial
 
-POINTS = 50
+POINTS = 2000
 
 
 def has_ended(trial: Trial) -> bool:
@@ -92,13 +92,35 @@ def collect(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path
     """Add the finished trials to the files in ``folder``; return all rows of ``<table>.csv``."""
     done = [trial for trial in trials if is_finished(trial)]
     target = folder / f"{table.name}.csv"
-    rows = _merged(table, read(target), [_row(table, trial, scale) for trial in done], [])
+    fresh = [*_of_curves(table, folder), *(_row(table, trial, scale) for trial in done)]
+    rows = _merged(table, read(target), fresh, [])
     _write(rows, target)
-    if not any(cell.paper_mean is not None for cell in table.cells()):
+    if table.curves is None and not any(cell.paper_mean is not None for cell in table.cells()):
         curves = folder / f"{table.name}_curves.csv"
         points = [point for trial in done for point in _points(table, trial)]
         _write(_merged(table, read(curves), points, ["round"]), curves)
     return rows
+
+
+def _of_curves(table: PaperTable, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield a row for each run whose curve another table holds, with the run's provenance."""
+    if table.curves is None:
+        return
+    source = tables(table.paper)[table.curves]
+    rows, points = (read(folder / f"{source.name}{suffix}.csv") for suffix in ("", "_curves"))
+    same = [*table.keys, "seed", "changes"]
+    curves = {} if points.empty else dict(list(points.groupby(same, sort=False)))
+    cells = {tuple(cell.keys.values()) for cell in table.cells()}
+    for row in rows.to_dict("records"):
+        own = curves.get(tuple(row[key] for key in same))
+        if own is not None and tuple(row[key] for key in table.keys) in cells:
+            curve = pd.Series(own.value.astype(float).to_numpy(), index=own["round"].astype(int))
+            yield {str(key): text for key, text in row.items()} | {"value": f"{_measure(table, curve):.6g}"}
+
+
+def _measure(table: PaperTable, of: Any) -> float:
+    assert table.measure is not None
+    return table.scale * float(get_method(table.measure)(of))
 
 
 def read_curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
@@ -149,8 +171,10 @@ def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
 
 
 def _value(table: PaperTable, folder: Path) -> float:
+    if table.curves is not None:
+        return _measure(table, read_curve(tables(table.paper)[table.curves], folder))
     if table.measure is not None:
-        return table.scale * float(get_method(table.measure)(folder))
+        return _measure(table, folder)
     return reduced(table, read_curve(table, folder))
 
 
