@@ -1,4 +1,4 @@
-"""LocalTraining: the one local loop that every method shares."""
+"""Local training: its settings, the steps of one round, and what a personal method may make of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -332,7 +332,8 @@ def _check(experiment: Experiment) -> None:
             experiment.known_corrections,
             experiment.known_compressions,
         )
-        private.check(experiment.node_model, experiment.training.private)
+        if experiment.training.private:
+            private.check(experiment.node_model, experiment.training.private)
         if experiment.training.personal is not None:
             experiment.training.personal.check(experiment.node_model, experiment.training.private)
     except ValueError as error:

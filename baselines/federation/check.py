@@ -29,7 +29,7 @@ from baselines.experiment.preflight import check
 from baselines.grids.inline import InlineGrid
 from baselines.site.guard import public_line
 from baselines.site.policy import Policy
-from clients import Examples
+from clients import Examples, Node
 from clients.privacy import Refused
 from strategies.core.strategy import reason_of
 from strategies.shared import protocol
@@ -103,7 +103,32 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
     UserError : for an experiment or a file that cannot be used, in one line
     DataError : for one that the site would refuse, or data that do not fit it
     """
-    experiment = _load_for_one_step(overrides)
+    experiment, reader, node = _admitted(policy, site, overrides)
+    data = policy.place(policy.data)
+    if target is not None:
+        check_target(target, data, reader.schema, node.test.index)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console.print(f"{data}: examples of shape {experiment.input_shape}, {node.train.inputs.dtype}")
+    for name, examples in (("train", node.train), ("held out", node.test)):
+        console.print(f"  {name}: {len(examples)} examples; {_by_class(experiment, examples)}")
+    for line in _described_data(reader.schema, data, node.train):
+        console.print(f"  {line}")
+    reply = _trained(experiment, site, data)
+    console.print("one training step of this site:")
+    for name, value in sorted(reply.content["metrics"].items()):
+        console.print(f"  {name} = {value!r}")
+    for line in _leaving(policy, experiment, reply):
+        console.print(line)
+    if target is not None:
+        write_held_out(target, data, reader.schema, node.test.index)
+        console.print(f"written: {target}, the {len(node.test)} rows that are held out")
+
+
+def _admitted(policy: Policy, site: str, overrides: Sequence[str]) -> tuple[Experiment, SiteData, Node]:
+    """Return the experiment as the site would take part in it, what reads its data, and its node."""
+    experiment = load_experiment(
+        shlex.join([*map(inline_schema, overrides), *ALONE.split(), *ONE_STEP.split()])
+    )
     check(experiment)
     if not isinstance(experiment.dataset.site, SiteData):
         raise UserError("the experiment has a data set of its own: choose dataset=local dataset.schema=...")
@@ -120,33 +145,7 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
         policy.require_rows(len(node.train) + len(node.test))
     except (UserError, Refused) as error:
         raise DataError(f"the site would take no part: {error}", public_line(error)) from error
-    if target is not None:
-        check_target(target, data, reader.schema, node.test.index)
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(f"{data}: examples of shape {experiment.input_shape}, {node.train.inputs.dtype}")
-    for name, examples in (("train", node.train), ("held out", node.test)):
-        console.print(f"  {name}: {len(examples)} examples; {_by_class(experiment, examples)}")
-    for line in _described_data(reader.schema, data, node.train):
-        console.print(f"  {line}")
-    reply = _trained(experiment, site, data)
-    console.print("one training step of this site:")
-    for name, value in sorted(reply.content["metrics"].items()):
-        console.print(f"  {name} = {value!r}")
-    console.print("this leaves the site after each training, and nothing else:")
-    for name, record in reply.content.items():
-        console.print(f"  {name}: {_described(record)}")
-    if policy.privacy == protocol.LOCAL or not policy.evaluate:
-        console.print("it refuses to evaluate")
-    elif experiment.settings.node_test_fraction:
-        console.print("after each test on the held-out share: how many examples it has, loss and accuracy")
-    console.print("before round 1: the site's name; where it refuses, a code and a count")
-    if target is not None:
-        write_held_out(target, data, reader.schema, node.test.index)
-        console.print(f"written: {target}, the {len(node.test)} rows that are held out")
-
-
-def _load_for_one_step(overrides: Sequence[str]) -> Experiment:
-    return load_experiment(shlex.join([*map(inline_schema, overrides), *ALONE.split(), *ONE_STEP.split()]))
+    return experiment, reader, node
 
 
 def show_file(policy: Policy) -> None:
@@ -155,6 +154,18 @@ def show_file(policy: Policy) -> None:
     data_text = "names no data" if data is None else f"reads {data}"
     gap = ", where nothing is yet" if data and not data.exists() else ""
     print(f"{policy.file}: in order, {data_text}{gap}")
+
+
+def _leaving(policy: Policy, experiment: Experiment, reply: Message) -> Iterator[str]:
+    """Yield in lines what leaves the site."""
+    yield "this leaves the site after each training, and nothing else:"
+    for name, record in reply.content.items():
+        yield f"  {name}: {_described(record)}"
+    if policy.privacy == protocol.LOCAL or not policy.evaluate:
+        yield "it refuses to evaluate"
+    elif experiment.settings.node_test_fraction:
+        yield "after each test on the held-out share: how many examples it has, loss and accuracy"
+    yield "before round 1: the site's name; where it refuses, a code and a count"
 
 
 def _described(record: ArrayRecord | MetricRecord | ConfigRecord) -> str:

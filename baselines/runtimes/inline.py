@@ -39,8 +39,10 @@ class Inline:
         """Run one experiment and write its results into ``folder``."""
         from baselines.apps import client_app_of, server_app, together_of
 
-        own_data = experiment.load(overrides).dataset.site is not None
-        paths = sites.checked(self.sites or {}, num_nodes, own_data)
+        paths: dict[str, str] = {}
+        if self.sites:
+            own_data = experiment.load(overrides).dataset.site is not None
+            paths = sites.checked(self.sites, num_nodes, own_data)
         choice = batching.choice(self.batch_clients, overrides, folder, paths).say()
         together = together_of(overrides) if choice.batched else None
         grid = InlineGrid(client_app_of(overrides), num_nodes, together, paths)

@@ -100,7 +100,7 @@ def measured(
 
     Raises
     ------
-    NotTogether : where the node's gradient, or what else its step does, differs
+    NotBatchable : where the node's gradient, or what else its step does, differs
     """
     watch = SideEffectCheck(batched.model, batched.task)
     with Coarsest() as precision:

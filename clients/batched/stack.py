@@ -231,7 +231,7 @@ class ModelStack:
 
     Raises
     ------
-    NotTogether : when it trains, where the results would not be those of one node after another
+    NotBatchable : when it trains, where the results would not be those of one node after another
     """
 
     def __init__(self, node: Node, size: int) -> None:

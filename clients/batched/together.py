@@ -107,7 +107,7 @@ class BatchedTrainer:
 
     Raises
     ------
-    NotTogether : when called, for a model or a training that cannot be batched
+    NotBatchable : when called, for a model or a training that cannot be batched
     """
 
     def __init__(self, node_of: Callable[[Message, Context], Node]) -> None:

@@ -176,7 +176,7 @@ def test_a_search_is_told_that_a_run_has_diverged(
 ) -> None:
     """Optuna's sweeper ends at a NaN; of a run that has failed it notes that, and goes on."""
     monkeypatch.setattr("baselines.run.is_search", lambda settings: searches)
-    monkeypatch.setattr("baselines.run.objective", lambda *_: math.nan)
+    monkeypatch.setattr("baselines.engine.metrics.objective", lambda *_: math.nan)
     setting = ("rounds=1", "num_nodes=2", "model=softmax", "seed=0,1", "resume=true")
     for _ in range(2):  # the second time both are finished
         assert launch("-m", *setting, f"hydra.sweep.dir={tmp_path}") == status

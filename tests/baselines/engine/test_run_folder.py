@@ -154,3 +154,19 @@ def test_runs_without_any_override(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert max(rows["round"]) == 30
     assert sum(curve(rows, "train", "failed")) == 0
     assert curve(rows, "test", "accuracy")[-1] > 0.9
+
+
+def test_a_run_that_writes_over_another_leaves_nothing_of_it(tmp_path: Path) -> None:
+    small = "num_nodes=2 rounds=2 model=softmax"
+    kept = "save=last checkpoint_every=1 checkpoint_keep=2 evaluation.per_class=true"
+    played(f"{small} {kept}", tmp_path)
+    assert {"model.safetensors", "confusion.csv", "per_class.csv"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+    assert len(list(tmp_path.glob("checkpoint/*.pt"))) == 3
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "a.safetensors").touch()
+    (tmp_path / "notes.txt").touch()  # somebody's own
+    played(f"{small} resume=false", tmp_path)
+    files = {path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".png"}
+    assert files - {".lock"} == {"metrics.csv", "config.yaml", "environment.json", "notes.txt"}

@@ -207,15 +207,6 @@ def test_a_loss_counts_where_there_is_no_accuracy_and_no_number_is_worst(tmp_pat
 
 
 @pytest.mark.slow
-def test_an_older_file_names_its_model(tmp_path: Path) -> None:
-    played(f"{SETTING} save=last rounds=1", tmp_path)
-    path = tmp_path / "model.safetensors"
-    save_file(load_file(path), path, metadata={"round": "1", "value": "0.5", "model": "own"})
-    with pytest.raises(UserError, match="has no model other: expected one of own"):
-        results.model(tmp_path, "other")
-
-
-@pytest.mark.slow
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     played(f"{SETTING} save=last rounds=1", tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"no model")

@@ -257,3 +257,22 @@ def test_an_attribute_of_another_name_is_another_one() -> None:
     del model.one
     model.two = 1  # type: ignore[assignment]
     assert (kept.unmoved(), kept.holds()) == (False, False)
+
+
+def test_nobody_looks_at_a_models_attributes_before_a_step_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[nn.Module] = []
+
+    class Counted(ModelSnapshot):
+        def __init__(self, model: nn.Module, task: object) -> None:
+            looks.append(model)
+            super().__init__(model, task)
+
+    monkeypatch.setattr(gradient_module, "ModelSnapshot", Counted)
+    model = seeded(Scaled)
+    train(model, local_steps=3)
+    assert not looks
+    train(model, local_steps=1)
+    assert looks == [model]
+    assert recorded(model)
