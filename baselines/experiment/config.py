@@ -201,11 +201,11 @@ def check_unread(cfg: DictConfig) -> None:
     UserError : in one line that says what the file lacks, or what was meant
     """
     own = _own_settings()
-    known = {key: cfg.get(key) if key in cfg else None for key in own}
-    added = [str(key) for key in cfg if key not in known]
+    added = [str(key) for key in cfg if key not in own]
     for key, nested in own.items():
-        if nested and isinstance(known[key], DictConfig):
-            added += [f"{key}.{name}" for name in known[key] if name not in nested]
+        node = cfg.get(key) if nested else None
+        if isinstance(node, DictConfig):
+            added += [f"{key}.{name}" for name in node if name not in nested]
     written = OmegaConf.to_yaml(cfg, resolve=False) if added else ""
     for name in added:
         if name in PACKAGES:
