@@ -205,7 +205,7 @@ def check_unread(cfg: DictConfig) -> None:
     for key, nested in own.items():
         node = cfg.get(key) if nested else None
         if isinstance(node, DictConfig):
-            added += [f"{key}.{name}" for name in node if name not in nested]
+            added += [f"{key}.{name}" for name in map(str, node) if name not in nested]
     written = OmegaConf.to_yaml(cfg, resolve=False) if added else ""
     for name in added:
         if name in PACKAGES:
