@@ -124,9 +124,10 @@ def _bound(corrections: Mapping[str, Begin]) -> Iterator[tuple[str, type[Correct
             bound = takes.bind(*whole.args, None, **whole.keywords)  # None: the start is still to come
         except TypeError as error:
             settings = [str(p.replace(annotation=p.empty)) for p in takes.parameters.values()][1:]
+            nothing = "no settings" if takes.parameters else "def __init__(self, start: RoundStart)"
             raise ValueError(
                 f"client.corrections.{name}={kind.__name__} cannot be built ({error}): "
-                f"expected {', '.join(settings) or 'no settings'}"
+                f"expected {', '.join(settings) or nothing}"
             ) from error
         bound.apply_defaults()
         yield name, kind, bound

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from inspect import signature
@@ -183,6 +184,56 @@ def _options(folder: Path) -> Iterator[str]:
     return (path.relative_to(folder).as_posix() for path in folder.rglob("*.yaml"))
 
 
+# Unread: what an option's file sets and nobody reads. Hydra lets a file add any setting, a misspelt one, too.
+
+
+PACKAGES = {  # of groups whose options stand in another part
+    "client_optimizer": "client",
+    "corrections": "client.corrections",
+    "experiment": "_global_",
+    "personal": "client",
+    "private": "client",
+    "schedule": "client.schedule",
+}
+
+
+def check_unread(cfg: DictConfig) -> None:
+    """Refuse a setting beside those of ``conf/config.yaml`` and its groups, unless another names it.
+
+    Raises
+    ------
+    UserError : in one line that says what the file lacks, or what was meant
+    """
+    own = _own_settings()
+    added = [str(key) for key in cfg if key not in own]
+    for key, nested in own.items():
+        node = cfg.get(key) if nested else None
+        if isinstance(node, DictConfig):
+            added += [f"{key}.{name}" for name in map(str, node) if name not in nested]
+    written = OmegaConf.to_yaml(cfg, resolve=False) if added else ""
+    for name in added:
+        if name in PACKAGES:
+            first = next(iter(cfg[name] or ["..."]))
+            package = PACKAGES[name]
+            raise UserError(
+                f"{name}.{first} is not read: begin its file in {name}/ with # @package {package}"
+            )
+        if f"${{{name}" not in written:
+            places = [*own, *(f"{key}.{one}" for key, nested in own.items() for one in nested)]
+            near = get_close_matches(name, places, 1, 0.7)
+            hint = f"did you mean {near[0]}?" if near else "leave it out"
+            raise UserError(f"there is no setting {name}, which an option's file sets: {hint}")
+
+
+@cache
+def _own_settings() -> dict[str, tuple[str, ...]]:
+    """Return what stands at the top of a configuration, each with the settings in it that are no part's."""
+    file: Any = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml"), resolve=False)
+    chosen = [key for entry in file.pop("defaults") if isinstance(entry, dict) for key in entry]
+    groups = dict.fromkeys(key for key in chosen if key not in PACKAGES and " " not in key)
+    return dict.fromkeys(groups, ()) | {k: tuple(v) if isinstance(v, dict) else () for k, v in file.items()}
+
+
 # Why a part could not be built, in one line that names its settings.
 
 
@@ -294,6 +345,7 @@ def composed_unchecked(overrides: str) -> Composed:
             options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]
+            check_unread(cfg)
             checked = [_must_exist(override, cfg) for override in given]
             if checked != given:
                 compose("config", overrides=checked)

@@ -84,10 +84,12 @@ def check_rows(dataset: Dataset, *, is_tested: bool) -> None:
 
     Raises
     ------
-    UserError : for NaN and infinite values, with their rows; no test rows; labels of a single class
+    UserError : for NaN and infinite values, with their rows; no rows; labels of a single class
     """
     if dataset.site is not None:
         return
+    if not len(dataset.train_targets):
+        raise UserError("the data set has no training examples: expected one or more for each node")
     if is_tested and not len(dataset.test_targets):
         raise UserError(
             "the data set has no test examples: expected one or more, or central_test=none with "

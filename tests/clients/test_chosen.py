@@ -46,7 +46,10 @@ def training(**corrections: Callable[[RoundStart], Correction]) -> LocalTraining
         (partial(Moon, nu=1), r"own=Moon cannot be built \(.*'nu'\): expected mu=1\.0, temperature=0\.5"),
         (partial(OwnInitialModel, nu=1), r"own=OwnInitialModel cannot be built .* expected no settings"),
         (partial(Bounded, gamma=-1.0), r"gamma=-1\.0 is out of range"),
-        (Forgetful, r"own=Forgetful cannot be built \(too many positional arguments\)"),
+        (
+            Forgetful,
+            r"own=Forgetful cannot be built \(too many pos.*\): expected def __init__\(self, start: RoundStart\)",
+        ),
         (Shrink, r"own=Shrink cannot be built \(.*'gamma'\): expected gamma"),
     ],
 )

@@ -21,12 +21,20 @@ from pathlib import Path
 from random import Random
 
 from helpers.checkout import ROOT
-from helpers.fuzz import arguments, configurations, damaged_data, damaged_runs, hostile_replies
+from helpers.fuzz import (
+    arguments,
+    configurations,
+    damaged_data,
+    damaged_runs,
+    explicit_settings,
+    hostile_replies,
+)
 from helpers.fuzz.verdict import Result
 
 Try = Callable[[Random, Path, str], Result]
 KINDS: dict[str, tuple[Try, float]] = {  # and how many for each configuration
     "configurations": (configurations.try_one, 1),
+    "explicit": (explicit_settings.try_one, 0.2),
     "damaged": (damaged_runs.try_one, 0.2),
     "data": (damaged_data.try_one, 0.2),
     "arguments": (arguments.try_one, 0.1),
@@ -106,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         "--count",
         type=int,
         default=5000,
-        help="configurations; a fifth as many damaged runs and data, a tenth command lines, "
+        help="configurations; a fifth as many explicit settings, damaged runs and data, a tenth command lines, "
         "two fifths replies",
     )
     parser.add_argument("--seed", type=int, default=0)

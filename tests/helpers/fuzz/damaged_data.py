@@ -20,6 +20,8 @@ from baselines.datasets.hub import _table as hub_table
 from baselines.datasets.local import Schema, SiteData
 from baselines.errors import DataError, UserError
 from baselines.experiment.data import check_rows
+from baselines.experiment.overrides import read_schema_file
+from baselines.federation.agreed import write_schema
 from clients import Classification
 from helpers.fuzz.verdict import Result
 
@@ -164,6 +166,36 @@ NPZ: dict[str, Damage] = {
 }
 
 
+# A schema is drafted of any data: what does not fit another site's is no fault of them.
+
+
+def _drafted(damages: Mapping[str, Damage], *agreed: str) -> dict[str, Damage]:
+    """Return the damages with either outcome where they are against what sites have ``agreed`` on."""
+    return {kind: Damage(do, None if kind in agreed else word) for kind, (do, word) in damages.items()}
+
+
+def _kinds(*labels: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    return _changed(kind=[labels[k % len(labels)] for k in range(ROWS)])
+
+
+TABLE_OF_SCHEMA: dict[str, Damage] = {  # without a column of text
+    "nothing": Damage(lambda table: table, ""),
+    "row numbers": Damage(lambda table: table.reset_index(names=""), "has a column without a name"),
+    "a name of blanks": Damage(_renamed(age="  "), "has a column without a name"),
+    "nothing but the label": Damage(lambda table: table[["kind"]], "no column beside the label"),
+    "a column twice": Damage(_renamed(dose="age"), "2 columns 'age'"),
+    "one class": Damage(_kinds("ill"), "single class"),
+    "no label in a row": Damage(_cell("kind", None), "is empty in 1 rows"),
+    "blanks around labels": Damage(_kinds("ill", "sane", " ill", "sane "), ""),
+    "decomposed labels": Damage(_kinds("malade", "santé", "sante\u0301"), ""),
+    "an empty cell": Damage(_cell("age", None), "is empty in 1 rows"),
+    "a text among numbers": Damage(_cell("age", "SecretAge"), "holds 'SecretAge' in row 4"),
+    "a column of text": Damage(_changed(surname="Secret"), "expected numbers"),
+    "an infinite cell": Damage(_cell("dose", np.inf), "infinite in 1 rows"),
+    "no rows": Damage(lambda table: table[:0], "no rows"),
+}
+
+
 def folder(path: Path) -> None:
     """Write a sound folder of pictures."""
     draws = np.random.default_rng(0)
@@ -254,6 +286,10 @@ HUB: dict[str, Damage] = {
     "a torn picture": Damage(_column("image", {"bytes": _png()[:45], "path": None}), "cannot be read"),
     "text for pictures": Damage(_column("image", "SecretText"), "holds a str"),
     "plain bytes": Damage(_column("image", _png()), ""),
+    "a blank label": Damage(_column("label", "a", "b", " "), "'label' of data set hub is empty in 8 rows"),
+    "blanks around a label": Damage(_column("label", "a", "b", "a "), ""),
+    "bytes for labels": Damage(_column("label", b"a", b"b"), ""),
+    "truth values for labels": Damage(_column("label", True, False), ""),
     "no writer": Damage(_column("who", "w1", None), "'who' of data set hub is empty in 12 rows"),
     "few rows": Damage(lambda content: {name: some[:3] for name, some in content.items()}, "10 or more"),
     "no rows": Damage(lambda content: {name: some[:0] for name, some in content.items()}, "without rows"),
@@ -278,6 +314,10 @@ OWN: dict[str, Damage] = {
     "a list": Damage(_array("train_inputs", list), "train_inputs are a list"),
     "a dict": Damage(_array("test_inputs", lambda x: {"a": x, "b": x}), "its test_inputs a dict"),
     "a single value": Damage(_array("test_targets", lambda y: np.array(1)), "are a single value"),
+    "nothing to train on": Damage(
+        lambda content: content | {name: content[name][:0] for name in ("train_inputs", "train_targets")},
+        "no training examples",
+    ),
     "an empty test part": Damage(
         lambda content: content | {name: content[name][:0] for name in ("test_inputs", "test_targets")},
         "no test examples",
@@ -329,6 +369,34 @@ def _read_folder(place: Path, damage: Damage) -> np.ndarray:
     return _site(place / "SecretFolder", PICTURES)
 
 
+def _drafted_of(name: str, label: str | None, write: Callable[[Path, Damage], object]) -> Any:
+    """Return what writes a set, drafts its schema, and reads the set by that."""
+
+    def read(place: Path, damage: Damage) -> np.ndarray:
+        write(place / name, damage)
+        write_schema(place / name, label, None, place / "schema.yaml")
+        schema = read_schema_file(place / "schema.yaml")
+        rows = _site(place / name, schema)
+        assert len(rows) == ROWS or damage.word is None, f"{len(rows)} rows"
+        assert len(schema.classes) == len(CLASSES) or damage.word is None, schema.classes
+        return rows
+
+    return read
+
+
+def _write_table(path: Path, damage: Damage) -> None:
+    damage.do(frame().drop(columns="surname")).to_csv(path, index=False)
+
+
+def _write_npz(path: Path, damage: Damage) -> None:
+    np.savez(path, allow_pickle=True, **damage.do(arrays()))
+
+
+def _write_folder(path: Path, damage: Damage) -> None:
+    folder(path)
+    damage.do(path)
+
+
 def _read_hub(place: Path, damage: Damage) -> np.ndarray:
     from datasets import Dataset as Rows
 
@@ -360,6 +428,15 @@ READERS: dict[str, Reader] = {
     ".parquet": Reader(_read_parquet, ANY_TABLE),
     ".npz": Reader(_read_npz, NPZ),
     "folder": Reader(_read_folder, FOLDER),
+    "schema of .csv": Reader(_drafted_of("data.csv", "kind", _write_table), TABLE_OF_SCHEMA, is_site=False),
+    "schema of .npz": Reader(
+        _drafted_of("data.npz", None, _write_npz),
+        _drafted(NPZ, "another dtype", "another shape", "unknown targets"),
+        is_site=False,
+    ),
+    "schema of a folder": Reader(
+        _drafted_of("data", None, _write_folder), _drafted(FOLDER, "an unknown class"), is_site=False
+    ),
     "hub": Reader(_read_hub, HUB, is_site=False),
     "own": Reader(_read_own, OWN, is_site=False),
 }
