@@ -148,12 +148,20 @@ def test_a_node_knows_a_compression_of_the_user_s_own(lab: Path) -> None:
     text.write_text(python("-c", compose))
     script = f"""
 from baselines.experiment import config, experiment
-from strategies.shared.compression import Compression
+from strategies.shared.codecs import requested_compression
 config.take("told", open({str(text)!r}).read())
-experiment.load("told").node(0)
-print(Compression.asked({{"compression": "mine", "compression-share": 0.5}}).kind)
+known = experiment.load("told").node(0).known_compressions
+print(requested_compression({{"compression": "mine", "compression-share": 0.5}}, known).kind)
+try:
+    requested_compression({{"compression": "mine", "compression-share": 0.5}})
+except ValueError as error:
+    print(error)
 """
-    assert python("-c", script) == "mine\n"
+    kind, refusal = python("-c", script).splitlines()
+    assert kind == "mine"
+    assert refusal.startswith(
+        "the server asks for compression='mine', and this node knows "
+    )  # importing is not enough
 
 
 @pytest.mark.slow
