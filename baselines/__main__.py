@@ -19,6 +19,7 @@ from importlib import import_module
 COMMANDS = {
     "run": ("baselines.run", "one experiment, or a sweep of many"),
     "compare": ("baselines.compare", "the runs of a sweep as tables and a figure"),
+    "new": ("baselines.new", "the files of a method of your own, to begin with"),
     "inspect": ("baselines.inspect", "a partition or a model, before training"),
     "predict": ("baselines.predict", "what a saved model says of a folder or a table"),
     "reproduce": (

@@ -206,7 +206,11 @@ def describe_end(folder: Path) -> str:
     last = form.format(scale * measured[max(measured)])
     top = "" if best is None else f", best {form.format(scale * measured[best])} in round {best}"
     seconds = environment(folder).get("wall_seconds")
-    taken = "" if seconds is None else f"; {max(measured)} rounds in {describe_seconds(seconds)}"
+    taken = (
+        ""
+        if seconds is None
+        else f"; {max(measured)} round{'s' * (max(measured) != 1)} in {describe_seconds(seconds)}"
+    )
     return f"{name.replace('/', ' ')}: last {last}{top}{taken}"
 
 

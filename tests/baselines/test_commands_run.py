@@ -90,6 +90,13 @@ def test_the_commands_of_a_page_run_in_their_order(page: str, fresh: Path) -> No
     env |= {"PATH": os.pathsep.join([str(READERS), env["PATH"]]), "FLWR_TELEMETRY_ENABLED": "0"}
     for command in RUN[page]:
         run = subprocess.run(
-            command, shell=True, cwd=fresh, env=env, capture_output=True, text=True, timeout=600
+            command,
+            shell=True,
+            executable="/bin/bash",
+            cwd=fresh,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=600,
         )
         assert run.returncode == 0, f"{command}\n{run.stdout[-2000:]}\n{run.stderr[-2000:]}"
