@@ -64,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
     if name in ("", "-h", "--help"):
         width = max(map(len, COMMANDS))
-        listed = "\n".join(f"    {command:{width}}  {said}" for command, (_, said) in COMMANDS.items())
+        listed = "\n".join(
+            f"    {command:{width}}  {meaning}" for command, (_, meaning) in COMMANDS.items()
+        )
         print(f"{__doc__}\n{listed}")
         return 0 if name else 2
     if name == "completion":

@@ -15,7 +15,7 @@ from baselines.errors import UserError
 from baselines.experiment import data
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.preflight import check_model
-from baselines.experiment.settings import GROUPS as NESTED
+from baselines.experiment.validation import NESTED
 from clients import Classification
 from helpers.fuzz.conf_tree import GROUPS, top_level
 from helpers.fuzz.explicit_settings import (
