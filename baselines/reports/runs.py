@@ -26,6 +26,8 @@ from baselines.experiment.identity import BESIDE, PACKAGES
 from strategies.shared import protocol
 from strategies.shared.checks import is_count
 
+from .names import value_name
+
 # Same setting: runs whose configurations differ in nothing that counts but their seed.
 #
 # Each run has written a hash of that down. Two hashes are one setting where the configurations differ only
@@ -213,6 +215,13 @@ def _labels(values: dict[str, dict[str, Any]]) -> dict[str, str]:
 def _part(key: str, value: object) -> str:
     """Name a differing value: a strategy by its option alone, others with their key."""
     return str(value) if key == "strategy" else f"{key}={value}"
+
+
+def dataset_names(frame: pd.DataFrame) -> list[str]:
+    """Return the display names of the data sets that the runs of a frame are on."""
+    told = [environment(Path(run)) for run in frame.run.unique()]
+    names = [value_name(_choices(one)["dataset"], "dataset") for one in told if "dataset" in _choices(one)]
+    return list(dict.fromkeys(names))
 
 
 def _choices(told: dict[str, Any]) -> dict[str, str]:
