@@ -44,13 +44,13 @@ class TensorBoard(Logger):
     _writer: Any = field(default=None, init=False, repr=False)
     _ending: Any = field(default=None, init=False, repr=False)  # what the tab HPARAMS is to read in the end
 
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+    def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("torch.utils.tensorboard", "tensorboard")
         first = 0 if last_round is None else last_round + 1  # an earlier process may have logged later ones
         self._writer = module.SummaryWriter(str(folder / "tensorboard"), purge_step=first)
-        for name, tag in run_tags(this).items():
+        for name, tag in run_tags(experiment).items():
             self._writer.add_text(name, tag)
-        chosen = {key: _as_tensorboard(value) for key, value in this.hyperparameters().items()}
+        chosen = {key: _as_tensorboard(value) for key, value in experiment.hyperparameters().items()}
         # the first of the three would fix the columns for all runs of a sweep; TensorBoard finds them itself
         _, beginning, self._ending = import_module("torch.utils.tensorboard.summary").hparams(chosen, {})
         self._writer.file_writer.add_summary(beginning)
@@ -88,7 +88,7 @@ class MLflow(Logger):
     _run_id: str = field(default="", init=False, repr=False)
     _logged: dict[str, int] | None = field(default=None, init=False, repr=False)  # last round by name
 
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+    def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("mlflow", "mlflow")
         beside = folder.absolute().parent
         with FileLock(beside / ".mlflow.lock"):  # another job of the sweep may lay out the store
@@ -100,16 +100,16 @@ class MLflow(Logger):
             self._client.update_run(self._run_id, status="RUNNING")
             self._logged = {}
             return
-        tags = run_tags(this)
+        tags = run_tags(experiment)
         if "commit" in tags:
             tags["mlflow.source.git.commit"] = tags["commit"]  # MLflow's own, a column of its table
-        created = self._client.create_run(experiment_id, tags=tags, run_name=run_name(this, folder))
+        created = self._client.create_run(experiment_id, tags=tags, run_name=run_name(experiment, folder))
         self._run_id = created.info.run_id
         known.write_text(self._run_id)
         entities = import_module("mlflow.entities")
         parameters = [
             entities.Param(name, str(value)[:500])  # as long as MLflow takes them
-            for name, value in this.hyperparameters().items()
+            for name, value in experiment.hyperparameters().items()
         ]
         for batch in batched(parameters, 100):  # as many as MLflow takes at once
             self._client.log_batch(self._run_id, params=batch)
@@ -130,8 +130,8 @@ class MLflow(Logger):
         self._client.set_terminated(self._run_id, state)
 
     def _experiment_id(self) -> str:
-        found = self._client.get_experiment_by_name(self.experiment)
-        return str(found.experiment_id if found else self._client.create_experiment(self.experiment))
+        existing = self._client.get_experiment_by_name(self.experiment)
+        return str(existing.experiment_id if existing else self._client.create_experiment(self.experiment))
 
     def _last(self, name: str) -> int:
         """Return the last round that an earlier process logged."""
@@ -160,7 +160,7 @@ class WandB(Logger):
     _notes: Path = field(default=Path(), init=False, repr=False)
     _logged: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # last round by name
 
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+    def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("wandb", "wandb")
         self._notes = folder / "wandb_run.json"
         known = loads(self._notes.read_text()) if last_round is not None and self._notes.exists() else {}
@@ -170,10 +170,10 @@ class WandB(Logger):
             dir=str(folder),
             id=known.get("id"),
             resume="allow" if known else None,
-            name=run_name(this, folder),
+            name=run_name(experiment, folder),
             group=folder.absolute().parent.name,
-            tags=[f"{name} {tag}" for name, tag in run_tags(this).items()],
-            config=this.hyperparameters(),
+            tags=[f"{name} {tag}" for name, tag in run_tags(experiment).items()],
+            config=experiment.hyperparameters(),
         )
         self._logged = known.get("logged", {})
         self._run.define_metric("round")
@@ -192,17 +192,17 @@ class WandB(Logger):
         self._run.finish(exit_code=codes.get(status, 1))
 
 
-def run_name(this: Experiment, folder: Path) -> str:
+def run_name(experiment: Experiment, folder: Path) -> str:
     """Return what a run is called: the overrides that decide its numbers; its folder's name without any."""
-    texts = {text: re.split("[.=]", text.lstrip("+~"))[0] for text in shlex.split(this.overrides)}
+    texts = {text: re.split("[.=]", text.lstrip("+~"))[0] for text in shlex.split(experiment.overrides)}
     own = [text for text, group in texts.items() if group not in (*BESIDE, "data_root", "hydra")]
     return shlex.join(own) or folder.absolute().name
 
 
-def run_tags(this: Experiment) -> dict[str, str]:
+def run_tags(experiment: Experiment) -> dict[str, str]:
     """Return what code and what experiment a run's numbers come from."""
     commit = git_commit()
-    return ({"commit": commit} if commit else {}) | {"identity": this.identity()}
+    return ({"commit": commit} if commit else {}) | {"identity": experiment.identity()}
 
 
 def batched(items: list[Any], count: int) -> Iterator[list[Any]]:
@@ -288,8 +288,8 @@ class Progress:
             self.task = self.bar.add_task(f"round 0/{rounds}", total=rounds, texts=(), left=self._left)
             if sweep and sweep.total:
                 head = f"run {sweep.number + 1}/{sweep.total}"
-                shown: dict[str, Any] = {"completed": sweep.number, "texts": (), "left": self._sweep_left}
-                self.whole = self.bar.add_task(head, total=sweep.total, **shown)
+                columns: dict[str, Any] = {"completed": sweep.number, "texts": (), "left": self._sweep_left}
+                self.whole = self.bar.add_task(head, total=sweep.total, **columns)
 
     def _left(self) -> float | None:
         """Return the seconds that the rounds left will take, by the mean of those that this process did."""

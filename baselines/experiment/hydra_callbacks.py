@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -11,6 +12,7 @@ from typing import Any, cast
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -163,6 +165,27 @@ def closing_job_log() -> Iterator[None]:
         for handler in [handler for handler in root.handlers if handler not in before]:
             root.removeHandler(handler)
             handler.close()
+
+
+@contextlib.contextmanager
+def without_hydras_lines() -> Iterator[None]:
+    """Let Hydra raise what ended a job without printing "Error executing job with overrides"."""
+    announcing: property = vars(JobReturn)["return_value"]
+    JobReturn.return_value = property(_returned, announcing.fset)  # type: ignore[method-assign,assignment]
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "provider=hydra.searchpath")  # the line of ours says it
+            yield
+    finally:
+        JobReturn.return_value = announcing  # type: ignore[method-assign,assignment]
+
+
+def _returned(self: JobReturn) -> object:
+    """Return what a job returned, or raise what it raised."""
+    assert self.status is not JobStatus.UNKNOWN
+    if self.status is JobStatus.FAILED:
+        raise self._return_value
+    return self._return_value
 
 
 def is_search(settings: HydraConf) -> bool:

@@ -138,16 +138,16 @@ def _columns(chosen: Selection, options: argparse.Namespace) -> list[Column]:
     metrics = tuple(options.metric)
     if len(chosen.panels) == 1:
         return summary_columns(chosen.frame, metrics, options.rounds_to, options.lower)
-    found = []
-    shown = choose(chosen.frame, metrics)
-    for one in shown if metrics else shown[:1]:
+    columns = []
+    metrics_shown = choose(chosen.frame, metrics)
+    for one in metrics_shown if metrics else metrics_shown[:1]:
         for title, part in chosen.panels.items():
             if results.has(part, one.metric, one.split):
                 name = (f"{one.split}/{one.metric}",)
                 (column, *_) = summary_columns(part, name, None, options.lower)
                 heading = title if len(metrics) < 2 else f"{title}, {column.heading}"
-                found.append(replace(column, heading=heading))
-    return found
+                columns.append(replace(column, heading=heading))
+    return columns
 
 
 def best(
@@ -163,15 +163,15 @@ def best(
     """
     if count < 1:
         raise UserError(f"--best {count} is out of range: expected a whole number above 0")
-    if not (there := choose(frame, metrics)):
+    if not (panels := choose(frame, metrics)):
         raise UserError("--best: no run has a test metric to be ordered by")
-    shown = there[0]
+    panel = panels[0]
     lost = frame.setting[frame.run.isin(diverged(frame))]
     if (frame := frame[~frame.setting.isin(lost)]).empty:
         raise UserError("--best: each setting has a run that has diverged, and none is the best")
-    ends = results.last(frame, shown.metric, shown.split)
+    ends = results.last(frame, panel.metric, panel.split)
     means = mean_of_all(ends, "setting").reindex(ends.setting.unique())
-    ordered = means.sort_values(ascending=is_less_better(shown, lower), kind="stable")
+    ordered = means.sort_values(ascending=is_less_better(panel, lower), kind="stable")
     return pd.concat(frame[frame.setting == label] for label in ordered.index[:count])
 
 
@@ -268,16 +268,16 @@ def without_panel(frame: pd.DataFrame, key: str) -> tuple[pd.DataFrame, "pd.Seri
     UserError : when the runs do not differ in it
     """
     name, settings = column(key), results.settings(frame)
-    told = frame.drop_duplicates("setting").set_index("setting")[settings].astype(str)
-    varied = [one for one in settings if len(told[one].unique()) > 1]
+    values_of = frame.drop_duplicates("setting").set_index("setting")[settings].astype(str)
+    varied = [one for one in settings if len(values_of[one].unique()) > 1]
     if name not in varied:
-        there = ", ".join(one.removeprefix("option.") for one in varied) or "nothing"
-        raise UserError(f"--panels {key}: the runs do not differ in it; they differ in {there}")
-    by_panel = told.groupby(name)
+        names = ", ".join(one.removeprefix("option.") for one in varied) or "nothing"
+        raise UserError(f"--panels {key}: the runs do not differ in it; they differ in {names}")
+    by_panel = values_of.groupby(name)
     fixed = [one for one in varied if one == name or by_panel[one].nunique().max() == 1]
     left_out = {one.removeprefix("option.") for one in fixed}
     labels = {}
-    for label in map(str, told.index):
+    for label in map(str, values_of.index):
         parts = {part: part.partition("=") for part in label.split(", ")}
         kept = [
             part
@@ -299,22 +299,22 @@ def _with_rank(table: pd.DataFrame, chosen: Selection, options: argparse.Namespa
     """Return the table with each setting's average rank over the panels, where it is in all of them."""
     if len(chosen.panels) == 1:
         return table
-    shown = choose(chosen.frame, tuple(options.metric))[0]
-    parts = [part for part in chosen.panels.values() if results.has(part, shown.metric, shown.split)]
-    ranks = average_rank(parts, shown, is_less_better(shown, options.lower))
+    metric = choose(chosen.frame, tuple(options.metric))[0]
+    parts = [part for part in chosen.panels.values() if results.has(part, metric.metric, metric.split)]
+    ranks = average_rank(parts, metric, is_less_better(metric, options.lower))
     own = [float(ranks.get(name, nan)) for name in table.setting]
     texts = ["-" if isnan(rank) else f"{rank:.2f}" for rank in own]
     return table.assign(**{"average rank": texts})
 
 
-def average_rank(parts: Sequence[pd.DataFrame], shown: Shown, lower: bool) -> "pd.Series[float]":
+def average_rank(parts: Sequence[pd.DataFrame], metric: Shown, lower: bool) -> "pd.Series[float]":
     """Return each setting's mean rank over the panels, 1 the best; NaN unless it is in all of them.
 
     Equal means share their ranks' mean; a setting that has diverged comes last.
     """
     columns = []
     for part in parts:
-        means = mean_of_all(results.last(part, shown.metric, shown.split), "setting")
+        means = mean_of_all(results.last(part, metric.metric, metric.split), "setting")
         lost = part.setting[part.run.isin(diverged(part))].unique()
         means = means.where(~means.index.isin(lost)).round(12)  # of the same shares in another order
         columns.append(means.rank(ascending=lower, na_option="bottom"))
@@ -355,40 +355,40 @@ class Paired:
 def _pair(chosen: Selection, options: argparse.Namespace) -> Paired:
     """Return the paired differences from a baseline, in each panel: one setting, or those with an option."""
     wish, metrics = options.paired, tuple(options.metric)
-    if not (there := choose(chosen.frame, metrics)):
+    if not (measured := choose(chosen.frame, metrics)):
         raise UserError(f"--paired {wish}: no run has a test metric to be compared by")
-    shown = there[0]
-    found, left_out, missing = [], [], []
+    panel = measured[0]
+    pairs, left_out, missing = [], [], []
     for title, part in chosen.every.items():
         try:
-            compared, lines = _pair_in(part, wish, chosen.renames, shown)
+            compared, lines = _pair_in(part, wish, chosen.renames, panel)
         except UserError as error:
             missing.append(f"{title}: {error}" if title else str(error))
             continue
-        found.append(compared.assign(panel=title))
+        pairs.append(compared.assign(panel=title))
         left_out += [f"{title}: {line}" if title else line for line in lines]
-    if not found:
+    if not pairs:
         raise UserError("; ".join(missing))
-    numbers = pd.concat(found, ignore_index=True)
+    numbers = pd.concat(pairs, ignore_index=True)
     numbers["p_holm"] = adjust_holm(numbers.p.to_numpy())  # of all panels together
     frame = pd.concat(chosen.every.values())
     lost = set(frame.setting[frame.run.isin(diverged(frame))])
-    table = format_pairs(numbers, shown.percent, lost)
+    table = format_pairs(numbers, panel.percent, lost)
     if len(chosen.every) > 1:
         table.insert(1, column_name(options.panels), numbers.panel)
-    title = f"last {shown.title}, paired by seed; p of the paired t-test"
+    title = f"last {panel.title}, paired by seed; p of the paired t-test"
     return Paired(table, title, numbers, [*left_out, *missing])
 
 
 def _pair_in(
-    part: pd.DataFrame, wish: str, renames: Sequence[str], shown: Shown
+    part: pd.DataFrame, wish: str, renames: Sequence[str], panel: Shown
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the differences within a panel, and a line for each setting that is in none."""
     setting, _, baseline = wish.rpartition("=")
     if labels := names_of(wish, renames) & set(part.setting):
         setting, baseline = "setting", labels.pop()
     with warnings.catch_warnings(record=True, action="always") as caught:
-        compared = results.paired(part, setting or "strategy", baseline, shown.metric, shown.split)
+        compared = results.paired(part, setting or "strategy", baseline, panel.metric, panel.split)
     # not what a library says
     return compared, [str(one.message) for one in caught if one.category is UserWarning]
 
@@ -398,15 +398,15 @@ def _mark(columns: list[Column], chosen: Selection, paired: Paired) -> tuple[lis
     differs = paired.numbers[paired.numbers.p_holm < SIGNIFICANT]
     if differs.empty:
         return columns, ""
-    found = list(columns)
+    marked = list(columns)
     for title in chosen.panels:
-        heads = [column.heading.split(", last ")[0] for column in found]
+        heads = [column.heading.split(", last ")[0] for column in marked]
         place = heads.index(title) if title in heads else 0  # the first column is of the metric in question
-        found[place] = replace(found[place], marked=frozenset(differs.setting[differs.panel == title]))
+        marked[place] = replace(marked[place], marked=frozenset(differs.setting[differs.panel == title]))
     tests = int(paired.numbers.p.notna().sum())
     correction = f" after Holm's correction for {tests} comparisons" if tests > 1 else ""
     bases = " or ".join(paired.numbers.baseline.unique())
-    return found, f"* differs from {bases}: paired t-test, p < {SIGNIFICANT:g}{correction}"
+    return marked, f"* differs from {bases}: paired t-test, p < {SIGNIFICANT:g}{correction}"
 
 
 @dataclass(frozen=True)

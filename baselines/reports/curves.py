@@ -168,11 +168,11 @@ def draw(
     paper = WIDTHS.get(drawing.width or "")
     with mpl.rc_context(PAPER if paper else SCREEN):
         figure, axes = _figure(len(metrics), labels, paper, len(parts))
-        cells = [(shown, title) for shown in metrics for title in parts]
-        for axis, (shown, title) in zip(axes, cells, strict=True):
-            _panel(axis, parts[title], labels, shown, drawing)
+        cells = [(panel, title) for panel in metrics for title in parts]
+        for axis, (panel, title) in zip(axes, cells, strict=True):
+            _panel(axis, parts[title], labels, panel, drawing)
             axis.set_title(title, fontsize="medium")
-            if drawing.limits and shown == metrics[0]:
+            if drawing.limits and panel == metrics[0]:
                 axis.set_ylim(*drawing.limits)
         _legend(figure, axes[0], labels, caption, above=bool(paper))
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -214,27 +214,27 @@ def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
     return joined
 
 
-def statistics(frame: pd.DataFrame, shown: Shown, x: str, band: str = "std") -> pd.DataFrame:
+def statistics(frame: pd.DataFrame, panel: Shown, x: str, band: str = "std") -> pd.DataFrame:
     """Return a metric's mean, std and band over seeds, and the mean x, by setting and round.
 
     All are NaN where a seed has diverged. The band goes from ``low`` to ``high``. Only rounds that all seeds
     have: a mean over those that are left would jump where one has ended.
     """
-    if not results.has(frame, shown.metric, shown.split):  # of one panel among several
+    if not results.has(frame, panel.metric, panel.split):  # of one panel among several
         index = pd.MultiIndex.from_tuples([], names=["setting", "round"])
         return pd.DataFrame(columns=["std", "x", "mean", "low", "high"], index=index, dtype=float)
-    rows = with_x(frame, results.by_round(frame, shown.metric, shown.split), x)
+    rows = with_x(frame, results.by_round(frame, panel.metric, panel.split), x)
     by = ["setting", "round"]
-    there, all_seeds = (rows.groupby(key).seed.transform("nunique") for key in (by, "setting"))
-    rows = rows[there == all_seeds]
-    found = rows.groupby(by).agg(std=("value", "std"), x=("x", "mean"))
+    num_seeds, all_seeds = (rows.groupby(key).seed.transform("nunique") for key in (by, "setting"))
+    rows = rows[num_seeds == all_seeds]
+    spreads = rows.groupby(by).agg(std=("value", "std"), x=("x", "mean"))
     mean = mean_of_all(rows, by)
-    found = found.assign(mean=mean, std=found["std"].fillna(0.0).where(mean.notna()))
+    spreads = spreads.assign(mean=mean, std=spreads["std"].fillna(0.0).where(mean.notna()))
     if band == "minmax":
         ends = rows.groupby(by).value.agg(["min", "max"]).where(mean.notna())
-        return found.assign(low=ends["min"], high=ends["max"])
-    half = rows.groupby(by).value.agg(interval) if band == "ci" else found["std"] * (band == "std")
-    return found.assign(low=mean - half, high=mean + half)
+        return spreads.assign(low=ends["min"], high=ends["max"])
+    half = rows.groupby(by).value.agg(interval) if band == "ci" else spreads["std"] * (band == "std")
+    return spreads.assign(low=mean - half, high=mean + half)
 
 
 def unit_of(x: str, most: float) -> tuple[str, float]:
@@ -264,15 +264,15 @@ def _figure(count: int, labels: list[str], paper: float | None, parts: int) -> t
     return figure, axes[:count]
 
 
-def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], shown: Shown, drawing: Drawing) -> None:
-    found = statistics(frame, shown, drawing.x, drawing.band)
-    unit, size = unit_of(drawing.x, found.x.max())
-    there = [found.loc[label] if label in found.index else found.iloc[:0] for label in labels]
-    points = [(own.x.to_numpy(), own["mean"].to_numpy()) for own in there]
+def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], panel: Shown, drawing: Drawing) -> None:
+    statistic = statistics(frame, panel, drawing.x, drawing.band)
+    unit, size = unit_of(drawing.x, statistic.x.max())
+    curves = [statistic.loc[label] if label in statistic.index else statistic.iloc[:0] for label in labels]
+    points = [(own.x.to_numpy(), own["mean"].to_numpy()) for own in curves]
     widths = line_widths(points, mpl.rcParams["lines.linewidth"])
     looks = line_styles(labels)
-    factor = 100.0 if shown.percent else 1.0
-    for place, (label, own) in enumerate(zip(labels, there, strict=True)):
+    factor = 100.0 if panel.percent else 1.0
+    for place, (label, own) in enumerate(zip(labels, curves, strict=True)):
         marks = mark_positions(place, len(labels), len(own))
         at = own.x / size
         look = looks[place] | {"linewidth": widths[place], "markevery": marks}
@@ -282,10 +282,10 @@ def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], shown: Shown, dra
         axis.plot(at, mean, label=label, markeredgecolor="white", markeredgewidth=0.4, **look)
         if drawing.band != "none":
             axis.fill_between(at, low, high, color=looks[place]["color"], alpha=0.15, linewidth=0)
-    finite = found["mean"][np.isfinite(found["mean"])]
-    if not shown.percent and len(finite):
+    finite = statistic["mean"][np.isfinite(statistic["mean"])]
+    if not panel.percent and len(finite):
         scale_y(axis, finite.min(), finite.max())
-    finish_axes(axis, unit, shown.title + " (%)" * shown.percent)
+    finish_axes(axis, unit, panel.title + " (%)" * panel.percent)
 
 
 def _legend(figure: Figure, axis: Axes, labels: list[str], caption: str, above: bool) -> None:

@@ -70,7 +70,7 @@ def pair_settings(
     keys : the settings beside the baseline's own; those in which baselines differ tell them apart
     """
     telling = [key for key in keys if len(rows[is_base][key].astype(str).unique()) > 1]
-    found, alone = [], {}
+    pairs, alone = [], {}
     for label, own in rows[~is_base].groupby("setting", sort=False):
         wanted = own[telling].astype(str).iloc[0]
         partner = rows[is_base & (rows[telling].astype(str) == wanted).all(axis=1)]
@@ -91,14 +91,14 @@ def pair_settings(
                 "seeds": len(both),
             }
             row.update(difference(both.value, both.value_base, confidence).items())
-            found.append(row)
-    paired = {row["baseline"] for row in found}
+            pairs.append(row)
+    paired = {row["baseline"] for row in pairs}
     unused = rows[is_base & ~rows.setting.isin(paired)].setting.unique()
-    if found:
+    if pairs:
         alone |= dict.fromkeys(map(str, unused), BASELINE_TOO)
-    for row, p in zip(found, adjust_holm([row["p"] for row in found]), strict=True):
+    for row, p in zip(pairs, adjust_holm([row["p"] for row in pairs]), strict=True):
         row["p_holm"] = float(p)
-    return found, alone
+    return pairs, alone
 
 
 def format_pairs(compared: pd.DataFrame, percent: bool, diverged: Collection[str] = ()) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from baselines.engine.stopping import describe_end, describe_seconds
+from baselines.engine.metrics import describe_end, describe_seconds
 from helpers.runs import launch, write_run
 
 

@@ -97,9 +97,9 @@ def test_a_browser_shows_sorts_and_toggles_it(page: str, width: int, tmp_path: P
     assert said["clipped"] == []
     assert said["scrolled"] == 0
     assert said["shares"] == 0  # Plotly's button that sends a plot to its makers
-    assert said["ascending"] == ["fedexp", "fedadam", "fedavg"]
-    assert said["descending"] == ["fedavg", "fedadam", "fedexp"]
-    assert said["by_name"] == ["fedadam", "fedavg", "fedexp"]
+    assert said["ascending"] == ["FedExP", "FedAdam", "FedAvg"]
+    assert said["descending"] == ["FedAvg", "FedAdam", "FedExP"]
+    assert said["by_name"] == ["FedAdam", "FedAvg", "FedExP"]
     assert said["plots"] == 2  # accuracy, and the one partition
     assert said["lines"] == 5  # three means; the band of two
     assert said["lines_left"] == 3  # without the one whose name was clicked, and its band
