@@ -101,7 +101,7 @@ def compare(options: argparse.Namespace) -> None:
         from .html import write_page  # what it imports takes a second
 
         runs = chosen.whole[chosen.whole.run.isin(chosen.frame.run)]
-        write_page(options.html, runs, tables, options.folders, drawing, assets=options.html_assets)
+        write_page(options.html, runs, tables, options.folders, drawing, options.html_assets, note)
         console.print(f"page: {options.html}", soft_wrap=True)
 
 

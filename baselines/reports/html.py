@@ -244,6 +244,7 @@ def write_page(
     folders: list[Path],
     drawing: Drawing,
     assets: bool = False,
+    note: str = "",
 ) -> None:
     """Write a page that needs nothing else: its tables sort, its curves can be hovered and toggled.
 
@@ -255,13 +256,15 @@ def write_page(
     folders : where the runs were looked for, so that those that cannot be read are named
     drawing : which metrics, and what the curves go by
     assets : whether Plotly's code, 4.9 MB, lies beside the page, for all pages there, and not in it
+    note : what the marks in the table mean
     """
     title = ", ".join(folder.resolve().name for folder in folders)
     caption = table_title(frame, drawing.metrics).capitalize()
+    marks = f"<p>{escape(note)}.</p>\n" if note else ""
     body = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{_counted(frame)}</p>",
-        _section("Results", f"<p>{escape(caption)}.</p>" + sortable_table(tables["comparison"])),
+        _section("Results", f"<p>{escape(caption)}.</p>" + sortable_table(tables["comparison"]) + marks),
     ]
     if "paired" in tables:
         paired = f"<p>{escape(PAIRED.capitalize())}.</p>" + sortable_table(tables["paired"])

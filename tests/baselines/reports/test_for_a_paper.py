@@ -103,7 +103,10 @@ def test_one_setting_is_the_baseline_of_all_others_a_correction_too(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [str(sweep), "--panels", "dataset", "--latex", "--label", "corrections=none="]
+    page = sweep / "page.html"
+    arguments += ["--html", str(page), "--html-assets"]
     assert compare.main([*arguments, "--paired", "fedavg, corrections=none"]) == 0
+    assert "<p>* differs from FedAvg: paired t-test, p &lt; 0.05" in page.read_text(encoding="utf-8")
     out = capsys.readouterr().out
     assert "* differs from FedAvg: paired t-test, p < 0.05 after Holm's correction for 4 comparisons" in out
     assert "in no pair" not in out
