@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from .errors import UserError
-from .reports import WIDTHS, X_AXES
+from .reports import BANDS, WIDTHS, X_AXES
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,16 +43,27 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--paired",
         metavar="BASELINE",
-        help="seed by seed against fedavg, or mask=none: interval and t-test",
+        help="seed by seed against fedavg, mask=none, or one line by its name: interval and t-test",
     )
-    renames = "rename a setting, or a part of its name"
+    beside = "its values side by side, as dataset: in the figure, and as columns with an average rank"
+    add("--panels", metavar="SETTING", help=beside)
+    renames = "rename a setting, or a part of its name; nothing after = leaves it out"
     add("--label", action="append", default=[], metavar="OLD=NEW", help=renames)
+    add("--names", type=Path, metavar="FILE", help="such names as YAML, a line OLD: NEW for each")
+    first = "this setting first, by its name or a part of it; may come several times"
+    add("--order", action="append", default=[], metavar="NAME", help=first)
     add("--x", choices=X_AXES, default="round", help="what the curves go by")
+    bands = "standard deviation, 95 %% interval of the mean, all seeds, or none (default: std)"
+    add("--band", choices=BANDS, default="std", help=bands)
+    limits = "of the first metric's axis, accuracies in per cent"
+    add("--ylim", type=float, nargs=2, metavar=("LOW", "HIGH"), help=limits)
     add("--figure", type=Path, help="where to draw (default: comparison.png beside)")
     add("--width", choices=list(WIDTHS), help="draw for a paper, as wide as its column or its page")
     add("--latex", action="store_true", help="write the tables beside the figure for LaTeX, too")
     add("--csv", action="store_true", help="write the numbers beside the figure, unrounded")
     add("--html", type=Path, metavar="PAGE", help="write one page for a browser with all of it")
+    assets = "put the page's library beside it, as plotly.min.js, not into it"
+    add("--html-assets", action="store_true", help=assets)
     return parser
 
 

@@ -135,18 +135,23 @@ def paired(
 ) -> pd.DataFrame:
     """Return how each setting differs from the one whose ``setting`` is ``baseline``, seed by seed.
 
+    With ``setting="setting"`` the baseline is one line of a table, by its label, and all others are
+    compared with it, whatever they differ in.
+
     A row for each: ``seeds`` that both have, the ``baseline`` it was paired with, the ``mean`` difference
-    of the last values, its confidence interval ``low`` to ``high``, and the ``p`` value of the paired
-    t-test (scipy.stats.ttest_rel). With one seed, or the same difference in all, there is no interval.
-    Where a run has diverged, the mean is NaN, too; one that has not finished is in no pair. Where several
-    settings have that value (a sweep of a second option), each is paired with the one that agrees with it
-    in what tells those apart. A setting that is in no pair is a ``UserWarning``.
+    of the last values, its confidence interval ``low`` to ``high``, the ``p`` value of the paired t-test
+    (scipy.stats.ttest_rel), and ``p_holm``, which is p after Holm's correction for all rows. With one seed,
+    or the same difference in all, there is no interval. Where a run has diverged, the mean is NaN, too; one
+    that has not finished is in no pair. Where several settings have that value (a sweep of a second
+    option), each is paired with the one that agrees with it in what tells those apart. A setting that is in
+    no pair is a ``UserWarning``, a baseline included.
 
     Raises
     ------
     UserError : when no run has the baseline, or none shares a seed with it
     """
-    rows, name = last(finished(frame), metric, split), column(setting)
+    rows = last(finished(frame), metric, split)
+    name = setting if setting == "setting" else column(setting)
     is_base = rows.get(name, pd.Series(dtype=object)).map(lambda value: _is(value, baseline)).astype(bool)
     if not is_base.any():
         values = ", ".join(sorted(rows[name].astype(str).unique())) if name in rows else "none"

@@ -1,10 +1,10 @@
 """Curves by round, by time or by bytes: of one run, or of many with their spread over seeds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -20,6 +20,7 @@ from baselines.errors import UserError
 from . import WIDTHS
 from .names import line_styles
 from .runs import Shown, choose, mean_of_all
+from .statistics import interval
 
 # How figures look: sizes of a paper, lines that survive grey and lie on each other, ticks to read.
 
@@ -106,6 +107,12 @@ mpl.use("Agg")
 
 PANEL_WIDTH, CHARACTERS = 4.6, 103.5  # inches; of the legend's text in an inch at a size of one point
 KINDS = (".png", ".pdf", ".svg")
+BAND_WORDS = {
+    "std": "; bands: one standard deviation to each side",
+    "ci": "; bands: 95 % confidence interval of the mean",
+    "minmax": "; bands: from the lowest to the highest seed",
+    "none": "",
+}
 
 
 @dataclass(frozen=True)
@@ -117,11 +124,15 @@ class Drawing:
     metrics : ``metric`` or ``split/metric``, a panel each; none: whatever was measured
     x : what the curves go by: the round, or the seconds or bytes that it took to get there
     width : of a paper, ``column`` or ``page``; None: for a screen
+    band : one standard deviation (``std``), the mean's 95 % interval (``ci``), all seeds (``minmax``), none
+    limits : of the first metric's axis, in its unit
     """
 
     metrics: tuple[str, ...] = ()
     x: str = "round"
     width: str | None = None
+    band: str = "std"
+    limits: tuple[float, float] | None = None
 
 
 def check_name(target: Path) -> None:
@@ -136,31 +147,41 @@ def draw_run(folder: Path) -> None:
     draw(rows.assign(setting="", seed=0), folder / "figures" / "metrics.png")
 
 
-def draw(frame: pd.DataFrame, target: Path, drawing: Drawing | None = None) -> str | None:
+def draw(
+    frame: pd.DataFrame,
+    target: Path,
+    drawing: Drawing | None = None,
+    panels: Mapping[str, pd.DataFrame] | None = None,
+) -> str | None:
     """Draw a line per setting, the mean over seeds, with a band of one standard deviation.
 
-    ``frame`` is that of :func:`baselines.results.load`. A step size that is the same in all rounds has no
-    panel; with nothing to draw, no figure is written. Returns the line that says what the bands are.
+    ``frame`` is that of :func:`baselines.results.load`, ``panels`` are its parts that stand side by side, by
+    title. A step size that is the same in all rounds has no panel; with nothing to draw, no figure is
+    written. Returns the line that says what the bands are; a figure for a paper leaves it to the caption.
     """
-    drawing = drawing or Drawing()
-    panels = choose(frame, drawing.metrics, step_size=not drawing.metrics)
-    if not panels:
+    drawing, parts = drawing or Drawing(), panels or {"": frame}
+    metrics = choose(frame, drawing.metrics, step_size=not drawing.metrics)
+    if not metrics:
         return None
     labels = list(frame.setting.unique())
-    caption = says(frame)
+    caption = says(frame, drawing.band)
     paper = WIDTHS.get(drawing.width or "")
     with mpl.rc_context(PAPER if paper else SCREEN):
-        figure, axes = _figure(len(panels), labels, paper)
-        for axis, panel in zip(axes, panels, strict=True):
-            _panel(axis, frame, labels, panel, drawing.x)
-        _legend(figure, axes[0], labels, caption)
+        figure, axes = _figure(len(metrics), labels, paper, len(parts))
+        cells = [(panel, title) for panel in metrics for title in parts]
+        for axis, (panel, title) in zip(axes, cells, strict=True):
+            _panel(axis, parts[title], labels, panel, drawing)
+            axis.set_title(title, fontsize="medium")
+            if drawing.limits and panel == metrics[0]:
+                axis.set_ylim(*drawing.limits)
+        _legend(figure, axes[0], labels, caption, above=bool(paper))
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=300 if paper else 150)
     plt.close(figure)
     return caption
 
 
-def says(frame: pd.DataFrame) -> str:
+def says(frame: pd.DataFrame, band: str = "std") -> str:
     """Return the caption: over how many seeds the means are, and what the bands are."""
     seeds = frame.groupby("setting").seed.nunique()
     if seeds.max() == 1:
@@ -169,7 +190,7 @@ def says(frame: pd.DataFrame) -> str:
     counted = f"{high} seeds" if low == high else f"{low} to {high} seeds"
     last = frame.groupby(results.RUN)["round"].max().groupby("setting").nunique()
     ends = " A line ends with the first of its runs." if last.max() > 1 else ""
-    return f"Mean over {counted}; bands: one standard deviation to each side.{ends}"
+    return f"Mean over {counted}{BAND_WORDS[band]}.{ends}"
 
 
 def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
@@ -193,19 +214,27 @@ def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
     return joined
 
 
-def statistics(frame: pd.DataFrame, panel: Shown, x: str) -> pd.DataFrame:
-    """Return a metric's mean and standard deviation over seeds, and the mean x, by setting and round.
+def statistics(frame: pd.DataFrame, panel: Shown, x: str, band: str = "std") -> pd.DataFrame:
+    """Return a metric's mean, std and band over seeds, and the mean x, by setting and round.
 
-    Both are NaN where a seed has diverged. Only rounds that all seeds have: a mean over those that are left
-    would jump where one has ended.
+    All are NaN where a seed has diverged. The band goes from ``low`` to ``high``. Only rounds that all seeds
+    have: a mean over those that are left would jump where one has ended.
     """
+    if not results.has(frame, panel.metric, panel.split):  # of one panel among several
+        index = pd.MultiIndex.from_tuples([], names=["setting", "round"])
+        return pd.DataFrame(columns=["std", "x", "mean", "low", "high"], index=index, dtype=float)
     rows = with_x(frame, results.by_round(frame, panel.metric, panel.split), x)
     by = ["setting", "round"]
     num_seeds, all_seeds = (rows.groupby(key).seed.transform("nunique") for key in (by, "setting"))
     rows = rows[num_seeds == all_seeds]
     spreads = rows.groupby(by).agg(std=("value", "std"), x=("x", "mean"))
     mean = mean_of_all(rows, by)
-    return spreads.assign(mean=mean, std=spreads["std"].fillna(0.0).where(mean.notna()))
+    spreads = spreads.assign(mean=mean, std=spreads["std"].fillna(0.0).where(mean.notna()))
+    if band == "minmax":
+        ends = rows.groupby(by).value.agg(["min", "max"]).where(mean.notna())
+        return spreads.assign(low=ends["min"], high=ends["max"])
+    half = rows.groupby(by).value.agg(interval) if band == "ci" else spreads["std"] * (band == "std")
+    return spreads.assign(low=mean - half, high=mean + half)
 
 
 def unit_of(x: str, most: float) -> tuple[str, float]:
@@ -217,11 +246,16 @@ def unit_of(x: str, most: float) -> tuple[str, float]:
     return f"sent, down and up ({names[size]})", size
 
 
-def _figure(count: int, labels: list[str], paper: float | None) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure with room for its legend; in a column the panels stand below each other."""
+def _figure(count: int, labels: list[str], paper: float | None, parts: int) -> tuple[Figure, list[Axes]]:
+    """Return an empty figure with room for its legend; in a column the panels stand below each other.
+
+    Of several parts each metric has a row, in which they stand side by side, at most four.
+    """
     columns = 1 if paper and paper < 4 else min(count, 3) if paper else count
+    if parts > 1:
+        columns, count = min(parts, 2 if paper and paper < 4 else 4), count * parts
     rows = -(-count // columns)
-    width = paper or max(PANEL_WIDTH * count, _entry(labels))
+    width = paper or max(PANEL_WIDTH * columns, _entry(labels))
     height = (2.1 if paper else 3.4) * rows + (0.15 if paper else 0.2) * (_lines(labels, width) + 1)
     figure, grid = plt.subplots(rows, columns, figsize=(width, height), squeeze=False, layout="constrained")
     axes = list(grid.flat)
@@ -230,9 +264,9 @@ def _figure(count: int, labels: list[str], paper: float | None) -> tuple[Figure,
     return figure, axes[:count]
 
 
-def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], panel: Shown, x: str) -> None:
-    statistic = statistics(frame, panel, x)
-    unit, size = unit_of(x, statistic.x.max())
+def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], panel: Shown, drawing: Drawing) -> None:
+    statistic = statistics(frame, panel, drawing.x, drawing.band)
+    unit, size = unit_of(drawing.x, statistic.x.max())
     curves = [statistic.loc[label] if label in statistic.index else statistic.iloc[:0] for label in labels]
     points = [(own.x.to_numpy(), own["mean"].to_numpy()) for own in curves]
     widths = line_widths(points, mpl.rcParams["lines.linewidth"])
@@ -244,23 +278,27 @@ def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], panel: Shown, x: 
         look = looks[place] | {"linewidth": widths[place], "markevery": marks}
         if len(labels) == 1:
             look["marker"] = None if len(own) > 1 else "o"
-        mean, std = factor * own["mean"], factor * own["std"]
+        mean, low, high = (factor * own[name] for name in ("mean", "low", "high"))
         axis.plot(at, mean, label=label, markeredgecolor="white", markeredgewidth=0.4, **look)
-        low, high = mean - std, mean + std
-        axis.fill_between(at, low, high, color=looks[place]["color"], alpha=0.15, linewidth=0)
-    if not panel.percent:
-        finite = statistic["mean"][np.isfinite(statistic["mean"])]
+        if drawing.band != "none":
+            axis.fill_between(at, low, high, color=looks[place]["color"], alpha=0.15, linewidth=0)
+    finite = statistic["mean"][np.isfinite(statistic["mean"])]
+    if not panel.percent and len(finite):
         scale_y(axis, finite.min(), finite.max())
     finish_axes(axis, unit, panel.title + " (%)" * panel.percent)
 
 
-def _legend(figure: Figure, axis: Axes, labels: list[str], caption: str) -> None:
+def _legend(figure: Figure, axis: Axes, labels: list[str], caption: str, above: bool) -> None:
+    """Draw the legend in columns, below with what the bands are; above, where a caption says that."""
+    caption = "" if above else caption
     if any(labels):
         handles, names = axis.get_legend_handles_labels()
         lines = _lines(labels, figure.get_size_inches()[0])
         columns = -(-len(labels) // lines)
+        place: Literal["outside upper left", "outside lower left"]
+        place = "outside upper left" if above else "outside lower left"
         figure.legend(
-            handles, names, loc="outside lower left", ncols=columns, frameon=False, handlelength=3.2,
+            handles, names, loc=place, ncols=columns, frameon=False, handlelength=3.2,
             title=caption or None, alignment="left",
         )  # fmt: skip
     elif caption:

@@ -1,6 +1,7 @@
 """The page: what a reader of a sweep wants to see, in the order in which it is asked."""
 
 import os
+from contextlib import suppress
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -27,6 +28,8 @@ from .tables import table_title, write_text
 
 
 DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot", "dashdot": "dashdot", "longdash": "longdash"}
+PIXELS = {"solid": "none", "dashed": "8 4", "dotted": "2 3", "dashdot": "8 3 2 3", "longdash": "14 4"}
+LIBRARY = "plotly.min.js"
 WIDTH = 2.0  # of a line, in pixels
 MANY_LABELS = 20  # of more labels, counts are a picture with a pixel for each
 LONG = 40  # characters of a name that a narrow window has room for
@@ -39,11 +42,11 @@ def plot_curves(frame: pd.DataFrame, drawing: Drawing) -> dict[str, go.Figure]:
     ``frame`` is that of :func:`baselines.results.load`. A band is one standard deviation to each side.
     """
     panels = choose(frame, drawing.metrics, step_size=not drawing.metrics)
-    return {panel.title: _panel(frame, panel, drawing.x) for panel in panels}
+    return {panel.title: _panel(frame, panel, drawing.x, drawing.band) for panel in panels}
 
 
-def _panel(frame: pd.DataFrame, panel: Shown, x: str) -> go.Figure:
-    statistic = statistics(frame, panel, x)
+def _panel(frame: pd.DataFrame, panel: Shown, x: str, band: str = "std") -> go.Figure:
+    statistic = statistics(frame, panel, x, band)
     unit, size = unit_of(x, statistic.x.max())
     figure = go.Figure()
     labels = [label for label in frame.setting.unique() if label in statistic.index]
@@ -52,22 +55,19 @@ def _panel(frame: pd.DataFrame, panel: Shown, x: str) -> go.Figure:
     every = list(frame.setting.unique())
     styles = dict(zip(every, line_styles(every), strict=True))  # in all plots the same
     for label, rows, width in zip(labels, curves, widths, strict=True):
+        hover = "%{y:.1%} ± %{customdata:.1%}" if panel.percent else "%{y:.4g} ± %{customdata:.2g}"
         for trace in _line(str(label), rows, rows.x / size, styles[label], width):
-            figure.add_trace(trace)
+            figure.add_trace(trace.update(hovertemplate=hover) if trace.customdata is not None else trace)
     figure.update_layout(
         xaxis_title=unit,
         hovermode="x unified",
-        legend={
-            "orientation": "h",
-            "yref": "container",
-            "yanchor": "bottom",
-            "y": 0,
-            "x": 0,
-            "maxheight": 0.8,
-        },
+        showlegend=False,  # the page has one for all plots
         template="plotly_white",
         margin=AROUND,
     )
+    with suppress(ValueError):  # Plotly 6.2 and older know no such title
+        value = "round %{x}" if x == "round" else f"{unit}: %{{x:.3~g}}"
+        figure.update_xaxes(unifiedhovertitle_text=value)
     if panel.percent:
         figure.update_yaxes(tickformat=".0%")
         return figure
@@ -92,12 +92,11 @@ def _line(
         mode="lines" if len(rows) > 1 else "markers",
         line={"color": colour, "dash": dash, "width": width},
         customdata=rows["std"],
-        hovertemplate="%{y:.4g} ± %{customdata:.2g}",
     )
     has_mean = rows["mean"].notna()
-    if not rows["std"].any():
+    low, high = rows["low"][has_mean], rows["high"][has_mean]
+    if not (high > low).any():
         return [mean]
-    low, high = (rows["mean"] - rows["std"])[has_mean], (rows["mean"] + rows["std"])[has_mean]
     band = go.Scatter(
         x=np.concatenate([x[has_mean], x[has_mean][::-1]]),
         y=np.concatenate([low, high[::-1]]),
@@ -244,6 +243,8 @@ def write_page(
     tables: dict[str, pd.DataFrame],
     folders: list[Path],
     drawing: Drawing,
+    assets: bool = False,
+    note: str = "",
 ) -> None:
     """Write a page that needs nothing else: its tables sort, its curves can be hovered and toggled.
 
@@ -254,13 +255,16 @@ def write_page(
     tables : ``comparison``, and ``paired`` where it was asked for, as texts
     folders : where the runs were looked for, so that those that cannot be read are named
     drawing : which metrics, and what the curves go by
+    assets : whether Plotly's code, 4.9 MB, lies beside the page, for all pages there, and not in it
+    note : what the marks in the table mean
     """
     title = ", ".join(folder.resolve().name for folder in folders)
     caption = table_title(frame, drawing.metrics).capitalize()
+    marks = f"<p>{escape(note)}.</p>\n" if note else ""
     body = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{_counted(frame)}</p>",
-        _section("Results", f"<p>{escape(caption)}.</p>" + sortable_table(tables["comparison"])),
+        _section("Results", f"<p>{escape(caption)}.</p>" + sortable_table(tables["comparison"]) + marks),
     ]
     if "paired" in tables:
         paired = f"<p>{escape(PAIRED.capitalize())}.</p>" + sortable_table(tables["paired"])
@@ -272,8 +276,16 @@ def write_page(
         _section("Runs", runs_section(frame, folders)),
         _section("Made with", surroundings_section(frame)),
     ]
-    body.insert(0, f"<script>{get_plotlyjs()}</script>")  # the page needs no network
+    body.insert(0, _library(target if assets else None))
     write_text(target, whole(title, "\n".join(body)))
+
+
+def _library(target: Path | None) -> str:
+    """Return Plotly's code for a page, which needs no network; of a ``target`` it is a file beside."""
+    if target is None:
+        return f"<script>{get_plotlyjs()}</script>"
+    write_text(target.with_name(LIBRARY), get_plotlyjs())
+    return f'<script src="{LIBRARY}"></script>'
 
 
 def _counted(frame: pd.DataFrame) -> str:
@@ -286,16 +298,31 @@ def _section(title: str, content: str) -> str:
 
 
 def _curves(frame: pd.DataFrame, drawing: Drawing) -> str:
-    hint = "A click on a name hides its line, a double click all others."
-    names = frame.setting.nunique()
-    plots = "".join(_plot(title, figure, names) for title, figure in plot_curves(frame, drawing).items())
-    return f"<p>{escape(says(frame))} {hint}</p>\n{plots}" if plots else ""
+    hint = "A name hides its line in all plots, a double click all others."
+    plots = "".join(_plot(title, figure) for title, figure in plot_curves(frame, drawing).items())
+    legend = _legend(list(map(str, frame.setting.unique())))
+    return f"<p>{escape(says(frame, drawing.band))} {hint}</p>\n{legend}{plots}" if plots else ""
 
 
-def _plot(title: str, figure: go.Figure, names: int = 0) -> str:
-    """Return a plot; ``names`` are those below it, which make it taller."""
+def _legend(labels: list[str]) -> str:
+    """Return a button for each line, which a mouse and a keyboard press alike, with the line's look."""
+    buttons = []
+    for label, style in zip(labels, line_styles(labels), strict=True):
+        dashes = PIXELS[dash_name(style)]
+        line = (
+            f'<path d="M0 5h30" stroke="{style["color"]}" stroke-width="2.5" stroke-dasharray="{dashes}"/>'
+        )
+        swatch = f'<svg width="30" height="10" aria-hidden="true">{line}</svg>'
+        name = escape(label, quote=True)
+        buttons.append(
+            f'<button type="button" aria-pressed="true" data-label="{name}">{swatch} {name}</button>'
+        )
+    return f'<div class="names" role="group" aria-label="lines shown">{"".join(buttons)}</div>\n'
+
+
+def _plot(title: str, figure: go.Figure) -> str:
     plot = figure.to_html(full_html=False, include_plotlyjs=False, config=PLOTLY)
-    return f'<h3>{escape(title)}</h3><div class="plot" style="--names: {names}">{plot}</div>\n'
+    return f'<h3>{escape(title)}</h3><div class="plot">{plot}</div>\n'
 
 
 def _partitions(frame: pd.DataFrame) -> str:

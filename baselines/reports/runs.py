@@ -22,6 +22,8 @@ from baselines.errors import UserError
 from baselines.experiment.config import choices, leaves
 from baselines.experiment.identity import BESIDE, PACKAGES
 
+from .names import value_name
+
 # Same setting: runs whose configurations differ in nothing that counts but their seed.
 #
 # Each run has written a hash of that down. Two hashes are one setting where the configurations differ only
@@ -209,6 +211,15 @@ def _labels(values: dict[str, dict[str, Any]]) -> dict[str, str]:
 def _part(key: str, value: object) -> str:
     """Name a differing value: a strategy by its option alone, others with their key."""
     return str(value) if key == "strategy" else f"{key}={value}"
+
+
+def dataset_names(frame: pd.DataFrame) -> list[str]:
+    """Return the display names of the data sets that the runs of a frame are on."""
+    contents = [environment(Path(run)) for run in frame.run.unique()]
+    names = [
+        value_name(_choices(one)["dataset"], "dataset") for one in contents if "dataset" in _choices(one)
+    ]
+    return list(dict.fromkeys(names))
 
 
 def _choices(content: dict[str, Any]) -> dict[str, str]:

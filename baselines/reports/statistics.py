@@ -6,6 +6,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+BASELINE_TOO = "it is a baseline itself; name one setting, and all others are compared with it"
+
 # Differences: how far apart two settings are over the seeds that both have.
 
 
@@ -31,6 +33,29 @@ def tied(differences: Sequence[float] | np.ndarray) -> bool:
     """Say whether all are equal but for rounding; shares of the same examples often are, by chance."""
     all_zero = np.allclose(differences, 0, rtol=0, atol=1e-12)
     return all_zero or np.allclose(differences[1:], differences[0], rtol=1e-9, atol=0)
+
+
+def adjust_holm(chances: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return Holm's adjusted p values: of so many comparisons, one is wrong by chance as often as each says.
+
+    A comparison without a p value (NaN) counts for nothing.
+    """
+    p = np.asarray(chances, dtype=float)
+    order = np.argsort(p)[: np.isfinite(p).sum()]  # NaN comes last
+    adjusted = np.full(len(p), np.nan)
+    steps = p[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps)) if len(order) else []
+    return adjusted
+
+
+def interval(values: "pd.Series[float]", confidence: float = 0.95) -> float:
+    """Return half the width of a confidence interval of the mean, by Student's t; 0 of a single value."""
+    from scipy import stats  # takes a second, which a run that is drawn need not spend
+
+    count = int(values.count())
+    if count < 2:
+        return 0.0
+    return float(stats.t.ppf((1 + confidence) / 2, count - 1) * values.std() / count**0.5)
 
 
 def pair_settings(
@@ -67,6 +92,12 @@ def pair_settings(
             }
             row.update(difference(both.value, both.value_base, confidence).items())
             pairs.append(row)
+    paired = {row["baseline"] for row in pairs}
+    unused = rows[is_base & ~rows.setting.isin(paired)].setting.unique()
+    if pairs:
+        alone |= dict.fromkeys(map(str, unused), BASELINE_TOO)
+    for row, p in zip(pairs, adjust_holm([row["p"] for row in pairs]), strict=True):
+        row["p_holm"] = float(p)
     return pairs, alone
 
 
@@ -83,7 +114,7 @@ def format_pairs(compared: pd.DataFrame, percent: bool, diverged: Collection[str
         mean = f"{row['mean'] * scale:{form}}{unit}" if row["mean"] == row["mean"] else none
         interval = f"{row['low'] * scale:{form}} to {row['high'] * scale:{form}}{unit}"
         known = row["low"] == row["low"]  # no NaN: one seed, the same difference in all, diverged
-        chance = "< 0.001" if row["p"] < 0.001 else f"{row['p']:.2g}"
+        chance, adjusted = (_chance(row[name]) for name in ("p", "p_holm"))
         rows.append(
             {
                 "setting": f"{row['setting']} - {row['baseline']}",
@@ -91,6 +122,11 @@ def format_pairs(compared: pd.DataFrame, percent: bool, diverged: Collection[str
                 "difference": mean,
                 "95 % interval": interval if known else "-",
                 "p": chance if known else "-",
+                "p (Holm)": adjusted if known else "-",
             }
         )
     return pd.DataFrame(rows)
+
+
+def _chance(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.2g}"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import floor, log10
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +19,7 @@ from .runs import Shown, choose, diverged, mean_of_all, unfinished
 
 DATA = {"test": "test set, ", "node-test": "the nodes' own test data, "}
 SPREAD = "mean ± std over seeds"
+MARK = " *"  # behind a number: it differs from the baseline's by more than chance
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Column:
     percent : whether it is a share
     of_reached : whether NaN means that a run never got there, and the others count
     diverged : settings with a run that has, which are never the best
+    marked : settings whose text has a mark, because they differ from a baseline by more than chance
     """
 
     heading: str
@@ -40,6 +43,11 @@ class Column:
     percent: bool = False
     of_reached: bool = False
     diverged: frozenset[str] = frozenset()
+    marked: frozenset[str] = frozenset()
+
+    def marked_text(self, setting: str) -> str:
+        """Return the text with its mark."""
+        return self.text(setting) + MARK * (setting in self.marked)
 
     def text(self, setting: str) -> str:
         """Return mean and deviation as a table has them."""
@@ -166,14 +174,17 @@ def summarise(frame: pd.DataFrame, columns: list[Column] | None = None) -> pd.Da
             "seeds": f"{own.seed.nunique()}" + (f" ({remark})" if remark else ""),
             "rounds": " to ".join(map(str, sorted({min(reached), max(reached)}))),
         }
-        rows.append(row | {column.heading: column.text(str(label)) for column in columns})
+        rows.append(row | {column.heading: column.marked_text(str(label)) for column in columns})
     table = pd.DataFrame(rows)
     return table.loc[:, (table != "-").any()]
 
 
 def summary_numbers(frame: pd.DataFrame, columns: list[Column]) -> pd.DataFrame:
     """Return the same unrounded, with a column for each setting: what a spreadsheet wants."""
-    numbers = frame[["setting", *results.settings(frame)]].drop_duplicates("setting").set_index("setting")
+    by_setting = frame.groupby("setting", sort=False)
+    numbers = by_setting[results.settings(frame)].first()
+    values = by_setting[list(numbers)].nunique(dropna=False)
+    numbers = numbers.loc[:, values.max() == 1]  # all but that of the panels
     numbers["seeds"] = frame.groupby("setting").seed.nunique()
     if lost := diverged(frame):
         numbers["diverged"] = frame[frame.run.isin(lost)].groupby("setting").seed.nunique()
@@ -182,8 +193,20 @@ def summary_numbers(frame: pd.DataFrame, columns: list[Column]) -> pd.DataFrame:
 
 
 def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:
-    spread = f" ± {values.std(skipna=False):{form}}" if len(values) > 1 else ""
-    return f"{values.mean(skipna=False):{form}}{spread}{unit}"
+    """Return mean and deviation with as many decimals."""
+    mean, spread = float(values.mean(skipna=False)), float(values.std(skipna=False))
+    if len(values) == 1:
+        return f"{mean:{form}}{unit}"
+    form = _equal_decimals(mean, spread) if form == ".3g" else form
+    return f"{mean:{form}} ± {spread:{form}}{unit}"
+
+
+def _equal_decimals(mean: float, spread: float) -> str:
+    """Return the format in which the greater of two numbers has three digits; of tiny or huge ones .3g."""
+    greater = max(abs(mean), abs(spread))
+    if not 1e-4 <= greater < 1e6:  # zero, NaN and infinite, too
+        return ".3g"
+    return f".{max(0, 2 - floor(log10(greater)))}f"
 
 
 def _reached(values: "pd.Series[float]") -> str:
@@ -225,8 +248,15 @@ def _fits(table: pd.DataFrame, console: Console, title: str) -> bool:
 
 def _terminal(table: pd.DataFrame, title: str) -> Table:
     out = Table(title=title, box=box.SIMPLE_HEAD)
-    for heading in table:
-        number = heading not in ("setting", "seeds", "rounds")
+    headings = list(table)
+    words = {
+        "setting",
+        "seeds",
+        "rounds",
+        *headings[: headings.index("seeds") if "seeds" in headings else 0],
+    }
+    for heading in headings:
+        number = heading not in words
         out.add_column(str(heading), justify="right" if number else "left")
     for row in table.to_numpy().tolist():
         out.add_row(*row)
@@ -259,10 +289,7 @@ def to_latex(table: pd.DataFrame, caption: str, label: str, columns: list[Column
     headings = [str(heading) for heading in table]
     rows = []
     for values in table.to_numpy().tolist():
-        cells = [
-            rf"\textbf{{{_tex(text)}}}" if text == best.get(heading) else _tex(text)
-            for heading, text in zip(headings, values, strict=True)
-        ]
+        cells = [_tex_cell(text, best.get(heading)) for heading, text in zip(headings, values, strict=True)]
         rows.append("    " + " & ".join(cells) + r" \\")
     lines = [
         r"\begin{table}",
@@ -279,6 +306,12 @@ def to_latex(table: pd.DataFrame, caption: str, label: str, columns: list[Column
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _tex_cell(text: str, best: str | None) -> str:
+    plain = text.removesuffix(MARK)
+    cell = rf"\textbf{{{_tex(plain)}}}" if plain == best else _tex(plain)
+    return cell + "$^{*}$" * (plain != text)
 
 
 def write_text(target: Path, text: str) -> None:

@@ -156,7 +156,7 @@ def test_tables_for_a_paper(own_metric: Path, capsys: pytest.CaptureFixture[str]
     assert "FedExP & co - FedAvg" in capsys.readouterr().out
     tex = (own_metric / "comparison.tex").read_text()
     assert r"FedExP \& co & 2 & 1 & \textbf{1.75 $\pm$ 1.06} & \textbf{1.75 $\pm$ 1.06} \\" in tex
-    assert r"FedAvg & 2 & 1 & 2.5 $\pm$ 0.707 & 2.5 $\pm$ 0.707 \\" in tex
+    assert r"FedAvg & 2 & 1 & 2.50 $\pm$ 0.71 & 2.50 $\pm$ 0.71 \\" in tex
     assert r"FedExP \& co $-$ FedAvg & 2 & $-$0.75 & $-$3.93 to +2.43 &" in tex
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 2
     numbers = pd.read_csv(own_metric / "comparison.csv").set_index("setting").loc["FedExP & co"]

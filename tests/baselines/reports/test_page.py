@@ -37,9 +37,7 @@ SEEN = """
   const scrolls = (box) => box.scrollWidth > box.clientWidth;
   said.scrolled = [...document.querySelectorAll(".wide")].filter(scrolls).length;
   said.shares = document.querySelectorAll('[data-title^="Share"]').length;
-  const name = plot.querySelectorAll(".legend .legendtoggle")[1];
-  name.dispatchEvent(new MouseEvent("mousedown", {bubbles: true}));
-  name.dispatchEvent(new MouseEvent("mouseup", {bubbles: true}));
+  document.querySelectorAll(".names button")[1].click();
   setTimeout(() => {
     said.lines_left = shown();
     parent.postMessage(JSON.stringify(said), "*");
@@ -99,9 +97,9 @@ def test_a_browser_shows_sorts_and_toggles_it(page: str, width: int, tmp_path: P
     assert said["clipped"] == []
     assert said["scrolled"] == 0
     assert said["shares"] == 0  # Plotly's button that sends a plot to its makers
-    assert said["ascending"] == ["fedexp", "fedadam", "fedavg"]
-    assert said["descending"] == ["fedavg", "fedadam", "fedexp"]
-    assert said["by_name"] == ["fedadam", "fedavg", "fedexp"]
+    assert said["ascending"] == ["FedExP", "FedAdam", "FedAvg"]
+    assert said["descending"] == ["FedAvg", "FedAdam", "FedExP"]
+    assert said["by_name"] == ["FedAdam", "FedAvg", "FedExP"]
     assert said["plots"] == 2  # accuracy, and the one partition
     assert said["lines"] == 5  # three means; the band of two
     assert said["lines_left"] == 3  # without the one whose name was clicked, and its band
@@ -120,3 +118,56 @@ def in_a_browser(page: str, width: int, folder: Path) -> dict[str, Any]:
     text = done.stdout.partition('<pre id="said">')[2].partition("</pre>")[0]
     said: dict[str, Any] = json.loads(unescape(text))
     return said
+
+
+def test_hovers_say_the_round_and_shares_in_per_cent(page: str) -> None:
+    assert '"unifiedhovertitle":{"text":"round %{x}"}' in page
+    assert r'"hovertemplate":"%{y:.1%} \u00b1 %{customdata:.1%}"' in page
+    assert '"showlegend":false' in page
+
+
+def test_the_library_may_lie_beside_the_page(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", DIGITS, 0, [0.1, 0.9], "finished")
+    target = tmp_path / "pages" / "page.html"
+    assert compare.main([str(tmp_path), "--html", str(target), "--html-assets"]) == 0
+    assert '<script src="plotly.min.js"></script>' in target.read_text(encoding="utf-8")
+    assert target.stat().st_size < 500_000 < (tmp_path / "pages" / "plotly.min.js").stat().st_size
+
+
+NODE = shutil.which("node") or shutil.which("nodejs")
+NAMES = """
+const pressed = {};
+const button = (label) => ({
+  dataset: {label}, on: {},
+  addEventListener(name, act) { this.on[name] = act; },
+  setAttribute(_, value) { pressed[label] = String(value); },
+  getAttribute: () => pressed[label],
+});
+const buttons = ["FedAvg", "FedExP", "FedAdam"].map(button);
+for (const one of buttons) pressed[one.dataset.label] = "true";
+const trace = (legendgroup) => ({legendgroup, visible: true});
+const plots = [[trace("FedAvg"), trace("FedAvg"), trace("FedExP")], [trace("FedExP"), trace("FedAdam")]];
+const Plotly = {restyle: (plot, {visible}, places) => places.forEach((at) => { plot.data[at].visible = visible; })};
+const found = {".names button": buttons, ".js-plotly-plot": plots.map((data) => ({data}))};
+globalThis.document = {querySelectorAll: (selector) => found[selector] || []};
+const shown = () => plots.map((data) => data.map((one) => Number(one.visible)).join("")).join(" ");
+"""
+PRESSES = """
+const said = [];
+const act = (place, name) => { buttons[place].on[name](); said.push(shown()); };
+act(1, "click"); act(1, "click"); act(0, "dblclick"); act(0, "dblclick");
+console.log(JSON.stringify(said));
+"""
+
+
+def test_a_name_hides_its_lines_in_all_plots(page: str) -> None:
+    """And a double click all others, a second one none; a button is pressed by keys, too."""
+    if NODE is None:
+        pytest.skip("no Node.js here")
+    assert page.count('<button type="button" aria-pressed="true" data-label=') == 3
+    script = page.rpartition("<script>")[2].partition("</script>")[0]
+    done = subprocess.run(
+        [NODE, "-e", NAMES + script + PRESSES], capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    assert json.loads(done.stdout) == ["110 01", "111 11", "110 00", "111 11"]

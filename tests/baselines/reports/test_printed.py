@@ -42,12 +42,21 @@ def test_the_best_reaches_a_target_in_most_of_its_runs() -> None:
     rows = [("lucky", 2.0), ("lucky", float("nan")), ("steady", 4.0), ("steady", 6.0), ("slow", 9.0)]
     frame = pd.DataFrame(rows, columns=["setting", "value"])
     column = Column("rounds to 0.9", frame, lower=True, of_reached=True)
-    assert column.best() == column.text("steady") == "5 ± 1.41"
+    assert column.best() == column.text("steady") == "5.00 ± 1.41"
 
 
 def test_differences_of_shares_are_percentage_points() -> None:
-    row = {"setting": "b", "baseline": "a", "seeds": 3, "mean": -0.02, "low": -0.05, "high": 0.01, "p": 0.1}
-    told = format_pairs(pd.DataFrame([row]), percent=True).iloc[0]
+    row = {
+        "setting": "b",
+        "baseline": "a",
+        "seeds": 3,
+        "mean": -0.02,
+        "low": -0.05,
+        "high": 0.01,
+        "p": 0.1,
+        "p_holm": 0.1,
+    }
+    told = format_pairs(pd.DataFrame([row | {"p": 0.1, "p_holm": 0.1}]), percent=True).iloc[0]
     assert (told["difference"], told["95 % interval"]) == ("-2.00 points", "-5.00 to +1.00 points")
 
 

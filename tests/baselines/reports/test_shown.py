@@ -54,7 +54,7 @@ def test_without_a_test_set_it_is_the_nodes_own(
         assert "| FedExP - FedAvg | 2 | -25.00 points |" in paired
     else:
         assert heading == "| setting | seeds | rounds | last node-test loss | rounds to loss 0.45 |"
-        assert row == "| FedExP | 2 | 1 | 0.15 ± 0.0707 | 0 ± 0 |"
+        assert row == "| FedExP | 2 | 1 | 0.150 ± 0.071 | 0 ± 0 |"
         assert "| FedExP - FedAvg | 2 | -0.25 |" in paired
 
 
