@@ -145,11 +145,10 @@ def test_it_agrees_with_a_plain_loop(tmp_path: Path) -> None:
         step = [torch.zeros_like(p) for p in model.parameters()]
         for rows in nodes:
             loss = cross_entropy(model(data.transform(data.train_inputs[rows])), data.train_targets[rows])
-            share = len(rows) / sum(map(len, nodes))
-            for p, mean, g in zip(
-                model.parameters(), step, torch.autograd.grad(loss, model.parameters()), strict=True
-            ):
-                mean += share * RATE * $gradient
+            gradients = torch.autograd.grad(loss, [*model.parameters()])
+$change            share = len(rows) / sum(map(len, nodes))
+            for mean, g in zip(step, gradients, strict=True):
+                mean += share * RATE * g
         with torch.no_grad():
             for p, mean in zip(model.parameters(), step, strict=True):
                 p -= $step
@@ -169,7 +168,7 @@ KINDS = {
         "neutral_name": "alpha_1",
         "neutral": "strategy=$name(alpha=1.0)",
         "chosen": "strategy=$name(alpha=ALPHA)",
-        "gradient": "g",
+        "change": "",
         "step": "ALPHA * mean",
     },
     "correction": {
@@ -182,7 +181,8 @@ KINDS = {
         "neutral_name": "mu_0",
         "neutral": "corrections=partial($name, mu=0.0)",
         "chosen": "corrections=partial($name, mu=MU)",
-        "gradient": "(g + MU * p.detach())",
+        "change": "            pairs = zip(gradients, model.parameters(), strict=True)\n"
+        "            gradients = [g + MU * p.detach() for g, p in pairs]\n",
         "step": "mean",
     },
 }
