@@ -6,7 +6,7 @@ themselves, since they are used from plain Python as well and cannot read this f
 check (``checked_by``), and a test makes each row's ``example`` run into it. What keeps nodes from being
 batched is decided at the nodes, and has its rows in :mod:`clients.batched.eligibility`.
 
-``python -m baselines.experiment.compatibility`` writes the table into docs/runs.md.
+``python -m baselines.experiment.compatibility`` writes the table into docs/reference/combinations.md.
 """
 
 import re
@@ -564,7 +564,7 @@ ONE_BY_ONE = (  # nothing is refused: these nodes train one by one
 
 
 SETTING = r"[a-z_.]+=\w+|\b[a-z]+[._][a-z_.]+\b"
-PAGE = ROOT / "docs" / "runs.md"
+PAGE = ROOT / "docs" / "reference" / "combinations.md"
 MARKED = re.compile(
     r"(<!-- compatibility: python -m baselines.experiment.compatibility -->\n).*?(<!-- end -->)", re.S
 )
