@@ -1,4 +1,4 @@
-"""Update: what a step does with its gradients: corrections, clipping, the optimiser's step."""
+"""Apply corrections, clipping and the optimiser to a step's gradients."""
 
 import io
 import math

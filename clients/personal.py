@@ -1,4 +1,4 @@
-"""Personal: what a node does for a model of its own, by which it is judged in the place of the server's.
+"""Personalisation: a client keeps its own model, which replaces the server's in evaluation.
 
 Such a method changes two things on the node, and nothing on the server: how the local update is taken
 (:meth:`Personal.train`), and what is made of the server's model before the node evaluates it on its own
@@ -20,14 +20,14 @@ from .tasks import Task
 
 
 class Training(Protocol):
-    """What a personal method may ask of a :class:`~clients.LocalTraining`."""
+    """The part of :class:`~clients.LocalTraining` that a personal method may call."""
 
     @property
     def private(self) -> list[str]:
         """Patterns of what stays at the node."""
 
     def with_duration(self, *, epochs: int | None = None, steps: int | None = None) -> "Training":
-        """Return the same training for so many epochs, or steps."""
+        """Return the same training for another number of epochs, or steps."""
 
     def steps(self, size: int) -> int:
         """Return how many steps a node with ``size`` examples takes."""
@@ -52,7 +52,7 @@ class Training(Protocol):
 
 @dataclass(frozen=True)
 class LocalUpdate:
-    """What a node does to the model in one round, before a personal method changes it.
+    """The local update of one round, which a personal method may change.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class LocalUpdate:
 
 
 class Personal:
-    """A method by which nodes have models of their own; by itself it changes nothing."""
+    """Base of personalisation methods; by itself it changes nothing."""
 
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     held_to_start: ClassVar[bool] = False  # whether the model before the first step is to be the server's

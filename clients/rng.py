@@ -1,4 +1,4 @@
-"""What a model itself draws from in training: dropout, say."""
+"""Seed what a model itself draws in training, such as dropout."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""Evaluator: how well models do on the examples that the server keeps."""
+"""Evaluate models on the server's examples."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Loggers: where else a run's metrics go, besides metrics.csv.
+"""Loggers: send metrics to TensorBoard, MLflow or Weights & Biases.
 
 A metric's name there is ``split/model/metric``, its step the round. A resumed run goes on in the same
 place, and what had been logged after the checkpoint is there once.

@@ -1,4 +1,4 @@
-"""What a run measures when it is asked to: bytes of messages, how the nodes differ, classes one by one."""
+"""Optional measurements: bytes of messages, spread over nodes, single classes."""
 
 import csv
 import math

@@ -1,4 +1,4 @@
-"""The names in metrics.csv, and what is written of several sites."""
+"""The column names of metrics.csv, and statistics over sites."""
 
 import csv
 from collections.abc import Mapping

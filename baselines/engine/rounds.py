@@ -57,7 +57,7 @@ def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint
 
 
 class Rounds:
-    """Where a run stands, and the steps that take it on."""
+    """The state of a run, and the steps that continue it."""
 
     def __init__(self, this: Experiment, grid: SuiteGrid, folder: RunFolder, progress: Progress) -> None:
         self.this, self.grid, self.folder, self.progress = this, grid, folder, progress

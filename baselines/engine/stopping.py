@@ -1,4 +1,4 @@
-"""When a run is over: it has diverged, or its best round is so many rounds ago."""
+"""Stop a run that has diverged, or has not improved for ``patience`` rounds."""
 
 import csv
 from collections.abc import Iterable

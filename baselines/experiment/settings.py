@@ -1,4 +1,4 @@
-"""Settings: what a run is told besides its parts, as plain values under their names in config.yaml."""
+"""A run's settings besides its parts, as plain values under their names in config.yaml."""
 
 from dataclasses import dataclass, fields
 

@@ -1,4 +1,4 @@
-"""Ranges of the settings that belong to no part: what nothing else would refuse."""
+"""Check the ranges of settings that belong to no part."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""What people look at: tables and figures of runs, models and partitions."""
+"""Tables and figures of runs, models and partitions."""
 
 X_AXES = ("round", "seconds", "bytes")  # what a figure's curves go by
 WIDTHS = {"column": 3.5, "page": 7.16}  # inches, of a two-column paper (IEEE, ACM)

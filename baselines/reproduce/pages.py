@@ -1,4 +1,4 @@
-"""Renew what is generated of the papers' pages, of the list of claims, and of the front page."""
+"""Renew the generated parts of the papers' pages, the claims and the front page."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Graphs: a recorded step as one CUDA graph, launched at once in the place of its hundreds of operations.
+"""Capture a recorded step as one CUDA graph, launched instead of hundreds of operations.
 
 A graph repeats the same operations on the same memory. It reads the parameters where they lie; the batch is
 copied into tensors of the graph's own; and its results lie where the next step writes its own: whoever
@@ -99,7 +99,7 @@ class GradientPipeline:
         return [t for edit in self.edits for tensors in edit.fixed for t in tensors] + list(self.buffers)
 
     def on(self, memory: Sequence[Tensor]) -> "GradientPipeline":
-        """Return the same with other tensors in the place of :meth:`memory`."""
+        """Return the same with other tensors in place of :meth:`memory`."""
         ahead = iter(memory)
         edits = [replace(e, fixed=[[next(ahead) for _ in ts] for ts in e.fixed]) for e in self.edits]
         return replace(self, edits=edits, buffers=[next(ahead) for _ in self.buffers])

@@ -1,6 +1,6 @@
-"""Aggregation: how do the nodes' pseudo-gradients become one?
+"""Aggregation (the sum over k): combine the nodes' pseudo-gradients.
 
-The mean trusts every node. Others bear with some that send anything at all:
+The mean trusts every node. Byzantine-robust aggregations tolerate some that send anything at all:
 
     median        by coordinate (Yin, Chen, Ramchandran, Bartlett: *Byzantine-Robust Distributed Learning:
                   Towards Optimal Statistical Rates*, ICML 2018, definition 1)
@@ -33,7 +33,7 @@ Spare = tuple[Tensor, Tensor] | None
 
 
 class Aggregation(ABC):
-    """What the sum over the nodes is in the update rule."""
+    """The sum over the nodes in the update rule."""
 
     needs_only_mean: ClassVar[bool] = False  # whether it is their weighted mean; subclasses say so anew
     required_metric: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
@@ -84,7 +84,7 @@ class Mean(Aggregation):
 
 
 class Robust(Aggregation):
-    """What the robust ones have in common: one node, one vote."""
+    """Base of the robust aggregations: one node, one vote."""
 
     def require(self, weighting: Weighting, step_size: StepSize, nodes: int | None) -> None:
         """Refuse weights, and a step size that any single node could drive."""
@@ -96,7 +96,7 @@ class Robust(Aggregation):
             )
         if step_size.of_all_updates:
             raise ValueError(
-                f"{name} bears with hostile nodes, but step_size={type(step_size).__name__} grows with any "
+                f"{name} tolerates hostile nodes, but step_size={type(step_size).__name__} grows with any "
                 "node's update: set step_size=constant, or aggregation=mean"
             )
 
@@ -106,7 +106,7 @@ class Trimmed(Robust):
 
     @abstractmethod
     def cut(self, nodes: int) -> int:
-        """Return how many values are left out at each end, of so many."""
+        """Return how many values are left out at each end, of ``count``."""
 
     def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
@@ -133,7 +133,7 @@ class TrimmedMean(Trimmed):
 
     Parameters
     ----------
-    share : the paper's beta, in [0, 1/2): the share of hostile nodes that it bears with. 0 is
+    share : the paper's beta, in [0, 1/2): the share of hostile nodes that it tolerates. 0 is
         :class:`Mean` with uniform weights, to rounding
     """
 
@@ -151,7 +151,7 @@ class TrimmedMean(Trimmed):
 class Median(Trimmed):
     """The median; of an even number of values the mean of the middle two.
 
-    It bears with just under half of the nodes. With one or two nodes it is :class:`Mean`.
+    It tolerates just under half of the nodes. With one or two nodes it is :class:`Mean`.
     """
 
     def cut(self, nodes: int) -> int:

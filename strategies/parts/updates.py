@@ -1,4 +1,4 @@
-"""Updates: what the nodes of one round sent, as the parts see it."""
+"""Updates: the pseudo-gradients of one round, as the parts see them."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
