@@ -40,6 +40,7 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     strategies = (tmp_path / "reference" / "strategies" / "index.html").read_text()
     assert 'href="#strategies.core.strategy.BaseStrategy">BaseStrategy</a>' in strategies  # a base class
     assert 'id="strategies.core.pseudo_gradient.PseudoGradientStrategy.choose"' in strategies
+    assert "FedExP(\n    *,\n" in re.sub("<[^>]+>", "", strategies)  # a signature
     runs = (tmp_path / "runs" / "index.html").read_text()
     assert 'data-copy="python -m baselines.run strategy=fedexp dataset=digits rounds=30"' in runs
     assert "md-footer__link--next" in runs
