@@ -28,12 +28,12 @@ def place(path: Path) -> str | None:
     if not path.is_relative_to(ROOT):
         return None
     name = path.relative_to(ROOT).as_posix()
-    found = (
+    uris = (
         pattern.sub(uri, name)
         for pattern, uri in PLACES
         if pattern.fullmatch(name)
     )
-    return next(found, None)
+    return next(uris, None)
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -66,8 +66,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         uri = place(target_path)
         if uri is None or not target_path.is_file():
             return source_link(text, target_path, config.repo_url)
-        there = os.path.relpath(uri, Path(page.file.src_uri).parent)
-        return f"{image}[{text}]({there}{'#' * bool(anchor)}{anchor})"
+        link = os.path.relpath(uri, Path(page.file.src_uri).parent)
+        return f"{image}[{text}]({link}{'#' * bool(anchor)}{anchor})"
 
     return LINK.sub(changed, markdown)
 

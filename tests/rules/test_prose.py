@@ -59,7 +59,7 @@ def test_code_fits_its_column(page: Path) -> None:
 
 def test_the_pages_for_users_are_short() -> None:
     pages = (ROOT / "docs").glob("*.md")
-    assert sum(len(visible_words(page.read_text(encoding="utf-8"))) for page in pages) <= MOST_ON_USER_PAGES
+    assert sum(len(visible_words(prose(page))) for page in pages) <= MOST_ON_USER_PAGES
 
 
 def test_what_is_counted() -> None:

@@ -13,10 +13,10 @@ app = ClientApp()
 
 def data_of(context: Context) -> tuple[DataLoader, DataLoader]:
     """Return the node's data for training and for testing."""
-    told = context.node_config
+    config = context.node_config
     return load_data(
-        told["partition-id"],
-        told["num-partitions"],
+        config["partition-id"],
+        config["num-partitions"],
         context.run_config["batch-size"],
     )
 
