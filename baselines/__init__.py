@@ -1,4 +1,4 @@
-"""What an experiment is, and how it is launched."""
+"""Experiments, and the commands that run them."""
 
 import atexit
 import gc
@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-# Nobody is told about a run unless the user says so; both are read when flwr and ray are imported.
+# No telemetry about a run unless the user says so; both are read when flwr and ray are imported.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
@@ -21,7 +21,7 @@ atexit.register(gc.freeze)
 
 
 def _require_own_packages() -> None:
-    """Refuse another package that the path has in the place of one of ours, as in a user's own folder.
+    """Refuse another package that the path has in place of one of ours, as in a user's own folder.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def _require_own_packages() -> None:
         if folders and Path(folders[0]).resolve() == root / name:
             continue
         where = folders[0] if folders else (spec.origin if spec else f"nothing in {root}")
-        line = f"{where} is found in the place of Florilegium's own {name}: rename it, or leave its folder"
+        line = f"{where} is found in place of Florilegium's own {name}: rename it, or leave its folder"
         if sys.argv[:1] == ["-m"]:  # Python looks for the module of a command
             print(f"error: {line}", file=sys.stderr)
             raise SystemExit(2)

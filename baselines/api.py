@@ -1,4 +1,4 @@
-"""Runs from Python, in a script or a notebook, with objects in the place of YAML files.
+"""Runs from Python, in a script or a notebook, with objects in place of YAML files.
 
     from baselines.api import run
     from mylab.fedcm import FedCM

@@ -1,4 +1,4 @@
-"""What a run ends in when it does not finish: a user's mistake, or a failure that its log explains."""
+"""Errors that end a run: a user's mistake, or a failure that its log explains."""
 
 
 class UserError(Exception):

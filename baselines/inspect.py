@@ -8,7 +8,7 @@ each label each node holds, as a table and as a figure; a model shows its layers
 either, both are shown. Exit status: 0, or 2 after a user's mistake.
 """
 
-if not __package__:  # called by its file, or as python baselines/run.py: in the place of Python's own
+if not __package__:  # called by its file, or as python baselines/run.py: in place of Python's own
     import by_file  # type: ignore[import-not-found]  # noqa: F401
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a node does: local training and evaluation, behind one Flower ClientApp."""
+"""Local training and evaluation on the nodes, behind one Flower ClientApp."""
 
 from .app import client_app
 from .correction import Correction, Edit, GradientTransform, RoundStart

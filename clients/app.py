@@ -1,6 +1,6 @@
-"""The one ClientApp: it answers for its partition, trains, and evaluates.
+"""The ClientApp: answers queries, trains and evaluates.
 
-A node knows nothing of the strategy it serves: what a round asks of it stands in the message.
+A node knows nothing of the strategy it serves: what a round asks of it is in the message.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ def client_app(
     Parameters
     ----------
     node_of : builds the node that a message is for
-    describe : what the server is told of an error for which a site takes no part
+    describe : the message to the server where a site takes no part
     mods : Flower's, around all that the app does
     """
     app = ClientApp(mods=list(mods))

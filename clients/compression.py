@@ -1,4 +1,4 @@
-"""Compression at the node: the update's codes in place of the weights, and what they leave out.
+"""Encode a node's update, and restrict its training to what is sent.
 
 :mod:`strategies.shared.compression` says what codes are, and the server's half is
 :mod:`strategies.core.stacking`.

@@ -1,4 +1,4 @@
-"""Correction: what a method adds on the node to the loss, or to the gradient before the optimiser's step.
+"""Correction: a method's change to a node's loss or gradient.
 
 FedProx and its kin differ from FedAvg on the node by a term in the loss or in the gradient, by where the
 gradient is taken, and by what they tell the server in the end. A correction is all of these. It is made
@@ -31,7 +31,7 @@ Tensors = list[Tensor] | tuple[Tensor, ...]  # what torch._foreach_* takes and r
 
 @dataclass(frozen=True)
 class GradientTransform:
-    """What a correction does to gradients, as operations on lists of tensors, one for each parameter.
+    """A correction of gradients as operations on lists of tensors, one for each parameter.
 
     It works coordinate by coordinate and knows nothing of the step, so that it serves a stack of nodes as
     well as one, and can be part of a captured step.
@@ -63,7 +63,7 @@ class GradientTransform:
 
 @dataclass(frozen=True)
 class RoundStart:
-    """What a node has when its round begins.
+    """The state of a node at the start of its round.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ RENAMED = {  # what a correction defines: the old names, for one release, and th
 
 
 class Correction:
-    """What is added in one round; its constructor takes a :class:`RoundStart`."""
+    """The change of one round to loss or gradients; its constructor takes a :class:`RoundStart`."""
 
     config_key: ClassVar[str] = ""  # the key of a message's configuration that asks for it; none if empty
     reads: ClassVar[tuple[str, ...]] = ()  # further keys of the message's configuration that it looks at
@@ -166,7 +166,7 @@ class Correction:
 
     @staticmethod
     def no_effect(steps: int, per_epoch: int, *args: Any, **settings: Any) -> str:
-        """Say why these settings do nothing at a node that takes so many steps; empty where they may."""
+        """Say why these settings do nothing at a node that takes ``steps`` steps; empty where they may."""
         return ""
 
     def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ class Correction:
         return type(self).loss_term is not Correction.loss_term
 
     def wrap_gradient(self, step: Step) -> Step:
-        """Return what computes a batch's gradient and metrics in the place of ``step``."""
+        """Return what computes a batch's gradient and metrics in place of ``step``."""
         return step
 
     @property

@@ -1,7 +1,7 @@
-"""How well a model does on a set of examples, on a node or on the server.
+"""Evaluate a model on a set of examples, on a node or on the server.
 
 A batch is a thousand examples. Sums over batches are added in the batches' order, so that the result is
-the same to the bit wherever each of them was taken. A model that has no output for one of the examples
+the same bit for bit wherever each of them was taken. A model that has no output for one of the examples
 (:func:`has_output`) has no measure: each is NaN, also those of a task of the user's own.
 """
 

@@ -19,7 +19,7 @@ logger = logging.getLogger("flwr.clients")
 
 
 class LazyRows:
-    """The inputs of a ``torch.utils.data.Dataset``, in the place of a tensor [N, ...].
+    """The inputs of a ``torch.utils.data.Dataset``, in place of a tensor [N, ...].
 
     Nothing is kept: a row is read each time that it is used. So what a row is must not change; random
     augmentation belongs into :class:`~clients.Examples`.

@@ -1,4 +1,4 @@
-"""Frozen parameters at the node: filled into the model that it is sent, kept, and never sent back.
+"""Keep frozen parameters at the node: fill them into each model, and never send them back.
 
 :mod:`strategies.shared.arrays` says how they travel, and the server's half is
 :mod:`strategies.core.frozen`.

@@ -1,4 +1,4 @@
-"""What a step does with its gradients: corrections, clipping, the optimiser's step."""
+"""Apply corrections, clipping and the optimiser to a step's gradients."""
 
 import inspect
 import io
@@ -99,7 +99,7 @@ class GradientPipeline:
         return [t for edit in self.edits for tensors in edit.fixed for t in tensors] + list(self.buffers)
 
     def on(self, memory: Sequence[Tensor]) -> "GradientPipeline":
-        """Return the same with other tensors in the place of :meth:`memory`."""
+        """Return the same with other tensors in place of :meth:`memory`."""
         ahead = iter(memory)
         edits = [replace(e, fixed=[[next(ahead) for _ in ts] for ts in e.fixed]) for e in self.edits]
         return replace(self, edits=edits, buffers=[next(ahead) for _ in self.buffers])

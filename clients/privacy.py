@@ -1,4 +1,4 @@
-"""Privacy at the node: what it demands before it works, and how it cuts and noises its update itself.
+"""Privacy at the node: its demands, and its own clipping and noise.
 
 A node's configuration may name a demand: ``privacy="local" min-noise=1.0`` trains only where the message
 asks for local privacy with a noise multiplier of 1 or more; ``privacy="central"`` is content with a server
@@ -28,7 +28,7 @@ ASKED = (protocol.PRIVACY_CLIP, protocol.PRIVACY_NOISE, protocol.PRIVACY_SEED)
 class Refused(ValueError):
     """The node does not work for so little privacy."""
 
-    public = "refused by the site: privacy"  # all that the server is told
+    public = "refused by the site: privacy"  # the whole message to the server
 
 
 def demand(node_config: Mapping[str, object], message_config: Mapping[str, object]) -> None:
@@ -76,7 +76,7 @@ def demand_silence(node_config: Mapping[str, object]) -> None:
 
 @dataclass(frozen=True)
 class LocalNoise:
-    """Cuts a node's update to the norm C and adds N(0, z^2 C^2) to each coordinate.
+    """Clips a node's update to norm C and adds N(0, z^2 C^2) to each coordinate.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class LocalNoise:
             raise Refused("the update has no finite norm, and cannot be cut to the clip")
         scale = min(1.0, self.clip / norm) if norm else 1.0
         if scale == 1 and self.deviation == 0:
-            return  # as it is, to the bit
+            return  # as it is, bit for bit
         for name, p in trained.items():
             p.copy_(before[name] + self._noised(updates[name], scale))
 

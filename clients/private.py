@@ -1,4 +1,4 @@
-"""Private parameters: a part of the model that stays at its node, and is the node's own.
+"""Private parameters: layers that stay at their node.
 
 The others are trained together as before. What is private is chosen by patterns: ``last`` is the last layer
 that has parameters (FedPer: Arivazhagan et al., *Federated Learning with Personalization Layers*, 2019,

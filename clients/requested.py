@@ -1,4 +1,4 @@
-"""Requested corrections: which of them a message asks a node for.
+"""Select the corrections that a message asks for.
 
 A strategy sends a key in the message's configuration; the correction whose ``config_key`` it is acts in that
 round. A node knows those listed here and those that its :class:`~clients.Node` is given besides.

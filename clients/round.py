@@ -1,4 +1,4 @@
-"""A node's turn in one round: from the server's message to the reply."""
+"""A node's round: from the server's message to the reply."""
 
 import time
 from collections import ChainMap
@@ -41,7 +41,7 @@ Kind = TypeVar("Kind", ArrayRecord, ConfigRecord)
 
 @dataclass(frozen=True)
 class Node:
-    """What one node works with.
+    """The data, model and state of one node.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Task: what a model is trained for, and how well it does, on one batch."""
+"""Task: the loss and the metrics of one batch."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

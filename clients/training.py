@@ -442,7 +442,7 @@ class LocalTraining:
         return -(-size // (self.batch_size or size or 1))
 
     def with_duration(self, *, epochs: int | None = None, steps: int | None = None) -> Self:
-        """Return the same training for so many epochs, or steps, however slow the node is."""
+        """Return the same training for another number of epochs, or steps, however slow the node is."""
         return replace(self, local_epochs=epochs, local_steps=steps, stragglers=0.0)
 
     def steps(self, size: int) -> int:

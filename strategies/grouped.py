@@ -288,7 +288,7 @@ def _require_groups(groups: Any) -> None:
 
 @dataclass(kw_only=True, eq=False)
 class LocalOnly(Grouped):
-    """Local training: every node trains a model of its own and shares nothing, the papers' baseline."""
+    """Local training only: every node trains its own model, the papers' baseline."""
 
     stays_alone: ClassVar[bool] = True  # whether nodes train by themselves to the end
 

@@ -8,7 +8,7 @@ objective is sum_k p_k F_k(w)^(q+1) / (q + 1). With L = 1 / eta_l, and F_k node 
     w[t+1] = w[t] - sum_k D_k / sum_k h_k                    weighting = Uniform, step_size = Constant(1)
 
 Nodes must be ours, or send ``start-loss``; others are left out by name. Deviation: the paper draws node k
-with probability p_k = n_k / n, here all are drawn alike; ``weighting=ByExamples()`` counts a node n_k times
+with probability p_k = n_k / n, here all are equally likely; ``weighting=ByExamples()`` counts a node n_k times
 instead. Reduction: q = 0 is FedAvg with uniform weights (or those of another ``weighting``), bit for bit.
 """
 
@@ -22,7 +22,7 @@ from .parts.weighting import Uniform, Weighting
 
 @dataclass(kw_only=True, eq=False)
 class QFedAvg(PseudoGradientStrategy):
-    """FedAvg in which a larger loss counts for more; see the module's docstring for the rule."""
+    """FedAvg that gives more weight to nodes with high loss; see the module's docstring for the rule."""
 
     named_part: ClassVar[str] = "aggregation"
     weighting: Weighting = Uniform()

@@ -1,4 +1,4 @@
-"""Selective federated averaging: first find out who has learnt alike, then train one model for each group.
+"""Selective federated averaging: group similar nodes, then train one model for each group.
 
 J. Liu: *Federated Learning Model Complexity vs Robustness to non-IID data and Selective Federated
 Learning* (thesis), chapter 6, Algorithm 3.
@@ -31,7 +31,7 @@ logger = logging.getLogger("flwr.strategies")
 
 @dataclass(kw_only=True, eq=False)
 class SelectiveFedAvg(LocalOnly):
-    """Local training, then one inner strategy per group of nodes that have learnt alike.
+    """Local training, then one inner strategy per group of similar nodes.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ from .parts.weighting import Uniform, Weighting
 
 @dataclass(kw_only=True, eq=False)
 class SignSGD(PseudoGradientStrategy):
-    """A step of fixed length by coordinate, where most nodes go; see the module's docstring."""
+    """A step of fixed length in each coordinate, in the direction of most nodes; see the module's docstring."""
 
     named_part: ClassVar[str] = "aggregation"
     weighting: Weighting = Uniform()

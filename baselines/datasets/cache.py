@@ -1,4 +1,4 @@
-"""Arrays on disk, written once and mapped into the memory of every process that reads them.
+"""Arrays on disk, written once and memory-mapped by every process.
 
 A cache file is a plain, uncompressed ``.npz``: a zip archive brings the magic number, the sizes and a
 checksum for every array, and its end is written last. It is written beside its place and moved there, so

@@ -1,4 +1,4 @@
-"""What every data set is: tensors in memory, a transform for batches, and a task."""
+"""Dataset: tensors in memory, a transform for batches, and a task."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

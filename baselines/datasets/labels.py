@@ -1,4 +1,4 @@
-"""Labels: the one rule by which what a file holds becomes a class, whatever the kind of file.
+"""One rule that turns the labels of any file into classes.
 
 A class is a text. Blanks around it are stripped and its signs composed (Unicode NFC); bytes are UTF-8; a
 whole number is written without a point, so that 1, 1.0 and "1.0" are one class (01 is another). Nothing,

@@ -1,4 +1,4 @@
-"""Site files: a site's own data as it lies on its disk, read into arrays.
+"""Read a site's own files into arrays.
 
 A folder with a folder of images for each class; a table (``.csv``, ``.tsv``, either as ``.gz``, or
 ``.parquet``) with a column of labels; or an ``.npz`` file with arrays ``inputs`` and ``targets``. Labels

@@ -1,1 +1,1 @@
-"""How a run goes, round by round, and what it leaves on disk."""
+"""The rounds of a run, and its files."""

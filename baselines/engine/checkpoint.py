@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was killed goes on from where it stood, to the same result.
+"""Checkpoints: a killed run resumes to the same result.
 
 ``<run folder>/checkpoint/latest.pt`` holds all that the rounds to come depend on: the model, the strategy's
 state (of its parts, of its groups), the nodes' states, and how much of metrics.csv had been written. There
@@ -68,7 +68,7 @@ EARLIER_ONES = "checkpoint/round-*.pt"
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A run after so many rounds.
+    """A run after a number of rounds.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Checkpoint:
     rounds: int
 
     def save(self, folder: Path, keep: int = 1) -> None:
-        """Write the checkpoint of the run in ``folder``, in the place of its last.
+        """Write the checkpoint of the run in ``folder``, in place of its last.
 
         ``keep`` is how many stay, the last among them; the others are named by their rounds.
 

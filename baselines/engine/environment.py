@@ -1,4 +1,4 @@
-"""A run's account of itself, environment.json, and whether the files it tells of are as they were."""
+"""Write environment.json, and check that a run's files are unchanged."""
 
 import contextlib
 import os

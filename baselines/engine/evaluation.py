@@ -1,4 +1,4 @@
-"""How well a run's models do on the examples that the server keeps, round after round."""
+"""Evaluate a run's models on the server's examples, round after round."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Loggers: where else a run's metrics go, besides metrics.csv.
+"""Loggers: send metrics to TensorBoard, MLflow or Weights & Biases.
 
 A metric's name there is ``split/metric``, so that runs of two methods are one chart. Where a round has
 several models, that is their mean over the nodes, and each of them is ``split/model/metric``, as each node

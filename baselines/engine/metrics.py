@@ -1,4 +1,4 @@
-"""Metrics of a run: their names in metrics.csv, what is measured on request, and what ends a run early."""
+"""The column names of metrics.csv, and statistics over sites."""
 
 import csv
 import math

@@ -1,4 +1,4 @@
-"""Ray workers evaluate, batch by batch; the result is a single process's, to the bit."""
+"""Evaluate on Ray workers, batch by batch, with a single process's result bit for bit."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Resuming: may a run be saved, is it finished, and what does it go on from?"""
+"""Resume a run: whether it can be saved, is finished, and where it continues."""
 
 import logging
 from pathlib import Path

@@ -84,7 +84,7 @@ def _evaluator_of(experiment: Experiment, grid: SuiteGrid) -> Evaluator:
 
 
 class Rounds:
-    """Where a run stands, and the steps that take it on."""
+    """The state of a run, and the steps that continue it."""
 
     def __init__(
         self, experiment: Experiment, grid: SuiteGrid, folder: RunFolder, progress: Progress

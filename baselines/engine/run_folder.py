@@ -1,4 +1,4 @@
-"""RunFolder: what a run leaves on disk, written as it goes.
+"""RunFolder: the files of a run.
 
 metrics.csv       tidy: round, split, model, metric, value; a row at round r is measured after r rounds
 config.yaml       the resolved configuration

@@ -1,4 +1,4 @@
-"""The trained model of a run: written as model.safetensors with ``save``, and read again.
+"""Save and load the trained model of a run (model.safetensors).
 
 A file's metadata hold, as JSON under one key, what is needed to use the weights: ``round``, ``value`` and
 ``model``, and what :func:`describe` returns. Loading a model runs no code of its file: the weights are

@@ -1,4 +1,4 @@
-"""Signals: being asked to end is an interruption, which leaves every context in order."""
+"""Turn signals into an interruption that leaves every context in order."""
 
 import contextlib
 import signal

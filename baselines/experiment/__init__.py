@@ -1,1 +1,1 @@
-"""What an experiment is: from an override string to objects."""
+"""Build the objects of an experiment from an override string."""

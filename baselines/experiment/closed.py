@@ -1,4 +1,4 @@
-"""The closed configuration: what somebody else may submit to a node, or to the server of a deployment.
+"""The closed configuration: what others may submit to a node or a deployment's server.
 
 A submitted configuration is data. It chooses among the options in ``conf`` and sets numbers; it names no
 class, place or variable that ``conf`` or the owner of the process has not named. All of it is checked

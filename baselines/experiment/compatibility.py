@@ -1,4 +1,4 @@
-"""What does not go with what: one table, read by :mod:`.preflight`, the batched engine and the documentation.
+"""Choices that exclude each other: one table for :mod:`.preflight`, the batched engine and the documentation.
 
 A row (:class:`~strategies.shared.checks.Conflict`) states two choices that exclude each other. What
 an experiment alone can know has its check here (``find``). Parts of strategies and nodes refuse by
@@ -6,7 +6,7 @@ themselves, since they are used from plain Python as well and cannot read this f
 check (``checked_by``), and a test makes each row's ``example`` run into it. What keeps nodes from being
 batched is decided at the nodes, and has its rows in :mod:`clients.batched.eligibility`.
 
-``python -m baselines.experiment.compatibility`` writes the table into docs/runs.md.
+``python -m baselines.experiment.compatibility`` writes the table into docs/reference/combinations.md.
 """
 
 import re
@@ -70,7 +70,7 @@ def _find_other_requester(experiment: Experiment) -> str | None:
         return None
     return (
         f"partitioner.requester={judged}: the model for weighting.requester={requester} would be "
-        "judged on another node's test examples; set both alike, or partitioner.requester=null"
+        "judged on another node's test examples; set both to the same node, or partitioner.requester=null"
     )
 
 
@@ -564,7 +564,7 @@ ONE_BY_ONE = (  # nothing is refused: these nodes train one by one
 
 
 SETTING = r"[a-z_.]+=\w+|\b[a-z]+[._][a-z_.]+\b"
-PAGE = ROOT / "docs" / "runs.md"
+PAGE = ROOT / "docs" / "reference" / "combinations.md"
 MARKED = re.compile(
     r"(<!-- compatibility: python -m baselines.experiment.compatibility -->\n).*?(<!-- end -->)", re.S
 )
@@ -593,7 +593,7 @@ def _format_rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _code(choices: str) -> str:
-    """Set what is typed in a list of choices as code: a word that stands alone, and a setting in a phrase."""
+    """Set what is typed in a list of choices as code: a single word, and a setting in a phrase."""
     parts = re.split(r"([,;] )", choices)
     return "".join(
         f"`{part}`" if re.fullmatch(r"[\w.=/]*\w=?", part) else re.sub(SETTING, r"`\g<0>`", part)

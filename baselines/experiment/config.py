@@ -1,4 +1,4 @@
-"""From an override string to a configuration, the same way in every process.
+"""Compose a configuration from an override string, the same way in every process.
 
 What crosses to another process is the list of overrides, as one string; each process composes the
 configuration from the ``conf`` folder beside its own code.

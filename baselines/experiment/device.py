@@ -1,4 +1,4 @@
-"""Device: where a run computes, by the name that the configuration gives it."""
+"""Choose the device that the configuration names."""
 
 import contextlib
 import os

@@ -65,7 +65,7 @@ class ExperimentSpec:
 
     @cached_property
     def settings(self) -> Settings:
-        """What a run is told besides its parts."""
+        """The run's settings besides its parts."""
         return Settings.of(self.cfg)
 
     def runtime(self) -> Any:
@@ -134,7 +134,7 @@ class ExperimentSpec:
 
     @property
     def threads(self) -> int:
-        """How many threads torch computes with; results are equal to the bit for equal threads."""
+        """How many threads torch computes with; results are equal bit for bit for equal threads."""
         return int(self.cfg.threads)
 
     @property
@@ -243,7 +243,7 @@ class Experiment(ExperimentSpec):
     Parameters
     ----------
     overrides : what names it, as one shell-quoted string
-    data : a data set in the place of the configured one
+    data : a data set in place of the configured one
     """
 
     data: Dataset | None = field(default=None, compare=False, repr=False)
@@ -377,7 +377,7 @@ class Experiment(ExperimentSpec):
     def site(self, name: str, path: str, prepared: Path | None = None) -> Node:
         """Return the node of a site with data of its own, built when it is first asked for.
 
-        ``prepared`` is the folder for prepared data, in the place of the configured one.
+        ``prepared`` is the folder for prepared data, in place of the configured one.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Foreign: a strategy of Flower's, or of the user's own, with the promises of this suite's.
+"""Adapt a strategy of Flower's, or of the user's own, to this suite.
 
 It has one model to evaluate and no state to resume from. Where it takes no step, because too few nodes have
 answered, rounds are counted as this suite's strategies count them.
@@ -30,7 +30,7 @@ class FlowerStrategyAdapter(BaseStrategy):
     ----------
     strategy : what it hands every call on to
     num_nodes : how many nodes the experiment has
-    max_failed_rounds : so many rounds in a row without a step end the run
+    max_failed_rounds : how many rounds in a row without a step end the run
     unread : settings of the experiment that the strategy does not read, though they were changed
     seed : decides what it draws with Python's ``random`` and numpy's ``np.random`` to choose its nodes
     """

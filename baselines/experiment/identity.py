@@ -1,4 +1,4 @@
-"""Identity: when are two runs the same run, with the same numbers?
+"""Identity: decide whether two runs give the same numbers.
 
 They are when they agree in
 

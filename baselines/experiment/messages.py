@@ -1,4 +1,4 @@
-"""Mistakes: what Hydra says of a command line that it cannot compose, in one line of ours."""
+"""Turn Hydra's message for a command line that it cannot compose into one line."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""Objects in the place of options: a strategy, a part, a model's class, written out as YAML.
+"""Objects in place of options: a strategy, a part, a model's class, written out as YAML.
 
 Every process builds the object anew from its option, so that Ray, ``resume`` and ``compare`` know no
 difference.

@@ -35,7 +35,7 @@ KNOWN = {value for name, value in vars(protocol).items() if name.isupper() and i
 
 
 def check_promises(experiment: Experiment, layout: object) -> None:
-    """Refuse what would be passed over without a word; ``layout`` is what the strategy makes of the model.
+    """Refuse what would be ignored silently; ``layout`` is what the strategy makes of the model.
 
     Raises
     ------

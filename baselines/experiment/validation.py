@@ -1,4 +1,4 @@
-"""Settings: the plain values of an experiment, and what is refused of them that nothing else would refuse."""
+"""Check the ranges of settings that belong to no part."""
 
 import math
 import sys

@@ -1,1 +1,1 @@
-"""Federations of sites with data of their own: what is agreed, checked, provisioned and submitted."""
+"""Federations of sites with their own data: agree, check, provision, submit."""

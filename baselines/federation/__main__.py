@@ -160,7 +160,7 @@ def _checked(options: argparse.Namespace) -> None:
 
 def _audit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("site_file", type=Path, help="the site's file, site.yaml")
-    parser.add_argument("--last", type=int, default=20, help="so many messages; default: 20")
+    parser.add_argument("--last", type=int, default=20, help="how many messages; default: 20")
     parser.set_defaults(do=lambda options: show_audit(options.site_file, options.last))
 
 

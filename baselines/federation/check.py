@@ -1,4 +1,4 @@
-"""check: what an experiment would do with a site's data, shown at the site, offline."""
+"""check: show a site, offline, what an experiment would do with its data."""
 
 import csv
 import io

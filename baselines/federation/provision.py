@@ -1,4 +1,4 @@
-"""provision: what each role of a federation needs, made from federation.yaml."""
+"""provision: write the files of each role of a federation."""
 
 import json
 from pathlib import Path

@@ -22,7 +22,7 @@ GONE = ("unregistered", "deleted", None)
 def register(file: Path) -> None:
     """Make the SuperLink know the sites that federation.yaml names, and no key that it revokes.
 
-    It can be repeated: which site is which of Flower's nodes stands in ``operator/registered.json``.
+    It can be repeated: which site is which of Flower's nodes is in ``operator/registered.json``.
     Says what was done, a line per site.
 
     Raises

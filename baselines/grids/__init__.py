@@ -1,1 +1,1 @@
-"""Flower Grids: how messages reach the nodes."""
+"""Flower Grids: deliver messages to nodes."""

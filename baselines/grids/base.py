@@ -1,4 +1,4 @@
-"""What grids promise here beyond Flower's: workers that do tasks, and nodes' states that can be had."""
+"""The interface of grids here, beyond Flower's: tasks for workers, and access to node states."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar

@@ -1,4 +1,4 @@
-"""The grid of the Ray runtime: messages go to whichever worker is free, wherever it runs."""
+"""The grid of the Ray runtime: send messages to free workers."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -248,7 +248,7 @@ class RayGrid(NodePool):
     """A grid of ``num_nodes`` nodes whose messages are answered by Ray workers.
 
     A node's context goes with its message and comes back with the reply. A message whose worker died
-    goes to another one, with the same context, and so gives the same answer to the bit.
+    goes to another one, with the same context, and so gives the same answer bit for bit.
 
     Parameters
     ----------

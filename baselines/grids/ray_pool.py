@@ -1,4 +1,4 @@
-"""Dispatch: deals tasks to Ray workers, whichever are free, and outlives their deaths."""
+"""Deal tasks to free Ray workers, and replace workers that die."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""A grid that looks for replies as soon as they can be there."""
+"""A grid that polls a SuperLink for replies without Flower's delay."""
 
 import time
 from collections.abc import Iterable

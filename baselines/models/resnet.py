@@ -19,7 +19,7 @@ class ResNet18(ResNet):
 
     Parameters
     ----------
-    groups : GroupNorm with so many groups (Wu and He 2018), a divisor of 64; None for BatchNorm
+    groups : GroupNorm's number of groups (Wu and He 2018), a divisor of 64; None for BatchNorm
     """
 
     def __init__(self, input_shape: list[int], num_classes: int, groups: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What the models share: their refusal of inputs that they were not made for, and initial parameters."""
+"""Checks of input shapes and initial parameters, shared by the models."""
 
 from torch import nn
 

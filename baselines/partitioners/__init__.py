@@ -1,4 +1,4 @@
-"""Partitioners: which node holds which training examples; one class and one YAML file each."""
+"""Partitioners: divide training examples among nodes; one class and one YAML file each."""
 
 from .by_writer import ByWriter
 from .dirichlet_equal import DirichletEqual

@@ -34,7 +34,7 @@ class Dirichlet(Partitioner):
     Parameters
     ----------
     alpha : concentration above 0; small is skewed, large is nearly iid
-    min_size : draw again until every node has so many examples
+    min_size : draw again until every node has this many examples
     """
 
     def __init__(self, alpha: float, min_size: int) -> None:

@@ -20,7 +20,7 @@ class LabelGroups(Partitioner):
     Parameters
     ----------
     balanced : fraction of the data that is dealt at random; 1 is iid
-    groups : the labels of each group; every label of the data set stands in one of them
+    groups : the labels of each group; every label of the data set is in one of them
     """
 
     def __init__(self, balanced: float, groups: list[list[int]]) -> None:

@@ -1,4 +1,4 @@
-"""What every partitioner is, what it must give, and the one rule that splits a node's data in two."""
+"""The interface of partitioners, its checks, and the split of a node's data into training and test."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable

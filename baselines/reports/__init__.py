@@ -1,4 +1,4 @@
-"""What people look at: tables and figures of runs, models and partitions."""
+"""Tables and figures of runs, models and partitions."""
 
 X_AXES = ("round", "seconds", "bytes")  # what a figure's curves go by
 BANDS = ("std", "ci", "minmax", "none")  # what a figure's bands are

@@ -1,4 +1,4 @@
-"""The page: what a reader of a sweep wants to see, in the order in which it is asked."""
+"""The HTML page of a sweep, in the order of a reader's questions."""
 
 import os
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What baselines.inspect shows: who holds which labels, and what a model costs."""
+"""Tables and figures of baselines.inspect: labels by node, costs of a model."""
 
 import shlex
 import sys

@@ -1,4 +1,4 @@
-"""What a model costs: parameters, multiply-accumulates, memory and time of one training step.
+"""The cost of a model: parameters, multiply-accumulates, memory and time of one training step.
 
 Multiply-accumulates (MACs) are half of what torch's flop counter finds in convolutions and matrix products
 for one example; additions of biases, activations, pooling and normalisation are not counted. (The counter

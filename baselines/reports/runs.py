@@ -1,4 +1,4 @@
-"""Measurements: the rows of metrics.csv of those runs whose files are whole."""
+"""Read the metrics.csv of runs whose files are intact."""
 
 import contextlib
 import shlex

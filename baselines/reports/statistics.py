@@ -1,4 +1,4 @@
-"""Pairing: which settings are compared with a baseline, seed by seed, and why others are not."""
+"""Pair settings with a baseline, seed by seed."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Literal

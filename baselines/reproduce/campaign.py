@@ -1,4 +1,4 @@
-"""The campaign: the runs that a table lacks, some at a time, or as many as there is time for."""
+"""Run what a table lacks, several runs at a time, within the time given."""
 
 import argparse
 import contextlib

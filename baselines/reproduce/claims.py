@@ -1,4 +1,4 @@
-"""The scoreboard: each claim of each paper, whether ours confirms it, and on how many seeds.
+"""Judge each claim of each paper, with the number of seeds behind it.
 
 Generated, never typed: the table and the figure of the front page, every claim in ``docs/reproduce.md``,
 and a paper's own claims at the top of its page. A claim that several tables of a paper test appears once,

@@ -1,4 +1,4 @@
-"""What ``python -m baselines.reproduce`` may be told."""
+"""The arguments of ``python -m baselines.reproduce``."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The figure of the front page: what reproduces, drawn from the committed tables.
+"""The figure of the front page, drawn from the committed tables.
 
 Left, the gain of each paper's method over its baseline, printed and ours; right, each cell whose accuracy
 is printed; below, the verdicts on all claims of a paper. A colour is a paper, in all of it. The numbers

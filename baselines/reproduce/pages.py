@@ -1,6 +1,4 @@
-"""Renew what is generated: the tables' own pages and figures, the papers' pages, the list of claims, and the
-front page.
-"""
+"""Renew the generated parts of the papers' pages, the claims and the front page."""
 
 import re
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ x : the column that the paper's figure has along its axis; a figure without one 
 findings : what the paper concludes: a list of {text, column, better, worse, where}, a value or several
     each; of two cells that differ in ``column`` alone, ``better`` is better than ``worse``, or with
     ``or_equal: true`` no worse. With ``gain: {column, better, worse}`` not the cells' numbers are compared, but
-    how much ``better`` gains over ``worse`` there. With ``below`` in the place of the three each cell's number
+    how much ``better`` gains over ``worse`` there. With ``below`` in place of the three each cell's number
     lies below that. ``general: true`` marks a claim about all pairs at once, which gets one test over them,
     ``headline: true`` the claim that the front page shows
 

@@ -1,4 +1,4 @@
-"""The plan: which runs fill which cells of a table, at which scale.
+"""Plan which runs fill which cells of a table, at which scale.
 
 ``--scale`` reduces by one rule, whatever the table:
 

@@ -188,7 +188,7 @@ def _points(table: PaperTable, trial: Trial) -> list[dict[str, Any]]:
 def _merged(
     table: PaperTable, old: pd.DataFrame, new: list[dict[str, Any]], within: list[str]
 ) -> pd.DataFrame:
-    """Return old and new rows in the paper's order of cells, new ones in the place of old ones."""
+    """Return old and new rows in the paper's order of cells, new ones in place of old ones."""
     fresh = pd.DataFrame(new).astype(str)
     if fresh.empty:
         return old

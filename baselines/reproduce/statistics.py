@@ -1,4 +1,4 @@
-"""How well can it be told whether an example was among the training data? The attack of the GMA thesis.
+"""Membership inference: the attack of the GMA thesis.
 
 Section 4.7: a logistic regression learns from a model's logits which examples the model was trained on.
 Half of as many training as test examples teach it, the other half measure it. 50 % is chance only where

@@ -1,6 +1,6 @@
 """Whether the nodes that a process trains in a round train batched, and who has decided it.
 
-Batched nodes compute each node's result to rounding (1e-5), one by one they compute it to the bit. So the
+Batched nodes compute each node's result to rounding (1e-5), one by one they compute it bit for bit. So the
 clock decides only where no bits are promised: never on the CPU, and never with ``deterministic=true``,
 unless the user asks for it by ``measured``. The choice is written down, and a resumed run keeps it.
 """
@@ -20,7 +20,7 @@ logger = getLogger("flwr")
 
 MEASURED = "measured"
 SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
-ASKED, ON_CPU = "as asked", "on the CPU auto keeps the results of every runtime, to the bit"
+ASKED, ON_CPU = "as asked", "on the CPU auto keeps the results of every runtime, bit for bit"
 LEAST = 0.95  # of the time one by one, which batched has to undercut: a tie keeps the bits
 
 

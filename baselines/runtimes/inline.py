@@ -22,7 +22,7 @@ class Inline:
     Parameters
     ----------
     batch_clients : True trains the nodes of a round batched where that is possible, with the same
-        results to rounding; False trains one after another, with Ray's results to the bit; measured tries
+        results to rounding; False trains one after another, with Ray's results bit for bit; measured tries
         both at the start and takes the faster way; auto is False on the CPU, and measured on an accelerator
     sites : {name: path} of data of the nodes' own, for dataset=local; None where nodes hold partitions
     """

@@ -29,7 +29,7 @@ logger = getLogger("flwr.grids")
 
 
 class WorkerSlot:
-    """Imports what a worker needs; becomes one when it is told what for."""
+    """Imports what a worker needs; becomes one when it gets its experiment."""
 
     def __init__(self) -> None:
         self._kind = import_module("baselines.runtimes.ray_worker").Worker
@@ -162,7 +162,7 @@ class Ray:
     code : ``staged`` takes this project's code to a cluster's machines; ``installed`` uses theirs
     batch_clients : True sends each worker its share of a round's nodes at once and trains them batched
         where that is possible, with the same results to rounding; False sends them one after another, with
-        inline's results to the bit; auto is False on the CPU, and True on an accelerator for models that
+        inline's results bit for bit; auto is False on the CPU, and True on an accelerator for models that
         leave it idle, below a million parameters
     modules : more folders of Python files that a cluster's machines are to have
     partial_sums : True lets each worker add up its nodes' models, so that a round brings the server one

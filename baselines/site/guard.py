@@ -1,4 +1,4 @@
-"""The guard of a deployed node: it stands between Flower's messages and the ClientApp.
+"""The guard of a deployed node, between Flower's messages and the ClientApp.
 
 What leaves the node is a code and a count; the whole line of an error goes to the node's own log. Before
 anything of the data is read, the configuration is checked (:mod:`baselines.experiment.closed`), then what
@@ -38,7 +38,7 @@ logger = getLogger("flwr")
 
 
 def public_line(error: BaseException) -> str:
-    """Return what the server is told of an error: nothing of the data, of paths or of the code."""
+    """Return the message to the server for an error: nothing of the data, of paths or of the code."""
     known = getattr(error, "public", None)
     if known is not None:
         return str(known)
@@ -89,7 +89,7 @@ class Guard:
 
         Raises
         ------
-        UserError, ValueError : with what the server is told as ``public``
+        UserError, ValueError : with the message to the server as ``public``
         """
         overrides = str(context.run_config["overrides"])
         policy = Policy.of_node(context.node_config)
@@ -121,7 +121,7 @@ class Guard:
         return line
 
     def __call__(self, message: Message, context: Context, call_next: Callable[..., Message]) -> Message:
-        """Answer a message; an error becomes a code, and everything stands in the audit log."""
+        """Answer a message; an error becomes a code, and everything is written to the audit log."""
         if closed.is_open():
             return call_next(message, context)
         self._error = self._experiment = None

@@ -35,7 +35,7 @@ class SiteRefusal(UserError):
 
     Parameters
     ----------
-    key : of the site's file; all that the server is told
+    key : of the site's file; the whole message to the server
     line : for the site's own log
     """
 

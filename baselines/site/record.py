@@ -141,7 +141,7 @@ class SiteRecord:
                 before = json.dumps(budget)
                 assert budget.keys() == {"runs", "spent"}
             except (ValueError, AssertionError, AttributeError) as error:
-                line = f"{path} is damaged: take it from a copy; what was spent stands there"
+                line = f"{path} is damaged: take it from a copy; it has what was spent"
                 raise SiteRefusal("state", line) from error
             yield budget
             if json.dumps(budget) != before:

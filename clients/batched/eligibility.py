@@ -1,4 +1,4 @@
-"""Batchable: can these nodes be batched, with the results of one after another?
+"""Check whether nodes can be batched with the results of training one by one.
 
 It is checked beforehand that nothing is passed over. That the gradient is right is measured, once for each
 shape of a batch.

@@ -1,4 +1,4 @@
-"""Stack: the parameters of many nodes in one tensor [nodes, ...], and the steps of all of them at once.
+"""Stack the parameters of many nodes in tensors [nodes, ...], and take all their steps at once.
 
 One call (``torch.func.vmap``) computes all nodes' gradients. Unequal data sizes are filled up with rows
 that do not count; who has fewer steps stops earlier.

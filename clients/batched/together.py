@@ -1,4 +1,4 @@
-"""Batched nodes: trained in one program, with the results of one after another, to rounding.
+"""Train nodes in one program, with the results of one after another to rounding.
 
 On a small model the calls of a training step cost more than its arithmetic. Here the parameters of many
 nodes lie in one stack [nodes, ...] (:mod:`clients.batched.stack`); one call takes the step of all of them.

@@ -1,4 +1,4 @@
-"""Graphs: a recorded step as one CUDA graph, launched at once in the place of its hundreds of operations.
+"""Capture a recorded step as one CUDA graph, launched instead of hundreds of operations.
 
 A graph repeats the same operations on the same memory. It reads the parameters where they lie; the batch is
 copied into tensors of the graph's own; and its results lie where the next step writes its own: whoever

@@ -1,4 +1,4 @@
-"""Steady: what a step reads besides its tensors, and whether it stays as it is.
+"""Check that what a step reads besides its tensors does not change.
 
 A recorded step repeats what Python said when it was recorded: the attributes of the model's modules and of
 the task, and random numbers. It is right only as long as all of that is as it was.

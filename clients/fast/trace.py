@@ -224,7 +224,7 @@ CHANNELS = 64  # beside each other in memory; with many more of them it was slow
 
 
 def pool_by_pixels(inputs: Tensor, kernel_size: Sequence[int], *geometry: object) -> tuple[Tensor, Tensor]:
-    """Return what ``torch.ops.aten.max_pool2d_with_indices`` returns, to the bit.
+    """Return what ``torch.ops.aten.max_pool2d_with_indices`` returns, bit for bit.
 
     A decomposition for ``make_fx``: NotImplemented, so that the operation is recorded as it is, unless the
     inputs are a batch [examples, channels, height, width] that lies channel by channel on a CPU. Several

@@ -1,1 +1,1 @@
-"""Methods: what a node does for a paper, in files named as the strategies are."""
+"""The node's half of each method, in files named like the strategies."""

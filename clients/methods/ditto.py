@@ -1,4 +1,4 @@
-"""Ditto: beside its part in the shared model a node trains one of its own, which is held near to it.
+"""Ditto: each node also trains its own model, held near the shared one.
 
 Li, Hu, Beirami, Smith: *Ditto: Fair and Robust Federated Learning Through Personalization*, ICML 2021
 (arXiv 2012.04221), Algorithm 1. Node k takes its part in the strategy's round as it would without, and of
@@ -33,7 +33,7 @@ KEY = "ditto"  # ArrayRecord of a node's state: v_k
 
 @dataclass(frozen=True)
 class Ditto(Personal):
-    """A model of the node's own, trained besides.
+    """A personal model, trained beside the shared one.
 
     Parameters
     ----------

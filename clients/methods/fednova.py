@@ -1,4 +1,4 @@
-"""FedNova on the node: it tells how much it has worked. The server's half is :mod:`strategies.fednova`."""
+"""FedNova on the node: report the work done. The server's half is :mod:`strategies.fednova`."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""MOON: what a node learns of its examples stays near the global model's, and away from its own last one.
+"""MOON: keep representations near the global model's, and away from the node's last model's.
 
 Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021, equation 3 and Algorithm 1. With z, z_glob
 and z_prev the representations of an example by the model in training, by the global one w_t, and by the one

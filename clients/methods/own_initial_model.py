@@ -1,4 +1,4 @@
-"""A node's own initial model: in round 1 each node begins from a model that it draws for itself.
+"""Start each node from its own initial model in round 1.
 
 "All four clients start on different seeds" (Fu, *Leveraging Learning Metrics for Improved Federated
 Learning*, 2022, on figure 4.8). From round 2 on all begin from the server's model, which is the mean of
@@ -18,7 +18,7 @@ from strategies.shared import protocol
 
 
 class OwnInitialModel(Correction):
-    """Puts the node's model in the place of the server's, in round 1; it corrects no gradient.
+    """Puts the node's model in place of the server's, in round 1; it corrects no gradient.
 
     SCAFFOLD's option 2 and FedNova refuse it: they take the way from the server's model for gradients.
 
@@ -28,7 +28,7 @@ class OwnInitialModel(Correction):
 
     Raises
     ------
-    ValueError : for a node that draws no model, as a ClientApp's of one's own may be
+    ValueError : for a node that draws no model, as in another ClientApp
     """
 
     changes_initial_model: ClassVar[bool] = True

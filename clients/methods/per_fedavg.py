@@ -1,4 +1,4 @@
-"""Per-FedAvg: the shared model is one from which a step on a node's own examples leads far.
+"""Per-FedAvg: train a shared model for the loss after one more local step.
 
 Fallah, Mokhtari, Ozdaglar: *Personalized Federated Learning: A Meta-Learning Approach*, NeurIPS 2020 (arXiv
 2002.07948), Algorithm 1. What the nodes minimise together is the loss after a step, F_k(w - alpha grad
@@ -52,7 +52,7 @@ Taken = tuple[Sequence[Tensor], dict[str, Tensor]]  # a step's gradient and metr
 
 @dataclass(frozen=True)
 class PerFedAvg(Personal):
-    """Training for the model after one more step, which the node takes before it is judged.
+    """Training for the model after one more step, which the node takes before its evaluation.
 
     Parameters
     ----------

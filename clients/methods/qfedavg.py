@@ -1,4 +1,4 @@
-"""q-FedAvg on the node: its loss at the model it is sent. The server's half: :mod:`strategies.qfedavg`."""
+"""q-FedAvg on the node: report the loss at the model received. The server's half: :mod:`strategies.qfedavg`."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -121,7 +121,7 @@ class ControlVariate(Correction):
 
     config_key: ClassVar[str] = protocol.CONTROL_OPTION
     remembers: ClassVar[bool] = True
-    shares_all: ClassVar[bool] = True  # c of a private parameter would be the mean of what is not alike
+    shares_all: ClassVar[bool] = True  # c of a private parameter would be the mean of different parameters
 
     def __init__(self, start: RoundStart) -> None:
         named = start.named

@@ -5,7 +5,9 @@ from typing import Any
 
 import griffe
 
-SECTION = re.compile(r"^(Parameters|Raises|Returns)\n-+\n((?:.+\n?|\n(?= ))*)", re.MULTILINE)
+SECTION = re.compile(
+    r"^(Parameters|Raises|Returns)\n-+\n((?:.+\n?|\n(?= ))*)", re.MULTILINE
+)
 ENTRY = re.compile(r"^(\S[^\n]*?) : ", re.MULTILINE)
 ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
 

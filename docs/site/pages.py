@@ -1,9 +1,10 @@
-"""What MkDocs is told of pages that are read in the repository too: where each lies, and where links lead.
+"""MkDocs' hooks: pages that are read in the repository too, their links, and what the copy button copies.
 
 The front page, the guide for contributors and the papers' pages with their tables and figures lie outside
-docs/. A link to a file that is no page becomes the file's name.
+docs/. A link to a file that is no page leads to the repository (``repo_url``), or becomes the file's path.
 """
 
+import html
 import os
 import re
 from pathlib import Path
@@ -27,15 +28,27 @@ def place(path: Path) -> str | None:
     if not path.is_relative_to(ROOT):
         return None
     name = path.relative_to(ROOT).as_posix()
-    uris = (pattern.sub(uri, name) for pattern, uri in PLACES if pattern.fullmatch(name))
+    uris = (
+        pattern.sub(uri, name)
+        for pattern, uri in PLACES
+        if pattern.fullmatch(name)
+    )
     return next(uris, None)
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add what lies outside docs/."""
     papers = ROOT / "baselines" / "papers"
-    outside = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *papers.glob("*/README.md")]
-    for path in [*outside, *papers.glob("*/ours/*.md"), *papers.glob("*/ours/*.png")]:
+    outside = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *papers.glob("*/README.md"),
+    ]
+    for path in [
+        *outside,
+        *papers.glob("*/ours/*.md"),
+        *papers.glob("*/ours/*.png"),
+    ]:
         uri = place(path)
         assert uri is not None
         files.append(File.generated(config, uri, abs_src_path=str(path)))
@@ -49,11 +62,39 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     def changed(match: re.Match[str]) -> str:
         image, text, target = match.groups()
         path, _, anchor = target.partition("#")
-        file = (source.parent / path).resolve()
-        uri = place(file)
-        if uri is None or not file.is_file():
-            return f"{text} (`{os.path.relpath(file, ROOT)}`)"
+        target_path = (source.parent / path).resolve()
+        uri = place(target_path)
+        if uri is None or not target_path.is_file():
+            return source_link(text, target_path, config.repo_url)
         link = os.path.relpath(uri, Path(page.file.src_uri).parent)
         return f"{image}[{text}]({link}{'#' * bool(anchor)}{anchor})"
 
     return LINK.sub(changed, markdown)
+
+
+def source_link(text: str, path: Path, repo_url: str | None) -> str:
+    """Return a link to a file of the repository; without an address its text, and its path once."""
+    name = os.path.relpath(path, ROOT)
+    if repo_url:
+        kind = "tree" if path.is_dir() else "blob"
+        return f"[{text}]({repo_url.rstrip('/')}/{kind}/main/{name})"
+    return f"`{name}`" if text.strip("`/") == name else f"{text} (`{name}`)"
+
+
+BLOCK = re.compile(r'<div class="highlight">(.*?)</div>', re.DOTALL)
+PROMPT = re.compile(r'<span class="gp">[^<]*</span>')
+TAG = re.compile(r"<[^>]+>")
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """State what the copy button copies of a console block: the commands, without their prompts."""
+
+    def with_commands(match: re.Match[str]) -> str:
+        if not PROMPT.search(match[1]):
+            return match[0]
+        commands = html.unescape(TAG.sub("", PROMPT.sub("", match[1]))).strip()
+        return match[0].replace(
+            "<div ", f'<div data-copy="{html.escape(commands)}" ', 1
+        )
+
+    return BLOCK.sub(with_commands, content)

@@ -1,12 +1,16 @@
-"""Draws docs/round.svg from the table of steps in docs/architecture.md: ``python docs/site/picture.py``."""
+"""Draws docs/development/round.svg from the steps in architecture.md: ``python docs/site/picture.py``."""
 
 import re
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-DOCS = Path(__file__).resolve().parents[1]
+DOCS = Path(__file__).resolve().parents[1] / "development"
 ROW = re.compile(r"^\| (\d+) \| (\w+) \| `([^`]+)` \| (.+) \|$", re.MULTILINE)
-LEFT = {"server": 20, "between": 260, "node": 500}  # of a box, by where its step is taken
+LEFT = {
+    "server": 20,
+    "between": 260,
+    "node": 500,
+}  # of a box, by where its step is taken
 COLOUR = {
     "server": "#0072B2",
     "between": "#7f7f7f",
@@ -57,5 +61,6 @@ def draw(page: str) -> str:
 
 if __name__ == "__main__":
     (DOCS / "round.svg").write_text(
-        draw((DOCS / "architecture.md").read_text(encoding="utf-8")), encoding="utf-8"
+        draw((DOCS / "architecture.md").read_text(encoding="utf-8")),
+        encoding="utf-8",
     )

@@ -1,1 +1,1 @@
-"""Options of your own, outside the repository: copy this folder, rename it, and go."""
+"""Your own options, outside the repository: copy and rename this folder."""

@@ -1,4 +1,4 @@
-"""A client-side method: a correction edits the gradients before each step, or adds a term to the loss."""
+"""A correction: edits the gradients before each step."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from clients import Correction, RoundStart
 
 
 class Shrink(Correction):
-    """g <- g + gamma w, the gradient of (gamma / 2) ||w||^2; gamma = 0 changes nothing."""
+    """g <- g + gamma w, the gradient of (gamma / 2) ||w||^2; 0 is FedAvg."""
 
     def __init__(self, start: RoundStart, gamma: float) -> None:
         self.gamma = gamma

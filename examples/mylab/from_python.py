@@ -1,4 +1,4 @@
-"""A run from Python: objects in the place of YAML files."""
+"""A run from Python: objects instead of YAML files."""
 
 from functools import partial
 
@@ -9,6 +9,9 @@ from mylab.strategy import FedWarm
 
 if __name__ == "__main__":
     frame = run(
-        "dataset=digits rounds=20", strategy=FedWarm(), model=partial(Network, hidden=32), seeds=[0, 1, 2]
+        "dataset=digits rounds=20",
+        strategy=FedWarm(),
+        model=partial(Network, hidden=32),
+        seeds=[0, 1, 2],
     )
     print(results.last(frame, "accuracy")[["seed", "value"]])

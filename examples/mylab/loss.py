@@ -1,4 +1,4 @@
-"""A loss: a task says what to minimise, and what to report, summed over the examples."""
+"""A loss: a task says what to minimise and what to report."""
 
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,10 @@ from .table import table
 
 @dataclass(frozen=True)
 class Focal(Classification):
-    """(1 - p)^gamma times the cross-entropy, p the label's probability; gamma = 0 is cross-entropy."""
+    """(1 - p)^gamma times cross-entropy, p the label's probability.
+
+    gamma = 0 is cross-entropy.
+    """
 
     gamma: float = 2.0
 
@@ -24,7 +27,10 @@ class Focal(Classification):
         counts = outputs.new_ones(len(targets)) if present is None else present
         losses = (1 - (-entropy).exp()) ** self.gamma * entropy * counts
         right = (outputs.argmax(1) == targets) * counts
-        return losses.sum() / counts.sum(), {"loss": losses.detach().sum(), "accuracy": right.sum()}
+        return losses.sum() / counts.sum(), {
+            "loss": losses.detach().sum(),
+            "accuracy": right.sum(),
+        }
 
 
 def focal_table(path: str | None, label: str, gamma: float) -> Dataset:

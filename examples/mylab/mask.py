@@ -10,7 +10,7 @@ from strategies import Mask
 
 @dataclass(frozen=True)
 class Loud(Mask):
-    """m_j = 1 where any node's |Delta_k,j| is above ``least``, else 0; least = 0 masks nothing."""
+    """m_j = 1 where any node's |Delta_k,j| is above ``least``, else 0."""
 
     least: float = 1e-4
 

@@ -9,7 +9,11 @@ class Sorted(Partitioner):
     """Rows sorted by label, cut into equal parts: most nodes hold one label."""
 
     def __call__(
-        self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
+        self,
+        labels: np.ndarray,
+        owners: np.ndarray | None,
+        num_nodes: int,
+        seed: int,
     ) -> list[np.ndarray]:
         order = np.argsort(labels, kind="stable")
         return [np.sort(part) for part in np.array_split(order, num_nodes)]

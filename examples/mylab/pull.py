@@ -1,4 +1,4 @@
-"""A strategy and the correction that it asks its nodes for: a pull to the global model that fades."""
+"""A strategy and its correction: a fading pull to the global model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,10 @@ class Pull(Correction):
     config_key: ClassVar[str] = "pull"
 
     def __init__(self, start: RoundStart) -> None:
-        self.strength = float(start.config["pull"]) / int(start.config["server-round"])  # type: ignore[arg-type]
+        mu, server_round = start.config["pull"], start.config["server-round"]
+        assert isinstance(mu, float)
+        assert isinstance(server_round, int)
+        self.strength = mu / server_round
         self.anchor = [p.detach().clone() for p in start.named.values()]
 
     def transform_gradients(self, parameters: Sequence[Parameter]) -> None:

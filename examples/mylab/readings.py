@@ -1,4 +1,4 @@
-"""A data set from any torch ``Dataset``; this one computes its examples, yours may read them."""
+"""A data set from any torch ``Dataset``; this one computes its examples."""
 
 import torch
 from torch import Tensor
@@ -17,10 +17,13 @@ class Readings(TorchDataset[tuple[Tensor, int]]):
         return self.count
 
     def __getitem__(self, row: int) -> tuple[Tensor, int]:
-        draws = torch.Generator().manual_seed(self.first + row)  # the same row each time
+        seed = self.first + row  # the same row each time
+        draws = torch.Generator().manual_seed(seed)
         label = row % 4
         start = torch.rand(1, generator=draws)
-        return torch.sin((label + 1) * (torch.linspace(0, 6, 50) + 6 * start)), label
+        return torch.sin(
+            (label + 1) * (torch.linspace(0, 6, 50) + 6 * start)
+        ), label
 
 
 def readings() -> Dataset:

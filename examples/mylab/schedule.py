@@ -8,7 +8,7 @@ from clients import Schedule
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """(1 + cos(pi (t - 1) / rounds)) / 2: from 1 in round 1 to nearly 0 in the last."""
+    """(1 + cos(pi (t - 1) / rounds)) / 2: from 1 to nearly 0."""
 
     rounds: int
 

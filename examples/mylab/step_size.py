@@ -14,5 +14,7 @@ class Warmup(StepSize):
 
     rounds: int = 5
 
-    def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
+    def __call__(
+        self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
+    ) -> float:
         return min(1.0, server_round / self.rounds)

@@ -1,4 +1,4 @@
-"""A strategy: a subclass that states what is new. The rest of the update rule stays."""
+"""A strategy: a subclass that states what is new."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from .weighting import ByPower
 
 @dataclass(kw_only=True, eq=False)
 class FedWarm(PseudoGradientStrategy):
-    """FedAvg that starts slowly and weights nodes by the root of their examples."""
+    """FedAvg with a warm-up, and weights by the root of the examples."""
 
     weighting: Weighting = ByPower()
     step_size: StepSize = Warmup()

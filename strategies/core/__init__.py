@@ -1,1 +1,1 @@
-"""A round around the update rule: whom to ask, what came back, what is evaluated."""
+"""A round around the update rule: client selection, replies, evaluation."""

@@ -1,4 +1,4 @@
-"""Client registry: which node holds which partition, and what each has contributed.
+"""Register nodes: their partitions, and what each has contributed.
 
 Flower's node ids are random numbers; partition ids (0 ... N-1) are stable. Nodes are therefore drawn,
 and their replies sorted, by partition id: the same seed asks the same partitions on every runtime.

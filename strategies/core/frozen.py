@@ -1,4 +1,4 @@
-"""Freezing: what no node trains travels to each node once, and is no part of the update rule.
+"""Send frozen parameters to each node once, and keep them out of the update rule.
 
 The node's half is :mod:`clients.frozen`. Frozen parameters are in the models that the strategy returns, and
 so in what is evaluated, saved and resumed. A node is sent them until it answers with their hash, and again

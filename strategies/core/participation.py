@@ -1,4 +1,4 @@
-"""Participation: which nodes train in a round, which evaluate, and what their evaluations come to.
+"""Choose the nodes that train and evaluate in a round, and average their evaluations.
 
 Nodes are known by the partitions that they hold, so that a result depends on the seed and not on the
 ids that a runtime gives its nodes.

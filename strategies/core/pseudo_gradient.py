@@ -7,7 +7,7 @@ Flower client returns. The letters are exchangeable parts: alpha is the ``weight
 ``aggregation``, P the ``server_optimizer``, m the ``mask`` and eta the ``step_size``. A method names its
 part and leaves the others open: FedExP is an extrapolated step size. A ``privacy`` noises the sum.
 
-Buffers (integer arrays, running statistics) are aggregated alike, never masked and never optimised. Frozen
+Buffers (integer arrays, running statistics) are aggregated too, never masked and never optimised. Frozen
 parameters are neither sent nor aggregated.
 """
 
@@ -220,7 +220,7 @@ class PseudoGradientStrategy(BaseStrategy):
     num_nodes : N, how many nodes to wait for before the first round; None waits for those of a round, and
         for two at least, as Flower's strategies do
     min_replies : with fewer sound replies the model stays as it was in that round
-    max_failed_rounds : so many such rounds in a row end the run with :class:`TooManyFailedRounds`
+    max_failed_rounds : how many such rounds in a row end the run with :class:`TooManyFailedRounds`
     federated_evaluation : whether the nodes evaluate the model on their own test data each round
     fraction_evaluate : how many of them do, as a share, rounded down; 0 for none (Flower's name)
     train_metrics_aggr_fn, evaluate_metrics_aggr_fn : makes the round's metrics of what the nodes sent,
@@ -229,7 +229,7 @@ class PseudoGradientStrategy(BaseStrategy):
         alone decides who trains when. False: nodes are ordered by node id, which each run draws anew,
         unless ``members``, ``judges``, groups or a requester name partitions
     node_timeout : how many seconds to wait for nodes to connect
-    max_norm : an update whose norm is more than so many times the median of those accepted is left out
+    max_norm : an update whose norm is more than ``max_norm`` times the median of those accepted is left out
         (:mod:`.update_monitor`); ``auto`` is 10, None leaves out none
     max_share : the largest share of one node in the mean over nodes that evaluate; 0 weighs all equally.
         None: 0.5 where nodes are sites, and else by test examples alone
@@ -484,7 +484,7 @@ class PseudoGradientStrategy(BaseStrategy):
         return sample(partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round)
 
     def count_in_round(self, nodes: int) -> int:
-        """Return how many of so many nodes train in a round."""
+        """Return how many of ``nodes`` train in a round."""
         return self._sampler.count_in_round(nodes)
 
     @property

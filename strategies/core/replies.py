@@ -1,4 +1,4 @@
-"""Replies: which of them answers which message, and is it what a node should send?
+"""Match replies to messages, and check what the nodes sent.
 
 A node that failed, was late, or sent NaN, other shapes or no ``num-examples`` is left out of the
 round and named with its reason. Flower's own strategies let a NaN through; these do not.

@@ -1,4 +1,4 @@
-"""Strategies whose nodes keep something from round to round that the server keeps the sum of."""
+"""Strategies that keep the sum of a state that each node keeps."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What every strategy of this package promises beyond Flower's hooks.
+"""The interface of every strategy in this package, beyond Flower's hooks.
 
 It says which models are to be evaluated, what a run resumes from, and what it needs of whoever runs it. A
 new strategy that keeps these promises needs no change anywhere else. Flower's ``start`` hands
@@ -174,7 +174,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
         Raises
         ------
         ValueError : for too few rounds, or where the strategy lacks what it needs of its caller
-        TooManyFailedRounds : after so many rounds in a row without a step, or when none took one
+        TooManyFailedRounds : after ``max_failed_rounds`` rounds in a row without a step, or when none took one
         """
         self.set_num_rounds(num_rounds)
         if self.needs_validation:
@@ -263,7 +263,7 @@ class FailurePolicy:
     Parameters
     ----------
     min_replies : with fewer sound replies a round takes no step
-    max_failed_rounds : so many such rounds in a row end the run
+    max_failed_rounds : how many such rounds in a row end the run
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Updates out of all proportion, and the way back to the last good model.
+"""Leave out updates that are far too long, and return to the last good model.
 
 A finite update of norm 1e30 is a sound reply, and ruins the model for all. Its norm gives it away: it is
 measured here, compared with the median of the updates that were accepted, and left out by name where it is

@@ -1,6 +1,6 @@
-"""Aggregation: how do the nodes' pseudo-gradients become one?
+"""Aggregation (the sum over k): combine the nodes' pseudo-gradients.
 
-The mean trusts every node. Others bear with some that send anything at all:
+The mean trusts every node. Byzantine-robust aggregations tolerate some that send anything at all:
 
     median        by coordinate (Yin, Chen, Ramchandran, Bartlett: *Byzantine-Robust Distributed Learning:
                   Towards Optimal Statistical Rates*, ICML 2018, definition 1)
@@ -97,7 +97,7 @@ class Robust(Aggregation):
             )
         if step_size.of_all_updates:
             raise ValueError(
-                f"{name} bears with hostile nodes, but step_size={type(step_size).__name__} grows with any "
+                f"{name} tolerates hostile nodes, but step_size={type(step_size).__name__} grows with any "
                 "node's update: set step_size=constant, or aggregation=mean"
             )
 
@@ -107,7 +107,7 @@ class Trimmed(Robust):
 
     @abstractmethod
     def cut(self, nodes: int) -> int:
-        """Return how many values are left out at each end, of so many."""
+        """Return how many values are left out at each end, of ``count``."""
 
     def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
@@ -134,7 +134,7 @@ class TrimmedMean(Trimmed):
 
     Parameters
     ----------
-    share : the paper's beta, in [0, 1/2): the share of hostile nodes that it bears with. 0 is
+    share : the paper's beta, in [0, 1/2): the share of hostile nodes that it tolerates. 0 is
         :class:`Mean` with uniform weights, to rounding
     """
 
@@ -152,7 +152,7 @@ class TrimmedMean(Trimmed):
 class Median(Trimmed):
     """The median; of an even number of values the mean of the middle two.
 
-    It bears with just under half of the nodes. With one or two nodes it is :class:`Mean`.
+    It tolerates just under half of the nodes. With one or two nodes it is :class:`Mean`.
     """
 
     def cut(self, nodes: int) -> int:

@@ -1,9 +1,9 @@
-"""Grouping: which nodes have learnt alike? From selection vectors to groups.
+"""Group nodes that have learnt similar things, by their selection vectors.
 
 A selection vector S_i [V] holds 1 where node i's own model is right about a validation example, else 0
 (J. Liu's thesis on selective federated averaging, figure 6.1).
 
-How alike is alike enough "is calculated as a hyperparameter using a separate validation set" there, half of
+How similar is similar enough "is calculated as a hyperparameter using a separate validation set" there, half of
 it; by which measure is not stated. Here ``tuned`` takes what makes the most separate groups on one half of
 the examples, by their mean silhouette (Rousseeuw 1987), and groups the nodes by the other half. Below 0.25
 "no substantial structure has been found" (Kaufman and Rousseeuw 1990, table 4): all nodes are one group.

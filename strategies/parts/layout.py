@@ -1,4 +1,4 @@
-"""Layout: which array of a model lies where in one flat vector.
+"""Layout: the place of each array of a model in one flat vector.
 
 The parts work on flat vectors; clients send named arrays. The layout translates, in the order
 of the model's ``state_dict``, and keeps *parameters* (optimised) apart from *buffers* (carried along:

@@ -1,4 +1,4 @@
-"""Mask (m): on which coordinates do the nodes agree?
+"""Mask (m): restrict the step to coordinates on which the nodes agree.
 
 A mask maps one round's updates to a factor in [0, 1] per coordinate, which multiplies the final direction.
 Both masks below start from the *agreement*
@@ -25,7 +25,7 @@ from .updates import Part, Updates
 
 
 class MaskResult(NamedTuple):
-    """What a mask makes of one round.
+    """The result of a mask in one round.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class MagnitudeMask(AgreementMask):
 class GeometricMask(AndMask):
     """m_j = (prod_k |Delta_k,j|)^(1/K) / ((1/K) sum_k |Delta_k,j|) where A_j >= tau, else 0.
 
-    The geometric mean of the updates in the place of the arithmetic one, the logical AND of the nodes' loss
+    The geometric mean of the updates in place of the arithmetic one, the logical AND of the nodes' loss
     surfaces (Parascandolo, Neitz, Orvieto, Gresele, Schölkopf: *Learning Explanations That Are Hard To
     Vary*, ICLR 2021; the rule as in their code): with uniform weights m D is, where all nodes have one
     sign, the geometric mean with that sign. Where some differ, which tau < 1 lets through, m D is shorter

@@ -1,4 +1,4 @@
-"""Privacy: how much of a single node's data can the model show?
+"""Privacy: clip updates and add noise, so that the model shows little of a single node.
 
 Each pseudo-gradient is cut to the length C, and Gaussian noise hides whether a node was there at all
 (McMahan, Ramage, Talwar, Zhang: *Learning Differentially Private Recurrent Language Models*, ICLR 2018,
@@ -155,7 +155,7 @@ class NoPrivacy(Untouched):
 
 @dataclass(frozen=True)
 class Gaussian(Privacy):
-    """What central and local privacy have in common.
+    """Base of central and local privacy: Gaussian noise.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ class Gaussian(Privacy):
 
 @dataclass(frozen=True)
 class LocalPrivacy(Untouched, Gaussian):
-    """Each node cuts and noises its own update, with N(0, z^2 C^2 I), and sends nothing but that.
+    """Each node clips its own update, adds N(0, z^2 C^2 I), and sends nothing else.
 
     The server sees no loss, number of examples or evaluation: what it makes of the updates costs no more.
     """
@@ -277,7 +277,7 @@ SHARE, VALUES = 0, 1  # what the noise of a round is for
 
 @dataclass(frozen=True)
 class CentralPrivacy(Gaussian):
-    """The server cuts each update to C, and adds N(0, z^2 C^2 I) to their sum.
+    """The server clips each update to norm C, and adds N(0, z^2 C^2 I) to their sum.
 
     It sees the updates as they are, and what nodes say of themselves (loss, examples) gets no noise:
     publish the model, not metrics.csv. For the parameters see :class:`~strategies.parts.privacy.Gaussian`.

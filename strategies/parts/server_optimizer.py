@@ -1,4 +1,4 @@
-"""ServerOptimizer (P): which direction does the mean pseudo-gradient become?
+"""ServerOptimizer (P): turn the mean pseudo-gradient into a direction.
 
 A server optimizer maps the mean pseudo-gradient D [P] to a direction [P]; the server then moves
 against it. What it remembers between rounds goes in and out as ``state``: a dict of tensors, empty
@@ -106,7 +106,7 @@ def copied(state: State) -> State:
 
 @dataclass(frozen=True, kw_only=True)
 class Adaptive(ServerOptimizer):
-    """What the three have in common.
+    """Base of Adagrad, Adam and Yogi.
 
     Parameters
     ----------

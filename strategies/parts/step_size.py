@@ -1,4 +1,4 @@
-"""StepSize (eta): how far does the server move along the direction?"""
+"""StepSize (eta): the length of the server's step along the direction."""
 
 import math
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""Updates: what the nodes of one round sent, as the parts see it, and what a part needs of them."""
+"""Updates: the pseudo-gradients of one round, as the parts see them."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace

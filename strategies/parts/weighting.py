@@ -1,4 +1,4 @@
-"""Weighting (alpha): how much does each node count in the mean pseudo-gradient?
+"""Weighting (alpha): the weight of each node in the mean pseudo-gradient.
 
 A weighting maps one round's updates to weights that sum to one over the nodes: [K], or [K, L] when
 they differ from layer to layer. What it remembers between rounds goes in and out as ``state``.
@@ -153,7 +153,7 @@ UNFOLDINGS: dict[str, tuple[Mode, ...]] = {"mean": ("in", "out"), "in": ("in",),
 
 @dataclass(frozen=True)
 class RankWeighting(Weighting):
-    """What rank weightings have in common.
+    """Base of the rank weightings.
 
     Parameters
     ----------
@@ -322,9 +322,9 @@ class Erosion(Weighting):
     distance_penalty : p_d >= 0; 0 keeps all weights equal: FedAvg with :class:`~strategies.Uniform`
     size_penalty : p_s >= 0
     samples_per_round : b, samples drawn in a round
-    batch_size : measure |S_i| in batches of so many, as the authors' code does; None in samples, as printed
+    batch_size : measure |S_i| in batches of this size, as the authors' code does; None in samples, as printed
     by_layer : whether each layer erodes by its own distance; a buffer goes with the parameters before it.
-        A model of one layer erodes alike either way
+        A model of one layer erodes equally either way
     """
 
     requester: int | Literal["each"] | None = None

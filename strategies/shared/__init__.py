@@ -1,1 +1,1 @@
-"""What the server and the nodes have in common; all that ``clients`` may import from here."""
+"""Shared by server and nodes; the only part of this package that ``clients`` may import."""

@@ -217,7 +217,7 @@ def has_same_values(one: Array, other: Array) -> bool:
     return values.dtype == others.dtype and torch.equal(values.to(others.device), others)
 
 
-# SharedMean: what several replies carry in the place of a model each, where a grid has added them up.
+# SharedMean: what several replies carry in place of a model each, where a grid has added them up.
 
 
 class SharedMean(ArrayRecord):

@@ -107,7 +107,7 @@ class Conflict:
     reason : why, in a few words
     find : returns the message for what is known (an experiment, or a round's nodes); None where at most one
         of the two is chosen
-    checked_by : in the place of ``find``, the full name of what refuses them, in plain Python, too
+    checked_by : in place of ``find``, the full name of what refuses them, in plain Python, too
     example : overrides that choose both; empty where the options in conf/ cannot
     """
 

@@ -1,4 +1,4 @@
-"""Memory: what a node keeps between rounds, apart for each group's model that it trains.
+"""Client state: what a node keeps between rounds, for each group's model.
 
 A node may train several models (:class:`~strategies.Grouped`), and what it keeps of one, say an optimiser's
 moments or a private head, has no place in another. In Flower's ``context.state`` a record of a group's is

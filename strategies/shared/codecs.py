@@ -1,4 +1,4 @@
-"""Share: what the compressions have in common that send a part of each array, in few bits."""
+"""Codecs that send a part of each array, in few bits."""
 
 import math
 from abc import abstractmethod
@@ -18,7 +18,7 @@ from .quantization import MOST_BITS, numbers, quantized
 
 @dataclass(frozen=True)
 class PartialCodec(Compression):
-    """A share of each array is sent, in so many bits a number.
+    """A share of each array is sent, each number in ``bits`` bits.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class PartialCodec(Compression):
             )
 
     def count(self, size: int) -> int:
-        """Return how many of so many the share is."""
+        """Return how many of ``count`` numbers the share is."""
         return min(size, max(1, math.ceil(self.share * size - 1e-9)))
 
     def packed(self, values: np.ndarray, seed: int) -> bytes:
@@ -67,7 +67,7 @@ class PartialCodec(Compression):
         return quantized(values, self.bits, seed, rotate=self.rotate)
 
     def unpacked(self, code: bytes, count: int, dtype: np.dtype) -> np.ndarray:
-        """Return so many numbers; raise ``ValueError`` for bytes that are none."""
+        """Return ``count`` numbers; raise ``ValueError`` for bytes that are none."""
         return numbers(code, count, self.bits, dtype, rotate=self.rotate)
 
 

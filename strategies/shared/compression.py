@@ -1,4 +1,4 @@
-"""Compression: how a node sends its update in fewer bytes, and how the server reads it.
+"""Compression: encode a node's update in fewer bytes, and decode it on the server.
 
 The strategy names a compression in its messages; a node answers with a *code*, some bytes for each trained
 array of Delta_k = w[t] - w[t,k], in place of the array. The server turns codes into pseudo-gradients where

@@ -1,4 +1,4 @@
-"""What Flower's strategies and the papers call otherwise: who uses their names gets ours, for the class.
+"""Answer Flower's and the papers' names of settings with ours.
 
 A setting of a part is advised with the part that the class has: FedYogi's ``tau`` is the ``epsilon`` of its
 ``Yogi``, FedGMA's the ``tau`` of its ``AgreementMask``.
@@ -75,7 +75,7 @@ def advice_on(error: TypeError, kind: type, inner: object = None) -> str:
 
 
 def advice(kind: type, name: str, inner: object = None) -> str:
-    """Return one line with what to write in the place of a name; empty where there is nothing to say.
+    """Return one line with what to write in place of a name; empty where there is nothing to say.
 
     ``inner`` is the strategy that one of this kind is made around.
     """

@@ -1,4 +1,4 @@
-"""What is not public in Flower, in one place: an upgrade of Flower breaks here, and a test says so.
+"""All imports of Flower's private names: an upgrade of Flower breaks here, and a test says so.
 
 The grids of this suite do what a SuperLink does before a message exists and when they pass one on.
 """

@@ -1,4 +1,4 @@
-"""Rank: how much a layer has learnt, read off the singular values of its weights.
+"""Ranks of a layer's weights, from their singular values.
 
     Nakajima, Sugiyama, Babacan, Tomioka: *Global Analytic Solution of Fully-Observed Variational
     Bayesian Matrix Factorization*, JMLR 14, 2013; in Python: github.com/CasvandenBogaard/VBMF.

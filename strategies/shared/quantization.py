@@ -92,7 +92,7 @@ def quantized(values: np.ndarray, bits: int | None, seed: int, *, rotate: bool =
 def numbers(
     code: bytes, count: int, bits: int | None, dtype: np.dtype, *, rotate: bool = False
 ) -> np.ndarray:
-    """Return so many numbers of a dtype; raise ``ValueError`` for bytes that are none."""
+    """Return ``count`` numbers of a dtype; raise ``ValueError`` for bytes that are none."""
     if rotate:
         seed, rest = seed_and_rest(code)
         return unrotated(numbers(rest, count, bits, dtype), seed)

@@ -13,13 +13,13 @@ from helpers.checkout import ROOT
 
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
     *sorted((ROOT / "baselines").glob("papers/*/README.md")),
 ]
 ELSEWHERE = {  # what another test runs, by the page and the command
     r"README.md: scripts/": ".ci/run",
-    r"docs/benchmarks.*: ": "tests/baselines/bench",
+    r"docs/development/.*: ": "tests/baselines/bench",
     r"docs/your-own.md: ": "tests/baselines/test_your_own.py",
     r".*: pip install -e \. && flwr run examples/quickstart": "tests/baselines/runtimes/test_quickstart.py",
     r".*: sbatch ": "tests/baselines/runtimes/test_slurm.py",

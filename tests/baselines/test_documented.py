@@ -21,7 +21,7 @@ from helpers.federation import Federation, answer, record, sent_model
 
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / "baselines").glob("papers/*/README.md"),
 ]
 OPEN = re.compile(r"[<…]|\.\.\.(?!/)")  # what a reader fills in

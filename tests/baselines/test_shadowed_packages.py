@@ -27,11 +27,11 @@ def test_a_command_names_the_folder_that_shadows_ours(name: str, is_package: boo
     done = call(tmp_path, "-m", "baselines.run", "rounds=1")
     assert done.returncode == 2
     where = theirs.parent if is_package else theirs
-    line = f"{where} is found in the place of Florilegium's own {name}: rename it, or leave its folder"
+    line = f"{where} is found in place of Florilegium's own {name}: rename it, or leave its folder"
     assert done.stderr == f"error: {line}\n"
     imported = call(tmp_path, "-c", "import baselines")
     assert imported.returncode == 1
-    assert imported.stderr.splitlines()[-1].startswith(f"ImportError: {where} is found in the place of")
+    assert imported.stderr.splitlines()[-1].startswith(f"ImportError: {where} is found in place of")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""docs/architecture.md tells the truth: its picture is its table's, and one round runs through its files."""
+"""The architecture page: its picture is its table's, and one round runs through its files."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 from baselines.experiment.overrides import ROOT
 
 PICTURE = runpy.run_path(str(ROOT / "docs" / "site" / "picture.py"))
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "development" / "architecture.md").read_text(encoding="utf-8")
 ROUND = """
 import json, runpy, sys, threading
 root, folder, files, rounds = sys.argv[1] + "/", sys.argv[2], set(), set()
@@ -40,7 +40,9 @@ MOST, MOST_IN_ROUNDS = 70, 48  # files; whoever adds one to the road of FedAvg s
 
 
 def test_the_picture_is_that_of_the_table() -> None:
-    assert (ROOT / "docs" / "round.svg").read_text(encoding="utf-8") == PICTURE["draw"](PAGE)
+    assert (ROOT / "docs" / "development" / "round.svg").read_text(encoding="utf-8") == PICTURE["draw"](
+        PAGE
+    )
     assert 10 <= len(PICTURE["steps"](PAGE)) <= 15
 
 

@@ -14,7 +14,11 @@ app = ClientApp()
 def data_of(context: Context) -> tuple[DataLoader, DataLoader]:
     """Return the node's data for training and for testing."""
     config = context.node_config
-    return load_data(config["partition-id"], config["num-partitions"], context.run_config["batch-size"])
+    return load_data(
+        config["partition-id"],
+        config["num-partitions"],
+        context.run_config["batch-size"],
+    )
 
 
 @app.train()
@@ -23,9 +27,18 @@ def train(msg: Message, context: Context) -> Message:
     model = Net()
     model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
     loader, _ = data_of(context)
-    loss = train_fn(model, loader, context.run_config["local-epochs"], msg.content["config"]["lr"])
-    metrics = MetricRecord({"train_loss": loss, "num-examples": len(loader.dataset)})
-    content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
+    loss = train_fn(
+        model,
+        loader,
+        context.run_config["local-epochs"],
+        msg.content["config"]["lr"],
+    )
+    metrics = MetricRecord(
+        {"train_loss": loss, "num-examples": len(loader.dataset)}
+    )
+    content = RecordDict(
+        {"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}
+    )
     return Message(content=content, reply_to=msg)
 
 
@@ -36,5 +49,11 @@ def evaluate(msg: Message, context: Context) -> Message:
     model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
     _, loader = data_of(context)
     loss, accuracy = test_fn(model, loader)
-    metrics = MetricRecord({"eval_loss": loss, "eval_acc": accuracy, "num-examples": len(loader.dataset)})
+    metrics = MetricRecord(
+        {
+            "eval_loss": loss,
+            "eval_acc": accuracy,
+            "num-examples": len(loader.dataset),
+        }
+    )
     return Message(content=RecordDict({"metrics": metrics}), reply_to=msg)

@@ -19,14 +19,23 @@ class Net(nn.Module):
         return self.fc2(torch.relu(self.fc1(x)))
 
 
-def load_data(partition_id: int, num_partitions: int, batch_size: int) -> tuple[DataLoader, DataLoader]:
+def load_data(
+    partition_id: int, num_partitions: int, batch_size: int
+) -> tuple[DataLoader, DataLoader]:
     """Return a node's data, four fifths for training."""
     digits = load_digits()
-    x = torch.tensor(digits.data[partition_id::num_partitions] / 16, dtype=torch.float32)
+    x = torch.tensor(
+        digits.data[partition_id::num_partitions] / 16, dtype=torch.float32
+    )
     y = torch.tensor(digits.target[partition_id::num_partitions])
     cut = len(x) * 4 // 5
-    train, test = TensorDataset(x[:cut], y[:cut]), TensorDataset(x[cut:], y[cut:])
-    return DataLoader(train, batch_size, shuffle=True), DataLoader(test, batch_size)
+    train, test = (
+        TensorDataset(x[:cut], y[:cut]),
+        TensorDataset(x[cut:], y[cut:]),
+    )
+    return DataLoader(train, batch_size, shuffle=True), DataLoader(
+        test, batch_size
+    )
 
 
 def train(net: nn.Module, loader: DataLoader, epochs: int, lr: float) -> float:
@@ -51,7 +60,9 @@ def test(net: nn.Module, loader: DataLoader) -> tuple[float, float]:
     with torch.no_grad():
         for x, y in loader:
             outputs = net(x)
-            loss += nn.functional.cross_entropy(outputs, y, reduction="sum").item()
+            loss += nn.functional.cross_entropy(
+                outputs, y, reduction="sum"
+            ).item()
             right += int((outputs.argmax(1) == y).sum())
             count += len(y)
     return loss / count, right / count

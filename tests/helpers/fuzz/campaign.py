@@ -40,7 +40,7 @@ KINDS: dict[str, tuple[Try, float]] = {  # and how many for each configuration
     "arguments": (arguments.try_one, 0.1),
     "hostile": (hostile_replies.try_one, 0.4),
 }
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "development" / "reliability.md"
 BEGIN, END = "<!-- counts: written by scripts/fuzz --write -->", "<!-- end of counts -->"
 
 
@@ -121,7 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--kind", choices=[*KINDS], help="only these")
     parser.add_argument("--only", type=int, metavar="PLACE", help="one try of --kind again")
-    parser.add_argument("--write", action="store_true", help=f"write the counts into docs/{PAGE.name}")
+    parser.add_argument(
+        "--write", action="store_true", help=f"write the counts into docs/development/{PAGE.name}"
+    )
     return parser
 
 

@@ -82,7 +82,7 @@ def test_a_masked_vote() -> None:
     ("given", "message"),
     [
         ({"weighting": ByExamples()}, "MajorityVote gives every node the same weight"),
-        ({"step_size": Extrapolated()}, "MajorityVote bears with hostile nodes"),
+        ({"step_size": Extrapolated()}, "MajorityVote tolerates hostile nodes"),
         ({"privacy": CentralPrivacy()}, "privacy would not hold: aggregation=MajorityVote"),
     ],
 )
