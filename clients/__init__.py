@@ -5,16 +5,21 @@ from .correction import Correction, Edit, GradientTransform, RoundStart
 from .examples import Examples, LazyRows, Normalize
 from .frozen import Frozen
 from .methods.ditto import Ditto
+from .methods.feddecorr import FedDecorr
 from .methods.feddyn import Dynamic
+from .methods.fedlc import FedLC
 from .methods.fednova import EffectiveSteps
+from .methods.fedntd import FedNTD
 from .methods.fedprox import GradientVariance, Inexact, Proximal
 from .methods.fedrep import FedRep
-from .methods.moon import Moon
+from .methods.fedrs import FedRS
+from .methods.fedsam import FedSAM
+from .methods.moon import Moon, Representation
 from .methods.own_initial_model import OwnInitialModel
 from .methods.per_fedavg import PerFedAvg
 from .methods.qfedavg import StartLoss
 from .methods.scaffold import ControlVariate
-from .methods.uga import KeepTrace
+from .methods.uga import KeepTrace, full_gradient, full_loss
 from .personal import LocalUpdate, Personal
 from .round import Node
 from .tasks import Classification, LeastSquares, NextToken, Task
@@ -30,7 +35,12 @@ __all__ = [
     "EffectiveSteps",
     "Examples",
     "Exponential",
+    "FedDecorr",
+    "FedLC",
+    "FedNTD",
+    "FedRS",
     "FedRep",
+    "FedSAM",
     "Frozen",
     "GradientTransform",
     "GradientVariance",
@@ -48,10 +58,13 @@ __all__ = [
     "PerFedAvg",
     "Personal",
     "Proximal",
+    "Representation",
     "RoundStart",
     "Schedule",
     "StartLoss",
     "StepDecay",
     "Task",
     "client_app",
+    "full_gradient",
+    "full_loss",
 ]

@@ -487,6 +487,27 @@ REFUSED_ELSEWHERE = (
         "strategy=fedprox corrections=proximal",
     ),
     _row(
+        "corrections=fedlc",
+        "corrections=fedrs",
+        "each replaces the loss",
+        "clients.training.require_one_loss",
+        "corrections=[fedlc,fedrs]",
+    ),
+    _row(
+        "corrections=fedlc, fedrs, fedntd",
+        "data without labels (dataset=synthetic)",
+        "they look at the labels of a node's examples",
+        "clients.methods.fedlc.require_labels",
+        "corrections=fedlc dataset=synthetic num_nodes=20",
+    ),
+    _row(
+        "corrections=moon, feddecorr",
+        "a model without an nn.Linear layer (dataset=synthetic)",
+        "they look at what its last one is given",
+        "clients.methods.moon.last_linear",
+        "corrections=feddecorr dataset=synthetic num_nodes=20",
+    ),
+    _row(
         "compression=random_mask, low_rank",
         "client.keep_optimizer=true",
         "what the optimiser keeps would move a node, too",
@@ -546,7 +567,7 @@ REFUSED_ELSEWHERE = (
 ONE_BY_ONE = (  # nothing is refused: these nodes train one by one
     *OBSTACLES,
     Conflict(
-        "corrections=moon, or a term in the loss",
+        "corrections=moon, fedsam, fedlc, ...",
         BATCHED,
         "a correction adds to the loss, or takes the gradient elsewhere",
         checked_by="clients.batched.stack.Stack.train",

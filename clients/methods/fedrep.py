@@ -90,6 +90,14 @@ class OfAll(Correction):
     def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
         return self.inner.loss_term(model, inputs, outputs, targets)
 
+    @property
+    def replaces_loss(self) -> bool:
+        """Whether it replaces the task's loss."""
+        return self.inner.replaces_loss
+
+    def replace_loss(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.inner.replace_loss(model, inputs, outputs, targets)
+
     def wrap_gradient(self, step: Step) -> Step:
         return self.inner.wrap_gradient(step)
 

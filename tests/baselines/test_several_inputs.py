@@ -96,6 +96,8 @@ WAYS = {
     "whole batch": "client=full_batch",
     "inexact": "corrections=inexact",
     "moon": "corrections=moon",
+    "losses of their own": "corrections=[fedsam,fedlc,fedntd,feddecorr]",
+    "restricted softmax": "corrections=fedrs",
     "start loss": "strategy=qfedavg",
     "option 1": "strategy=scaffold strategy.option=1",
     "keep trace": "client=keep_trace",

@@ -33,6 +33,8 @@ METHODS = {
     "head and body in turn": f"{SMALL} personal=fedrep node_test_fraction=0.2 nodes_per_round=2",
     "models besides": f"{SMALL} personal=ditto node_test_fraction=0.2 nodes_per_round=2",
     "moon": f"{SMALL} corrections=moon nodes_per_round=2",
+    "losses of their own": f"{SMALL} corrections=[fedsam,fedlc,fedntd,feddecorr] nodes_per_round=2",
+    "restricted softmax": f"{SMALL} corrections=fedrs nodes_per_round=2",
     "dropout": f"{SMALL} participation.dropout=0.1 client.stragglers=0.5 client.local_epochs=2",
     "kept optimiser": f"{SMALL} client=adam client.keep_optimizer=true",
     "single precision, decayed step": f"{SMALL} strategy=fedexp client.schedule.gamma=0.9",

@@ -1,5 +1,7 @@
 """What methods change in the plain loop, each written down from its paper's own lines."""
 
+import copy
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -151,6 +153,95 @@ class FedRep(FedProx):
     def _resting(self, parameters: list[nn.Parameter]) -> None:
         for p in self.model.parameters():
             p.requires_grad_(not any(p is each for each in parameters))
+
+
+class FedSAM(Plain):
+    """Qu et al. 2022, Algorithm 1: the gradient at w + rho g / ||g|| of the same batch."""
+
+    rho = 0.5
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        self.batch = inputs, targets
+        return loss
+
+    def edit(self, node: int, trained: list[nn.Parameter]) -> None:
+        gradient = nn.utils.parameters_to_vector([p.grad for p in trained if p.grad is not None])
+        w = nn.utils.parameters_to_vector(trained).detach().clone()
+        nn.utils.vector_to_parameters(w + self.rho * gradient / gradient.norm(), trained)
+        inputs, targets = self.batch
+        slopes = torch.autograd.grad(self.loss(self.model(inputs), targets), trained)
+        nn.utils.vector_to_parameters(w, trained)
+        for p, slope in zip(trained, slopes, strict=True):
+            p.grad = slope
+
+
+class FedLC(Plain):
+    """Zhang et al. 2022: -log of exp(f_y - tau n_y^-1/4) over the sum of all labels that the node has."""
+
+    tau = 2.0
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        labels, counts = self.data[node].targets.unique(return_counts=True)
+        shifted = {
+            int(y): outputs[:, y] - self.tau / int(n) ** 0.25 for y, n in zip(labels, counts, strict=True)
+        }
+        total = torch.stack(list(shifted.values())).exp().sum(0)
+        own = torch.stack([shifted[int(y)][row] for row, y in enumerate(targets)])
+        return (total.log() - own).mean()
+
+
+class FedRS(Plain):
+    """Li and Zhan 2021: the logits of labels that the node does not have count alpha times."""
+
+    alpha = 0.25
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        own = set(self.data[node].targets.tolist())
+        columns = [f if c in own else self.alpha * f for c, f in enumerate(outputs.unbind(1))]
+        return self.loss(torch.stack(columns, 1), targets)
+
+
+class FedNTD(Plain):
+    """Lee et al. 2022, equations 4 to 6: of each example the labels that it does not have."""
+
+    beta, tau = 3.0, 2.0
+
+    def begin(self, server_round: int, node: int) -> None:
+        self.fixed = copy.deepcopy(self.model)
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        theirs, total = self.fixed(inputs).detach(), 0.0
+        for own, fixed, y in zip(outputs, theirs, targets, strict=True):
+            others = [c for c in range(len(own)) if c != int(y)]
+            p, q = (f[others].div(self.tau).softmax(0) for f in (fixed, own))
+            total = total + (p * (p / q).log()).sum()
+        return loss + self.beta * total / len(targets)
+
+
+class FedDecorr(Plain):
+    """Shi et al. 2023, equation 6, of what the last layer is given; numpy's corrcoef, but for the 1e-8."""
+
+    beta = 2.0
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        z = self.model.hidden(inputs.flatten(1)).relu()
+        d, total = z.shape[1], 0.0
+        spread = [(z[:, i].var(correction=0) + 1e-8).sqrt() for i in range(d)]
+        for i in range(d):
+            for j in range(d):
+                covariance = ((z[:, i] - z[:, i].mean()) * (z[:, j] - z[:, j].mean())).mean()
+                total = total + (covariance / spread[i] / spread[j]) ** 2
+        return loss + self.beta * total / d**2
 
 
 class Alternating(Plain):

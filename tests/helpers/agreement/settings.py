@@ -2,13 +2,18 @@
 
 from helpers.agreement.plain import Plain
 from helpers.agreement.plain_methods import (
+    FedDecorr,
+    FedLC,
+    FedNTD,
     FedProx,
     FedRep,
+    FedRS,
+    FedSAM,
     InverseVariance,
     Scaffold,
     ScaffoldOption1,
 )
-from helpers.agreement.tolerance import TO_THE_BIT, Tolerance
+from helpers.agreement.tolerance import ROUNDING, TO_THE_BIT, Tolerance
 
 MLP = "model=mlp model.hidden=8 client.local_epochs=2"
 
@@ -46,6 +51,31 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         FedRep,
         False,
         TO_THE_BIT,
+    ),
+    "gradients uphill": (
+        f"{MLP} corrections=fedsam client.corrections.fedsam.rho=0.5",
+        FedSAM,
+        False,
+        ORDER,
+    ),
+    "calibrated logits": (f"{MLP} corrections=fedlc client.corrections.fedlc.tau=2", FedLC, False, ORDER),
+    "restricted softmax": (
+        f"{MLP} corrections=fedrs client.corrections.fedrs.alpha=0.25",
+        FedRS,
+        False,
+        ORDER,
+    ),
+    "not-true distillation": (
+        f"{MLP} corrections=fedntd client.corrections.fedntd.beta=3 client.corrections.fedntd.tau=2",
+        FedNTD,
+        False,
+        ORDER,
+    ),
+    "decorrelated": (
+        f"{MLP} corrections=feddecorr client.corrections.feddecorr.beta=2",
+        FedDecorr,
+        False,
+        ROUNDING,  # of four examples, in other sums
     ),
     "a model besides": (f"{MLP} personal=ditto", Plain, False, TO_THE_BIT),
 }
