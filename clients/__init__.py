@@ -4,7 +4,9 @@ from .app import client_app
 from .correction import Correction, Edit, GradientTransform, RoundStart
 from .examples import Examples, LazyRows, Normalize
 from .frozen import Frozen
+from .methods.apfl import APFL
 from .methods.ditto import Ditto
+from .methods.fedbabu import FedBABU
 from .methods.feddecorr import FedDecorr
 from .methods.feddyn import Dynamic
 from .methods.fedlc import FedLC
@@ -17,6 +19,7 @@ from .methods.fedsam import FedSAM
 from .methods.moon import Moon, Representation
 from .methods.own_initial_model import OwnInitialModel
 from .methods.per_fedavg import PerFedAvg
+from .methods.pfedme import PFedMe
 from .methods.qfedavg import StartLoss
 from .methods.scaffold import ControlVariate
 from .methods.uga import KeepTrace, full_gradient, full_loss
@@ -26,6 +29,7 @@ from .tasks import Classification, LeastSquares, NextToken, Task
 from .training import Exponential, LocalTraining, Schedule, StepDecay
 
 __all__ = [
+    "APFL",
     "Classification",
     "ControlVariate",
     "Correction",
@@ -35,6 +39,7 @@ __all__ = [
     "EffectiveSteps",
     "Examples",
     "Exponential",
+    "FedBABU",
     "FedDecorr",
     "FedLC",
     "FedNTD",
@@ -55,6 +60,7 @@ __all__ = [
     "Node",
     "Normalize",
     "OwnInitialModel",
+    "PFedMe",
     "PerFedAvg",
     "Personal",
     "Proximal",

@@ -29,6 +29,9 @@ class Training(Protocol):
     def with_duration(self, *, epochs: int | None = None, steps: int | None = None) -> "Training":
         """Return the same training for so many epochs, or steps."""
 
+    def rate(self, server_round: int) -> float:
+        """Return the learning rate of a round."""
+
     def steps(self, size: int) -> int:
         """Return how many steps a node with ``size`` examples takes."""
 

@@ -330,6 +330,10 @@ class LocalTraining:
         (group,) = self.optimizer([nn.Parameter(torch.zeros(1))]).param_groups
         return float(group["lr"])
 
+    def rate(self, server_round: int) -> float:
+        """Return the learning rate of a round."""
+        return self.lr * self.schedule(server_round)
+
     @torch.no_grad()
     def __call__(
         self,

@@ -543,6 +543,13 @@ REFUSED_ELSEWHERE = (
         "personal=ditto private=fedper node_test_fraction=0.2",
     ),
     _row(
+        "personal=apfl",
+        "private=",
+        "its nodes keep whole models",
+        "clients.methods.apfl.APFL.check",
+        "personal=apfl private=fedper node_test_fraction=0.2",
+    ),
+    _row(
         "client=keep_trace",
         "another optimiser than plain SGD",
         "it differentiates through plain steps",

@@ -244,6 +244,60 @@ class FedDecorr(Plain):
         return loss + self.beta * total / d**2
 
 
+class PFedMe(Plain):
+    """Dinh et al. 2020, Algorithm 1: K steps towards theta from w, then g = lambda (w - theta)."""
+
+    strength, inner_steps, inner_rate = 5.0, 3, 0.1
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        self.batch = inputs, targets
+        return loss
+
+    def edit(self, node: int, trained: list[nn.Parameter]) -> None:
+        inputs, targets = self.batch
+        w = [p.detach().clone() for p in trained]
+        inner = torch.optim.SGD(trained, lr=self.inner_rate)
+        for _ in range(self.inner_steps):
+            inner.zero_grad()
+            near = sum((p - anchor).square().sum() for p, anchor in zip(trained, w, strict=True))
+            (self.loss(self.model(inputs), targets) + self.strength / 2 * near).backward()
+            inner.step()
+        for p, anchor in zip(trained, w, strict=True):
+            p.grad = self.strength * (anchor - p.detach())
+            p.data.copy_(anchor)
+
+
+class FedBABU(Plain):
+    """Oh et al. 2022, Algorithm 1: the head is never trained."""
+
+    def begin(self, server_round: int, node: int) -> None:
+        self.model.out.requires_grad_(False)
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        self.model.out.requires_grad_(True)
+
+
+class LGFedAvg(Plain):
+    """Liang et al. 2020, Algorithm 1: all layers but the last are each node's own; the last is averaged."""
+
+    def begin(self, server_round: int, node: int) -> None:
+        if server_round == 1 and node == 0:
+            self.sent = [p.detach().clone() for p in self.model.hidden.parameters()]
+            self.bodies = dict.fromkeys(range(len(self.data)), self.sent)
+        self._load(self.bodies[node])
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        self.bodies[node] = [p.detach().clone() for p in self.model.hidden.parameters()]
+        self._load(self.sent)
+
+    def _load(self, values: list[Tensor]) -> None:
+        with torch.no_grad():
+            for p, value in zip(self.model.hidden.parameters(), values, strict=True):
+                p.copy_(value)
+
+
 class Alternating(Plain):
     """In odd rounds the first of two equally shaped layers is frozen, in even ones the second."""
 

@@ -2,6 +2,7 @@
 
 from helpers.agreement.plain import Plain
 from helpers.agreement.plain_methods import (
+    FedBABU,
     FedDecorr,
     FedLC,
     FedNTD,
@@ -10,6 +11,8 @@ from helpers.agreement.plain_methods import (
     FedRS,
     FedSAM,
     InverseVariance,
+    LGFedAvg,
+    PFedMe,
     Scaffold,
     ScaffoldOption1,
 )
@@ -77,6 +80,21 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         False,
         ROUNDING,  # of four examples, in other sums
     ),
+    "the body alone": (
+        f"{MLP} personal=fedbabu node_test_fraction=0.2 client.optimizer.momentum=0.9",
+        FedBABU,
+        False,
+        TO_THE_BIT,
+    ),
+    "private bodies": (f"{MLP} private=lg_fedavg", LGFedAvg, True, TO_THE_BIT),
+    "Moreau's envelopes": (
+        f"{MLP} personal=pfedme client.personal.strength=5 client.personal.inner_steps=3 "
+        "client.personal.inner_rate=0.1",
+        PFedMe,
+        False,
+        ORDER,
+    ),
+    "a mixture besides": (f"{MLP} personal=apfl", Plain, False, TO_THE_BIT),
     "a model besides": (f"{MLP} personal=ditto", Plain, False, TO_THE_BIT),
 }
 
