@@ -7,6 +7,7 @@ from .frozen import Frozen
 from .methods.apfl import APFL
 from .methods.ditto import Ditto
 from .methods.fedbabu import FedBABU
+from .methods.fedcm import ClientMomentum, MimeLite
 from .methods.feddecorr import FedDecorr
 from .methods.feddyn import Dynamic
 from .methods.fedlc import FedLC
@@ -31,6 +32,7 @@ from .training import Exponential, LocalTraining, Schedule, StepDecay
 __all__ = [
     "APFL",
     "Classification",
+    "ClientMomentum",
     "ControlVariate",
     "Correction",
     "Ditto",
@@ -55,6 +57,7 @@ __all__ = [
     "LeastSquares",
     "LocalTraining",
     "LocalUpdate",
+    "MimeLite",
     "Moon",
     "NextToken",
     "Node",

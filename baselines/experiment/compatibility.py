@@ -404,7 +404,7 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "privacy=",
-        "strategy=scaffold",
+        "strategy=scaffold, mimelite",
         "nodes would also send what gets no noise",
         f"{GAUSSIAN}.check",
         f"{NOISED} strategy=scaffold",
@@ -459,7 +459,21 @@ REFUSED_ELSEWHERE = (
         "strategy=feddyn compression=top_k",
     ),
     _row(
-        "strategy=scaffold, feddyn",
+        "strategy=fedcm",
+        "privacy=",
+        "its momentum would have no noise",
+        "strategies.fedcm.FedCM.__post_init__",
+        "strategy=fedcm privacy=central",
+    ),
+    _row(
+        "strategy=fedcm, mimelite",
+        "another optimiser than SGD without momentum",
+        "the strategy sends the momentum of the nodes' steps",
+        "clients.methods.fedcm.ClientMomentum.check",
+        "strategy=fedcm client_optimizer=adam",
+    ),
+    _row(
+        "strategy=scaffold, feddyn, fedcm, mimelite",
         "private=",
         "what is private has no others to be corrected towards",
         f"{NODES}.check_training",
@@ -473,7 +487,7 @@ REFUSED_ELSEWHERE = (
         "strategy=scaffold client_optimizer=adam",
     ),
     _row(
-        "strategy=scaffold's option 2, aggregation=normalized",
+        "strategy=scaffold's option 2, fedcm, aggregation=normalized",
         "corrections=own_initial_model",
         "the way from the server's model is taken for gradients",
         f"{NODES}._check_way",
@@ -565,7 +579,7 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "client=keep_trace",
-        "strategy=scaffold, fedprox, feddyn; compression=random_mask, low_rank",
+        "strategy=scaffold, fedprox, feddyn, fedcm, mimelite; compression=random_mask, low_rank",
         "it differentiates through plain steps",
         f"{NODES}.check_training",
         "client=keep_trace strategy=fedprox",

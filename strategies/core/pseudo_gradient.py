@@ -241,6 +241,7 @@ class PseudoGradientStrategy(BaseStrategy):
     needs_only_mean: ClassVar[bool] = True  # whether _step does without each node's update
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
+    required_metrics: ClassVar[tuple[str, ...]] = ()  # which every reply must carry, numbers, 0 or above
 
     nodes_per_round: int | None = None
     fraction_train: float | None = None
@@ -523,7 +524,7 @@ class PseudoGradientStrategy(BaseStrategy):
             self._workspace,
             rows(self._sent, answered),
             self.extra_record,
-            needed_metrics(self.weighting, self.aggregation),
+            [*needed_metrics(self.weighting, self.aggregation), *self.required_metrics],
             compression,
             self.required_reply_keys(),
             self.examples_key,

@@ -35,6 +35,8 @@ MORE = [
     f"{MLP} privacy=central privacy.{NOISE}",
     f"{MLP} privacy=local privacy.{NOISE}",
     f"{MLP} private=fedper client.private=[output.*]",
+    f"{MLP} strategy=afl",
+    f"{MLP} strategy=fedams",
     f"{MLP} strategy=feddyn",
     f"{MLP} strategy=fedexp mask=agreement",
     f"{MLP} strategy=fednova client.optimizer.momentum=0.9",

@@ -22,6 +22,10 @@ SMALL = "num_nodes=4 rounds=6 checkpoint_every=2"
 METHODS = {
     "scaffold": f"{SMALL} strategy=scaffold nodes_per_round=2",
     "scaffold of option 1": f"{SMALL} strategy=scaffold strategy.option=1",
+    "fedcm": f"{SMALL} strategy=fedcm nodes_per_round=2",
+    "mime-lite": f"{SMALL} strategy=mimelite nodes_per_round=2",
+    "agnostic": f"{SMALL} strategy=afl nodes_per_round=2",
+    "largest moments": f"{SMALL} strategy=fedams",
     "average of iterates": f"{SMALL} strategy=fedadam strategy.average_last=3 mask=agreement",
     "momentum": f"{SMALL} strategy=fedavgm node_test_fraction=0.2",
     "erosion": f"{SMALL} strategy=weight_erosion weighting.requester=0 weighting.distance_penalty=0.02",

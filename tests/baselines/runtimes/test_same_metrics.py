@@ -34,6 +34,8 @@ APFL = "personal=apfl dataset=digits num_nodes=4 nodes_per_round=2 rounds=3 node
 DITTO = "personal=ditto dataset=digits num_nodes=4 nodes_per_round=2 rounds=3 node_test_fraction=0.2"
 # Losses of the nodes' own, and gradients that are taken elsewhere.
 LOSSES = "corrections=[fedsam,fedlc,fedntd,feddecorr] dataset=digits num_nodes=4 nodes_per_round=2 rounds=3"
+# The server sends a momentum, and nodes their gradients.
+MIME = "strategy=mimelite dataset=digits num_nodes=4 nodes_per_round=2 rounds=3"
 FOR_ALL = (  # each node keeps something for each of three models
     "strategy=weight_erosion_all dataset=digits num_nodes=3 rounds=3 client.keep_optimizer=true "
     "client.optimizer.momentum=0.9 compression=top_k"
@@ -62,6 +64,7 @@ def rows_in(folder: Path) -> list[str]:
         pytest.param("ray", 4, f"{DITTO} runtime.cpus=2", id="ditto on ray"),
         pytest.param("ray", 4, f"{LOSSES} runtime.cpus=2", id="losses on ray"),
         pytest.param("ray", 4, f"{APFL} runtime.cpus=2", id="apfl on ray"),
+        pytest.param("ray", 4, f"{MIME} runtime.cpus=2", id="mimelite on ray"),
         pytest.param("ray", 3, f"{FOR_ALL} runtime.cpus=2", id="weight erosion for all on ray"),
         pytest.param("ray", 10_000, f"{MANY} runtime.cpus=2", id="10,000 nodes on ray"),
         pytest.param("ray", 3, f"{COMPRESSED} runtime.cpus=2", id="compressed on ray"),

@@ -298,6 +298,48 @@ class LGFedAvg(Plain):
                 p.copy_(value)
 
 
+class FedCM(Plain):
+    """Xu et al. 2021, Algorithm 2: g <- alpha g + (1 - alpha) D; all nodes take part in each round."""
+
+    alpha = 0.25
+
+    def weights(self) -> Tensor:
+        return torch.full((len(self.data),), 1 / len(self.data), dtype=torch.float64)
+
+    def begin(self, server_round: int, node: int) -> None:
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.start = [p.detach().clone() for p in trained]
+        if server_round == 1 and node == 0:
+            self.momentum = [torch.zeros_like(p) for p in trained]
+        if node == 0:
+            self.next = [torch.zeros_like(p) for p in trained]
+
+    def edit(self, node: int, trained: list[nn.Parameter]) -> None:
+        for p, m in zip(trained, self.momentum, strict=True):
+            p.grad = self.alpha * p.grad + (1 - self.alpha) * m
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        ways = [(start - p.detach()) / (rate * steps) for start, p in zip(self.start, trained, strict=True)]
+        self.next = [n + way / len(self.data) for n, way in zip(self.next, ways, strict=True)]
+        if node == len(self.data) - 1:
+            self.momentum = self.next
+
+
+class MimeLite(FedCM):
+    """Karimireddy et al. 2021, Algorithm 1 of Mime, with alpha = 1 - beta: D is of gradients at w_t."""
+
+    def begin(self, server_round: int, node: int) -> None:
+        super().begin(server_round, node)
+        loss = self.loss(self.model(self.data[node].inputs), self.data[node].targets)
+        slopes = torch.autograd.grad(loss, [p for p in self.model.parameters() if p.requires_grad])
+        self.next = [n + g / len(self.data) for n, g in zip(self.next, slopes, strict=True)]
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        if node == len(self.data) - 1:
+            places = zip(self.momentum, self.next, strict=True)
+            self.momentum = [(1 - self.alpha) * m + self.alpha * g for m, g in places]
+
+
 class Alternating(Plain):
     """In odd rounds the first of two equally shaped layers is frozen, in even ones the second."""
 

@@ -3,6 +3,7 @@
 from helpers.agreement.plain import Plain
 from helpers.agreement.plain_methods import (
     FedBABU,
+    FedCM,
     FedDecorr,
     FedLC,
     FedNTD,
@@ -12,6 +13,7 @@ from helpers.agreement.plain_methods import (
     FedSAM,
     InverseVariance,
     LGFedAvg,
+    MimeLite,
     PFedMe,
     Scaffold,
     ScaffoldOption1,
@@ -54,6 +56,13 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         FedRep,
         False,
         TO_THE_BIT,
+    ),
+    "a momentum of all nodes": (f"{MLP} strategy=fedcm strategy.alpha=0.25", FedCM, True, ORDER),
+    "a momentum of full gradients": (
+        f"{MLP} strategy=mimelite strategy.beta=0.75",
+        MimeLite,
+        True,
+        ORDER,
     ),
     "gradients uphill": (
         f"{MLP} corrections=fedsam client.corrections.fedsam.rho=0.5",
