@@ -32,6 +32,7 @@ from .parts.weighting import (
     Uniform,
     Weighting,
 )
+from .power_of_choice import PowerOfChoice
 from .qfedavg import QFedAvg
 from .scaffold import Scaffold
 from .selective import SelectiveFedAvg
@@ -94,6 +95,7 @@ __all__ = [
     "NoPrivacy",
     "Normalized",
     "Overlap",
+    "PowerOfChoice",
     "Privacy",
     "PseudoGradientStrategy",
     "QFedAvg",

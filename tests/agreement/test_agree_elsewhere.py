@@ -40,6 +40,7 @@ MORE = [
     f"{MLP} strategy=feddyn",
     f"{MLP} strategy=fedexp mask=agreement",
     f"{MLP} strategy=fednova client.optimizer.momentum=0.9",
+    f"{MLP} strategy=power_of_choice nodes_per_round=2",
     f"{MLP} strategy=qfedavg",
     f"{MLP} strategy=selective validation_size=12 strategy.local_rounds=1",
     f"{MLP} strategy=weight_erosion",

@@ -21,6 +21,7 @@ from strategies import (
     LocalOnly,
     LocalPrivacy,
     MimeLite,
+    PowerOfChoice,
     QFedAvg,
     Scaffold,
     Sketch,
@@ -48,6 +49,7 @@ LACKING: dict[str, tuple[BaseStrategy, str]] = {
     "qfedavg": (QFedAvg(), "sent no 'start-loss': QFedAvg with aggregation=Fair"),
     "fedcm": (FedCM(), "sent no 'learning-rate': FedCM"),
     "mimelite": (MimeLite(), "sent no 'full-gradient' record: MimeLite"),
+    "power of choice": (PowerOfChoice(), "sent no 'loss': PowerOfChoice"),
     "afl": (AFL(), "sent no 'start-loss': AFL with weighting=Agnostic"),
     "inverse_variance": (
         FedAvg(weighting=InverseVariance()),
