@@ -7,7 +7,7 @@ from .frozen import Frozen
 from .methods.apfl import APFL
 from .methods.ditto import Ditto
 from .methods.fedbabu import FedBABU
-from .methods.fedcm import ClientMomentum, MimeLite
+from .methods.fedcm import ClientMomentum, MimeMomentum
 from .methods.feddecorr import FedDecorr
 from .methods.feddyn import Dynamic
 from .methods.fedlc import FedLC
@@ -24,10 +24,9 @@ from .methods.pfedme import PFedMe
 from .methods.qfedavg import StartLoss
 from .methods.scaffold import ControlVariate
 from .methods.uga import KeepTrace, full_gradient, full_loss
-from .personal import LocalUpdate, Personal
 from .round import Node
 from .tasks import Classification, LeastSquares, NextToken, Task
-from .training import Exponential, LocalTraining, Schedule, StepDecay
+from .training import Exponential, LocalTraining, LocalUpdate, Personal, Schedule, StepDecay
 
 __all__ = [
     "APFL",
@@ -57,7 +56,7 @@ __all__ = [
     "LeastSquares",
     "LocalTraining",
     "LocalUpdate",
-    "MimeLite",
+    "MimeMomentum",
     "Moon",
     "NextToken",
     "Node",

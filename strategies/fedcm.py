@@ -57,24 +57,24 @@ class FedCM(PseudoGradientStrategy):
         term = f"the momentum in the nodes' steps ({protocol.CLIENT_MOMENTUM} in the message's config)"
         return " and ".join([term, *filter(None, [super().unproved()])])
 
-    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+    def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         assert self._layout is not None
         if self._momentum is None:
             self._momentum = torch.zeros_like(self._parameters)
         self._momentum = self._momentum.to(self._parameters.device)  # a checkpoint's lies in host memory
-        content = super()._content(server_round, arrays, config)
+        content = super().make_content(server_round, arrays, config)
         content[protocol.MOMENTUM] = self._layout.record(self._momentum, None)
         return content
 
-    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-        metrics = updates.metrics
-        work = metrics[protocol.LEARNING_RATE] * metrics[protocol.LOCAL_STEPS]  # 0: it has not moved
+    def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        rates, steps = (updates.metrics[name] for name in self.required_metrics)
+        work = rates * steps  # 0: it has not moved
         momentum = updates.mean(
             (1 / work).where(work > 0, 0.0) / len(work)
         )  # before the rule writes over it
-        shown, weights = super()._step(server_round, updates)
+        metrics, weights = super().take_step(server_round, updates)
         self._momentum = momentum
-        return shown, weights
+        return metrics, weights
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"momentum": self._momentum}

@@ -50,16 +50,16 @@ class MimeLite(PseudoGradientStrategy):
     def train_config(self) -> dict[str, ConfigScalar]:
         return {**super().train_config(), protocol.MIME_SHARE: 1.0 - self.beta}
 
-    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+    def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         assert self._layout is not None
         if self._momentum is None:
             self._momentum = torch.zeros_like(self._parameters)
         self._momentum = self._momentum.to(self._parameters.device)  # a checkpoint's lies in host memory
-        content = super()._content(server_round, arrays, config)
+        content = super().make_content(server_round, arrays, config)
         content[protocol.MOMENTUM] = self._layout.record(self._momentum, None)
         return content
 
-    def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
+    def absorb_extra(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Renew the momentum by the mean of the nodes' gradients."""
         assert self._momentum is not None
         self._momentum = torch.lerp(self._momentum, extra.mean(0), 1 - self.beta)

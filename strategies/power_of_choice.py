@@ -34,7 +34,7 @@ class PowerOfChoice(PseudoGradientStrategy):
     candidates : d, how many are drawn; with ``nodes_per_round`` or less it is FedAvg
     """
 
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
     required_metrics: ClassVar[tuple[str, ...]] = (protocol.LOSS,)
     candidates: int = 10
 
@@ -59,11 +59,11 @@ class PowerOfChoice(PseudoGradientStrategy):
         ranked = sorted(drawn, key=lambda k: (-self._losses.get(k, float("inf")), k not in first))
         return sorted(ranked[:count])
 
-    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-        shown, weights = super()._step(server_round, updates)
+    def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        metrics, weights = super().take_step(server_round, updates)
         losses = updates.metrics[protocol.LOSS].tolist()
         self._losses |= dict(zip(updates.partition_ids, losses, strict=True))
-        return shown, weights
+        return metrics, weights
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"losses": dict(self._losses)}

@@ -27,7 +27,7 @@ from .data import check_rows
 from .device import deterministic_algorithms
 from .experiment import Experiment
 from .messages import warn_once
-from .settings import Settings
+from .validation import Settings
 
 # What a strategy promises of any model and any node: would it be kept for these?
 
@@ -327,7 +327,12 @@ def _check(experiment: Experiment) -> None:
     try:
         strategy = experiment.prototype
         layout = strategy.check(experiment.initial_arrays())
-        check_training(experiment.training, strategy.train_config(), experiment.known_corrections)
+        check_training(
+            experiment.training,
+            strategy.train_config(),
+            experiment.known_corrections,
+            experiment.known_compressions,
+        )
         private.check(experiment.node_model, experiment.training.private)
         check_corrections_model(
             experiment.training.corrections, experiment.node_model, experiment.dataset.task

@@ -6,7 +6,7 @@
     python -m baselines.reproduce gma table4_4 --budget 40m device=auto   # the most telling runs first
     python -m baselines.reproduce gma table4_4 --export runs.tar          # for --collect runs.tar elsewhere
     python -m baselines.reproduce                                # which papers and tables there are
-    python -m baselines.reproduce --overview                     # renew the front page and its figure
+    python -m baselines.reproduce --overview                     # renew every page and figure
 
 Killed and started again it continues: what is finished is not run twice, and a run under way goes on from
 its last checkpoint. The results go to baselines/papers/PAPER/ours/TABLE.csv, .md and .png; those of

@@ -7,7 +7,7 @@ A pair that was not run counts in each.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,8 +18,20 @@ from rich.table import Table
 from baselines.reports.tables import markdown_table
 
 from . import paper_tables, results
-from .findings import NOT_RUN, VERDICTS, Comparison, comparisons, decide, student_interval
+from .findings import (
+    CONFIRMED,
+    CONTRADICTED,
+    NOT_RUN,
+    VERDICTS,
+    Comparison,
+    comparisons,
+    corrected_verdicts,
+    decide,
+    pooled_gains,
+    student_interval,
+)
 from .paper_tables import PaperTable
+from .text_claims import places
 
 SMALLER = " (smaller setting)"
 NO_SEEDS = "deterministic"
@@ -36,6 +48,7 @@ class Claim:
     tables : the tables and figures that test it
     pairs : the comparisons at the paper's own setting, or those that were run at smaller ones
     headline : whether it is the one that the front page shows
+    general : whether it is said of all pairs at once ("improves consistently"), so that they have one test
     """
 
     paper: str
@@ -43,12 +56,30 @@ class Claim:
     tables: tuple[str, ...]
     pairs: tuple[Comparison, ...]
     headline: bool = False
+    general: bool = False
+
+    @property
+    def single_counts(self) -> dict[str, int]:
+        """How many pairs have each verdict, by each pair's own interval."""
+        return _count(pair.verdict for pair in self.pairs)
+
+    @property
+    def corrected_counts(self) -> dict[str, int]:
+        """How many pairs have each verdict after Holm's correction over the pairs of the claim."""
+        return _count(corrected_verdicts(self.pairs))
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many pairs have each verdict."""
-        counted = Counter(pair.verdict for pair in self.pairs)
-        return {verdict: counted[verdict] for verdict in VERDICTS}
+        """How many pairs have each verdict; pairs contradict each other only after the correction."""
+        single = self.single_counts
+        return self.corrected_counts if single[CONFIRMED] and single[CONTRADICTED] else single
+
+    @property
+    def pooled(self) -> "Pooled | None":
+        """The one test over all pairs that were run; None where the claim is not ``general``."""
+        gains = pooled_gains(self.run) if self.general else []
+        interval = student_interval(gains)
+        return Pooled(float(np.mean(gains)), interval, len(gains)) if interval else None
 
     @property
     def verdict(self) -> str:
@@ -77,6 +108,27 @@ class Claim:
         return " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
 
 
+def _count(verdicts: Iterable[str]) -> dict[str, int]:
+    counted = Counter(verdicts)
+    return {verdict: counted[verdict] for verdict in VERDICTS}
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The mean gain over all pairs of a claim in percentage points, its 95 % interval over pairs, and how
+    many of them share no run.
+    """
+
+    mean: float
+    interval: tuple[float, float]
+    pairs: int
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the mean."""
+        return decide(self.interval)
+
+
 @dataclass
 class _Tested:
     """What tests a claim, collected table by table."""
@@ -84,6 +136,7 @@ class _Tested:
     tables: list[str] = field(default_factory=list)
     pairs: list[Comparison] = field(default_factory=list)
     headline: bool = False
+    general: bool = False
 
     def add(self, table: str, pair: Comparison) -> None:
         """Take in a pair, once however many tables it fills."""
@@ -95,24 +148,26 @@ class _Tested:
 
 def find_claims(paper: str) -> list[Claim]:
     """Return a paper's claims in the order of its tables; what was run in a smaller setting apart."""
-    found: dict[str, tuple[_Tested, _Tested]] = {}
+    by_claim: dict[str, tuple[_Tested, _Tested]] = {}
     for name, table in paper_tables.tables(paper).items():
         rows = results.read(paper_tables.PAPERS / paper / "ours" / f"{name}.csv")
         settings = results.settings(table, rows, {})
         for finding in table.findings:
-            whole, smaller = found.setdefault(finding["text"], (_Tested(), _Tested()))
+            whole, smaller = by_claim.setdefault(finding["text"], (_Tested(), _Tested()))
             whole.headline = smaller.headline = whole.headline or finding.get("headline", False)
+            whole.general = smaller.general = whole.general or finding.get("general", False)
             for first, *further in comparisons(table, finding, settings):
                 whole.add(name, first)
                 for pair in further:
                     smaller.add(name, pair)
-    return [claim for text, tested in found.items() for claim in _apart(paper, text, *tested)]
+    return [claim for text, tested in by_claim.items() for claim in _apart(paper, text, *tested)]
 
 
 def _apart(paper: str, text: str, whole: _Tested, smaller: _Tested) -> Iterator[Claim]:
     for suffix, tested in (("", whole), (SMALLER, smaller)):
         if tested.pairs or not suffix:
-            yield Claim(paper, text + suffix, tuple(tested.tables), tuple(tested.pairs), tested.headline)
+            tables, pairs = tuple(tested.tables), tuple(tested.pairs)
+            yield Claim(paper, text + suffix, tables, pairs, tested.headline, tested.general)
 
 
 def claim_line(claim: Claim) -> str:
@@ -246,15 +301,21 @@ def claims_table(papers: Sequence[str]) -> str:
     lines = []
     for paper in papers:
         page = f"../baselines/papers/{paper}/README.md"
-        lines.append([f"**[{paper_title(paper)}]({page})**", "", "", "", ""])
+        lines.append([f"**[{paper_title(paper)}]({page})**", *[""] * (len(COLUMNS) - 1)])
         lines += [_claim_row(claim) for claim in find_claims(paper)]
-    return markdown_table(["claim", "verdict", "pairs run", "ahead", "seeds"], lines).rstrip()
+    return markdown_table(COLUMNS, lines).rstrip()
 
 
 def page_claims(paper: str) -> str:
-    """Return the claims of a paper's page in Markdown, each with a link to where it is tested."""
-    rows = [[*_claim_row(claim), _links(claim)] for claim in find_claims(paper)]
-    return markdown_table(["claim", "verdict", "pairs run", "ahead", "seeds", "tables"], rows).rstrip()
+    """Return the claims of a paper's page in Markdown, each with where the text makes and a table tests it."""
+    rows = [
+        [*_claim_row(claim), places(paper, claim.text.removesuffix(SMALLER)), _links(claim)]
+        for claim in find_claims(paper)
+    ]
+    return markdown_table([*COLUMNS, "in the text", "tables"], rows).rstrip()
+
+
+COLUMNS = ["claim", "verdict", "pairs run", "ahead", "seeds", "after Holm", "over all pairs (points)"]
 
 
 def _claim_row(claim: Claim) -> list[str]:
@@ -265,7 +326,25 @@ def _claim_row(claim: Claim) -> list[str]:
         f"{run} of {len(claim.pairs)}",
         f"{claim.ahead}" * bool(run),
         claim.seeds,
+        _corrected(claim),
+        _pooled(claim),
     ]
+
+
+def _corrected(claim: Claim) -> str:
+    """Return how many pairs are decided after the correction; nothing where no pair was tested."""
+    if all(pair.p_value is None for pair in claim.pairs):
+        return ""
+    counts = claim.corrected_counts
+    decided = [f"{counts[verdict]} {verdict}" for verdict in (CONFIRMED, CONTRADICTED) if counts[verdict]]
+    return ", ".join(decided) or "none decided"
+
+
+def _pooled(claim: Claim) -> str:
+    if claim.pooled is None:
+        return ""
+    low, high = claim.pooled.interval
+    return f"{claim.pooled.verdict}: {claim.pooled.mean:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def _links(claim: Claim) -> str:

@@ -70,6 +70,13 @@ class Comparison:
         """Whether ours confirms or contradicts it, or zero is in the interval."""
         return NOT_RUN if self.ours is None else decide(self.interval)
 
+    @property
+    def p_value(self) -> float | None:
+        """The p value of the paired t-test; None where there is no test, as on one seed."""
+        if not self.seeded or student_interval([*self.by_seed.values()]) is None:
+            return None
+        return float(stats.ttest_1samp([*self.by_seed.values()], 0.0).pvalue)
+
 
 def decide(interval: tuple[float, float] | None) -> str:
     """Return the verdict on a difference by its interval; of one that has diverged (NaN): undecided."""
@@ -80,84 +87,186 @@ def decide(interval: tuple[float, float] | None) -> str:
 
 
 def comparisons(
-    table: PaperTable, finding: Mapping[str, Any], found: Mapping[Keys, Sequence[Ours]]
+    table: PaperTable, finding: Mapping[str, Any], settings: Mapping[Keys, Sequence[Ours]]
 ) -> Iterator[tuple[Comparison, ...]]:
     """Compare ours in every pair of cells that the finding speaks of.
 
     Each pair once at the paper's setting, not run where one of the two has not been; then in
     each further setting that both were run in, those with the most rounds first.
     """
-    column = finding["column"]
-    for cell, other in _pairs(table, finding):
-        a, b = ({one.changes: one for one in found.get(tuple(c.keys.values()), ())} for c in (cell, other))
+    if "below" in finding:
+        yield from _levels(table, finding, settings)
+        return
+    column, cells, lower = finding["column"], table.cells(), less_is_better(table)
+    if "gain" in finding:
+        cells, settings = _gains(table, finding["gain"], settings)
+        lower = False
+    for cell, other in _pairs(cells, finding):
         several = len(texts(finding["better"])) > 1
         rest = {key: text for key, text in cell.keys.items() if several or key != column}
         if len(texts(finding["worse"])) > 1:
             rest["against"] = other.keys[column]
-        printed = None
-        if cell.paper_mean is not None and other.paper_mean is not None:
-            printed = _better(table, cell.paper_mean, other.paper_mean)
         whole = Comparison(
             rest,
-            printed,
+            _better(cell.paper_mean, other.paper_mean, lower),
             None,
             None,
-            quantity=table.subject,
+            quantity=table.subject + ", gain" * ("gain" in finding),
             or_equal=finding.get("or_equal", False),
             points=table.points,
             label=table.label,
         )
-        further = (_run(table, whole, a[changes], b[changes]) for changes in a if changes and changes in b)
-        first = _run(table, whole, a[""], b[""]) if "" in a and "" in b else whole
+        a, b = (
+            {one.changes: one for one in settings.get(tuple(c.keys.values()), ())} for c in (cell, other)
+        )
+        further = (
+            _run(table, whole, a[changes], b[changes], lower) for changes in a if changes and changes in b
+        )
+        first = _run(table, whole, a[""], b[""], lower) if "" in a and "" in b else whole
         yield first, *(one for one in further if one.ours is not None)
+
+
+def _levels(
+    table: PaperTable, finding: Mapping[str, Any], settings: Mapping[Keys, Sequence[Ours]]
+) -> Iterator[tuple[Comparison, ...]]:
+    """Compare each cell that the finding speaks of with the number that it lies below."""
+    level = float(finding["below"])
+    for cell in table.cells():
+        if not agrees(cell.keys, finding.get("where", {})):
+            continue
+        paper = None if cell.paper_mean is None else level - cell.paper_mean
+        whole = Comparison(dict(cell.keys), paper, None, None, quantity=table.subject, points=table.points)
+        ran = [
+            _run(table, whole, one, replace(one, by_seed=dict.fromkeys(one.by_seed, level)), lower=True)
+            for one in settings.get(tuple(cell.keys.values()), ())
+        ]
+        first = [one for one in ran if not one.departs] or [whole]
+        yield first[0], *(one for one in ran if one.departs)
 
 
 def pairs(table: PaperTable) -> Iterator[tuple[Keys, Keys]]:
     """Yield the values of the keys of every pair of cells that a finding of the table compares."""
     for finding in table.findings:
-        for better, worse in _pairs(table, finding):
+        if "below" in finding:
+            continue
+        for better, worse in _pairs(table.cells(), finding.get("gain", finding)):
             yield tuple(better.keys.values()), tuple(worse.keys.values())
 
 
-def _pairs(table: PaperTable, finding: Mapping[str, Any]) -> Iterator[tuple[Cell, Cell]]:
+def _pairs(cells: Sequence[Cell], finding: Mapping[str, Any]) -> Iterator[tuple[Cell, Cell]]:
     """Yield every pair of cells that differ in the finding's column alone, the better one first."""
-    cells = {tuple(cell.keys.values()): cell for cell in table.cells()}
+    by_keys = {tuple(cell.keys.values()): cell for cell in cells}
     column = finding["column"]
-    for cell in cells.values():
+    for cell in cells:
         if cell.keys[column] not in texts(finding["better"]) or not agrees(
             cell.keys, finding.get("where", {})
         ):
             continue
         for value in texts(finding["worse"]):
-            other = cells.get(tuple({**cell.keys, column: value}.values()))
+            other = by_keys.get(tuple({**cell.keys, column: value}.values()))
             if other is not None:
                 yield cell, other
 
 
-def _better(table: PaperTable, one: float, other: float) -> float:
-    """Return by how much one number is better than another."""
-    return other - one if less_is_better(table) else one - other
+def _gains(
+    table: PaperTable, gain: Mapping[str, Any], settings: Mapping[Keys, Sequence[Ours]]
+) -> tuple[list[Cell], dict[Keys, list[Ours]]]:
+    """Return a cell for each pair that ``gain`` compares, whose numbers are how much better the better one is.
+
+    A finding on gains compares these: "the gain is larger where the data are not iid".
+    """
+    lower, cells, gains = less_is_better(table), [], {}
+    for cell, other in _pairs(table.cells(), gain):
+        keys = {key: text for key, text in cell.keys.items() if key != gain["column"]}
+        if len(texts(gain["worse"])) > 1:
+            keys["against"] = other.keys[gain["column"]]
+        cells.append(Cell(keys, (), _better(cell.paper_mean, other.paper_mean, lower)))
+        a, b = (
+            {one.changes: one for one in settings.get(tuple(c.keys.values()), ())} for c in (cell, other)
+        )
+        gains[tuple(keys.values())] = [
+            replace(a[changes], by_seed=by_seed, configs=a[changes].configs | b[changes].configs)
+            for changes in a
+            if changes in b and (by_seed := _by_seed(a[changes], b[changes], lower))
+        ]
+    return cells, gains
 
 
-def _run(table: PaperTable, whole: Comparison, a: Ours, b: Ours) -> Comparison:
+def _better(one: float | None, other: float | None, lower: bool) -> float | None:
+    """Return by how much one number is better than another; None where one is missing."""
+    if one is None or other is None:
+        return None
+    return other - one if lower else one - other
+
+
+def _by_seed(a: Ours, b: Ours, lower: bool) -> dict[int, float]:
+    """Return by how much one is better than another for each seed that both have."""
+    return {
+        seed: b.by_seed[seed] - a.by_seed[seed] if lower else a.by_seed[seed] - b.by_seed[seed]
+        for seed in sorted(a.by_seed.keys() & b.by_seed.keys())
+    }
+
+
+def _run(table: PaperTable, whole: Comparison, a: Ours, b: Ours, lower: bool) -> Comparison:
     """Return the comparison with what was run in one setting, of the seeds that both have."""
-    both = sorted(a.by_seed.keys() & b.by_seed.keys())
-    if not both:
+    by_seed = _by_seed(a, b, lower)
+    if not by_seed:
         return whole
-    by_seed = {seed: _better(table, a.by_seed[seed], b.by_seed[seed]) for seed in both}
     differences = list(by_seed.values())
     mean = float(np.mean(differences))
+    has_ratio = table.metric == "loss" and table.measure is None and a.mean > 0
     return replace(
         whole,
         ours=mean,
         interval=student_interval(differences) if a.seeded else (mean, mean),
         departs=bool(a.changes),
-        seeds=len(both),
+        seeds=len(by_seed),
         seeded=a.seeded,
         runs=(a.configs, b.configs),
         by_seed=by_seed,
-        ratio=b.mean / a.mean if table.metric == "loss" and table.measure is None and a.mean > 0 else None,
+        ratio=b.mean / a.mean if has_ratio else None,
     )
+
+
+def corrected_verdicts(pairs: Sequence[Comparison]) -> list[str]:
+    """Return each pair's verdict after Holm's correction for how many of them are tested.
+
+    A pair that is not tested keeps its verdict: it was not run, or is undecided, or the seed decides nothing.
+    """
+    p_values = [pair.p_value for pair in pairs]
+    adjusted = iter(holm([p for p in p_values if p is not None]))
+    survives = [p is None or next(adjusted) < 1 - CONFIDENCE for p in p_values]
+    return [pair.verdict if kept else UNDECIDED for pair, kept in zip(pairs, survives, strict=True)]
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p values adjusted for their number, step by step (Holm, 1979)."""
+    order = np.argsort(p_values)
+    factors = np.arange(len(order), 0, -1)
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(np.asarray(p_values)[order] * factors))
+    return [float(one) for one in adjusted]
+
+
+def pooled_gains(pairs: Sequence[Comparison]) -> list[float]:
+    """Return the gains that one test over all pairs is of, in percentage points: seeds within pairs.
+
+    Pairs that share a run are no two observations, so their mean is one. Empty where a pair has no points.
+    """
+    groups: list[tuple[set[str], list[float]]] = []
+    for pair in pairs:
+        if pair.points is None or pair.ours is None:
+            return []
+        runs, gains = set().union(*pair.runs), [pair.ours * pair.points]
+        apart = []
+        for group in groups:
+            if runs & group[0]:
+                runs |= group[0]
+                gains += group[1]
+            else:
+                apart.append(group)
+        groups = [*apart, (runs, gains)]
+    return [float(np.mean(gains)) for _, gains in groups]
 
 
 def student_interval(differences: Sequence[float]) -> tuple[float, float] | None:

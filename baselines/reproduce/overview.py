@@ -1,12 +1,13 @@
 """The figure of the front page: what reproduces, drawn from the committed tables.
 
 Left, the gain of each paper's method over its baseline, printed and ours; right, each cell whose accuracy
-is printed; below, the verdicts on all claims of a paper. The numbers are in the file, too (``read_data``),
-so that a test can compare them with the tables.
+is printed; below, the verdicts on all claims of a paper. A colour is a paper, in all of it. The numbers
+are in the file, too (``read_data``), so that a test can compare them with the tables.
 """
 
 import json
 from collections.abc import Sequence
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +30,27 @@ KEY = "Description"  # of the PNG file's texts
 LEFT, RIGHT = -8.0, 13.0  # percentage points: intervals end there
 LEAST = 85.0  # per cent: cells below are drawn at the edge
 NEAR = 1.0  # percentage point
-BARS = {CONFIRMED: COLOURS["blue"], UNDECIDED: "#BBBBBB", CONTRADICTED: COLOURS["vermillion"]}
+FEW = 4  # pairs: a bar of so many is too short for its number
+BARS = {  # face, pattern and letters: no colour, since a colour is a paper
+    CONFIRMED: ("#333333", "", "white"),
+    UNDECIDED: ("#D0D0D0", "", "black"),
+    CONTRADICTED: ("white", "////", "black"),
+}
 
 
 def overview_data(papers: Sequence[str]) -> dict[str, Any]:
     """Return all numbers of the figure: ``gains``, ``cells`` and ``verdicts`` by paper."""
     return {
-        "gains": {_contrast(paper): gains for paper in papers if (gains := _gains(paper))},
+        "gains": {paper: gains for paper in papers if (gains := _gains(paper))},
         "cells": {paper: cells for paper in papers if (cells := _cells(paper))},
-        "verdicts": {paper_title(paper): _verdicts(paper) for paper in papers},
+        "verdicts": {paper: _verdicts(paper) for paper in papers},
     }
 
 
 def _contrast(paper: str) -> str:
     """Return what the paper's headline claim compares: "FedER − FedAvg"."""
-    found = (finding for table in paper_tables.tables(paper).values() for finding in table.findings)
-    finding = next(finding for finding in found if finding.get("headline"))
+    findings = (finding for table in paper_tables.tables(paper).values() for finding in table.findings)
+    finding = next(finding for finding in findings if finding.get("headline"))
     better, worse = (value_name(paper_tables.texts(finding[side])[0]) for side in ("better", "worse"))
     return f"{better} \N{MINUS SIGN} {worse}"
 
@@ -55,10 +61,11 @@ def _gains(paper: str) -> list[dict[str, Any]]:
     if not claims:
         return []
     claim = claims[0]
-    pairs = [pair for pair in claim.run if pair.points is not None and _is_first(claim, pair)]
+    pairs = [pair for pair in claim.run if pair.points or pair.ratio]
+    pairs = [pair for pair in pairs if _is_first(claim, pair)]
     is_printed = any(pair.paper is not None for pair in pairs)
-    shown = [pair for pair in pairs if pair.paper is not None or not is_printed]
-    rows = [_gain(pair, claim.text.endswith(SMALLER)) for pair in shown]
+    printed = [pair for pair in pairs if pair.paper is not None or not is_printed]
+    rows = [_gain(pair, claim.text.endswith(SMALLER)) for pair in printed]
     return list({row["name"]: row for row in reversed(rows)}.values())[::-1]  # of several the first setting
 
 
@@ -68,21 +75,21 @@ def _is_first(claim: Claim, pair: Comparison) -> bool:
 
 
 def _gain(pair: Comparison, is_smaller: bool) -> dict[str, Any]:
-    assert pair.points is not None
-    assert pair.ours is not None
-    low, high = pair.interval or (None, None)
+    low, high = pair.interval if pair.points and pair.interval else (None, None)
     numbers = {"paper": pair.paper, "ours": pair.ours, "low": low, "high": high}
     scaled = {
-        key: None if value is None else round(value * pair.points, 4) for key, value in numbers.items()
+        key: None if value is None or not pair.points else round(value * pair.points, 4)
+        for key, value in numbers.items()
     }
+    ratio = None if pair.points or pair.ratio is None else float(f"{pair.ratio:.2g}")
     keys = {column: value for column, value in pair.keys.items() if column != "against"}
     name = ", ".join(filter(None, [pair.label, cell_name(keys)]))
-    return {"name": name, "seeds": pair.seeds, "smaller": is_smaller, **scaled}
+    return {"name": name, "seeds": pair.seeds, "smaller": is_smaller, "ratio": ratio, **scaled}
 
 
 def _cells(paper: str) -> list[list[float]]:
     """Return (paper, ours) in per cent of every cell that was run in the paper's setting."""
-    found = []
+    pairs = []
     for name, table in paper_tables.tables(paper).items():
         factor = table.points
         if factor is None or table.measure is not None or table.beside or table.split == "train":
@@ -92,8 +99,8 @@ def _cells(paper: str) -> list[list[float]]:
         for cell in table.cells():
             one = ours.get(tuple(cell.keys.values()))
             if one is not None and not one.changes and cell.paper_mean is not None:
-                found.append([round(cell.paper_mean * factor, 4), round(one.mean * factor, 4)])
-    return found
+                pairs.append([round(cell.paper_mean * factor, 4), round(one.mean * factor, 4)])
+    return pairs
 
 
 def _verdicts(paper: str) -> dict[str, int]:
@@ -107,9 +114,9 @@ def _verdicts(paper: str) -> dict[str, int]:
 def read_data(path: Path) -> dict[str, Any]:
     """Return the numbers that a figure was drawn from."""
     with Image.open(path) as image:
-        found = json.loads(image.text[KEY])  # type: ignore[attr-defined]
-    assert isinstance(found, dict)
-    return found
+        data = json.loads(image.text[KEY])  # type: ignore[attr-defined]
+    assert isinstance(data, dict)
+    return data
 
 
 def draw_overview(papers: Sequence[str], target: Path) -> Path:
@@ -118,9 +125,17 @@ def draw_overview(papers: Sequence[str], target: Path) -> Path:
     if target.exists() and read_data(target) == data:
         return target
     rows = sum(len(gains) + 2 for gains in data["gains"].values())
-    with mpl.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = plt.figure(figsize=(14, 1.6 + 0.2 * rows), layout="constrained")
-        grid = figure.add_gridspec(2, 2, width_ratios=(1.75, 1), height_ratios=(1.15, 1))
+    with mpl.rc_context(
+        {
+            "font.size": 10,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "figure.constrained_layout.w_pad": 0.12,
+            "figure.constrained_layout.h_pad": 0.12,
+        }
+    ):
+        figure = plt.figure(figsize=(14, 2.2 + 0.21 * rows), layout="constrained")
+        grid = figure.add_gridspec(2, 2, width_ratios=(1.5, 1), height_ratios=(1.1, 1))
         _draw_gains(figure.add_subplot(grid[:, 0]), data["gains"])
         _draw_cells(figure.add_subplot(grid[0, 1]), data["cells"])
         _draw_verdicts(figure.add_subplot(grid[1, 1]), data["verdicts"])
@@ -129,81 +144,104 @@ def draw_overview(papers: Sequence[str], target: Path) -> Path:
     return target
 
 
+def _colour(paper: str) -> str:
+    """Return a paper's colour: its method's."""
+    style = method_style(paper)  # a paper is called as its method
+    return COLOURS[style[0] if style else "black"]
+
+
 def _draw_gains(axis: Axes, gains: dict[str, list[dict[str, Any]]]) -> None:
-    place, ticks = 0, []
-    for title, rows in gains.items():
-        mark = " †" if rows[0]["smaller"] else ""
-        ticks.append((place, title + mark))
-        place += 1
+    place, names = 0, []
+    for paper, rows in gains.items():
+        title = _contrast(paper) + " †" * rows[0]["smaller"]
+        axis.text(-0.012, place, title, **_beside(axis), weight="bold", color=_colour(paper), fontsize=10.5)
         for row in rows:
-            _draw_gain(axis, row, place)
-            ticks.append((place, row["name"]))
             place += 1
-        place += 1
+            names.append((place, row["name"]))
+            _draw_gain(axis, row, place, _colour(paper))
+        place += 2
     axis.axvline(0, color="black", linewidth=0.8)
-    axis.set_yticks(*zip(*ticks, strict=True), fontsize=8.5)
-    for label in axis.get_yticklabels():
-        if label.get_text().removesuffix(" †") in gains:
-            label.set(weight="bold", fontsize=10)
+    axis.set_yticks(*zip(*names, strict=True), fontsize=8.5)
     axis.set_ylim(place - 0.8, -0.8)
-    axis.set_xlim(LEFT, RIGHT + 1)
-    axis.text(RIGHT + 1, -0.9, "seeds", fontsize=8, color="0.35", ha="right", va="bottom")
+    axis.set_xlim(LEFT - 0.5, RIGHT + 2)
+    axis.text(RIGHT + 1.9, -0.9, "seeds", fontsize=9, ha="right", va="bottom")
     axis.grid(axis="x", alpha=0.25)
     axis.tick_params(axis="y", length=0)
-    axis.set_xlabel("gain in test accuracy (percentage points); right of 0, the paper's method is ahead")
+    axis.set_xlabel("gain in test accuracy (percentage points); right of 0 the paper's method is ahead")
     axis.set_title("Does the method gain over its baseline?", loc="left", weight="bold", fontsize=12)
-    blue = COLOURS["blue"]
-    handles = [
-        Line2D([], [], marker="D", color="black", mfc="white", linestyle="", label="printed in the paper"),
-        Line2D([], [], marker="o", color=blue, label="ours, with its 95 % interval over seeds"),
-        Line2D([], [], marker="o", color=blue, mfc="white", linestyle="", label="ours, one seed"),
-        Line2D([], [], marker="o", color=COLOURS["grey"], label="† ours, in a smaller setting"),
-    ]
     axis.legend(
-        handles=handles,
+        handles=_gain_marks(),
         loc="upper center",
-        bbox_to_anchor=(0.3, -0.045),
+        bbox_to_anchor=(0.3, -0.05),
         ncols=2,
         fontsize=9,
         frameon=False,
     )
 
 
-def _draw_gain(axis: Axes, row: dict[str, Any], place: int) -> None:
-    colour = COLOURS["grey"] if row["smaller"] else COLOURS["blue"]
+def _beside(axis: Axes) -> dict[str, Any]:
+    return {"transform": axis.get_yaxis_transform(), "ha": "right", "va": "center"}
+
+
+def _gain_marks() -> list[Line2D]:
+    """Return what the marks mean; each is in its paper's colour."""
+    dark: dict[str, Any] = {"color": "0.25", "markersize": 6}
+    hollow = dark | {"linestyle": "", "mfc": "white"}
+    return [
+        Line2D([], [], marker="D", color="black", mfc="white", linestyle="", label=NO_NUMBER),
+        Line2D([], [], marker="o", **dark, label="ours, with its 95 % interval over seeds"),
+        Line2D([], [], marker="o", **hollow, label="ours, one seed: no interval"),
+        Line2D([], [], marker="s", **dark, label="† ours in a smaller setting, hollow on one seed"),
+        Line2D([], [], marker=">", **dark, label="the interval goes on beyond the axis"),
+    ]
+
+
+NO_NUMBER = "printed in the paper (without it: curves only)"
+
+
+def _draw_gain(axis: Axes, row: dict[str, Any], place: int, colour: str) -> None:
+    seeds = "any" if row["ratio"] is not None else str(row["seeds"])
+    axis.text(RIGHT + 1.9, place, seeds, fontsize=9, ha="right", va="center")
+    if row["ratio"] is not None:
+        text = f"no accuracy; loss about $10^{{{round(log10(row['ratio']))}}}$ times lower"
+        axis.text(0.3, place, text, fontsize=8.5, va="center", color=colour)
+        return
     if row["low"] is not None:
         low, high = max(row["low"], LEFT), min(row["high"], RIGHT)
         axis.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
         for end, limit, mark in ((row["low"], LEFT, "<"), (row["high"], RIGHT, ">")):
             if (end - limit) * limit > 0:  # it goes on
-                axis.plot(limit, place, mark, color=colour, markersize=5, clip_on=False)
+                axis.plot(limit, place, mark, color=colour, markersize=6)
     if row["paper"] is not None:
         axis.plot(row["paper"], place, "D", color="black", mfc="white", markersize=5.5, zorder=3)
     fill = colour if row["low"] is not None else "white"
-    axis.plot(row["ours"], place, "o", color=colour, mfc=fill, markersize=5, zorder=4)
-    axis.text(RIGHT + 1, place, str(row["seeds"]), fontsize=7.5, color="0.35", ha="right", va="center")
+    mark = "s" if row["smaller"] else "o"
+    axis.plot(row["ours"], place, mark, color=colour, mfc=fill, markersize=5, zorder=4)
 
 
 def _draw_cells(axis: Axes, cells: dict[str, list[list[float]]]) -> None:
+    ends = [LEAST, 100.5]
     axis.fill_between(
-        [LEAST, 100.5], [LEAST - NEAR, 100.5 - NEAR], [LEAST + NEAR, 100.5 + NEAR], color="0.9", zorder=0
+        ends, [end - NEAR for end in ends], [end + NEAR for end in ends], color="0.9", zorder=0
     )
-    axis.plot([LEAST, 100.5], [LEAST, 100.5], color="black", linewidth=0.8)
+    axis.plot(ends, ends, color="black", linewidth=0.8)
     for paper, pairs in cells.items():
-        style = method_style(paper)  # a paper is called as its method
-        colour = COLOURS[style[0] if style else "black"]
         near = sum(abs(ours - printed) <= NEAR for printed, ours in pairs)
         label = f"{_folded(paper_title(paper))}\n{near} of {len(pairs)}"
         inside = [pair for pair in pairs if min(pair) >= LEAST]
-        drawn: dict[str, Any] = {"color": colour, "markeredgecolor": "white", "markeredgewidth": 0.5}
+        drawn: dict[str, Any] = {
+            "color": _colour(paper),
+            "markeredgecolor": "white",
+            "markeredgewidth": 0.5,
+        }
         axis.plot(*zip(*inside, strict=True), "o", markersize=6, label=label, **drawn)
         outside = [(max(x, LEAST), max(y, LEAST)) for x, y in pairs if min(x, y) < LEAST]
         if outside:
             axis.plot(*zip(*outside, strict=True), "v", markersize=7, clip_on=False, **drawn)
-    axis.set_xlim(LEAST, 100.5)
-    axis.set_ylim(LEAST, 100.5)
+    axis.set_xlim(*ends)
+    axis.set_ylim(*ends)
     axis.grid(alpha=0.25)
-    axis.set_xlabel(f"test accuracy in the paper (%); triangles lie below {LEAST:.0f} %")
+    axis.set_xlabel(f"accuracy in the paper (%); triangles: one is below {LEAST:.0f} %")
     axis.set_ylabel("ours (%)")
     axis.set_title("The same numbers? A dot per cell", loc="left", weight="bold", fontsize=12)
     axis.legend(
@@ -219,46 +257,48 @@ def _draw_cells(axis: Axes, cells: dict[str, list[list[float]]]) -> None:
 
 
 def _draw_verdicts(axis: Axes, verdicts: dict[str, dict[str, int]]) -> None:
-    for place, counts in enumerate(verdicts.values()):
-        run = sum(counts[verdict] for verdict in BARS)
-        start = 0.0
-        for verdict, colour in BARS.items():
-            share = 100 * counts[verdict] / max(run, 1)
-            axis.barh(place, share, left=start, color=colour, height=0.62)
-            if counts[verdict]:
-                light = "white" if verdict != UNDECIDED else "black"
-                size = 10 if share > 6 else 8
-                axis.text(
-                    start + share / 2,
-                    place,
-                    str(counts[verdict]),
-                    color=light,
-                    ha="center",
-                    va="center",
-                    fontsize=size,
-                )
-            start += share
-        axis.text(102, place, f"{counts[NOT_RUN]} not run", color="0.35", va="center", fontsize=8.5)
-    axis.set_yticks(range(len(verdicts)), [_folded(title) for title in verdicts])
-    axis.set_ylim(len(verdicts) - 0.5, -0.5)
-    axis.set_xlim(0, 125)
-    axis.set_xticks([0, 25, 50, 75, 100])
-    axis.set_xlabel(
-        "pairs of cells that were run (%)\nundecided: 0 is in the interval, or one seed; smaller settings included"
-    )
+    """Draw a bar for each paper, as long as its pairs are many, below its name and how many were not run."""
+    for place, (paper, counts) in enumerate(verdicts.items()):
+        _draw_bar(axis, place, counts)
+        above: dict[str, Any] = {"va": "bottom", "fontsize": 9, "weight": "bold"}
+        name = axis.text(0, place - 0.27, paper_title(paper), color=_colour(paper), **above)
+        rest: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8.5}
+        axis.annotate(f"{counts[NOT_RUN]} more not run", (1, 0.5), (8, 0), xycoords=name, **rest)
+    axis.set_yticks([])
+    axis.set_ylim(len(verdicts) - 0.6, -0.75)
+    axis.spines["left"].set_visible(False)
+    axis.set_xlabel("pairs of cells that were run; smaller settings included")
     axis.set_title("All claims, pair by pair", loc="left", weight="bold", fontsize=12, pad=24)
-    names = [Rectangle((0, 0), 1, 1, color=colour) for colour in BARS.values()]
+    names = [
+        Rectangle((0, 0), 1, 1, facecolor=face, hatch=pattern, edgecolor="#333333", linewidth=0.6)
+        for face, pattern, _ in BARS.values()
+    ]
     axis.legend(
         names,
-        list(BARS),
+        [CONFIRMED, f"{UNDECIDED}: 0 is in the interval, or one seed", CONTRADICTED],
         loc="lower left",
         bbox_to_anchor=(-0.02, 0.99),
         ncols=3,
         fontsize=8.5,
         frameon=False,
         columnspacing=1.0,
-        handlelength=1.0,
+        handlelength=1.2,
     )
+
+
+def _draw_bar(axis: Axes, place: int, counts: dict[str, int]) -> None:
+    start = 0
+    edge: dict[str, Any] = {"height": 0.42, "edgecolor": "#333333", "linewidth": 0.6}
+    for verdict, (face, pattern, letters) in BARS.items():
+        count = counts[verdict]
+        axis.barh(place, count, left=start, facecolor=face, hatch=pattern, **edge)
+        high = place if count > FEW else place + 0.31  # below a bar that is too short for it
+        colour = letters if count > FEW else "black"
+        if count:
+            axis.text(
+                start + count / 2, high, str(count), color=colour, ha="center", va="center", fontsize=9
+            )
+        start += count
 
 
 def _folded(title: str) -> str:

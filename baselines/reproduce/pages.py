@@ -1,4 +1,6 @@
-"""Renew what is generated of the papers' pages, of the list of claims, and of the front page."""
+"""Renew what is generated: the tables' own pages and figures, the papers' pages, the list of claims, and the
+front page.
+"""
 
 import re
 from collections.abc import Sequence
@@ -9,9 +11,32 @@ from filelock import FileLock
 from baselines.engine.environment import write_atomically
 from baselines.engine.run_folder import LOCK
 
-from . import paper_tables
+from . import paper_tables, report, results
 from .claims import claims_table, front_table, page_claims
 from .page import page_missing, page_tables
+from .paper_tables import PaperTable
+from .text_claims import page_others
+
+
+def write_tables(papers: Sequence[str]) -> list[Path]:
+    """Renew the page and the figure of each table of which there are numbers; return the files."""
+    renewed: list[Path] = []
+    for paper in papers:
+        folder = paper_tables.PAPERS / paper / "ours"
+        for name, table in paper_tables.tables(paper).items():
+            if (folder / f"{name}.csv").exists():
+                renewed += filter(None, write_table(table, folder))
+    return renewed
+
+
+def write_table(table: PaperTable, folder: Path) -> tuple[Path, Path | None]:
+    """Write a table's page, and its figure where that shows anything else; return their paths."""
+    from .figures import draw_figure  # matplotlib takes a second
+
+    rows = results.read(folder / f"{table.name}.csv")
+    settings = results.settings(table, rows, results.configs(table, rows))
+    points = results.read(folder / f"{table.name}_curves.csv")
+    return report.write(table, settings, folder), draw_figure(table, results.ours(settings), points, folder)
 
 
 def write_pages(papers: Sequence[str]) -> list[Path]:
@@ -25,6 +50,7 @@ def write_pages(papers: Sequence[str]) -> list[Path]:
             for part, content in (
                 ("claims", page_claims),
                 ("tables", page_tables),
+                ("others", page_others),
                 ("missing", page_missing),
             ):
                 replace_marked(page, content(paper), part)

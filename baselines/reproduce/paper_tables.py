@@ -12,6 +12,8 @@ metric, split : which rows of metrics.csv count; split is ``test`` by default, a
 reduction : from rounds to one number: ``last``, ``best``, or ``last10``, the mean of the last ten
 scale : what to multiply our number by to compare it with the paper's (100: the paper prints per cent)
 measure : the dotted name of a function of a run's folder, where no metric is the paper's number
+curves : the table whose committed curves the measure is taken of; it is then a function of a curve, and no run
+    is needed where that table has them
 lower : whether less is better, as it is of a loss
 seeds : how many seeds the paper's numbers are over
 seeded : false where the seed decides nothing, so that a single run is enough
@@ -19,7 +21,10 @@ y_from : where the figure's vertical axis begins; what lies below is cut off
 x : the column that the paper's figure has along its axis; a figure without one shows rounds
 findings : what the paper concludes: a list of {text, column, better, worse, where}, a value or several
     each; of two cells that differ in ``column`` alone, ``better`` is better than ``worse``, or with
-    ``or_equal: true`` no worse. ``headline: true`` marks the claim that the front page shows
+    ``or_equal: true`` no worse. With ``gain: {column, better, worse}`` not the cells' numbers are compared, but
+    how much ``better`` gains over ``worse`` there. With ``below`` in the place of the three each cell's number
+    lies below that. ``general: true`` marks a claim about all pairs at once, which gets one test over them,
+    ``headline: true`` the claim that the front page shows
 
 title : what the paper calls the table, what its numbers are, and their unit
 label : what tells its pairs of cells from those of other tables, where their keys do not
@@ -83,6 +88,7 @@ class PaperTable:
     split: str = "test"
     scale: float = 1.0
     measure: str | None = None
+    curves: str | None = None
     lower: bool = False
     seeds: int = 1
     seeded: bool = True
@@ -164,7 +170,7 @@ class PaperTable:
 
 def papers() -> list[str]:
     """Return the papers' names."""
-    return sorted(found.parent.name for found in PAPERS.glob("*/tables.yaml"))
+    return sorted(file.parent.name for file in PAPERS.glob("*/tables.yaml"))
 
 
 @cache

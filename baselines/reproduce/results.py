@@ -4,8 +4,8 @@
     processor, device, seconds
 
 ``changes`` are the overrides in which the run departs from the paper's setting, ``config`` is a hash of the
-whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the figures' curves, thinned to
-``POINTS`` rounds each. A new row takes the place of the old one of its cell, seed and changes.
+whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the figures' curves, those of
+more than ``POINTS`` rounds thinned to so many. A new row takes the place of the old one of its cell, seed and changes.
 """
 
 import shutil
@@ -24,18 +24,18 @@ from baselines.errors import UserError
 from baselines.experiment.identity import PACKAGES, Variants, versions
 from baselines.reports.runs import by_round
 
-from .paper_tables import PaperTable
+from .paper_tables import PaperTable, tables
 from .plan import Trial
 
-POINTS = 50
+POINTS = 2000
 
 
 def has_ended(trial: Trial) -> bool:
     """Say whether the trial's run folder is that of a run that has finished, or diverged; its files may
     have changed since.
     """
-    told = environment(trial.folder)
-    return told.get("status") in ENDED and told.get("identity") == trial.folder.name
+    content = environment(trial.folder)
+    return content.get("status") in ENDED and content.get("identity") == trial.folder.name
 
 
 def is_finished(trial: Trial) -> bool:
@@ -61,12 +61,12 @@ def known_trials(trials: Sequence[Trial], rows: pd.DataFrame, *, any_version: bo
 
     With ``any_version`` those that other versions of the packages computed count, too.
     """
-    found = set()
+    names = set()
     here = versions()
     for row in rows.to_dict("records"):
         if any_version or all(str(row[package]) == here[package] for package in PACKAGES):
-            found.add((row["config"], str(row["seed"])))
-    return {trial.folder.name for trial in trials if (trial.config, str(trial.seed)) in found}
+            names.add((row["config"], str(row["seed"])))
+    return {trial.folder.name for trial in trials if (trial.config, str(trial.seed)) in names}
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -92,13 +92,35 @@ def collect(table: PaperTable, trials: Sequence[Trial], scale: str, folder: Path
     """Add the finished trials to the files in ``folder``; return all rows of ``<table>.csv``."""
     done = [trial for trial in trials if is_finished(trial)]
     target = folder / f"{table.name}.csv"
-    rows = _merged(table, read(target), [_row(table, trial, scale) for trial in done], [])
+    fresh = [*_of_curves(table, folder), *(_row(table, trial, scale) for trial in done)]
+    rows = _merged(table, read(target), fresh, [])
     _write(rows, target)
-    if not any(cell.paper_mean is not None for cell in table.cells()):
+    if table.curves is None and not any(cell.paper_mean is not None for cell in table.cells()):
         curves = folder / f"{table.name}_curves.csv"
         points = [point for trial in done for point in _points(table, trial)]
         _write(_merged(table, read(curves), points, ["round"]), curves)
     return rows
+
+
+def _of_curves(table: PaperTable, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield a row for each run whose curve another table holds, with the run's provenance."""
+    if table.curves is None:
+        return
+    source = tables(table.paper)[table.curves]
+    rows, points = (read(folder / f"{source.name}{suffix}.csv") for suffix in ("", "_curves"))
+    same = [*table.keys, "seed", "changes"]
+    curves = {} if points.empty else dict(list(points.groupby(same, sort=False)))
+    cells = {tuple(cell.keys.values()) for cell in table.cells()}
+    for row in rows.to_dict("records"):
+        own = curves.get(tuple(row[key] for key in same))
+        if own is not None and tuple(row[key] for key in table.keys) in cells:
+            curve = pd.Series(own.value.astype(float).to_numpy(), index=own["round"].astype(int))
+            yield {str(key): text for key, text in row.items()} | {"value": f"{_measure(table, curve):.6g}"}
+
+
+def _measure(table: PaperTable, of: Any) -> float:
+    assert table.measure is not None
+    return table.scale * float(get_method(table.measure)(of))
 
 
 def read_curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
@@ -126,9 +148,9 @@ def reduced(table: PaperTable, values: "pd.Series[float]") -> float:
 
 
 def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
-    told = environment(trial.folder)
-    hardware = told["hardware"]
-    packages = {name: told["versions"].get(name, "") for name in (*PACKAGES, "flwr")}
+    content = environment(trial.folder)
+    hardware = content["hardware"]
+    packages = {name: content["versions"].get(name, "") for name in (*PACKAGES, "flwr")}
     if all(packages[name] in (here, "") for name, here in versions().items()):
         packages |= versions()  # a run that did not tell all of them, of this machine by its identity
     return {
@@ -140,17 +162,19 @@ def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
         "changes": trial.changes,
         "config": trial.config,
         **packages,
-        "commit": told["git_commit"] or "",
-        "source": told["source_hash"],
+        "commit": content["git_commit"] or "",
+        "source": content["source_hash"],
         "processor": hardware["processor"] if hardware["device"] == "cpu" else hardware["gpu"],
         "device": hardware["device"],
-        "seconds": f"{told['wall_seconds']:.0f}",
+        "seconds": f"{content['wall_seconds']:.0f}",
     }
 
 
 def _value(table: PaperTable, folder: Path) -> float:
+    if table.curves is not None:
+        return _measure(table, read_curve(tables(table.paper)[table.curves], folder))
     if table.measure is not None:
-        return table.scale * float(get_method(table.measure)(folder))
+        return _measure(table, folder)
     return reduced(table, read_curve(table, folder))
 
 
@@ -247,9 +271,9 @@ def settings(
     ``configs`` are the hashes of the configurations that a cell has now; empty where that is not asked.
     Numbers of an earlier configuration are left out where there are others.
     """
-    found: dict[Keys, list[Ours]] = {}
+    by_cell: dict[Keys, list[Ours]] = {}
     if rows.empty:
-        return found
+        return by_cell
     for values, own in rows.groupby(list(table.keys), sort=False):
         keys = tuple(map(str, values))
         now = configs.get(keys, set())
@@ -260,7 +284,7 @@ def settings(
         )
         own = own[own.earlier == own.earlier.all()]
         ordered = own.sort_values(["departs", "rounds"], ascending=[True, False], kind="stable")
-        found[keys] = [
+        by_cell[keys] = [
             Ours(
                 _by_seed(same),
                 str(changes),
@@ -271,7 +295,7 @@ def settings(
             )
             for changes, same in ordered.groupby("changes", sort=False)
         ]
-    return found
+    return by_cell
 
 
 def _by_seed(rows: pd.DataFrame) -> dict[int, float]:
@@ -291,19 +315,19 @@ def configs(table: PaperTable, rows: pd.DataFrame) -> dict[Keys, set[str]]:
 
     Of those cells of which ``rows``, results of ours, hold some at the paper's setting.
     """
-    found: dict[Keys, set[str]] = {}
+    hashes: dict[Keys, set[str]] = {}
     if rows.empty:
-        return found
+        return hashes
     seeds: dict[Keys, set[int]] = {}
     for *values, seed in rows[rows.changes == ""][[*table.keys, "seed"]].to_numpy():
         seeds.setdefault(tuple(values), set()).add(int(seed))
     for cell in table.cells():
         keys = tuple(cell.keys.values())
         for seed in seeds.get(keys, ()):
-            found.setdefault(keys, set()).add(Variants(cell.overrides).config_hash(seed))
-    return found
+            hashes.setdefault(keys, set()).add(Variants(cell.overrides).config_hash(seed))
+    return hashes
 
 
-def ours(found: Mapping[Keys, list[Ours]]) -> Results:
+def ours(by_cell: Mapping[Keys, list[Ours]]) -> Results:
     """Return of each cell the number that counts."""
-    return {keys: numbers[0] for keys, numbers in found.items()}
+    return {keys: numbers[0] for keys, numbers in by_cell.items()}

@@ -17,7 +17,7 @@ from torch import nn
 
 from baselines.engine import checkpoint
 from baselines.errors import UserError
-from baselines.experiment import experiment
+from baselines.experiment.experiment import load as load_experiment
 from baselines.reports.runs import by_round, measured
 from clients import Examples
 from clients.examples import compute_outputs
@@ -39,12 +39,12 @@ def attack_accuracy(folder: Path) -> float:
     saved = checkpoint.load(folder)
     if saved is None:
         raise UserError(f"{folder} has no checkpoint to attack: run it with checkpoint_every above 0")
-    this = experiment.load(json.loads((folder / "environment.json").read_text())["overrides"])
-    model = this.model()
+    experiment = load_experiment(json.loads((folder / "environment.json").read_text())["overrides"])
+    model = experiment.model()
     load(model, saved.arrays)
-    draw = generator(this.settings.seed, Purpose.ATTACK)
-    data, strangers = this.dataset, this.test_examples
-    rows = np.concatenate([train for train, _ in this.partitions])
+    draw = generator(experiment.settings.seed, Purpose.ATTACK)
+    data, strangers = experiment.dataset, experiment.test_examples
+    rows = np.concatenate([train for train, _ in experiment.partitions])
     count = min(len(rows), len(strangers))
     chosen = torch.from_numpy(draw.permutation(rows)[:count])
     members = Examples(data.train_inputs, data.train_targets, chosen, data.transform)
@@ -140,3 +140,36 @@ def rounds_with_others(folder: Path) -> int:
         raise UserError(f"{folder} has no weights of nodes: run it with strategy=weight_erosion")
     nodes_that_count = (weights.value > 0).groupby(weights["round"]).sum()
     return int((nodes_that_count > 1).sum())
+
+
+# What does a curve say beside its last value? These take a curve, by round, of a table that holds it, in the
+# unit of the table; where it is thinned, so are they.
+
+
+INITIAL = 10  # rounds
+CLOSE = 0.5  # to the best, in the curve's unit: half a percentage point
+
+
+def initial_mean(curve: "pd.Series[float]") -> float:
+    """Return the mean over the first ten rounds, round 0 left out."""
+    return float(curve[(curve.index > 0) & (curve.index <= INITIAL)].mean())
+
+
+def rounds_to_best(curve: "pd.Series[float]") -> int:
+    """Return the first round that is within half a point of the best."""
+    return int(curve.index[curve >= curve.max() - CLOSE][0])
+
+
+def step_spread(curve: "pd.Series[float]") -> float:
+    """Return the standard deviation of the change from one round to the next, from round 20 on."""
+    return float(np.std(np.diff(curve[curve.index >= FIRST])))
+
+
+def log10_step_spread(curve: "pd.Series[float]") -> float:
+    """Return the same of log10 of a loss: how rough its curve is on a logarithmic axis."""
+    return step_spread(curve.apply(np.log10))
+
+
+def last_log10_loss(folder: Path) -> float:
+    """Return log10 of the last test loss: its differences are ratios of losses."""
+    return float(_log_loss(folder)[-1])

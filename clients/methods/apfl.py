@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from clients.correction import Correction
 from clients.examples import Examples
 from clients.fast.trace import Step
-from clients.personal import LocalUpdate, Personal
 from clients.tasks import Task
+from clients.training import LocalUpdate, Personal
 from strategies.shared.arrays import to_array_record, values_of
 from strategies.shared.checks import require
 

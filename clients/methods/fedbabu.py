@@ -21,8 +21,8 @@ from flwr.app import RecordDict
 from torch import nn
 
 from clients.examples import Examples, compute_outputs
-from clients.personal import LocalUpdate, Personal
 from clients.tasks import Task
+from clients.training import LocalUpdate, Personal
 from strategies.shared.checks import require
 
 from .fedrep import OfAll, resting, split

@@ -54,7 +54,7 @@ class ClientMomentum(Correction):
         return True
 
 
-class MimeLite(ClientMomentum):
+class MimeMomentum(ClientMomentum):
     """Mime-lite's step; the reply carries the gradient of all of the node's examples at w_t."""
 
     config_key: ClassVar[str] = protocol.MIME_SHARE

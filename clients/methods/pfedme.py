@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from clients.correction import Correction
 from clients.examples import Examples
 from clients.fast.trace import Step
-from clients.personal import LocalUpdate, Personal
 from clients.tasks import Task
+from clients.training import LocalUpdate, Personal
 from strategies.shared.checks import require, require_count
 
 from .uga import full_gradient

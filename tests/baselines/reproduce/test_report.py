@@ -8,7 +8,7 @@ import pytest
 
 from baselines.errors import UserError
 from baselines.reproduce import report, results
-from baselines.reproduce.findings import Comparison, comparisons
+from baselines.reproduce.findings import Comparison, comparisons, pairs
 from baselines.reproduce.paper_tables import PaperTable
 from baselines.reproduce.plan import plan, select, table_of
 from baselines.reproduce.results import Keys, Ours, Results
@@ -296,3 +296,65 @@ def test_a_metric_that_was_not_measured_is_named(tmp_path: Path) -> None:
 def _weights_table() -> PaperTable:
     fields = vars(table_of("tiny", "table1")) | {"metric": "weight_*", "split": "train", "scale": 1.0}
     return PaperTable(**fields)
+
+
+GAIN = {"column": "method", "better": "fedexp", "worse": "fedavg"}
+OF_RATES = {"text": "", "column": "rate", "better": "0.1", "worse": "0.2", "gain": GAIN}
+
+
+def test_a_finding_may_compare_gains() -> None:
+    """At rate 0.2 FedExP gains 1 and 2, at 0.1 it gains 5 and 4: 4 and 2 more; in the paper one is missing."""
+    values = {("0.2", "fedexp"): (91, 93), ("0.2", "fedavg"): (90, 91), ("0.1", "fedavg"): (80, 80)}
+    found = {keys: [Ours(dict(enumerate(own)), "")] for keys, own in values.items()}
+    found[("0.1", "fedexp")] = [Ours({0: 85, 1: 84, 2: 99}, "")]
+    table = table_of("tiny", "table1")
+    whole = PaperTable(**{**vars(table), "name": "no printed numbers: all combinations are cells"})
+    ((pair,),) = comparisons(whole, OF_RATES, found)
+    assert (pair.ours, pair.by_seed, pair.keys) == (3.0, {0: 4, 1: 2}, {})
+    assert not list(comparisons(table, OF_RATES, found))  # a cell of the four is none of the paper's
+    loss = PaperTable(**{**vars(whole), "lower": True})
+    ((pair,),) = comparisons(loss, OF_RATES, found)
+    assert pair.ours == -3.0
+    assert len(list(pairs(PaperTable(**{**vars(whole), "findings": (OF_RATES,)})))) == 2
+
+
+def test_a_finding_may_set_a_level() -> None:
+    table = table_of("tiny", "table1")
+    finding = {"text": "", "below": 92, "where": {"method": "fedexp"}}
+    ((pair,),) = comparisons(table, finding, settings(*of("a", 91.0, 90.5, 90.0)))
+    assert (pair.ours, pair.paper, pair.verdict) == (1.5, 0.5, "confirmed")
+    ((pair,),) = comparisons(table, finding, settings())
+    assert pair.verdict == "not run"
+    ((pair, small),) = comparisons(table, finding, settings(("a", 0, 95.0, "rounds=2", "x")))
+    assert (pair.ours, small.ours, small.departs) == (None, -3.0, True)
+
+
+def test_a_number_may_be_of_another_tables_curve(papers: Path) -> None:
+    """Without a run; its provenance is the run's, and cells that the table does not have are left out."""
+    folder = papers / "tiny" / "ours"
+    folder.mkdir()
+    (folder / "figure1.csv").write_text(
+        "method,seed,value,rounds,changes,config\nfedavg,0,3,4,rounds=4,x\nbad,0,3,4,rounds=4,y\n"
+    )
+    (folder / "figure1_curves.csv").write_text(
+        "method,seed,changes,round,value\n"
+        + "".join(f"fedavg,0,rounds=4,{r},{value}\n" for r, value in enumerate((90, 2, 5)))
+        + "bad,0,rounds=4,0,1\n"
+    )
+    fields = vars(table_of("tiny", "figure1")) | {"name": "first", "curves": "figure1", "scale": 10.0}
+    fields |= {
+        "keys": {"method": {"fedavg": ""}},
+        "measure": "baselines.reproduce.statistics.initial_mean",
+    }
+    rows = results.collect(PaperTable(**fields), [], "full", folder)
+    assert rows.to_dict("records") == [
+        {
+            "method": "fedavg",
+            "seed": "0",
+            "value": "35",
+            "rounds": "4",
+            "changes": "rounds=4",
+            "config": "x",
+        }
+    ]
+    assert not (folder / "first_curves.csv").exists()

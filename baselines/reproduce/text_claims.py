@@ -1,0 +1,69 @@
+"""What the papers' texts claim, claim by claim, and what answers each.
+
+``papers/<paper>/claims.yaml`` is a list in the order of the text, of
+
+where : the sections, figures and tables that say it
+claim : what they say, in a line
+finding : the finding of ``tables.yaml`` that tests it, or a list of them; or in its place one of
+table : the table whose numbers answer it, where nothing is compared
+test : the test that shows it, of what holds by construction
+takes : what an answer would take, of a claim that nothing here tests
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from baselines.reports.tables import markdown_table
+
+from . import paper_tables
+
+
+@dataclass(frozen=True)
+class TextClaim:
+    """A claim of a paper's text; see the module's docstring for the fields."""
+
+    where: str
+    claim: str
+    finding: tuple[str, ...] = ()
+    table: str = ""
+    test: str = ""
+    takes: str = ""
+
+    @property
+    def answer(self) -> str:
+        """What answers a claim without a finding, or what that would take."""
+        if self.table:
+            return f"[{self.table}](ours/{self.table}.md)"
+        return f"[a test](../../../{self.test})" if self.test else f"nothing yet; {self.takes}"
+
+
+@cache
+def text_claims(paper: str) -> tuple[TextClaim, ...]:
+    """Return the claims of a paper's text; none where they are not listed."""
+    path = paper_tables.PAPERS / paper / "claims.yaml"
+    return tuple(_read(path)) if path.exists() else ()
+
+
+def _read(path: Path) -> Iterator[TextClaim]:
+    entries = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(entries, list)
+    for entry in entries:
+        assert isinstance(entry, dict)
+        yield TextClaim(**entry | {"finding": tuple(paper_tables.texts(entry.get("finding", [])))})
+
+
+def places(paper: str, finding: str) -> str:
+    """Return where the text says what a finding tests."""
+    return "; ".join(dict.fromkeys(one.where for one in text_claims(paper) if finding in one.finding))
+
+
+def page_others(paper: str) -> str:
+    """Return the claims of a paper's text that no finding tests, in Markdown, and what answers each."""
+    rows = [[one.claim, one.where, one.answer] for one in text_claims(paper) if not one.finding]
+    if not rows:
+        return "Every claim of the text has a finding."
+    return markdown_table(["claim", "in the text", "answer"], rows).rstrip()
