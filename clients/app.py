@@ -103,8 +103,9 @@ def check_training(
     for kind in asked:
         if training.private and kind.shares_all:
             raise ValueError(
-                f"client.private={list(training.private)} with strategy=scaffold or feddyn: they correct "
-                "nodes towards each other, and what is private has no others; choose another strategy"
+                f"client.private={list(training.private)} with strategy=scaffold, feddyn, fedcm or "
+                "mimelite: they correct nodes towards each other, and what is private has no others; choose "
+                "another strategy"
             )
         kind.check(training.optimizer, config)
     if restricted and ControlVariate in asked and ControlVariate.uses_displacement(config):
@@ -148,7 +149,7 @@ def _check_way(
             )
         if reads:
             raise ValueError(
-                f"{name}: strategy=scaffold's option 2 and aggregation=normalized take "
+                f"{name}: strategy=scaffold's option 2, fedcm and aggregation=normalized take "
                 "the way from the server's model for gradients; leave it out (or set SCAFFOLD's option 1)"
             )
         if restricted:

@@ -165,6 +165,10 @@ class Correction:
         """Raise ``ValueError`` for settings out of range; asked before the first round, too."""
 
     @staticmethod
+    def check_model(model: nn.Module, task: Task) -> None:
+        """Raise ``ValueError`` for a model or a task it cannot work with; asked before the first round, too."""
+
+    @staticmethod
     def no_effect(steps: int, per_epoch: int, *args: Any, **settings: Any) -> str:
         """Say why these settings do nothing at a node that takes ``steps`` steps; empty where they may."""
         return ""
@@ -182,6 +186,19 @@ class Correction:
         """Whether it adds to the loss."""
         return type(self).loss_term is not Correction.loss_term
 
+    def replace_loss(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return a batch's loss in place of the task's, a number that can be differentiated.
+
+        The arguments are those of ``loss_term``; the metrics stay the task's. One correction of a round can
+        replace the loss; the others' terms are added to what it returns.
+        """
+        raise NotImplementedError
+
+    @property
+    def replaces_loss(self) -> bool:
+        """Whether it replaces the task's loss."""
+        return type(self).replace_loss is not Correction.replace_loss
+
     def wrap_gradient(self, step: Step) -> Step:
         """Return what computes a batch's gradient and metrics in place of ``step``."""
         return step
@@ -189,7 +206,8 @@ class Correction:
     @property
     def requires_sequential(self) -> bool:
         """Whether nodes that take it train one by one."""
-        return self.has_loss_term or type(self).wrap_gradient is not Correction.wrap_gradient
+        changes_loss = self.has_loss_term or self.replaces_loss
+        return changes_loss or type(self).wrap_gradient is not Correction.wrap_gradient
 
     def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
         """Edit or observe ``p.grad`` of every trained parameter, once in each step; copy what you keep.

@@ -225,6 +225,10 @@ class Examples:
         """Return the number of examples."""
         return len(self.index)
 
+    def count_labels(self, num_classes: int) -> Tensor:
+        """Return how many examples have each label, [num_classes]; targets are labels."""
+        return torch.bincount(self.targets[self.index.to(self.targets.device)], minlength=num_classes)
+
     def batch(
         self, positions: Tensor | slice, device: torch.device, draws: torch.Generator | None = None
     ) -> tuple[Inputs, Tensor]:

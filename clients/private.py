@@ -2,15 +2,18 @@
 
 The others are trained together as before. What is private is chosen by patterns: ``last`` is the last layer
 that has parameters (FedPer: Arivazhagan et al., *Federated Learning with Personalization Layers*, 2019,
-section 3, with one personalised layer), ``*Norm*`` all layers whose class is so called, with their running
-statistics (FedBN: Li et al., *FedBN: Federated Learning on Non-IID Features via Local Batch Normalization*,
-ICLR 2021, Algorithm 1), ``fc1.*`` names of parameters and buffers.
+section 3, with one personalised layer), ``body`` all other layers (LG-FedAvg: Liang, Liu, Liu,
+Salakhutdinov, Morency, *Think Locally, Act Globally: Federated Learning with Local and Global
+Representations*, 2020, arXiv 2001.01523, Algorithm 1, with one shared layer), ``*Norm*`` all layers whose
+class is so called, with their running statistics (FedBN: Li et al., *FedBN: Federated Learning on Non-IID
+Features via Local Batch Normalization*, ICLR 2021, Algorithm 1), ``fc1.*`` names of parameters and buffers.
 
 A node starts from the private values that the server sends first, keeps those it has trained in Flower's
 ``context.state``, and sends the server's back: they never move there, whatever the strategy (noise for
 privacy, and FedMeta's step on the server, are refused). So the model is whole at a node alone, which is to
-evaluate it. Deviations: the values that are sent back cost bytes,
-which FedPer saves; FedPer's nodes draw their first private layers themselves, here these are the same.
+evaluate it. Deviations: the values that are sent back cost bytes, which FedPer saves; FedPer's nodes draw
+their first private layers themselves, here these are the same; LG-FedAvg's experiments start from a model
+that FedAvg has trained.
 Reduction: without a pattern it is the strategy.
 """
 
@@ -25,6 +28,7 @@ from strategies.shared.arrays import to_array_record, values_of
 
 KEY = "private"  # ArrayRecord of a node's state
 LAST = "last"
+BODY = "body"
 
 
 def private(model: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:
@@ -37,8 +41,8 @@ def private(model: nn.Module, patterns: Sequence[str]) -> dict[str, Tensor]:
     kinds = {name: type(model.get_submodule(layer)).__name__ for name, layer in layers.items()}
 
     def chosen(name: str, pattern: str) -> bool:
-        if pattern == LAST:
-            return layers[name] == last
+        if pattern in (LAST, BODY):
+            return (layers[name] == last) == (pattern == LAST)
         return fnmatchcase(name, pattern) or fnmatchcase(kinds[name], pattern)
 
     return {name: tensor for name, tensor in state.items() if any(chosen(name, p) for p in patterns)}
@@ -51,7 +55,7 @@ def check(model: nn.Module, patterns: Sequence[str]) -> None:
             known = ", ".join(model.state_dict())
             raise ValueError(
                 f"client.private: {pattern!r} is no parameter, buffer or class of a layer: expected "
-                f"last, *Norm*, or a pattern of these: {known[:200]}"
+                f"last, body, *Norm*, or a pattern of these: {known[:200]}"
             )
     if patterns and all(name in private(model, patterns) for name, _ in model.named_parameters()):
         raise ValueError(

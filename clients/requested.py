@@ -7,6 +7,7 @@ round. A node knows those listed here and those that its :class:`~clients.Node` 
 from collections.abc import Mapping, Sequence
 
 from .correction import Correction
+from .methods.fedcm import ClientMomentum, MimeMomentum
 from .methods.feddyn import Dynamic
 from .methods.fednova import EffectiveSteps
 from .methods.fedprox import GradientVariance, Proximal
@@ -18,6 +19,8 @@ BUILT_IN: tuple[type[Correction], ...] = (  # in the order in which they act
     GradientVariance,
     Proximal,
     Dynamic,
+    ClientMomentum,
+    MimeMomentum,
     EffectiveSteps,
     StartLoss,
 )

@@ -42,20 +42,29 @@ class WithTerms:
     Parameters
     ----------
     model, task : what is differentiated
-    corrections : whose terms are added
+    corrections : whose terms are added; one of them may replace the task's loss
     """
 
     model: nn.Module
     task: Task
     corrections: Sequence[Correction]
 
+    def __post_init__(self) -> None:
+        """Refuse two losses in place of the task's."""
+        require_one_loss([type(each).__name__ for each in self.corrections if each.replaces_loss])
+
     @torch.enable_grad()  # type: ignore[no-untyped-call]
     def loss(self, inputs: Inputs, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return a batch's loss, which can be differentiated, and the metrics' sums over it."""
         outputs = compute_outputs(self.model, inputs)
         loss, sums = self.task(outputs, targets)
+        batch = self.model, inputs, outputs, targets
         for correction in self.corrections:
-            loss = loss + _number(correction, correction.loss_term(self.model, inputs, outputs, targets))
+            if correction.replaces_loss:
+                loss = _number(correction, "replace_loss", correction.replace_loss(*batch))
+        for correction in self.corrections:
+            if correction.has_loss_term:
+                loss = loss + _number(correction, "loss_term", correction.loss_term(*batch))
         return loss, sums
 
     def __call__(
@@ -67,12 +76,19 @@ class WithTerms:
         return torch.autograd.grad(loss, parameters, materialize_grads=True), sums
 
 
-def _number(correction: Correction, term: Tensor) -> Tensor:
-    """Return a correction's term, or raise ``ValueError`` where it is no single number."""
-    if isinstance(term, Tensor) and term.numel() != 1:
-        name, shape = type(correction).__name__, list(term.shape)
-        raise ValueError(f"{name}.loss_term returns shape {shape}: expected one number, e.g. its mean")
-    return term
+def _number(correction: Correction, hook: str, loss: Tensor) -> Tensor:
+    """Return what a correction's hook gave, or raise ``ValueError`` where it is no single number."""
+    if isinstance(loss, Tensor) and loss.numel() != 1:
+        name, shape = type(correction).__name__, list(loss.shape)
+        raise ValueError(f"{name}.{hook} returns shape {shape}: expected one number, e.g. its mean")
+    return loss
+
+
+def require_one_loss(replacing: Sequence[str]) -> None:
+    """Raise ``ValueError`` where several corrections, by name, would replace the loss."""
+    if len(replacing) > 1:
+        named = ", ".join(replacing)
+        raise ValueError(f"client.corrections=[{named}] each replace the loss: choose one of them")
 
 
 def step_of(
@@ -83,7 +99,7 @@ def step_of(
     after: GradientPipeline | None,
 ) -> Step:
     """Return what computes the gradients of one round's steps, and what ``after`` makes of them."""
-    adding = [correction for correction in corrections if correction.has_loss_term]
+    adding = [each for each in corrections if each.has_loss_term or each.replaces_loss]
     step: Step = (
         WithTerms(model, task, adding) if adding else gradient_of(model, task).of_round(trace, after)
     )
@@ -97,8 +113,18 @@ Begin = Callable[[RoundStart], Correction]  # mostly a class with its settings
 
 def check_corrections(corrections: Mapping[str, Begin]) -> None:
     """Raise ``ValueError`` for a setting that is out of range, missing, or unknown to the correction."""
-    for _, kind, bound in _bound(corrections):
+    replacing = []
+    for name, kind, bound in _bound(corrections):
         kind.check_settings(*bound.args[1:], **bound.kwargs)
+        if kind.replace_loss is not Correction.replace_loss:
+            replacing.append(name)
+    require_one_loss(replacing)
+
+
+def check_model(corrections: Mapping[str, Begin], model: nn.Module, task: Task) -> None:
+    """Raise ``ValueError`` where a correction cannot work with the model or the task."""
+    for _, kind, _ in _bound(corrections):
+        kind.check_model(model, task)
 
 
 def without_effect(corrections: Mapping[str, Begin], work: Collection[tuple[int, int]]) -> Iterator[str]:
@@ -421,6 +447,10 @@ class LocalTraining:
         """The optimiser's learning rate, before the schedule."""
         (group,) = self.optimizer([nn.Parameter(torch.zeros(1))]).param_groups
         return float(group["lr"])
+
+    def rate(self, server_round: int) -> float:
+        """Return the learning rate of a round."""
+        return self.lr * self.schedule(server_round)
 
     def __call__(
         self,

@@ -1,8 +1,11 @@
 """Flower strategies: the server side of federated-learning papers, as parts that compose."""
 
+from .afl import AFL
 from .core.pseudo_gradient import PseudoGradientStrategy
 from .core.strategy import TooManyFailedRounds
+from .fedams import FedAMS
 from .fedavg import FedAvg, FedAvgM, FedMeta
+from .fedcm import FedCM
 from .feddyn import FedDyn
 from .feder import FedER
 from .fedexp import FedExP
@@ -11,14 +14,16 @@ from .fednova import FedNova
 from .fedopt import FedAdagrad, FedAdam, FedYogi
 from .fedprox import FedProx
 from .grouped import Grouped, LocalOnly
+from .mimelite import MimeLite
 from .parts.aggregation import Aggregation, Fair, Krum, MajorityVote, Mean, Median, Normalized, TrimmedMean
 from .parts.clustering import Grouping, KMeans, Overlap
 from .parts.mask import AgreementMask, AndMask, GeometricMask, MagnitudeMask, Mask, NoMask, SandMask
 from .parts.privacy import AdaptivePrivacy, CentralPrivacy, LocalPrivacy, NoPrivacy, Privacy
-from .parts.server_optimizer import Adagrad, Adam, Identity, Momentum, ServerOptimizer, Yogi
+from .parts.server_optimizer import AMS, Adagrad, Adam, Identity, Momentum, ServerOptimizer, Yogi
 from .parts.step_size import Constant, Extrapolated, StepSize
 from .parts.updates import Updates
 from .parts.weighting import (
+    Agnostic,
     ByExamples,
     EffectiveRank,
     Erosion,
@@ -27,6 +32,7 @@ from .parts.weighting import (
     Uniform,
     Weighting,
 )
+from .power_of_choice import PowerOfChoice
 from .qfedavg import QFedAvg
 from .scaffold import Scaffold
 from .selective import SelectiveFedAvg
@@ -36,10 +42,13 @@ from .signsgd import SignSGD
 from .weight_erosion import WeightErosion, WeightErosionForAll
 
 __all__ = [
+    "AFL",
+    "AMS",
     "Adagrad",
     "Adam",
     "AdaptivePrivacy",
     "Aggregation",
+    "Agnostic",
     "AgreementMask",
     "AndMask",
     "ByExamples",
@@ -50,10 +59,12 @@ __all__ = [
     "Erosion",
     "Extrapolated",
     "Fair",
+    "FedAMS",
     "FedAdagrad",
     "FedAdam",
     "FedAvg",
     "FedAvgM",
+    "FedCM",
     "FedDyn",
     "FedER",
     "FedExP",
@@ -77,12 +88,14 @@ __all__ = [
     "Mask",
     "Mean",
     "Median",
+    "MimeLite",
     "Momentum",
     "NoCompression",
     "NoMask",
     "NoPrivacy",
     "Normalized",
     "Overlap",
+    "PowerOfChoice",
     "Privacy",
     "PseudoGradientStrategy",
     "QFedAvg",

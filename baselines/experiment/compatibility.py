@@ -404,7 +404,7 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "privacy=",
-        "strategy=scaffold",
+        "strategy=scaffold, mimelite",
         "nodes would also send what gets no noise",
         f"{GAUSSIAN}.check",
         f"{NOISED} strategy=scaffold",
@@ -459,7 +459,21 @@ REFUSED_ELSEWHERE = (
         "strategy=feddyn compression=top_k",
     ),
     _row(
-        "strategy=scaffold, feddyn",
+        "strategy=fedcm",
+        "privacy=",
+        "its momentum would have no noise",
+        "strategies.fedcm.FedCM.__post_init__",
+        "strategy=fedcm privacy=central",
+    ),
+    _row(
+        "strategy=fedcm, mimelite",
+        "another optimiser than SGD without momentum",
+        "the strategy sends the momentum of the nodes' steps",
+        "clients.methods.fedcm.ClientMomentum.check",
+        "strategy=fedcm client_optimizer=adam",
+    ),
+    _row(
+        "strategy=scaffold, feddyn, fedcm, mimelite",
         "private=",
         "what is private has no others to be corrected towards",
         f"{NODES}.check_training",
@@ -473,7 +487,7 @@ REFUSED_ELSEWHERE = (
         "strategy=scaffold client_optimizer=adam",
     ),
     _row(
-        "strategy=scaffold's option 2, aggregation=normalized",
+        "strategy=scaffold's option 2, fedcm, aggregation=normalized",
         "corrections=own_initial_model",
         "the way from the server's model is taken for gradients",
         f"{NODES}._check_way",
@@ -485,6 +499,27 @@ REFUSED_ELSEWHERE = (
         "it would act twice",
         f"{NODES}.check_training",
         "strategy=fedprox corrections=proximal",
+    ),
+    _row(
+        "corrections=fedlc",
+        "corrections=fedrs",
+        "each replaces the loss",
+        "clients.training.require_one_loss",
+        "corrections=[fedlc,fedrs]",
+    ),
+    _row(
+        "corrections=fedlc, fedrs, fedntd",
+        "data without labels (dataset=synthetic)",
+        "they look at the labels of a node's examples",
+        "clients.methods.fedlc.require_labels",
+        "corrections=fedlc dataset=synthetic num_nodes=20",
+    ),
+    _row(
+        "corrections=moon, feddecorr",
+        "a model without an nn.Linear layer (dataset=synthetic)",
+        "they look at what its last one is given",
+        "clients.methods.moon.last_linear",
+        "corrections=feddecorr dataset=synthetic num_nodes=20",
     ),
     _row(
         "compression=random_mask, low_rank",
@@ -522,6 +557,13 @@ REFUSED_ELSEWHERE = (
         "personal=ditto private=fedper node_test_fraction=0.2",
     ),
     _row(
+        "personal=apfl",
+        "private=",
+        "its nodes keep whole models",
+        "clients.methods.apfl.APFL.check",
+        "personal=apfl private=fedper node_test_fraction=0.2",
+    ),
+    _row(
         "client=keep_trace",
         "another optimiser than plain SGD",
         "it differentiates through plain steps",
@@ -537,7 +579,7 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "client=keep_trace",
-        "strategy=scaffold, fedprox, feddyn; compression=random_mask, low_rank",
+        "strategy=scaffold, fedprox, feddyn, fedcm, mimelite; compression=random_mask, low_rank",
         "it differentiates through plain steps",
         f"{NODES}.check_training",
         "client=keep_trace strategy=fedprox",
@@ -546,7 +588,7 @@ REFUSED_ELSEWHERE = (
 ONE_BY_ONE = (  # nothing is refused: these nodes train one by one
     *OBSTACLES,
     Conflict(
-        "corrections=moon, or a term in the loss",
+        "corrections=moon, fedsam, fedlc, ...",
         BATCHED,
         "a correction adds to the loss, or takes the gradient elsewhere",
         checked_by="clients.batched.stack.ModelStack.train",

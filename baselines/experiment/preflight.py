@@ -13,6 +13,7 @@ from clients import Classification, Examples, private
 from clients.app import check_training
 from clients.evaluation import BATCH_SIZE
 from clients.examples import Inputs, apply_to_each, compute_outputs, tensors_of
+from clients.training import check_model as check_corrections_model
 from strategies.core.pseudo_gradient import PseudoGradientStrategy
 from strategies.grouped import StrategyWrapper
 from strategies.parts.layout import Layout
@@ -334,6 +335,9 @@ def _check(experiment: Experiment) -> None:
         )
         if experiment.training.private:
             private.check(experiment.node_model, experiment.training.private)
+        check_corrections_model(
+            experiment.training.corrections, experiment.node_model, experiment.dataset.task
+        )
         if experiment.training.personal is not None:
             experiment.training.personal.check(experiment.node_model, experiment.training.private)
     except ValueError as error:

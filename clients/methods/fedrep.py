@@ -46,7 +46,7 @@ class FedRep(Personal):
         require(whole, "client.personal.head_epochs", self.head_epochs, "a whole number, 0 or above")
 
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
-        if not _split(model, private)[0]:
+        if not split(model, private)[0]:
             raise ValueError(
                 f"client.personal=FedRep trains a node's own layers by themselves, and with client.private="
                 f"{list(private)} there are none to train: set client.private=[last]"
@@ -55,7 +55,7 @@ class FedRep(Personal):
     def train(self, update: LocalUpdate) -> dict[str, float]:
         if self.head_epochs == 0:
             return update.run()
-        head, body = _split(update.model, update.training.private)
+        head, body = split(update.model, update.training.private)
         everything = [p for p in update.model.parameters() if p.requires_grad]
         of_head = replace(
             update,
@@ -64,9 +64,9 @@ class FedRep(Personal):
             corrections=(),
             memory=None,
         )
-        with _resting(body):
+        with resting(body):
             of_head.run()
-        with _resting(head):
+        with resting(head):
             return replace(update, corrections=[OfAll(c, everything) for c in update.corrections]).run()
 
 
@@ -90,6 +90,14 @@ class OfAll(Correction):
     def loss_term(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
         return self.inner.loss_term(model, inputs, outputs, targets)
 
+    @property
+    def replaces_loss(self) -> bool:
+        """Whether it replaces the task's loss."""
+        return self.inner.replaces_loss
+
+    def replace_loss(self, model: nn.Module, inputs: Inputs, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.inner.replace_loss(model, inputs, outputs, targets)
+
     def wrap_gradient(self, step: Step) -> Step:
         return self.inner.wrap_gradient(step)
 
@@ -106,7 +114,7 @@ class OfAll(Correction):
             return self.inner.should_stop(self.parameters)
 
 
-def _split(model: nn.Module, patterns: Sequence[str]) -> tuple[list[Parameter], list[Parameter]]:
+def split(model: nn.Module, patterns: Sequence[str]) -> tuple[list[Parameter], list[Parameter]]:
     """Return the trained parameters of a node's own, and those of all nodes."""
     own = private(model, patterns)
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
@@ -114,7 +122,7 @@ def _split(model: nn.Module, patterns: Sequence[str]) -> tuple[list[Parameter], 
 
 
 @contextmanager
-def _resting(parameters: Sequence[Parameter]) -> Iterator[None]:
+def resting(parameters: Sequence[Parameter]) -> Iterator[None]:
     """Train none of these parameters meanwhile."""
     for p in parameters:
         p.requires_grad_(False)

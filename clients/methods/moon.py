@@ -24,9 +24,11 @@ from torch.nn.functional import cosine_similarity, softplus
 
 from clients.correction import Correction, RoundStart
 from clients.examples import Inputs, compute_outputs
+from clients.tasks import Task
 from strategies.shared.arrays import to_array_record, values_of
 from strategies.shared.checks import require
 
+NAME = "corrections=moon"
 KEY = "moon"  # ArrayRecord of a node's state: its last model
 
 
@@ -46,19 +48,23 @@ class Moon(Correction):
         self.check_settings(mu, temperature)
         self.mu, self.temperature = mu, temperature
         self.model, self.state = start.model, start.state
-        last_linear(start.model)  # in the first round, too
+        self.check_model(start.model, start.task)  # in the first round, too
         self.fixed: list[Representation] = []
         if self.has_loss_term:
             kept = self.state.array_records[KEY].items()
             last = copy.deepcopy(start.model)
             last.load_state_dict({name: values_of(array) for name, array in kept})
-            self.fixed = [Representation(m.eval()) for m in (copy.deepcopy(start.model), last)]
-            self.own = Representation(start.model)
+            self.fixed = [Representation(m.eval(), NAME) for m in (copy.deepcopy(start.model), last)]
+            self.own = Representation(start.model, NAME)
 
     @staticmethod
     def check_settings(mu: float, temperature: float) -> None:
         require(0 <= mu < float("inf"), "client.corrections.moon.mu", mu, "0 or above")
         require(temperature > 0, "client.corrections.moon.temperature", temperature, "above 0")
+
+    @staticmethod
+    def check_model(model: nn.Module, task: Task) -> None:
+        last_linear(model, NAME)
 
     @property
     def has_loss_term(self) -> bool:
@@ -82,15 +88,21 @@ class Moon(Correction):
 
 
 class Representation:
-    """What the last linear layer of a model was given last, [n, d]."""
+    """What the last linear layer of a model was given last, [n, d].
 
-    def __init__(self, model: nn.Module) -> None:
+    Parameters
+    ----------
+    model : the model
+    who : who needs it, for the line that refuses a model without a linear layer
+    """
+
+    def __init__(self, model: nn.Module, who: str) -> None:
         self.model, seen = model, list[Tensor]()
 
         def see(_: nn.Module, given: tuple[Tensor, ...]) -> None:
             seen[:] = given[:1]
 
-        handle = last_linear(model).register_forward_pre_hook(see)
+        handle = last_linear(model, who).register_forward_pre_hook(see)
         self._seen = seen
         finalize(self, handle.remove)  # the model is the next node's too
 
@@ -105,9 +117,9 @@ class Representation:
         return self.seen
 
 
-def last_linear(model: nn.Module) -> nn.Module:
+def last_linear(model: nn.Module, who: str) -> nn.Module:
     """Return a model's last linear layer; raise ``ValueError`` where there is none."""
     linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     if not linear:
-        raise ValueError("corrections=moon needs a model with a linear layer, and this one has none")
+        raise ValueError(f"{who} needs a model with a linear layer, and this one has none")
     return linear[-1]

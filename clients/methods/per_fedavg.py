@@ -99,7 +99,7 @@ class Meta(Correction):
         self, method: PerFedAvg, update: LocalUpdate, others: Iterator[tuple[Inputs, Tensor]]
     ) -> None:
         self.method, self.others = method, others
-        terms = [correction for correction in update.corrections if correction.has_loss_term]
+        terms = [each for each in update.corrections if each.has_loss_term or each.replaces_loss]
         self.objective = WithTerms(update.model, update.task, terms)
 
     def wrap_gradient(self, step: Step) -> Step:

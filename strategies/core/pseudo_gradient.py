@@ -254,6 +254,7 @@ class PseudoGradientStrategy(BaseStrategy):
     sums: ClassVar[tuple[str, ...] | None] = ()  # what take_step needs of the updates, as parts say it
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
+    required_metrics: ClassVar[tuple[str, ...]] = ()  # which every reply must carry, numbers, 0 or above
 
     nodes_per_round: int | None = None
     fraction_train: float | None = None
@@ -545,7 +546,7 @@ class PseudoGradientStrategy(BaseStrategy):
             self._workspace,
             rows(self._sent, answered),
             self.extra_record,
-            needed_metrics(self.weighting, self.aggregation),
+            [*needed_metrics(self.weighting, self.aggregation), *self.required_metrics],
             compression,
             self.required_reply_keys(),
             self.examples_key,

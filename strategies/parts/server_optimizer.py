@@ -210,3 +210,41 @@ class Yogi(Decaying):
     def _second_moment(self, v: Tensor, mean: Tensor, scratch: Tensor) -> None:
         squared = torch.mul(mean, mean, out=scratch)
         v.add_(torch.sub(v, squared).sign_().mul_(squared), alpha=self.beta2 - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AMS(ServerOptimizer):
+    """m / sqrt(v^), with v^ the largest v so far, epsilon at least (FedAMS: Wang, Lin, Chen, ICML 2022).
+
+    m and v are those of :class:`Adam`; nothing is added to the root.
+
+    Parameters
+    ----------
+    beta1, beta2 : decays of the first and the second moment, in [0, 1)
+    epsilon : the least v^, above 0
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-3
+    keeps_mean: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        require(0 <= self.beta1 < 1, "server_optimizer.beta1", self.beta1, "in [0, 1)")
+        require(0 <= self.beta2 < 1, "server_optimizer.beta2", self.beta2, "in [0, 1)")
+        valid = 0 < self.epsilon < float("inf")
+        require(valid, "server_optimizer.epsilon", self.epsilon, "above 0")
+
+    def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return m / sqrt(v^), over the mean."""
+        if not state:
+            m, v = torch.zeros_like(mean), torch.zeros_like(mean)
+            state = {"m": m, "v": v, "largest": torch.full_like(mean, self.epsilon)}
+        for block in blocks(mean):
+            d, m, v, largest = mean[block], state["m"][block], state["v"][block], state["largest"][block]
+            m.lerp_(d, 1 - self.beta1)
+            v.mul_(self.beta2).addcmul_(d, d, value=1 - self.beta2)
+            torch.maximum(largest, v, out=largest)
+            torch.div(m, torch.sqrt(largest, out=d), out=d)
+        return mean, state

@@ -431,3 +431,54 @@ def find_fault(weights: Tensor, updates: Updates) -> str | None:
     if (least := float(weights.sum(0).min())) <= 0:
         return f"weights that sum to {least:.3g}, expected 1"
     return None
+
+
+# Agnostic: the weights of agnostic federated learning (Mohri et al. 2019); strategies/afl.py has the rule.
+
+
+@dataclass(frozen=True)
+class Agnostic(Weighting):
+    """alpha_k = lambda_k over its sum; lambda then climbs the nodes' losses (Mohri et al., ICML 2019).
+
+    F_k is node k's loss at the model that it was sent, which it sends when asked
+    (:class:`clients.StartLoss`). lambda begins as 1 / N for the N nodes that have replied; one that replies
+    for the first time later comes in with 1 / N, and the others make room.
+
+    Parameters
+    ----------
+    rate : how fast lambda climbs, 0 or above; 0 is :class:`Uniform`
+    """
+
+    rate: float = 0.1
+    required_metric: ClassVar[str | None] = protocol.START_LOSS
+
+    def __post_init__(self) -> None:
+        """Refuse a negative rate."""
+        require(0 <= self.rate < float("inf"), "weighting.rate", self.rate, "0 or above")
+
+    def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
+        """Return the weights of the nodes that replied; ``state`` holds everyone's lambda, and whose it is."""
+        known = state["partition_ids"].tolist() if state else []
+        ids = [*known, *(k for k in updates.partition_ids if k not in known)]
+        mixture = torch.full((len(ids),), 1 / len(ids), dtype=torch.float64)
+        if known:
+            mixture[: len(known)] = state["lambda"] * (len(known) / len(ids))
+        rows = torch.tensor([ids.index(k) for k in updates.partition_ids])
+        weights = mixture[rows] / mixture[rows].sum()
+        climbed = mixture.index_add(0, rows, updates.metrics[protocol.START_LOSS], alpha=self.rate)
+        return weights, {"partition_ids": torch.tensor(ids), "lambda": _project(climbed)}
+
+    def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
+        """Return everyone's next lambda as ``weight-<partition id>``."""
+        pairs = zip(state["partition_ids"].tolist(), state["lambda"].tolist(), strict=True)
+        return {f"weight-{k}": value for k, value in pairs}
+
+
+def _project(vector: Tensor) -> Tensor:
+    """Return the nearest vector that sums to one and has no negative entry (Duchi et al., ICML 2008)."""
+    if vector.min() >= 0 and vector.sum() == 1:  # to the bit
+        return vector
+    falling, _ = vector.sort(descending=True)
+    shifts = (falling.cumsum(0) - 1) / torch.arange(1, len(vector) + 1)
+    last = int((falling > shifts).nonzero()[-1])
+    return (vector - shifts[last]).clamp_min(0)

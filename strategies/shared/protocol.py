@@ -8,6 +8,10 @@ ARRAYS = "arrays"  # ArrayRecord: the model, every parameter and buffer by name
 CONFIG = "config"  # ConfigRecord: what the server tells a node about this round
 METRICS = "metrics"  # MetricRecord: what a node tells the server about its work
 CONTROL = "control"  # ArrayRecord: SCAFFOLD's variate c; in a reply, the change of c_k
+MOMENTUM = "momentum"  # ArrayRecord of a message: FedCM's and Mime-lite's
+FULL_GRADIENT = (
+    "full-gradient"  # ArrayRecord of a reply: that of a node's examples at the model it was sent
+)
 CODES = "codes"  # ArrayRecord of a reply: compressed arrays of the update, which ARRAYS then lacks
 
 # Records of a node's state, beside CONTROL, which is c_k there.
@@ -17,6 +21,8 @@ CONTROL_ROUNDS = "control-rounds"  # ConfigRecord: the rounds that made the two,
 # Keys of the ConfigRecord.
 SERVER_ROUND = "server-round"
 PROXIMAL_MU = "proximal-mu"
+CLIENT_MOMENTUM = "client-momentum"  # of FedCM: how much a node's own gradient counts
+MIME_SHARE = "mime-share"  # the same of Mime-lite
 DYNAMIC_ALPHA = "dynamic-alpha"  # of FedDyn
 SOURCE_HASH = "source-hash"
 SITE = "site"  # in a node's answer to a query, and in its configuration: its name, where data are its own

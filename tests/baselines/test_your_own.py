@@ -61,7 +61,7 @@ def test_the_commands_do_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = [done(command, tmp_path) for command in COMMANDS]
-    assert len(said) == 13
+    assert len(said) == 14
     assert sum("accuracy: last" in text for text in said) >= 4
     assert "Network on inputs of shape (13,)" in said[1]
     assert "fedwarm - FedAvg" in said[3]

@@ -2,13 +2,23 @@
 
 import copy
 from functools import partial
+from itertools import repeat
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from clients import Classification, Correction, GradientVariance, LocalTraining, Proximal, RoundStart
+from clients import (
+    Classification,
+    Correction,
+    FedRep,
+    GradientVariance,
+    LocalTraining,
+    PerFedAvg,
+    Proximal,
+    RoundStart,
+)
 from helpers.plain_loop import SEED, by_hand, examples, perceptron, seeded, start_of
 
 
@@ -94,6 +104,16 @@ class Distilled(Correction):
         return -(wanted * outputs.log_softmax(1)).sum(1).mean()
 
 
+class Smoothed(Correction):
+    """Cross-entropy with smoothed labels in place of the task's loss."""
+
+    def __init__(self, start: RoundStart | None = None) -> None:
+        """Need nothing of the round."""
+
+    def replace_loss(self, model: nn.Module, inputs: Tensor, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets, label_smoothing=0.2)
+
+
 def trained(*corrections: Correction) -> nn.Module:
     model = seeded(perceptron)
     training = LocalTraining(optimizer=partial(SGD, lr=0.1), local_epochs=3, batch_size=16)
@@ -124,3 +144,49 @@ def test_a_term_sees_inputs_and_outputs() -> None:
         optimizer.step()
     for a, b in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("term", [0, 1], ids=["", "and a term"])
+def test_a_loss_in_place_of_the_tasks(term: int) -> None:
+    """The metrics stay the task's; what others add is added."""
+    model, plain, data = seeded(perceptron), seeded(perceptron), examples()
+    inputs, targets = data.batch(slice(None), torch.device("cpu"))
+    corrections = [*repeat(Distance(start_of(model), 0.7), term), Smoothed()]
+    training = LocalTraining(optimizer=partial(SGD, lr=0.1), local_epochs=3, batch_size=None)
+    metrics = training(model, data, Classification(), server_round=1, seed=SEED, corrections=corrections)
+    start, optimizer, losses = copy.deepcopy(plain), SGD(plain.parameters(), lr=0.1), []
+    for _ in range(3):
+        optimizer.zero_grad()
+        outputs = plain(inputs)
+        losses.append(nn.functional.cross_entropy(outputs, targets).item())
+        loss = nn.functional.cross_entropy(outputs, targets, label_smoothing=0.2)
+        squares = [
+            (p - w).square().sum() for p, w in zip(plain.parameters(), start.parameters(), strict=True)
+        ]
+        (loss + term * 0.35 * torch.stack(squares).sum()).backward()
+        optimizer.step()
+    for a, b in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+    assert metrics["loss"] == pytest.approx(sum(losses) / 3, rel=1e-6)
+
+
+def test_two_losses_in_place_of_the_tasks_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"client\.corrections=\[Smoothed, Smoothed\] each replace the loss"
+    ):
+        trained(Smoothed(), Smoothed())
+    both = {"one": Smoothed, "other": Smoothed}
+    with pytest.raises(ValueError, match=r"client\.corrections=\[one, other\] each replace the loss"):
+        LocalTraining(optimizer=partial(SGD, lr=0.1), corrections=both)
+
+
+def test_a_body_trains_for_the_loss_in_place_of_the_tasks() -> None:
+    """FedRep's, and Per-FedAvg's, which differentiates it twice."""
+    for personal, private in ((FedRep(1), ["last"]), (PerFedAvg(0.1), [])):
+        models = [seeded(perceptron) for _ in range(2)]
+        for model, corrections in zip(models, ([], [Smoothed()]), strict=True):
+            training = LocalTraining(optimizer=partial(SGD, lr=0.1), private=private, personal=personal)
+            training(
+                model, examples(), Classification(), server_round=1, seed=SEED, corrections=corrections
+            )
+        assert not torch.allclose(models[0][0].weight, models[1][0].weight, rtol=1e-3)

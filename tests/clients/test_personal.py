@@ -8,11 +8,26 @@ from helpers.runs import curve, launch, played
 
 SMALL = "dataset=digits num_nodes=3 node_test_fraction=0.2"
 TWO_CLASSES = "dataset=digits partitioner=pathological rounds=5 node_test_fraction=0.2"
-METHODS = ["ditto", "fedrep", "per_fedavg client.personal.alpha=0.2"]
+METHODS = [
+    "ditto",
+    "fedrep",
+    "per_fedavg client.personal.alpha=0.2",
+    "apfl",
+    "pfedme",
+    "fedbabu client.personal.fine_tune_epochs=5",
+]
 REFUSED = {
     "ditto private=fedper": "client.private=['last'] with client.personal=Ditto",
     "ditto client.personal.strength=-1": "client.personal.strength=-1 is out of range",
     "ditto node_test_fraction=0": "client.personal=Ditto: the model is whole at a node alone",
+    "apfl private=fedper": "client.private=['last'] with client.personal=APFL",
+    "apfl client.personal.alpha=1.5": "client.personal.alpha=1.5 is out of range",
+    "pfedme client.personal.strength=0": "client.personal.strength=0 is out of range",
+    "pfedme client.personal.inner_steps=0": "client.personal.inner_steps=0 is out of range",
+    "pfedme client.personal.inner_rate=0": "client.personal.inner_rate=0 is out of range",
+    "fedbabu client.personal.fine_tune_epochs=-1": "client.personal.fine_tune_epochs=-1 is out of range",
+    "fedbabu client.personal.rate=0": "client.personal.rate=0 is out of range",
+    "fedbabu client.personal.head=[]": "client.personal.head=[] is no parameter of the model",
     "fedrep client.private=[]": "client.private=[] there are none to train: set client.private=[last]",
     "fedrep client.personal.head_epochs=-1": "client.personal.head_epochs=-1 is out of range",
     "fedrep node_test_fraction=0": "client.private=['last']: the model is whole at a node alone",

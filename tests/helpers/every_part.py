@@ -4,8 +4,10 @@ import numpy as np
 
 from helpers.federation import Model
 from strategies import (
+    AMS,
     Adagrad,
     Adam,
+    Agnostic,
     AgreementMask,
     AndMask,
     ByExamples,
@@ -41,6 +43,7 @@ WEIGHTINGS = {
     "erosion by layer": Erosion(requester=0, distance_penalty=0.05, by_layer=True),
     "effective-rank": EffectiveRank(),
     "effective-rank-of-model": EffectiveRank(granularity="model"),
+    "agnostic": Agnostic(),
     "stable-rank": StableRank(variant="initial"),
 }
 OPTIMIZERS = {
@@ -49,6 +52,7 @@ OPTIMIZERS = {
     "adam": Adam(),
     "adam-corrected": Adam(bias_correction=True),
     "yogi": Yogi(),
+    "ams": AMS(),
     "adagrad": Adagrad(epsilon_inside=True),
 }
 AGGREGATIONS = {

@@ -20,12 +20,15 @@ from helpers.federation import (
     sent_model,
 )
 from strategies import (
+    AFL,
     AgreementMask,
     Extrapolated,
     FedAdagrad,
     FedAdam,
+    FedAMS,
     FedAvg,
     FedAvgM,
+    FedCM,
     FedDyn,
     FedER,
     FedExP,
@@ -38,6 +41,8 @@ from strategies import (
     InverseVariance,
     LocalOnly,
     Median,
+    MimeLite,
+    PowerOfChoice,
     PseudoGradientStrategy,
     QFedAvg,
     Scaffold,
@@ -88,7 +93,10 @@ STRATEGIES: dict[str, Make] = {
         kind.__name__: kind
         for kind in (FedAvg, FedAvgM, FedExP, FedProx, FedGMA, FedAdagrad, FedAdam, FedYogi, FedER)
     },
-    **{kind.__name__: kind for kind in (FedNova, QFedAvg, SignSGD)},
+    **{
+        kind.__name__: kind
+        for kind in (FedNova, QFedAvg, SignSGD, FedAMS, AFL, FedCM, MimeLite, PowerOfChoice)
+    },
     "WeightErosion": WeightErosion,
     "Scaffold": lambda: Scaffold(num_nodes=NODES),
     "FedDyn": lambda: FedDyn(num_nodes=NODES),
@@ -131,10 +139,14 @@ def reply(
     """Answer as a node would that serves every strategy."""
     told = {protocol.GRADIENT_VARIANCE: 0.5 + partition_id, protocol.EFFECTIVE_STEPS: steps}
     told |= {protocol.START_LOSS: 0.1 + partition_id, protocol.LEARNING_RATE: rate}
+    told |= {protocol.LOCAL_STEPS: steps, protocol.LOSS: 0.5 + partition_id}
     out = answer(model, partition_id + 1, **told)
     if protocol.CONTROL in content.array_records:
         control = model_in(content.array_records[protocol.CONTROL])
         out[protocol.CONTROL] = record(moved(control, np.random.default_rng(partition_id)))
+    if protocol.MOMENTUM in content.array_records:
+        momentum = model_in(content.array_records[protocol.MOMENTUM])
+        out[protocol.FULL_GRADIENT] = record(moved(momentum, np.random.default_rng(partition_id)))
     return out
 
 

@@ -1,6 +1,6 @@
 """The local loop that anyone would write in PyTorch, and ours beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Optimizer
 
-from clients import Classification, Examples, LocalTraining, RoundStart
+from clients import Classification, Correction, Examples, LocalTraining, RoundStart
 
 SIZE, FEATURES, CLASSES, SEED = 50, 6, 3, 11
 Make = Callable[[], nn.Module]
@@ -75,9 +75,11 @@ def by_hand(
             return log
 
 
-def train(model: nn.Module, data: Examples, **settings: Any) -> dict[str, float]:
+def train(
+    model: nn.Module, data: Examples, corrections: Sequence[Correction] = (), **settings: Any
+) -> dict[str, float]:
     training = LocalTraining(**{"optimizer": partial(SGD, lr=0.1), **settings})
-    return training(model, data, Classification(), server_round=1, seed=SEED)
+    return training(model, data, Classification(), server_round=1, seed=SEED, corrections=corrections)
 
 
 def assert_equal(first: nn.Module, second: nn.Module) -> None:

@@ -18,13 +18,16 @@ from clients.frozen import KEY
 from helpers.federation import assert_same
 from helpers.freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
 from strategies import (
+    AFL,
     AdaptivePrivacy,
     AndMask,
     CentralPrivacy,
     Erosion,
     FedAdam,
+    FedAMS,
     FedAvg,
     FedAvgM,
+    FedCM,
     FedDyn,
     FedExP,
     FedGMA,
@@ -38,6 +41,7 @@ from strategies import (
     LocalPrivacy,
     LowRank,
     Median,
+    MimeLite,
     PseudoGradientStrategy,
     QFedAvg,
     RandomMask,
@@ -78,6 +82,8 @@ METHODS: dict[str, Callable[[], BaseStrategy]] = {
     "and mask": lambda: FedAvg(**ASKED, mask=AndMask()),
     "geometric mask": lambda: FedAvg(**ASKED, mask=GeometricMask()),
     "qfedavg": lambda: QFedAvg(**ASKED),
+    "afl": lambda: AFL(**ASKED),
+    "fedams": lambda: FedAMS(**ASKED),
     "signsgd": lambda: SignSGD(**ASKED),
     "median": lambda: FedAvg(**ASKED, weighting=Uniform(), aggregation=Median()),
     "krum": lambda: FedAvg(**ASKED, weighting=Uniform(), aggregation=Krum(num_hostile=0)),
@@ -94,6 +100,8 @@ METHODS: dict[str, Callable[[], BaseStrategy]] = {
 }
 SUMMED: dict[str, Callable[[], BaseStrategy]] = {
     "fedexp": lambda: FedExP(**ASKED),
+    "fedcm": lambda: FedCM(**ASKED),
+    "mimelite": lambda: MimeLite(**ASKED),
     "scaffold": lambda: Scaffold(**ASKED),
     "scaffold, option 1": lambda: Scaffold(**ASKED, option=1),
     "trimmed mean": lambda: FedAvg(**ASKED, weighting=Uniform(), aggregation=TrimmedMean(0.3)),

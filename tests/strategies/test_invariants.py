@@ -30,6 +30,7 @@ from helpers.federation import (
     sent_model,
 )
 from strategies import (
+    AMS,
     Aggregation,
     Constant,
     Extrapolated,
@@ -50,7 +51,7 @@ def has_own_length(parts: PseudoGradientStrategy) -> bool:
     """Say whether a direction's length is not that of the nodes' updates."""
     if isinstance(parts, FedDyn):  # twice the way, in the first round
         return True
-    return isinstance(parts.server_optimizer, Adaptive) or isinstance(
+    return isinstance(parts.server_optimizer, Adaptive | AMS) or isinstance(
         parts.aggregation, MajorityVote | Fair
     )
 

@@ -85,6 +85,8 @@ def test_a_method_without_a_name_takes_any_part_and_a_reduction_stays() -> None:
         ("strategy=fedadam server_optimizer=identity", "server_optimizer=Adam, not Identity"),
         ("strategy=fedavgm server_optimizer=adam", "server_optimizer=Momentum, not Adam"),
         ("strategy=fednova aggregation=mean", "aggregation=Normalized, not Mean"),
+        ("strategy=afl weighting=uniform", "weighting=Agnostic, not Uniform"),
+        ("strategy=fedams server_optimizer=adam", "server_optimizer=AMS, not Adam"),
         ("strategy=qfedavg aggregation=median", "aggregation=Fair, not Median"),
         ("strategy=signsgd aggregation=mean", "aggregation=MajorityVote, not Mean"),
         ("experiment=fedexp/cifar10 strategy=feder", "weighting=EffectiveRank, not Uniform"),  # its own

@@ -11,13 +11,17 @@ from flwr.clientapp import ClientApp
 from baselines.grids.inline import InlineGrid
 from helpers.federation import Federation, answer, record, sent_model
 from strategies import (
+    AFL,
     FedAvg,
+    FedCM,
     FedDyn,
     FedNova,
     FedProx,
     InverseVariance,
     LocalOnly,
     LocalPrivacy,
+    MimeLite,
+    PowerOfChoice,
     QFedAvg,
     Scaffold,
     Sketch,
@@ -43,6 +47,10 @@ LACKING: dict[str, tuple[BaseStrategy, str]] = {
     "fednova": (FedNova(), "sent no 'effective-steps': FedNova with aggregation=Normalized"),
     "feddyn": (FedDyn(), "does not keep FedDyn's gradient: FedDyn"),
     "qfedavg": (QFedAvg(), "sent no 'start-loss': QFedAvg with aggregation=Fair"),
+    "fedcm": (FedCM(), "sent no 'learning-rate': FedCM"),
+    "mimelite": (MimeLite(), "sent no 'full-gradient' record: MimeLite"),
+    "power of choice": (PowerOfChoice(), "sent no 'loss': PowerOfChoice"),
+    "afl": (AFL(), "sent no 'start-loss': AFL with weighting=Agnostic"),
     "inverse_variance": (
         FedAvg(weighting=InverseVariance()),
         "sent no 'gradient-variance': FedAvg with weighting=InverseVariance",

@@ -70,6 +70,12 @@ class Plain:
     def begin(self, server_round: int, node: int) -> None:
         """Before the node's first step; the model is the server's."""
 
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        """What a step descends, where it is not the loss that is reported."""
+        return loss
+
     def edit(self, node: int, trained: list[nn.Parameter]) -> None:
         """After each backward pass: change ``p.grad``."""
 
@@ -115,7 +121,7 @@ class Plain:
             optimizer.zero_grad()
             outputs = self._forward(inputs)
             loss = self.loss(outputs, targets)
-            loss.backward()
+            self.objective(k, inputs, outputs, targets, loss).backward()
             self.edit(k, trained)
             if self.client["max_grad_norm"] is not None:
                 nn.utils.clip_grad_norm_(trained, self.client["max_grad_norm"])

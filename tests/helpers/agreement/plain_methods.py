@@ -1,5 +1,7 @@
 """What methods change in the plain loop, each written down from its paper's own lines."""
 
+import copy
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -151,6 +153,191 @@ class FedRep(FedProx):
     def _resting(self, parameters: list[nn.Parameter]) -> None:
         for p in self.model.parameters():
             p.requires_grad_(not any(p is each for each in parameters))
+
+
+class FedSAM(Plain):
+    """Qu et al. 2022, Algorithm 1: the gradient at w + rho g / ||g|| of the same batch."""
+
+    rho = 0.5
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        self.batch = inputs, targets
+        return loss
+
+    def edit(self, node: int, trained: list[nn.Parameter]) -> None:
+        gradient = nn.utils.parameters_to_vector([p.grad for p in trained if p.grad is not None])
+        w = nn.utils.parameters_to_vector(trained).detach().clone()
+        nn.utils.vector_to_parameters(w + self.rho * gradient / gradient.norm(), trained)
+        inputs, targets = self.batch
+        slopes = torch.autograd.grad(self.loss(self.model(inputs), targets), trained)
+        nn.utils.vector_to_parameters(w, trained)
+        for p, slope in zip(trained, slopes, strict=True):
+            p.grad = slope
+
+
+class FedLC(Plain):
+    """Zhang et al. 2022: -log of exp(f_y - tau n_y^-1/4) over the sum of all labels that the node has."""
+
+    tau = 2.0
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        labels, counts = self.data[node].targets.unique(return_counts=True)
+        shifted = {
+            int(y): outputs[:, y] - self.tau / int(n) ** 0.25 for y, n in zip(labels, counts, strict=True)
+        }
+        total = torch.stack(list(shifted.values())).exp().sum(0)
+        own = torch.stack([shifted[int(y)][row] for row, y in enumerate(targets)])
+        return (total.log() - own).mean()
+
+
+class FedRS(Plain):
+    """Li and Zhan 2021: the logits of labels that the node does not have count alpha times."""
+
+    alpha = 0.25
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        own = set(self.data[node].targets.tolist())
+        columns = [f if c in own else self.alpha * f for c, f in enumerate(outputs.unbind(1))]
+        return self.loss(torch.stack(columns, 1), targets)
+
+
+class FedNTD(Plain):
+    """Lee et al. 2022, equations 4 to 6: of each example the labels that it does not have."""
+
+    beta, tau = 3.0, 2.0
+
+    def begin(self, server_round: int, node: int) -> None:
+        self.fixed = copy.deepcopy(self.model)
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        theirs, total = self.fixed(inputs).detach(), 0.0
+        for own, fixed, y in zip(outputs, theirs, targets, strict=True):
+            others = [c for c in range(len(own)) if c != int(y)]
+            p, q = (f[others].div(self.tau).softmax(0) for f in (fixed, own))
+            total = total + (p * (p / q).log()).sum()
+        return loss + self.beta * total / len(targets)
+
+
+class FedDecorr(Plain):
+    """Shi et al. 2023, equation 6, of what the last layer is given; numpy's corrcoef, but for the 1e-8."""
+
+    beta = 2.0
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        z = self.model.hidden(inputs.flatten(1)).relu()
+        d, total = z.shape[1], 0.0
+        spread = [(z[:, i].var(correction=0) + 1e-8).sqrt() for i in range(d)]
+        for i in range(d):
+            for j in range(d):
+                covariance = ((z[:, i] - z[:, i].mean()) * (z[:, j] - z[:, j].mean())).mean()
+                total = total + (covariance / spread[i] / spread[j]) ** 2
+        return loss + self.beta * total / d**2
+
+
+class PFedMe(Plain):
+    """Dinh et al. 2020, Algorithm 1: K steps towards theta from w, then g = lambda (w - theta)."""
+
+    strength, inner_steps, inner_rate = 5.0, 3, 0.1
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        self.batch = inputs, targets
+        return loss
+
+    def edit(self, node: int, trained: list[nn.Parameter]) -> None:
+        inputs, targets = self.batch
+        w = [p.detach().clone() for p in trained]
+        inner = torch.optim.SGD(trained, lr=self.inner_rate)
+        for _ in range(self.inner_steps):
+            inner.zero_grad()
+            near = sum((p - anchor).square().sum() for p, anchor in zip(trained, w, strict=True))
+            (self.loss(self.model(inputs), targets) + self.strength / 2 * near).backward()
+            inner.step()
+        for p, anchor in zip(trained, w, strict=True):
+            p.grad = self.strength * (anchor - p.detach())
+            p.data.copy_(anchor)
+
+
+class FedBABU(Plain):
+    """Oh et al. 2022, Algorithm 1: the head is never trained."""
+
+    def begin(self, server_round: int, node: int) -> None:
+        self.model.out.requires_grad_(False)
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        self.model.out.requires_grad_(True)
+
+
+class LGFedAvg(Plain):
+    """Liang et al. 2020, Algorithm 1: all layers but the last are each node's own; the last is averaged."""
+
+    def begin(self, server_round: int, node: int) -> None:
+        if server_round == 1 and node == 0:
+            self.sent = [p.detach().clone() for p in self.model.hidden.parameters()]
+            self.bodies = dict.fromkeys(range(len(self.data)), self.sent)
+        self._load(self.bodies[node])
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        self.bodies[node] = [p.detach().clone() for p in self.model.hidden.parameters()]
+        self._load(self.sent)
+
+    def _load(self, values: list[Tensor]) -> None:
+        with torch.no_grad():
+            for p, value in zip(self.model.hidden.parameters(), values, strict=True):
+                p.copy_(value)
+
+
+class FedCM(Plain):
+    """Xu et al. 2021, Algorithm 2: g <- alpha g + (1 - alpha) D; all nodes take part in each round."""
+
+    alpha = 0.25
+
+    def weights(self) -> Tensor:
+        return torch.full((len(self.data),), 1 / len(self.data), dtype=torch.float64)
+
+    def begin(self, server_round: int, node: int) -> None:
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.start = [p.detach().clone() for p in trained]
+        if server_round == 1 and node == 0:
+            self.momentum = [torch.zeros_like(p) for p in trained]
+        if node == 0:
+            self.next = [torch.zeros_like(p) for p in trained]
+
+    def edit(self, node: int, trained: list[nn.Parameter]) -> None:
+        for p, m in zip(trained, self.momentum, strict=True):
+            p.grad = self.alpha * p.grad + (1 - self.alpha) * m
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        ways = [(start - p.detach()) / (rate * steps) for start, p in zip(self.start, trained, strict=True)]
+        self.next = [n + way / len(self.data) for n, way in zip(self.next, ways, strict=True)]
+        if node == len(self.data) - 1:
+            self.momentum = self.next
+
+
+class MimeLite(FedCM):
+    """Karimireddy et al. 2021, Algorithm 1 of Mime, with alpha = 1 - beta: D is of gradients at w_t."""
+
+    def begin(self, server_round: int, node: int) -> None:
+        super().begin(server_round, node)
+        loss = self.loss(self.model(self.data[node].inputs), self.data[node].targets)
+        slopes = torch.autograd.grad(loss, [p for p in self.model.parameters() if p.requires_grad])
+        self.next = [n + g / len(self.data) for n, g in zip(self.next, slopes, strict=True)]
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        if node == len(self.data) - 1:
+            places = zip(self.momentum, self.next, strict=True)
+            self.momentum = [(1 - self.alpha) * m + self.alpha * g for m, g in places]
 
 
 class Alternating(Plain):

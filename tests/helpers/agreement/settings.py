@@ -2,13 +2,23 @@
 
 from helpers.agreement.plain import Plain
 from helpers.agreement.plain_methods import (
+    FedBABU,
+    FedCM,
+    FedDecorr,
+    FedLC,
+    FedNTD,
     FedProx,
     FedRep,
+    FedRS,
+    FedSAM,
     InverseVariance,
+    LGFedAvg,
+    MimeLite,
+    PFedMe,
     Scaffold,
     ScaffoldOption1,
 )
-from helpers.agreement.tolerance import TO_THE_BIT, Tolerance
+from helpers.agreement.tolerance import ROUNDING, TO_THE_BIT, Tolerance
 
 MLP = "model=mlp model.hidden=8 client.local_epochs=2"
 
@@ -47,6 +57,53 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         False,
         TO_THE_BIT,
     ),
+    "a momentum of all nodes": (f"{MLP} strategy=fedcm strategy.alpha=0.25", FedCM, True, ORDER),
+    "a momentum of full gradients": (
+        f"{MLP} strategy=mimelite strategy.beta=0.75",
+        MimeLite,
+        True,
+        ORDER,
+    ),
+    "gradients uphill": (
+        f"{MLP} corrections=fedsam client.corrections.fedsam.rho=0.5",
+        FedSAM,
+        False,
+        ORDER,
+    ),
+    "calibrated logits": (f"{MLP} corrections=fedlc client.corrections.fedlc.tau=2", FedLC, False, ORDER),
+    "restricted softmax": (
+        f"{MLP} corrections=fedrs client.corrections.fedrs.alpha=0.25",
+        FedRS,
+        False,
+        ORDER,
+    ),
+    "not-true distillation": (
+        f"{MLP} corrections=fedntd client.corrections.fedntd.beta=3 client.corrections.fedntd.tau=2",
+        FedNTD,
+        False,
+        ORDER,
+    ),
+    "decorrelated": (
+        f"{MLP} corrections=feddecorr client.corrections.feddecorr.beta=2",
+        FedDecorr,
+        False,
+        ROUNDING,  # of four examples, in other sums
+    ),
+    "the body alone": (
+        f"{MLP} personal=fedbabu node_test_fraction=0.2 client.optimizer.momentum=0.9",
+        FedBABU,
+        False,
+        TO_THE_BIT,
+    ),
+    "private bodies": (f"{MLP} private=lg_fedavg", LGFedAvg, True, TO_THE_BIT),
+    "Moreau's envelopes": (
+        f"{MLP} personal=pfedme client.personal.strength=5 client.personal.inner_steps=3 "
+        "client.personal.inner_rate=0.1",
+        PFedMe,
+        False,
+        ORDER,
+    ),
+    "a mixture besides": (f"{MLP} personal=apfl", Plain, False, TO_THE_BIT),
     "a model besides": (f"{MLP} personal=ditto", Plain, False, TO_THE_BIT),
 }
 

@@ -35,7 +35,10 @@ def updates(dtype: torch.dtype = torch.float32) -> Updates:
         partition_ids=tuple(range(NODES)),
         layout=layout,
         start=rows(layout.num_parameters, dtype)[0],
-        metrics={protocol.GRADIENT_VARIANCE: torch.arange(1.0, NODES + 1, dtype=torch.float64)},
+        metrics={
+            name: torch.arange(1.0, NODES + 1, dtype=torch.float64)
+            for name in (protocol.GRADIENT_VARIANCE, protocol.START_LOSS)
+        },
     )
 
 

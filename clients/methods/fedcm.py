@@ -1,0 +1,81 @@
+"""The server's momentum in the nodes' steps: FedCM's and Mime-lite's.
+
+Xu et al. 2021, Algorithm 2, and Karimireddy et al., NeurIPS 2021, Algorithm 1; the servers' halves are
+:mod:`strategies.fedcm` and :mod:`strategies.mimelite`. With m the momentum that the message carries,
+
+    g <- share g + (1 - share) m                         FedCM: share = alpha; Mime-lite: 1 - beta
+
+in each step. It is the optimiser's momentum, so that plain SGD is asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import torch
+from flwr.app import ArrayRecord
+from torch.nn import Parameter
+from torch.optim import SGD
+
+from clients.correction import Correction, GradientTransform, OptimizerOf, RoundStart, Tensors
+from strategies.shared import protocol
+from strategies.shared.arrays import to_array_record, values_of
+
+from .uga import full_gradient
+
+
+class ClientMomentum(Correction):
+    """FedCM's step, of one round; the message carries the momentum as a record, and alpha."""
+
+    config_key: ClassVar[str] = protocol.CLIENT_MOMENTUM
+    shares_all: ClassVar[bool] = True  # what is private has no momentum of all nodes
+
+    def __init__(self, start: RoundStart) -> None:
+        sent = start.content[protocol.MOMENTUM]
+        assert isinstance(sent, ArrayRecord)
+        self.sent, self.names = sent, list(start.named)
+        momentum = [values_of(sent[name]).to(p) for name, p in start.named.items()]
+        share = float(start.config[self.config_key])  # type: ignore[arg-type]
+        self.gradient_transform = GradientTransform(_blended, [momentum], (share,))
+
+    @classmethod
+    def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
+        """Raise ``ValueError`` for another optimiser than SGD without momentum."""
+        built = optimizer([Parameter(torch.zeros(1))])
+        settings = built.param_groups[0]
+        if type(built) is not SGD or settings["momentum"] or settings["maximize"]:
+            raise ValueError(
+                f"client.optimizer is {type(built).__name__}, not plain SGD: the strategy sends the momentum of "
+                "the nodes' steps; set client_optimizer=sgd client.optimizer.momentum=0"
+            )
+
+    @classmethod
+    def uses_displacement(cls, config: Mapping[str, object]) -> bool:
+        """The server divides a node's way by its rate and steps."""
+        return True
+
+
+class MimeMomentum(ClientMomentum):
+    """Mime-lite's step; the reply carries the gradient of all of the node's examples at w_t."""
+
+    config_key: ClassVar[str] = protocol.MIME_SHARE
+
+    def __init__(self, start: RoundStart) -> None:
+        super().__init__(start)
+        self.gradient = full_gradient(start.model, start.examples, start.task, start.batch_size)
+
+    @classmethod
+    def uses_displacement(cls, config: Mapping[str, object]) -> bool:
+        """Its momentum is of gradients."""
+        return False
+
+    def on_round_end(
+        self, parameters: Sequence[Parameter], metrics: dict[str, float]
+    ) -> dict[str, ArrayRecord]:
+        """Return the gradient, shaped as the momentum, 0 for what is not trained."""
+        values = dict(zip(self.names, self.gradient, strict=True))
+        rest = {name: torch.zeros_like(values_of(m)) for name, m in self.sent.items() if name not in values}
+        return {protocol.FULL_GRADIENT: to_array_record({**values, **rest})}
+
+
+def _blended(gradients: Tensors, _: Tensors, momentum: Tensors, share: float) -> Tensors:
+    return torch._foreach_add(torch._foreach_mul(gradients, share), momentum, alpha=1 - share)

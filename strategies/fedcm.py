@@ -1,0 +1,84 @@
+"""FedCM: every local step goes along the direction in which all nodes went in the round before, too.
+
+Xu, Wang, Wang, Yao: *FedCM: Federated Learning with Client-level Momentum*, 2021 (arXiv 2106.10874),
+Algorithm 2. The server keeps the momentum D, 0 at the start.
+
+    node:    y <- y - eta_l (alpha g_k(y) + (1 - alpha) D)              in each of its steps
+    server:  D <- (1/K) sum_k Delta_k / (eta_l steps_k)                 the nodes' mean direction
+             w[t+1] = w[t] - eta (1/K) sum_k Delta_k                    weighting = Uniform
+
+The server sends D as one more record; nodes send nothing more, and keep nothing. Nodes must be ours, or say
+their learning rate and steps. Deviations: other parts (weights, a mask, eta) make another step of the
+updates, and leave D as it is; privacy's noise would not reach D, and is refused, as is a client's own
+momentum. Reduction: alpha = 1 is FedAvg with uniform weights.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, RecordDict
+from torch import Tensor
+
+from .core.pseudo_gradient import PseudoGradientStrategy
+from .parts.privacy import NoPrivacy
+from .parts.updates import Updates
+from .parts.weighting import Uniform, Weighting
+from .shared import protocol
+from .shared.checks import require
+
+
+@dataclass(kw_only=True, eq=False)
+class FedCM(PseudoGradientStrategy):
+    """FedAvg with a momentum in the nodes' steps; the nodes must be ours.
+
+    Parameters
+    ----------
+    alpha : how much a node's own gradient counts, above 0, at most 1; the paper takes 0.1
+    """
+
+    required_metrics: ClassVar[tuple[str, ...]] = (protocol.LEARNING_RATE, protocol.LOCAL_STEPS)
+    weighting: Weighting = Uniform()
+    alpha: float = 0.1
+
+    _momentum: Tensor | None = field(default=None, init=False, repr=False)  # D, [P]
+
+    def __post_init__(self) -> None:
+        """Refuse a share out of range, and noise that would not reach the momentum."""
+        super().__post_init__()
+        require(0 < self.alpha <= 1, "strategy.alpha", self.alpha, "above 0, at most 1")
+        why = "none under strategy=fedcm, whose momentum would have no noise"
+        require(type(self.privacy) is NoPrivacy, "privacy", type(self.privacy).__name__, why)
+
+    def train_config(self) -> dict[str, ConfigScalar]:
+        return {**super().train_config(), protocol.CLIENT_MOMENTUM: float(self.alpha)}
+
+    def unproved(self) -> str:
+        term = f"the momentum in the nodes' steps ({protocol.CLIENT_MOMENTUM} in the message's config)"
+        return " and ".join([term, *filter(None, [super().unproved()])])
+
+    def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        assert self._layout is not None
+        if self._momentum is None:
+            self._momentum = torch.zeros_like(self._parameters)
+        self._momentum = self._momentum.to(self._parameters.device)  # a checkpoint's lies in host memory
+        content = super().make_content(server_round, arrays, config)
+        content[protocol.MOMENTUM] = self._layout.record(self._momentum, None)
+        return content
+
+    def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        rates, steps = (updates.metrics[name] for name in self.required_metrics)
+        work = rates * steps  # 0: it has not moved
+        momentum = updates.mean(
+            (1 / work).where(work > 0, 0.0) / len(work)
+        )  # before the rule writes over it
+        metrics, weights = super().take_step(server_round, updates)
+        self._momentum = momentum
+        return metrics, weights
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"momentum": self._momentum}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._momentum = state["momentum"]
