@@ -6,7 +6,8 @@
 
     eval "$(florilegium completion)"        # in bash: Tab completes commands, groups and options
 
-It does what ``python -m baselines.COMMAND`` does, from any folder; so does ``python -m baselines COMMAND``.
+Tab then completes ``python -m baselines.run``, too. ``florilegium COMMAND`` does what
+``python -m baselines.COMMAND`` does, from any folder; so does ``python -m baselines COMMAND``.
 Exit status: the command's; 2 for one that does not exist.
 """
 
@@ -31,13 +32,14 @@ COMMANDS = {
     "bench": ("baselines.bench.__main__", "how long rounds take"),
 }
 
-COMPLETION = """_florilegium() {
-    local choices line="${COMP_LINE:0:COMP_POINT}"
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        choices="COMMANDS"
-    elif [ "${COMP_WORDS[1]}" = run ] || [ "${COMP_WORDS[1]}" = inspect ]; then
-        line="florilegium${line#*${COMP_WORDS[1]}}"
-        choices=$(COMP_LINE="$line" COMP_POINT=${#line} florilegium run -sc query=bash 2>/dev/null)
+COMPLETION = """_florilegium_complete() {  # POSITION of the command, PREFIX of its name, what starts it
+    local at="$1" prefix="$2" choices="" line="${COMP_LINE:0:COMP_POINT}" name
+    shift 2
+    if [ "$COMP_CWORD" -eq "$at" ]; then
+        for name in COMMANDS; do choices+=" $prefix$name"; done
+    elif [ "${COMP_WORDS[at]}" = "${prefix}run" ] || [ "${COMP_WORDS[at]}" = "${prefix}inspect" ]; then
+        line="florilegium${line#* ${COMP_WORDS[at]}}"
+        choices=$(COMP_LINE="$line" COMP_POINT=${#line} "$@" "${prefix}run" -sc query=bash 2>/dev/null)
     fi
     local word="${line##* }"
     COMPREPLY=($(compgen -o default -W "$choices" -- "$word"))
@@ -45,7 +47,16 @@ COMPLETION = """_florilegium() {
     local before="${word%"${word##*[=:]}"}"
     COMPREPLY=("${COMPREPLY[@]#"$before"}")
 }
-complete -o nospace -o default -F _florilegium florilegium"""
+_florilegium() {
+    _florilegium_complete 1 "" florilegium
+}
+_florilegium_python() {
+    COMPREPLY=()
+    [ "${COMP_WORDS[1]}" = -m ] || return  # files, as for any other command
+    _florilegium_complete 2 baselines. "${COMP_WORDS[0]/#~/$HOME}" -m
+}
+complete -o nospace -o default -F _florilegium florilegium
+complete -o nospace -o default -F _florilegium_python python python3"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
     if name in ("", "-h", "--help"):
         width = max(map(len, COMMANDS))
-        listed = "\n".join(f"    {command:{width}}  {said}" for command, (_, said) in COMMANDS.items())
+        listed = "\n".join(
+            f"    {command:{width}}  {meaning}" for command, (_, meaning) in COMMANDS.items()
+        )
         print(f"{__doc__}\n{listed}")
         return 0 if name else 2
     if name == "completion":

@@ -33,8 +33,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m baselines.compare", description=__doc__)
     add = parser.add_argument
     add("folders", nargs="+", type=Path, help="run folders, or folders of run folders")
-    shown = "what to show: mae, node-test/accuracy; may come several times (default: the test set's)"
-    add("--metric", action="append", default=[], metavar="NAME", help=shown)
+    metric_help = "what to show: mae, node-test/accuracy; may come several times (default: the test set's)"
+    add("--metric", action="append", default=[], metavar="NAME", help=metric_help)
     add("--best", type=int, metavar="N", help="only the N settings that end best")
     falls = "less of this metric is better, where its name does not say so (docs/results.md)"
     add("--lower", action="append", default=[], metavar="NAME", help=falls)

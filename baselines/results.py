@@ -79,8 +79,8 @@ def by_round(frame: pd.DataFrame, metric: str = "accuracy", split: str = "test")
     has_mean = (~of_a_node).groupby([chosen[key] for key in (*RUN, "round")]).transform("any")
     chosen = chosen[~(of_a_node & has_mean)]  # what each node measured, beside the mean of it
     values = over_nodes(chosen, [*RUN, "round"]).rename("value").reset_index()
-    told = frame[[*settings(frame), *RUN]].drop_duplicates(RUN)
-    return told.merge(values, on=RUN)
+    labels = frame[[*settings(frame), *RUN]].drop_duplicates(RUN)
+    return labels.merge(values, on=RUN)
 
 
 def last(frame: pd.DataFrame, metric: str = "accuracy", split: str = "test") -> pd.DataFrame:
@@ -149,19 +149,19 @@ def paired(
     rows, name = last(finished(frame), metric, split), column(setting)
     is_base = rows.get(name, pd.Series(dtype=object)).map(lambda value: _is(value, baseline)).astype(bool)
     if not is_base.any():
-        there = ", ".join(sorted(rows[name].astype(str).unique())) if name in rows else "none"
-        raise UserError(f"no run has {setting}={baseline} and {metric}: expected one of {there}")
+        values = ", ".join(sorted(rows[name].astype(str).unique())) if name in rows else "none"
+        raise UserError(f"no run has {setting}={baseline} and {metric}: expected one of {values}")
     keys = [key for key in settings(frame) if key != name]
-    found, alone = pair_settings(rows, is_base, keys, confidence)
+    pairs, alone = pair_settings(rows, is_base, keys, confidence)
     missing = dict.fromkeys(frame.setting[~frame.setting.isin(rows.setting)].astype(str))
     alone |= dict.fromkeys(missing, f"none of its runs has finished with {metric}")
-    told = [f"{label} ({why})" for label, why in alone.items()]
-    if not found:
-        why = "; ".join(told) or "there is no other setting"
+    texts = [f"{label} ({why})" for label, why in alone.items()]
+    if not pairs:
+        why = "; ".join(texts) or "there is no other setting"
         raise UserError(f"nothing to pair with {setting}={baseline}: {why}")
-    for line in told:
+    for line in texts:
         warnings.warn(f"in no pair: {line}", stacklevel=2)
-    return pd.DataFrame(found)
+    return pd.DataFrame(pairs)
 
 
 def model(run: str | os.PathLike[str], name: str | None = None) -> nn.Module:

@@ -5,7 +5,6 @@ from typing import Any
 
 from hydra.experimental.callback import Callback
 
-from .engine.metrics import less_is_better
 from .errors import UserError
 from .experiment.hydra_callbacks import check_direction, check_folder
 
@@ -15,6 +14,8 @@ class SweepChecks(Callback):
 
     def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
         """Refuse a folder that a sweep does not read, and a search for the worst."""
+        from .engine.metrics import less_is_better  # and with it torch
+
         objective = str(config.objective)
         try:
             check_folder(config.hydra)

@@ -15,10 +15,9 @@ from .methods.per_fedavg import PerFedAvg
 from .methods.qfedavg import StartLoss
 from .methods.scaffold import ControlVariate
 from .methods.uga import KeepTrace
-from .personal import LocalUpdate, Personal
 from .round import Node
 from .tasks import Classification, LeastSquares, NextToken, Task
-from .training import Exponential, LocalTraining, Schedule, StepDecay
+from .training import Exponential, LocalTraining, LocalUpdate, Personal, Schedule, StepDecay
 
 __all__ = [
     "Classification",

@@ -10,10 +10,12 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
 
 from strategies.shared import client_state, protocol
+from strategies.shared.codecs import COMPRESSIONS, requested_compression
 from strategies.shared.compression import Compression
 
 from .correction import Correction
 from .evaluation import evaluate
+from .methods.scaffold import RESTRICTED, ControlVariate
 from .methods.uga import NO_CORRECTIONS
 from .optimizer_step import has_state
 from .privacy import demand, demand_silence
@@ -87,12 +89,13 @@ def check_training(
     training: LocalTraining,
     config: Mapping[str, object],
     known: Sequence[type[Correction]] = BUILT_IN,
+    compressions: Sequence[type[Compression]] = COMPRESSIONS,
 ) -> None:
     """Raise ``ValueError`` where a node could not do what messages with this configuration ask for.
 
-    ``known`` are the corrections that they may ask it for.
+    ``known`` are the corrections that they may ask it for, and ``compressions`` the compressions.
     """
-    compression = Compression.asked(config)
+    compression = requested_compression(config, compressions)
     restricted = compression is not None and compression.restricts
     asked = requested_corrections(config, known)
     if not training.corrected and (restricted or asked):
@@ -104,6 +107,8 @@ def check_training(
                 "nodes towards each other, and what is private has no others; choose another strategy"
             )
         kind.check(training.optimizer, config)
+    if restricted and ControlVariate in asked and ControlVariate.uses_displacement(config):
+        raise ValueError(RESTRICTED)
     for name, begin in training.corrections.items():
         if correction_class(begin) in asked:
             raise ValueError(

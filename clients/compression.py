@@ -15,6 +15,7 @@ from torch.nn import Parameter
 
 from strategies.shared import protocol
 from strategies.shared.arrays import to_array_record, values_of
+from strategies.shared.codecs import COMPRESSIONS, requested_compression
 from strategies.shared.compression import Compression, Restriction
 
 from .correction import Correction
@@ -45,9 +46,10 @@ class Coding:
         model: nn.Module,
         draws: Callable[[], np.random.Generator],
         private: Sequence[str] = (),
+        known: Sequence[type[Compression]] = COMPRESSIONS,
     ) -> "Coding | None":
         """Return what a message asks for; None for nothing."""
-        if (compression := Compression.asked(config)) is None:
+        if (compression := requested_compression(config, known)) is None:
             return None
         names = [name for name, p in model.named_parameters() if p.requires_grad]
         seeds = dict(zip(names, draws().integers(2**63, size=len(names)).tolist(), strict=True))

@@ -4,12 +4,13 @@
 :mod:`strategies.core.frozen`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from strategies.shared import protocol
 from strategies.shared.arrays import hash_values, to_array_record, values_of
@@ -20,14 +21,14 @@ NOTHING: Mapping[str, Array] = {}
 
 @dataclass(frozen=True)
 class Frozen:
-    """The frozen parameters of a model by name, and the hash of their values."""
+    """What is frozen of a model, by name, and the hash of its values."""
 
     arrays: ArrayRecord
     hash: str
 
     @classmethod
     def of(cls, model: nn.Module) -> "Frozen | None":
-        """Return those that a model has, copied; None where all parameters are trained."""
+        """Return what a model has of it, copied; None where all is trained."""
         names = frozen_names(model)
         if not names:
             return None
@@ -36,9 +37,43 @@ class Frozen:
         return cls(arrays, hash_values(arrays))
 
 
+BUFFERS = "frozen_buffers"  # a module's attribute: names of its own buffers that never change
+
+
 def frozen_names(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of the parameters that have ``requires_grad=False``."""
-    return tuple(n for n, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad)
+    """Return the names of the parameters with ``requires_grad=False``, and of the buffers beside them."""
+    parameters = (n for n, p in model.named_parameters(remove_duplicate=False) if not p.requires_grad)
+    return tuple(dict.fromkeys((*parameters, *_frozen_buffers(model))))
+
+
+def _frozen_buffers(model: nn.Module) -> Iterator[str]:
+    """Yield the names of the buffers that a module declares, and of the statistics that cannot move.
+
+    These are a frozen batch norm's that stays in evaluation mode while the model trains, as
+    ``Module.train`` of the model sees to. In training mode they move, whether its parameters do or not.
+
+    Raises
+    ------
+    ValueError : for a declared buffer that the module does not have
+    """
+    if next(model.buffers(), None) is None:
+        return
+    modes = {module: module.training for module in model.modules()}
+    model.train()
+    try:
+        still = [m for m in modes if isinstance(m, _NormBase) and not m.training]
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    kept = model.state_dict().keys()
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        own = [name for name, _ in module.named_buffers(recurse=False)]
+        declared = tuple(getattr(module, BUFFERS, ()))
+        if unknown := [name for name in declared if name not in own]:
+            raise ValueError(f"{BUFFERS} of {type(module).__name__}: it has no buffer {unknown[0]!r}")
+        stays = module in still and not any(p.requires_grad for p in module.parameters())
+        names = (f"{prefix}.{name}" if prefix else name for name in (own if stays else declared))
+        yield from (name for name in names if name in kept)  # others are not in the model that is sent
 
 
 def complete(
@@ -88,9 +123,19 @@ def check_unchanged(model: nn.Module, frozen: Mapping[str, Array]) -> None:
     for name, array in frozen.items():
         if not torch.equal(values_of(array).to(state[name]), state[name]):
             raise ValueError(
-                f"the frozen parameter {name!r} has changed in the round, and frozen parameters are not "
-                "sent: build the model with requires_grad=True for it, or make it a buffer"
+                f"the frozen {_kind(model, name)} {name!r} has changed in the round, and what is frozen is not "
+                f"sent: {REMEDY[_kind(model, name)]}"
             )
+
+
+REMEDY = {
+    "parameter": "build the model with requires_grad=True for it, or make it a buffer",
+    "buffer": f"leave it out of {BUFFERS}, or let its batch norm train",
+}
+
+
+def _kind(model: nn.Module, name: str) -> str:
+    return "buffer" if name in dict(model.named_buffers(remove_duplicate=False)) else "parameter"
 
 
 def has_kept_more(state: RecordDict) -> bool:

@@ -1,8 +1,12 @@
-"""Update: what a step does with its gradients: corrections, clipping, the optimiser's step."""
+"""What a step does with its gradients: corrections, clipping, the optimiser's step."""
 
+import inspect
 import io
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -10,13 +14,129 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import SGD, Optimizer
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from strategies.shared.arrays import view
 from strategies.shared.checks import require
 
-from .correction import Correction, OptimizerOf, Tensors, edits_of
-from .fast.bare_optimizer import is_descent, step_without_hooks
-from .fast.cuda_graphs import GradientPipeline, say_outside, with_sgd
+from .correction import Correction, GradientTransform, OptimizerOf, Tensors, edits_of
+
+logger = logging.getLogger("flwr.clients")
+
+
+# Corrections that are edits, clipping, and SGD's weight decay and momentum are ``torch._foreach_*``
+# operations that a CUDA graph can repeat. The learning rate is in none of them, since a graph would
+# repeat the rate that it was captured with: w <- w - lr d, or the whole step of another optimiser,
+# comes afterwards.
+
+
+Clip = Callable[[Tensors, float], Tensors]
+
+
+@dataclass(frozen=True)
+class GradientPipeline:
+    """What becomes of the gradients of one node, or of a stack of nodes.
+
+    Parameters
+    ----------
+    edits : the corrections, in order
+    clip, limit : a function of the gradients and the greatest norm; None where nothing is clipped
+    descends : whether what it returns is SGD's direction d
+    decay, momentum, nesterov : of SGD
+    buffers : of its momentum; zeros when a round begins
+    stacked : whether tensors have a first axis over nodes, of which the first ones may be left alone
+    """
+
+    edits: Sequence[GradientTransform] = ()
+    clip: Clip | None = None
+    limit: float = 0.0
+    descends: bool = False
+    decay: float = 0.0
+    momentum: float = 0.0
+    nesterov: bool = False
+    buffers: Tensors = ()
+    stacked: bool = False
+
+    def __call__(self, parameters: Sequence[Tensor], raw_gradients: Sequence[Tensor]) -> Tensors:
+        """Return d where it descends, else the gradients that the optimiser gets.
+
+        Parameters
+        ----------
+        parameters : where the gradients were taken
+        raw_gradients : nothing done to them
+        """
+        values: Tensors = list(parameters)
+        gradients: Tensors = list(raw_gradients)
+        for edit in self.edits:
+            fixed = [self._first(tensors, gradients) for tensors in edit.fixed]
+            gradients = edit.apply(gradients, values, *fixed, *edit.numbers)
+        if self.clip is not None:
+            gradients = self.clip(gradients, self.limit)
+        if self.decay:
+            gradients = torch._foreach_add(gradients, values, alpha=self.decay)
+        if self.momentum:
+            buffers = self._first(self.buffers, gradients)
+            torch._foreach_mul_(buffers, self.momentum)
+            torch._foreach_add_(buffers, gradients)
+            gradients = (
+                torch._foreach_add(gradients, buffers, alpha=self.momentum) if self.nesterov else buffers
+            )
+        return gradients
+
+    def _first(self, tensors: Tensors, gradients: Tensors) -> Tensors:
+        """Return the part of the nodes that have not finished."""
+        return [t[: len(g)] for t, g in zip(tensors, gradients, strict=True)] if self.stacked else tensors
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What is equal where a graph of the one does for the other, on its own memory."""
+        numbers = self.limit, self.descends, self.decay, self.momentum, self.nesterov, self.stacked
+        shapes = tuple(tensor.shape for tensor in self.memory())
+        return tuple(edit.kind for edit in self.edits), self.clip, numbers, shapes
+
+    def memory(self) -> list[Tensor]:
+        """Return all tensors that it reads, or writes, besides parameters and gradients."""
+        return [t for edit in self.edits for tensors in edit.fixed for t in tensors] + list(self.buffers)
+
+    def on(self, memory: Sequence[Tensor]) -> "GradientPipeline":
+        """Return the same with other tensors in the place of :meth:`memory`."""
+        ahead = iter(memory)
+        edits = [replace(e, fixed=[[next(ahead) for _ in ts] for ts in e.fixed]) for e in self.edits]
+        return replace(self, edits=edits, buffers=[next(ahead) for _ in self.buffers])
+
+
+def can_capture(device: torch.device) -> bool:
+    """Say whether steps on a device can be captured."""
+    return device.type == "cuda"
+
+
+def with_sgd(
+    after: GradientPipeline, optimizer: Optimizer, parameters: Sequence[Tensor]
+) -> GradientPipeline:
+    """Return it with the step of a fresh optimiser, but for its last operation; where it can.
+
+    Momentum begins with zeros, which is what torch's begins with but for its dampening. One line says what
+    is left out.
+    """
+    if not is_descent(optimizer):
+        say_outside(f"the step of {type(optimizer).__name__} as it is configured")
+        return after
+    group = optimizer.param_groups[0]
+    momentum = float(group["momentum"])
+    return replace(
+        after,
+        descends=True,
+        decay=float(group["weight_decay"]),
+        momentum=momentum,
+        nesterov=bool(group["nesterov"]),
+        buffers=[torch.zeros_like(p) for p in parameters] if momentum else (),
+    )
+
+
+@lru_cache(maxsize=64)
+def say_outside(what: str) -> None:
+    """Say, once, what is not part of captured steps."""
+    logger.warning("%s is not part of the CUDA graph of a step: its operations go one by one", what)
 
 
 class OptimizerStep:
@@ -101,6 +221,59 @@ def clipped(gradients: Tensors, limit: float) -> Tensors:
     """Return a node's gradients, clipped as ``nn.utils.clip_grad_norm_`` does."""
     factor = limit / (nn.utils.get_total_norm(gradients) + 1e-6)
     return torch._foreach_mul(gradients, factor.clamp(max=1.0))
+
+
+# ``torch.optim`` without what torch wraps around it: not public in torch, hence here alone.
+
+
+def spare_compiler() -> None:
+    """Keep the first optimiser of a process from importing torch's compiler, which takes a second.
+
+    It would tell the compiler to pass over these methods; here nothing is compiled.
+    """
+    for method in (Optimizer.add_param_group, Optimizer.state_dict, Optimizer.load_state_dict):
+        plain = inspect.unwrap(method)
+        vars(plain).setdefault("__dynamo_disable", plain)
+
+
+def step_without_hooks(optimizer: Optimizer) -> Callable[[], None]:
+    """Return the optimiser's step without what torch wraps around it for its profiler.
+
+    That costs more than the step itself on small models, and so does asking, step by step, whether the
+    parameters are on an accelerator. What others have wrapped around it stays.
+    """
+    for group in optimizer.param_groups:
+        if group.get("foreach", False) is None and group["params"][0].device.type == "cpu":
+            group["foreach"] = False  # what None comes to
+    if hooked(optimizer):
+        return optimizer.step  # type: ignore[return-value]
+    return partial(inspect.unwrap(type(optimizer).step, stop=_not_torchs), optimizer)
+
+
+def hooked(optimizer: Optimizer) -> bool:
+    """Say whether this optimiser's step is more than its class's: it has hooks, or was replaced."""
+    before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+    everyones = _global_optimizer_pre_hooks or _global_optimizer_post_hooks
+    return bool(before or after or everyones or "step" in vars(optimizer))
+
+
+def is_descent(optimizer: Optimizer) -> bool:
+    """Say whether a fresh optimiser's steps are w <- w - lr d, with d of the gradients and its momentum.
+
+    It is SGD as it comes; not where it maximises, or where its momentum begins with a dampened gradient.
+    """
+    (group, *more) = optimizer.param_groups
+    if type(optimizer) is not SGD or more or hooked(optimizer) or isinstance(group["lr"], Tensor):
+        return False
+    return not any(group[name] for name in ("dampening", "maximize", "differentiable", "fused"))
+
+
+def _not_torchs(step: Callable[..., object]) -> bool:
+    """Say whether a function was written outside of torch; a wrapper bears the name of what it wraps."""
+    return not str(getattr(step, "__globals__", {}).get("__name__")).startswith("torch.")
+
+
+# What a node keeps of its optimiser from round to round.
 
 
 KEY = "optimizer"

@@ -21,6 +21,7 @@ from strategies.shared.seeding import Purpose, torch_seed
 ENOUGH = {protocol.LOCAL: (protocol.LOCAL,), protocol.CENTRAL: (protocol.LOCAL, protocol.CENTRAL)}
 
 LEAST_NOISE, MOST_NOISE = 1e-3, 1e6
+DEMANDS = frozenset({protocol.PRIVACY, protocol.MIN_NOISE})  # keys of a node's own configuration
 ASKED = (protocol.PRIVACY_CLIP, protocol.PRIVACY_NOISE, protocol.PRIVACY_SEED)
 
 
@@ -28,11 +29,6 @@ class Refused(ValueError):
     """The node does not work for so little privacy."""
 
     public = "refused by the site: privacy"  # all that the server is told
-
-
-def makes_demands(node_config: Mapping[str, object]) -> bool:
-    """Say whether a node's own configuration demands privacy."""
-    return protocol.PRIVACY in node_config or protocol.MIN_NOISE in node_config
 
 
 def demand(node_config: Mapping[str, object], message_config: Mapping[str, object]) -> None:
@@ -43,7 +39,7 @@ def demand(node_config: Mapping[str, object], message_config: Mapping[str, objec
     node_config : the node's; without ``privacy`` and ``min-noise`` it demands nothing
     message_config : the message's
     """
-    if not makes_demands(node_config):
+    if not DEMANDS & node_config.keys():
         return
     wanted = node_config.get(protocol.PRIVACY, protocol.CENTRAL)
     least = node_config.get(protocol.MIN_NOISE, 0.0)

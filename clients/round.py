@@ -22,13 +22,15 @@ from torch import nn
 
 from strategies.shared import client_state, protocol
 from strategies.shared.arrays import to_array_record, values_of
+from strategies.shared.codecs import COMPRESSIONS
+from strategies.shared.compression import Compression
 from strategies.shared.seeding import Purpose, generator, torch_seed
 
 from .compression import Coding
 from .correction import Correction, RoundStart
 from .examples import Examples
 from .frozen import Frozen, check_unchanged, complete, has_kept_more
-from .privacy import LocalNoise, demand, makes_demands
+from .privacy import DEMANDS, LocalNoise, demand
 from .private import restore, withhold
 from .requested import BUILT_IN, requested_corrections
 from .tasks import Task
@@ -50,6 +52,7 @@ class Node:
     own_model : returns the initial model that the node draws for itself; None where it draws none
     frozen : the model's frozen parameters, which then need not be sent; None where they are to be
     known_corrections : which corrections a message may ask it for, in the order in which they act
+    known_compressions : which compressions
     """
 
     model: nn.Module
@@ -61,6 +64,7 @@ class Node:
     own_model: Callable[[], nn.Module] | None = None
     frozen: Frozen | None = None
     known_corrections: tuple[type[Correction], ...] = BUILT_IN
+    known_compressions: tuple[type[Compression], ...] = COMPRESSIONS
 
 
 class ClientRound:
@@ -80,7 +84,7 @@ class ClientRound:
         self.sent, self.frozen = load_sent(node, message, self.state)
         config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         self.server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
-        if makes_demands(context.node_config):
+        if DEMANDS & context.node_config.keys():
             demand(context.node_config, config)
         self.partition_id = partition_id_of(context, config)
         self.place = {"server_round": self.server_round, "partition_id": self.partition_id}
@@ -92,7 +96,9 @@ class ClientRound:
             self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
         self.coding: Coding | None = None
         if protocol.COMPRESSION in config:
-            self.coding = Coding.asked(config, node.model, self._draws, self.training.private)
+            self.coding = Coding.asked(
+                config, node.model, self._draws, self.training.private, node.known_compressions
+            )
         self._stored = set(self.memory)  # the records' names, before any correction
         self.corrections = self._corrections(config)
         self.started = time.perf_counter()

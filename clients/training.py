@@ -11,21 +11,27 @@ from typing import ClassVar, Self
 import torch
 from flwr.app import RecordDict
 from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import Optimizer
 
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count, void_measures
 from strategies.shared.seeding import Purpose, generator
 
+from . import optimizer_step
 from .correction import Correction, OptimizerOf, RoundStart
 from .examples import Examples, Inputs, compute_outputs
-from .fast import cuda_graphs
-from .fast.bare_optimizer import spare_compiler
-from .fast.cuda_graphs import EAGER, GradientPipeline, count_step
-from .fast.gradient import gradient_of
+from .fast.gradient import EAGER, count_step, gradient_of
 from .fast.trace import Step
-from .optimizer_step import OptimizerStep, captured_step, check_rates, keep, prepare
-from .personal import LocalUpdate, Personal
-from .rng import seed_model
+from .optimizer_step import (
+    GradientPipeline,
+    OptimizerStep,
+    captured_step,
+    check_rates,
+    keep,
+    prepare,
+    spare_compiler,
+)
 from .tasks import Task
 
 
@@ -228,6 +234,116 @@ class StepDecay(Schedule):
         return float(self.gamma ** ((server_round - 1) // self.every))
 
 
+class Personal:
+    """A method by which nodes have models of their own; by itself it changes nothing.
+
+    It changes two things on the node, and nothing on the server: how the local update is taken
+    (:meth:`train`), and what is made of the server's model before the node evaluates it on its own test
+    examples (:meth:`personalise`). What the node keeps lies in Flower's ``context.state``. So it goes under
+    any strategy; ``client.personal`` chooses it.
+    """
+
+    remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
+    held_to_start: ClassVar[bool] = False  # whether the model before the first step is to be the server's
+
+    def check(self, model: nn.Module, private: Sequence[str]) -> None:
+        """Raise ``ValueError`` for a model, or for private layers, that it cannot work with."""
+
+    def train(self, update: "LocalUpdate") -> dict[str, float]:
+        """Train ``update.model`` to what the server is sent; return the metrics."""
+        return update.run()
+
+    def personalise(
+        self, model: nn.Module, examples: Examples, task: Task, batch_size: int | None, state: RecordDict
+    ) -> None:
+        """Turn the server's model, in place, into the one that the node is judged by.
+
+        ``examples`` are the node's training examples, ``state`` is what it keeps.
+        """
+
+
+@dataclass(frozen=True)
+class LocalUpdate:
+    """A node's local training in one round, before a personal method changes it.
+
+    Parameters
+    ----------
+    training : how it trains
+    model : at the values that it starts from; trained in place
+    examples, task : the node's training examples, and what is learnt from them
+    server_round : 1, 2, ...
+    seed : decides the order of the examples, their augmentation, and whatever the model draws (dropout)
+    corrections : what is added to the loss or the gradients
+    memory : the node's state, where a kept optimiser's lives on; None for none
+    """
+
+    training: "LocalTraining"
+    model: nn.Module
+    examples: Examples
+    task: Task
+    server_round: int
+    seed: int
+    corrections: Sequence[Correction] = ()
+    memory: RecordDict | None = None
+
+    @torch.no_grad()
+    def run(self) -> dict[str, float]:
+        """Take the steps; return the metrics, averaged over the examples seen."""
+        training, parameters = self.training, [p for p in self.model.parameters() if p.requires_grad]
+        optimizer = training.optimizer(parameters)
+        kept = self.memory if training.keep_optimizer else None
+        rate = prepare(optimizer, training.schedule(self.server_round), kept)
+        move = self._optimizer_step(parameters, optimizer, fresh=kept is None)
+        end_epoch = getattr(optimizer, "epoch_step", None)
+        per_epoch = training.steps_per_epoch(len(self.examples))
+        batches = self.batches(torch.Generator().manual_seed(self.seed))
+        gradient_of_batch = step_of(self.model, self.task, self.corrections, training.trace, move.after)
+        totals: dict[str, Tensor] = {}
+        seen = steps = 0
+        for inputs, targets in batches:
+            gradients, sums = gradient_of_batch(parameters, inputs, targets)
+            move(gradients)
+            for name, value in sums.items():
+                totals[name] = totals[name] + value if name in totals else value
+            seen += targets.shape[0]
+            steps += 1
+            if end_epoch is not None and steps % per_epoch == 0:
+                end_epoch()
+            if any(correction.should_stop(parameters) for correction in self.corrections):
+                break
+        if kept is not None:
+            keep(optimizer, kept)
+        means = void_measures({name: float(total) / seen for name, total in totals.items()})
+        return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
+
+    def batches(self, draws: torch.Generator) -> Iterator[tuple[Inputs, Tensor]]:
+        """Put the model into training, seed all that it draws; return each step's inputs and targets.
+
+        ``draws`` decides the examples' order and augmentation.
+        """
+        device = next(p.device for p in self.model.parameters() if p.requires_grad)
+        seed_model(self.seed, device)
+        self.model.train()
+        return self.training.batches(self.examples, device, draws)
+
+    def _optimizer_step(
+        self, parameters: list[Parameter], optimizer: Optimizer, fresh: bool
+    ) -> OptimizerStep:
+        """Return what a step does with its gradients; ``fresh``: the optimiser begins with the round."""
+        edited = self.corrections, self.training.max_grad_norm
+        captures = self.training.trace and optimizer_step.can_capture(parameters[0].device)
+        if captures and not any(correction.requires_sequential for correction in self.corrections):
+            return captured_step(parameters, optimizer, *edited, fresh=fresh)
+        return OptimizerStep(parameters, optimizer, None, *edited)
+
+
+def seed_model(seed: int, device: torch.device) -> None:
+    """Seed torch's generators; ``torch.manual_seed`` would wake a GPU for the CPU's sake."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
+
+
 HOST = torch.device("cpu")
 
 
@@ -245,7 +361,7 @@ class LocalTraining:
     least_work : how many epochs (or steps) it takes at least
     max_grad_norm : clip the gradient's global norm to this before each step; None does not
     private : patterns of what stays at the node from round to round (:mod:`clients.private`)
-    personal : how nodes come to models of their own (:mod:`clients.personal`); None for the server's
+    personal : how nodes come to models of their own (:class:`Personal`); None for the server's
     keep_optimizer : momentum and moments stay at the node; False starts each round with fresh ones
     corrections : by any name, what begins a :class:`~clients.Correction` of each round, besides those that
         the message asks for; they act in this order
@@ -253,6 +369,7 @@ class LocalTraining:
     """
 
     corrected: ClassVar[bool] = True  # whether corrections can act on its steps
+    update_type: ClassVar[type[LocalUpdate]] = LocalUpdate  # how the steps of a round are taken
     optimizer: OptimizerOf
     local_epochs: int | None = 1
     local_steps: int | None = None
@@ -304,7 +421,6 @@ class LocalTraining:
         (group,) = self.optimizer([nn.Parameter(torch.zeros(1))]).param_groups
         return float(group["lr"])
 
-    @torch.no_grad()
     def __call__(
         self,
         model: nn.Module,
@@ -316,67 +432,12 @@ class LocalTraining:
         corrections: Sequence[Correction] = (),
         memory: RecordDict | None = None,
     ) -> dict[str, float]:
-        """Train ``model`` in place; return the metrics, averaged over the examples seen.
+        """Train ``model`` in place, as :class:`LocalUpdate` says; return the metrics."""
+        update = self.update_type(self, model, examples, task, server_round, seed, corrections, memory)
+        return update.run() if self.personal is None else self.personal.train(update)
 
-        ``seed`` decides the examples' order and augmentation, and what the model draws (dropout);
-        ``memory`` is where a kept optimiser's state lives on.
-        """
-        given = model, examples, task, server_round, seed, corrections, memory
-        if self.personal is None:
-            return self.train_loop(*given)
-        return self.personal.train(LocalUpdate(self, *given))
-
-    @torch.no_grad()
-    def train_loop(
-        self,
-        model: nn.Module,
-        examples: Examples,
-        task: Task,
-        server_round: int,
-        seed: int,
-        corrections: Sequence[Correction] = (),
-        memory: RecordDict | None = None,
-    ) -> dict[str, float]:
-        """Take the steps of a round, whatever the personal method; return their metrics."""
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        device = parameters[0].device
-        optimizer = self.optimizer(parameters)
-        kept = memory if self.keep_optimizer else None
-        rate = prepare(optimizer, self.schedule(server_round), kept)
-        edited = corrections, self.max_grad_norm
-        if (
-            self.trace
-            and cuda_graphs.can_capture(device)
-            and not any(c.requires_sequential for c in corrections)
-        ):
-            move = captured_step(parameters, optimizer, *edited, fresh=kept is None)
-        else:
-            move = OptimizerStep(parameters, optimizer, None, *edited)
-        end_epoch = getattr(optimizer, "epoch_step", None)
-        per_epoch = self._steps_per_epoch(len(examples))
-        draws = torch.Generator().manual_seed(seed)
-        seed_model(seed, device)
-        model.train()
-        gradient = step_of(model, task, corrections, self.trace, move.after)
-        totals: dict[str, Tensor] = {}
-        seen = steps = 0
-        for inputs, targets in self.batches(examples, device, draws):
-            gradients, sums = gradient(parameters, inputs, targets)
-            move(gradients)
-            for name, value in sums.items():
-                totals[name] = totals[name] + value if name in totals else value
-            seen += targets.shape[0]
-            steps += 1
-            if end_epoch is not None and steps % per_epoch == 0:
-                end_epoch()
-            if corrections and any(correction.should_stop(parameters) for correction in corrections):
-                break
-        if kept is not None:
-            keep(optimizer, kept)
-        means = void_measures({name: float(total) / seen for name, total in totals.items()})
-        return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
-
-    def _steps_per_epoch(self, size: int) -> int:
+    def steps_per_epoch(self, size: int) -> int:
+        """Return how many steps take each of ``size`` examples once."""
         return -(-size // (self.batch_size or size or 1))
 
     def with_duration(self, *, epochs: int | None = None, steps: int | None = None) -> Self:
@@ -385,12 +446,12 @@ class LocalTraining:
 
     def steps(self, size: int) -> int:
         """Return how many steps a node with ``size`` examples takes in a round."""
-        steps = self.local_steps or self._steps_per_epoch(size) * (self.local_epochs or 0)
+        steps = self.local_steps or self.steps_per_epoch(size) * (self.local_epochs or 0)
         return steps if size else 0
 
     def idle_corrections(self, sizes: Iterable[int]) -> list[str]:
         """Return a line for each correction that does nothing at nodes with so many examples each."""
-        work = {(self.steps(size), self._steps_per_epoch(size)) for size in sizes if size}
+        work = {(self.steps(size), self.steps_per_epoch(size)) for size in sizes if size}
         return list(without_effect(self.corrections, work))
 
     def positions(self, size: int, draws: torch.Generator, device: torch.device = HOST) -> Iterator[Tensor]:
@@ -399,7 +460,7 @@ class LocalTraining:
         An epoch's order goes to ``device`` as a whole.
         """
         for step in range(self.steps(size)):
-            place = step % self._steps_per_epoch(size)
+            place = step % self.steps_per_epoch(size)
             if place == 0:
                 shuffled = torch.randperm(size, generator=draws).to(device)
                 batches = torch.split(shuffled, self.batch_size or size)

@@ -55,7 +55,7 @@ class FedMeta(PseudoGradientStrategy):
     gradient : of the loss on the meta set at a model, as a record with the model's names
     """
 
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
     meta_rate: float = 0.01
     gradient: Gradient | None = None
 
@@ -71,13 +71,13 @@ class FedMeta(PseudoGradientStrategy):
     def set_gradient_fn(self, gradient: Gradient) -> None:
         self.gradient = gradient
 
-    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-        shown, weights = super()._step(server_round, updates)
+    def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        metrics, weights = super().take_step(server_round, updates)
         if self.meta_rate > 0:
             if self.gradient is None:
                 raise ValueError("FedMeta needs a meta set: set validation_size, or give it a gradient")
-            assert self._layout is not None
-            slope = self.gradient(self._layout.record(self._parameters, self._buffers))
-            flat = self._layout.flatten_parameters(slope).to(self._parameters)
-            self._parameters = self._parameters - self.meta_rate * flat
-        return shown, weights
+            assert self.layout is not None
+            slope = self.gradient(self.layout.record(self.parameters, self.buffers))
+            flat = self.layout.flatten_parameters(slope).to(self.parameters)
+            self.parameters = self.parameters - self.meta_rate * flat
+        return metrics, weights

@@ -42,7 +42,7 @@ class FedDyn(StatefulClientsStrategy):
     alpha : strength, 0 or above
     """
 
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
     averages_uniformly: ClassVar[bool] = True  # the updates, whatever the weighting
     weighting: Weighting = Uniform()
     alpha: float = 0.1
@@ -65,18 +65,18 @@ class FedDyn(StatefulClientsStrategy):
         kept = {protocol.KEPT: "does not keep FedDyn's gradient"} if self.alpha > 0 else {}
         return super().required_reply_keys() | kept
 
-    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+    def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         count = len(updates.partition_ids)
         mean = updates.mean(torch.ones(count, dtype=torch.float64) / count) if self.alpha > 0 else None
-        shown, weights = super()._step(server_round, updates)
+        metrics, weights = super().take_step(server_round, updates)
         if mean is not None:
             kept = torch.zeros_like(mean) if self._sum is None else self._sum.to(mean.device)
             self._sum = kept.add(mean, alpha=count)
-            self._parameters = self._parameters.sub(self._sum, alpha=1 / self._population())
-        self._count(server_round, updates.partition_ids)
-        return shown, weights
+            self.parameters = self.parameters.sub(self._sum, alpha=1 / self.population_size())
+        self.count_changes(server_round, updates.partition_ids)
+        return metrics, weights
 
-    def _clear_sum(self) -> None:
+    def clear_sum(self) -> None:
         self._sum = None
 
     def state_dict(self) -> dict[str, Any]:

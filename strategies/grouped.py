@@ -18,8 +18,7 @@ from flwr.serverapp import Grid
 
 from .core.pseudo_gradient import PseudoGradientStrategy
 from .core.replies import of_group, void_mean, within
-from .core.strategy import BaseStrategy, Gradient, TooManyFailedRounds, merged, require_covered
-from .core.update_monitor import among
+from .core.strategy import BaseStrategy, Gradient, TooManyFailedRounds, among, merged, require_covered
 from .parts.privacy import refuse_groups
 from .shared.checks import require, require_parts
 
@@ -128,13 +127,17 @@ class Grouped(StrategyWrapper):
             self._build(self.initial_groups(list(range(self.inner.num_nodes))))
         return super().check(arrays)
 
+    def beyond_mean(self) -> str:
+        """Name the models, of which a wrapper of Flower's knows one."""
+        return "the models"
+
     # ---- Flower's hooks: each of them once per group -------------------------------------------
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send each group its own model; ``arrays`` is the model that all of them start from."""
-        require_covered(self, "the models")
+        require_covered(self, self.beyond_mean())
         if not self._strategies:
             self._initial = arrays
             groups = self.initial_groups(list(self.inner.available(grid)))
@@ -183,19 +186,19 @@ class Grouped(StrategyWrapper):
 
         Where half or more of the nodes have diverged, the mean is NaN.
         """
-        replies, tested, found = list(replies), list[float](), list[MetricRecord]()
+        replies, tested, records = list(replies), list[float](), list[MetricRecord]()
         for name, strategy in self._strategies.items():
             if metrics := strategy.aggregate_evaluate(server_round, of_group(name, replies)):
-                found.append(metrics)
+                records.append(metrics)
                 tested.append(strategy.evaluation.num_examples)
         evaluations = [strategy.evaluation for strategy in self._strategies.values()]
         diverged = [reply for one in evaluations for reply in one.diverged.values()]
         void: dict[str, Any] = void_mean(
             diverged, sum(len(one.judged) for one in evaluations), self.inner.examples_key
         )
-        mean: dict[str, Any] = dict(merged(found, tested)) if found else {}
+        mean: dict[str, Any] = dict(merged(records, tested)) if records else {}
         for name, value in mean.items():
-            numbers = [float(one[name]) for one in found if isinstance(one.get(name), int | float)]  # type: ignore[arg-type]
+            numbers = [float(one[name]) for one in records if isinstance(one.get(name), int | float)]  # type: ignore[arg-type]
             if isinstance(value, float):  # and no list, whose elements are averaged
                 mean[name] = within(value, numbers)
         return MetricRecord({**mean, **void}) if mean or void else None
@@ -211,8 +214,8 @@ class Grouped(StrategyWrapper):
         """Return each group's model to evaluate, by the group's name."""
         if not self._strategies:
             return self.inner.models_to_evaluate(arrays)
-        found = {name: s.models_to_evaluate(self._models[name]) for name, s in self._strategies.items()}
-        return {name: next(iter(models.values())) for name, models in found.items()}
+        by_group = {name: s.models_to_evaluate(self._models[name]) for name, s in self._strategies.items()}
+        return {name: next(iter(models.values())) for name, models in by_group.items()}
 
     def model_weight(self, name: str) -> int:
         return len(self._strategies[name].members or ()) if name in self._strategies else 1
@@ -275,12 +278,12 @@ class Grouped(StrategyWrapper):
 
 def _require_groups(groups: Any) -> None:
     """Raise ``ValueError`` with one line for anything but {name: partition ids}."""
-    told = "{name: partition ids}, e.g. {'a': (0, 1), 'b': (2,)}"
-    require(isinstance(groups, dict) and len(groups) > 0, "groups", groups, told)
+    expected = "{name: partition ids}, e.g. {'a': (0, 1), 'b': (2,)}"
+    require(isinstance(groups, dict) and len(groups) > 0, "groups", groups, expected)
     for name, ids in groups.items():
         listed = isinstance(name, str) and isinstance(ids, (tuple, list)) and len(ids) > 0
         whole = listed and all(isinstance(one, (int, np.integer)) and one >= 0 for one in ids)
-        require(whole, f"groups[{name!r}]", ids, told)
+        require(whole, f"groups[{name!r}]", ids, expected)
 
 
 @dataclass(kw_only=True, eq=False)

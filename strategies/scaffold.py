@@ -55,23 +55,23 @@ class Scaffold(StatefulClientsStrategy):
     def train_config(self) -> dict[str, ConfigScalar]:
         return {**super().train_config(), protocol.CONTROL_OPTION: self.option}
 
-    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
-        assert self._layout is not None
+    def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        assert self.layout is not None
         if self._control is None:
-            self._control = torch.zeros_like(self._parameters)
-        self._control = self._control.to(self._parameters.device)  # a checkpoint's lies in host memory
-        content = super()._content(server_round, arrays, config)
-        content[protocol.CONTROL] = self._layout.record(self._control / self._population(), None)
+            self._control = torch.zeros_like(self.parameters)
+        self._control = self._control.to(self.parameters.device)  # a checkpoint's lies in host memory
+        content = super().make_content(server_round, arrays, config)
+        content[protocol.CONTROL] = self.layout.record(self._control / self.population_size(), None)
         return content
 
-    def _clear_sum(self) -> None:
+    def clear_sum(self) -> None:
         self._control = None
 
-    def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
+    def absorb_extra(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Renew the server variate: N c <- N c + sum_k (c_k+ - c_k); N may grow as nodes connect."""
         assert self._control is not None
         self._control = self._control + extra.sum(0)
-        self._count(server_round, partition_ids)
+        self.count_changes(server_round, partition_ids)
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"controls": self._control}

@@ -100,8 +100,8 @@ class SelectiveFedAvg(LocalOnly):
         kept = self.inner.registry.ledger.kept
         nodes = (k for strategy in self._strategies.values() for k in strategy.members or ())
         if idle := [k for k in nodes if not kept.get(k, {}).get("updates")]:
-            said = "partitions %s have not trained in rounds 1 to %d: they are grouped by the initial model"
-            logger.warning(said, idle, self.local_rounds)
+            line = "partitions %s have not trained in rounds 1 to %d: they are grouped by the initial model"
+            logger.warning(line, idle, self.local_rounds)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

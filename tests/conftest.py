@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -15,8 +16,29 @@ ROOT = Path(__file__).resolve().parents[1]
 pytest.register_assert_rewrite("helpers")  # what fails there is shown as in a test
 
 
-# Files whose tests wait long, one after another: they begin first, so that none of them ends last.
-LONGEST = ("test_deployed.py", "test_commands_run.py", "test_attacked_federation.py")
+# Files whose tests wait long, one after another: they begin first, the longest of all before the others, so that
+# none of them ends last.
+LONGEST = (
+    "test_deployed.py",
+    "test_commands_run.py",
+    "test_attacked_federation.py",
+    "test_same_metrics.py",
+    "test_by_hand.py",
+    "test_cluster.py",
+    "test_your_own.py",
+    "test_main.py",
+)
+
+# What is collected stays to the end, a million objects, which Python would look through again and again.
+gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Look for garbage among what the tests make, and less often than Python does by itself."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
@@ -28,7 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if function not in begun:
             item.own_markers = [mark for mark in item.own_markers if mark.name != "exhaustive"]
         begun.add(function)
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    rank = {name: k for k, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(LONGEST)))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,6 +20,7 @@ from .by_hand import Client, Processes, addmm, loop
 from .report import Workload, describe_machine, machine_load
 from .rounds import Growth, RoundTime, Way
 from .server_step import ServerStep
+from .start import Start
 
 TINY = "experiment=fedexp/synthetic strategy=fedexp step_size.epsilon=0 strategy.average_last=1"
 MNIST = "device=cpu dataset=mnist dataset.load.images.download=false partitioner=iid"
@@ -54,6 +55,7 @@ WORKLOADS: tuple[Workload, ...] = (
     RoundTime("mlp30", f"{MNIST} model=mlp30 num_nodes=100", BATCHED, {LOOP: loop}, RECORDED),
     RoundTime("lenet", LENET, CONVOLUTIONS, {LOOP: loop}),
     RoundTime("lenet-ray", LENET, ON_RAY, {PROCESSES: Processes}),
+    Start("start"),
     Growth("growth"),
     ServerStep("server-step"),
 )

@@ -253,13 +253,13 @@ class Check:
     Parameters
     ----------
     what : was looked at
-    found : in words
+    value : in words
     expected : in words; empty where nothing is, as of a time without a goal
     holds : whether it is as expected; None where that was not seen
     """
 
     what: str
-    found: str
+    value: str
     expected: str
     holds: bool | None
 
@@ -273,7 +273,7 @@ class Check:
     @property
     def line(self) -> tuple[str, ...]:
         """The table's columns."""
-        return self.what, self.found, self.expected, self.verdict
+        return self.what, self.value, self.expected, self.verdict
 
 
 def summarize_checks(checks: Sequence[Check]) -> str:
@@ -316,14 +316,16 @@ def read_tests(file: Path, output: str, status: int | None) -> Check:
     if not counts:  # a fault that took the process with it, or no such test
         return Check(str(file), f"ended early with status {status}: {last}", EXPECTED, False)
     failures = [line.rpartition("::")[2] for line in lines if line.startswith(("FAILED ", "ERROR "))]
-    found = [f"{counts.get('passed', 0)} of {sum(counts.values())} pass"]
+    counted_texts = [f"{counts.get('passed', 0)} of {sum(counts.values())} pass"]
     if failures:
-        found.append(f"failed: {'; '.join(failures[:SHOWN])}{', ...' if len(failures) > SHOWN else ''}")
+        counted_texts.append(
+            f"failed: {'; '.join(failures[:SHOWN])}{', ...' if len(failures) > SHOWN else ''}"
+        )
     if "skipped" in counts:
         why = next((line.partition(": ")[2] for line in lines if line.startswith("SKIPPED [")), "")
-        found.append(f"{counts['skipped']} skipped: {why}")
+        counted_texts.append(f"{counts['skipped']} skipped: {why}")
     holds = False if failures else None if "skipped" in counts else True
-    return Check(str(file), "; ".join(found), EXPECTED, holds)
+    return Check(str(file), "; ".join(counted_texts), EXPECTED, holds)
 
 
 def bench_command(name: str, options: argparse.Namespace, folder: Path) -> list[str]:
@@ -346,9 +348,9 @@ def read_benchmark(name: str, folder: Path, output: str, status: int | None) -> 
             workload, subject, quantity, value, beside, goal = (
                 cell.strip() for cell in line.split("|")[1:-1]
             )
-            found = f"{value}; {beside}" if beside else value
+            text = f"{value}; {beside}" if beside else value
             what = f"{workload}: {subject}, a {quantity}"
-            checks.append(Check(what, found, JUDGED.sub("", goal), "not met" not in goal))
+            checks.append(Check(what, text, JUDGED.sub("", goal), "not met" not in goal))
     return checks
 
 

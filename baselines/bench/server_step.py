@@ -179,7 +179,7 @@ def measure_memory(model: str, nodes: int, part: str) -> tuple[int, int]:
     before = resident()
     updates = stack_replies(sender, replies)
     for server_round in (1, 2):
-        strategy._step(server_round, updates)
+        strategy.take_step(server_round, updates)
     return peak() - before, updates.deltas.numel() * updates.deltas.element_size()
 
 
@@ -189,7 +189,7 @@ def measure_memory(model: str, nodes: int, part: str) -> tuple[int, int]:
 def make_step(model: str, part: str, updates: Updates) -> Callable[[], object]:
     """Return a call that takes the step of FedAvg with another part."""
     strategy = load_strategy(model, len(updates.partition_ids), part)
-    return lambda: strategy._step(1, updates)
+    return lambda: strategy.take_step(1, updates)
 
 
 def load_strategy(model: str, nodes: int, part: str) -> PseudoGradientStrategy:
@@ -214,10 +214,10 @@ def play_round(model: str, nodes: int) -> tuple[PseudoGradientStrategy, list[Mes
 
 def stack_replies(strategy: PseudoGradientStrategy, replies: list[Message]) -> Updates:
     """Return the replies checked and stacked, as ``aggregate_train`` does."""
-    assert strategy._layout is not None
+    assert strategy.layout is not None
     strategy._workspace = Workspace()
     answered = strategy._answers(MessageType.TRAIN, replies)
-    return strategy._collect(1, answered, strategy._layout).updates
+    return strategy._collect(1, answered, strategy.layout).updates
 
 
 def _random_app(model: str) -> ClientApp:

@@ -94,8 +94,8 @@ def _stamp(sources: Sequence[Path]) -> str:
         for source in sources:
             yield from sorted(source.rglob("*")) if source.is_dir() else [source]
 
-    found = [(str(path), path.stat()) for path in files() if path.is_file()]
-    return _hash(*(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in found))
+    stamps = [(str(path), path.stat()) for path in files() if path.is_file()]
+    return _hash(*(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stamps))
 
 
 def _hash(*parts: str) -> str:

@@ -64,7 +64,7 @@ def cmnist(
 
 
 @dataclass(frozen=True)
-class Turned:
+class ColourRotation:
     """Turn the colours of raw images [n, 3, H, W] about the grey axis; grey stays grey.
 
     Parameters
@@ -90,10 +90,10 @@ def _matrix(angle: float, device: torch.device) -> Tensor:
     return (cos * torch.eye(3) + (1 - cos) / 3 + sin / math.sqrt(3) * across).to(device)
 
 
-def _turned(normalize: Normalize, node_turn: float, seed: int, partition_id: int) -> Turned:
+def _turned(normalize: Normalize, node_turn: float, seed: int, partition_id: int) -> ColourRotation:
     """Return how one node sees."""
     rng = generator(seed, Purpose.NODE_COLOUR, partition_id=partition_id)
-    return Turned(rng.uniform(-node_turn, node_turn), normalize)
+    return ColourRotation(rng.uniform(-node_turn, node_turn), normalize)
 
 
 def _paint(

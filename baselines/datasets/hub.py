@@ -94,14 +94,14 @@ def read_hub(
 
     try:
         source = FederatedDataset(dataset=name, subset=subset, partitioners={}, shuffle=False)
-        found = [source.load_split(split) for split in splits if split is not None]
+        tables = [source.load_split(split) for split in splits if split is not None]
     except Exception as error:  # the hub's own, the network's, the file system's: nothing in common
         raise UserError(
             f"data set {name} could not be loaded from the Hugging Face hub "
             f"({error}): check name, subset, splits and network, or try "
             "dataset=digits, which needs none"
         ) from error
-    return [_table(rows, name, columns, size) for rows in found]
+    return [_table(rows, name, columns, size) for rows in tables]
 
 
 def _table(rows: Any, name: str, columns: dict[str, str | None], size: list[int] | None) -> Table:

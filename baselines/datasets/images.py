@@ -92,19 +92,19 @@ class TorchvisionImages:
         """Return images [N, C, H, W] and labels [N]."""
         options: dict[str, Any] = {} if self.split is None else {"split": self.split}
         try:
-            found = class_named(self.source)(root=self.root, train=train, download=self.download, **options)
+            data = class_named(self.source)(root=self.root, train=train, download=self.download, **options)
         except FAILURES as error:
-            there = any(Path(self.root, self.folder).glob("*"))
-            state = "cannot be read from" if there else "is not in"
+            has_files = any(Path(self.root, self.folder).glob("*"))
+            state = "cannot be read from" if has_files else "is not in"
             tried = "could not be downloaded" if self.download else "download=false"
             raise UserError(
                 f"data set {self.name} {state} {self.root} ({tried}: {error}); put "
                 "an intact copy there, set data_root to the folder that holds it, or try dataset=digits, "
                 "which needs no network"
             ) from error
-        images = np.asarray(found.data)
+        images = np.asarray(data.data)
         images = images[:, None] if images.ndim == 3 else np.moveaxis(images, 3, 1)
-        return np.ascontiguousarray(images), np.asarray(found.targets, dtype=np.int64)
+        return np.ascontiguousarray(images), np.asarray(data.targets, dtype=np.int64)
 
     def _check_files(self) -> None:
         for name, expected in (self.sha256 or {}).items():
@@ -112,10 +112,10 @@ class TorchvisionImages:
             if not path.exists():
                 continue
             with open(path, "rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-            if found != expected:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != expected:
                 raise UserError(
-                    f"{path} is damaged: its SHA-256 is {found[:12]}..., expected {expected[:12]}...; "
+                    f"{path} is damaged: its SHA-256 is {digest[:12]}..., expected {expected[:12]}...; "
                     "delete it and put an intact copy there, or let it be downloaded again"
                 )
 
@@ -129,12 +129,12 @@ def class_named(name: str) -> Any:
     """
     expected = "expected a class such as torchvision.datasets.MNIST"
     try:
-        found = resolve_name(name)
+        kind = resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"dataset.load: there is no {name} ({error}): {expected}") from error
-    if not isinstance(found, type):
+    if not isinstance(kind, type):
         raise UserError(f"dataset.load: {name} is no class: {expected}")
-    return found
+    return kind
 
 
 def image_classification(

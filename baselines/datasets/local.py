@@ -97,8 +97,8 @@ class Schema:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the schema as plain lists, numbers and texts."""
-        told = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
-        return {key: value for key, value in told.items() if value is not None}
+        values = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(self).items()}
+        return {key: value for key, value in values.items() if value is not None}
 
     def numbers(self, labels: Sequence[str]) -> np.ndarray:
         """Return the numbers of the names of labels, [n] in int64.
@@ -117,7 +117,7 @@ class Schema:
         return np.array([number[label] for label in labels], dtype=np.int64)
 
 
-def schema_of(told: Mapping[str, Any]) -> Schema:
+def schema_of(values: Mapping[str, Any]) -> Schema:
     """Return the schema that a mapping describes.
 
     Raises
@@ -125,16 +125,16 @@ def schema_of(told: Mapping[str, Any]) -> Schema:
     UserError : for a field that is unknown, missing, or of another kind
     """
     known = set(Schema.__dataclass_fields__)
-    if unknown := sorted(set(map(str, told)) - known):
+    if unknown := sorted(set(map(str, values)) - known):
         raise UserError(f"the schema has an unknown field {unknown[0]!r}: expected {FIELDS}")
     try:
-        columns, label, units = told.get("columns"), told.get("label"), told.get("units")
+        columns, label, units = values.get("columns"), values.get("label"), values.get("units")
         return Schema(
-            tuple(map(str, told["classes"])),
-            tuple(map(int, told["shape"])),
-            tuple(map(float, told["mean"])),
-            tuple(map(float, told["std"])),
-            str(told["dtype"]),
+            tuple(map(str, values["classes"])),
+            tuple(map(int, values["shape"])),
+            tuple(map(float, values["mean"])),
+            tuple(map(float, values["std"])),
+            str(values["dtype"]),
             None if columns is None else tuple(map(str, columns)),
             None if label is None else str(label),
             None if units is None else tuple("" if unit is None else str(unit) for unit in units),

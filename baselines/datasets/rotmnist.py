@@ -96,7 +96,7 @@ def rotmnist_nodes(
 
 
 @dataclass(frozen=True)
-class Turned:
+class ImageRotation:
     """Turn raw images [n, C, H, W], and normalise them.
 
     Parameters
@@ -115,6 +115,8 @@ class Turned:
         return self.then(turn(inputs, self.angle, self.padding))
 
 
-def _of_node(angles: Sequence[float], padding: int, normalize: Normalize, partition_id: int) -> Turned:
+def _of_node(
+    angles: Sequence[float], padding: int, normalize: Normalize, partition_id: int
+) -> ImageRotation:
     """Return how one node sees."""
-    return Turned(angles[partition_id % len(angles)], padding, normalize)
+    return ImageRotation(angles[partition_id % len(angles)], padding, normalize)

@@ -275,14 +275,14 @@ def _check_channels(path: Path, inputs: np.ndarray) -> None:
 
 def _table(path: Path, label: str | None, columns: Sequence[str] | None, needs_labels: bool) -> SiteFile:
     names, table = _parquet(path) if _kind(path) == ".parquet" else _text(path)
-    there = [clean(name) for name in names]
+    present = [clean(name) for name in names]
     if label is None:
-        line = f"{path} is a table: name the column with the labels, --label, one of {there}"
+        line = f"{path} is a table: name the column with the labels, --label, one of {present}"
         raise DataError(line, "data: it is a table, and no column of labels is named")
     label = clean(label)
-    wanted = [name for name in there if name != label] if columns is None else list(map(clean, columns))
-    has_labels = needs_labels or label in there
-    _check_columns(path, there, [label] if has_labels else [], wanted)
+    wanted = [name for name in present if name != label] if columns is None else list(map(clean, columns))
+    has_labels = needs_labels or label in present
+    _check_columns(path, present, [label] if has_labels else [], wanted)
     if not len(table):
         raise DataError(
             f"{path} has a heading and no rows: expected one for each example",
@@ -290,11 +290,11 @@ def _table(path: Path, label: str | None, columns: Sequence[str] | None, needs_l
         )
     inputs = np.empty((len(table), len(wanted)), np.float64)
     for k, name in enumerate(wanted):
-        inputs[:, k] = _numbers(path, name, table[there.index(name)])
+        inputs[:, k] = _numbers(path, name, table[present.index(name)])
     if not has_labels:
         return SiteFile(inputs, [], tuple(wanted), tidied=_untidy("column names", names))
-    written = table[there.index(label)].tolist() if _kind(path) == ".parquet" else None
-    values = _as_written(path, there.index(label)) if written is None else written
+    written = table[present.index(label)].tolist() if _kind(path) == ".parquet" else None
+    values = _as_written(path, present.index(label)) if written is None else written
     where, public = f"column {label!r} of {path}", f"column {label!r} of the schema"
     labels = class_names(values, where, public, may_miss=not needs_labels)
     tidied = {**_untidy("column names", names), **_untidy("labels", values)}
@@ -367,17 +367,17 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _check_columns(path: Path, there: list[str], labels: list[str], wanted: list[str]) -> None:
+def _check_columns(path: Path, present: list[str], labels: list[str], wanted: list[str]) -> None:
     """Refuse a table without a column that is wanted, or with one that is not to be trusted."""
-    if missing := [name for name in (*labels, *wanted) if name not in there]:
-        hint = "; is its heading missing?" if any(map(_is_number, there)) else ""
+    if missing := [name for name in (*labels, *wanted) if name not in present]:
+        hint = "; is its heading missing?" if any(map(_is_number, present)) else ""
         raise DataError(
-            f"{path} has no column {missing[0]!r}: it has {there}{hint}",
+            f"{path} has no column {missing[0]!r}: it has {present}{hint}",
             f"data: {len(missing)} columns of the schema are missing",
         )
-    if twice := [name for name in (*labels, *wanted) if there.count(name) > 1]:
+    if twice := [name for name in (*labels, *wanted) if present.count(name) > 1]:
         raise DataError(
-            f"{path} has {there.count(twice[0])} columns {twice[0]!r}: expected one; rename or remove the "
+            f"{path} has {present.count(twice[0])} columns {twice[0]!r}: expected one; rename or remove the "
             "others",
             f"data: {len(set(twice))} columns of the schema are there more than once",
         )

@@ -44,17 +44,17 @@ def speech(path: str | None, length: int, test_size: float, data_seed: int) -> D
     require(0 < test_size < 1, "dataset.load.test_size", test_size, "a fraction between 0 and 1")
     text = generated(data_seed) if path is None else _read(path)
     by_speaker = {name: windows(lines, length) for name, lines in spoken(text).items()}
-    there = [part for _, part in sorted(by_speaker.items()) if len(part) > 1]
-    if len(there) < 2:
+    speakers = [part for _, part in sorted(by_speaker.items()) if len(part) > 1]
+    if len(speakers) < 2:
         raise UserError(
-            f"dataset.load.path={path} has {len(there)} speakers with two examples of {length} characters: "
+            f"dataset.load.path={path} has {len(speakers)} speakers with two examples of {length} characters: "
             "expected lines such as 'ROMEO:', what is said, and an empty line; or lower dataset.load.length"
         )
-    tests = [max(1, round(test_size * len(part))) for part in there]
-    train = np.concatenate([part[:-n] for part, n in zip(there, tests, strict=True)])
-    test = np.concatenate([part[-n:] for part, n in zip(there, tests, strict=True)])
-    who = np.arange(len(there))
-    owners = np.repeat(who, [len(part) - n for part, n in zip(there, tests, strict=True)])
+    tests = [max(1, round(test_size * len(part))) for part in speakers]
+    train = np.concatenate([part[:-n] for part, n in zip(speakers, tests, strict=True)])
+    test = np.concatenate([part[-n:] for part, n in zip(speakers, tests, strict=True)])
+    who = np.arange(len(speakers))
+    owners = np.repeat(who, [len(part) - n for part, n in zip(speakers, tests, strict=True)])
     return Dataset(
         torch.from_numpy(train[:, :-1]),
         torch.from_numpy(train[:, 1:]),
@@ -70,10 +70,10 @@ def speech(path: str | None, length: int, test_size: float, data_seed: int) -> D
 
 def spoken(text: str) -> dict[str, str]:
     """Return what each speaker says, in the order of the text."""
-    said: dict[str, list[str]] = {}
+    lines_of: dict[str, list[str]] = {}
     for name, lines in re.findall(r"^([^\n:]+):\n(.+?)(?:\n\n|\n?\Z)", text, flags=re.M | re.S):
-        said.setdefault(name, []).append(lines)
-    return {name: "\n".join(speeches) for name, speeches in said.items()}
+        lines_of.setdefault(name, []).append(lines)
+    return {name: "\n".join(speeches) for name, speeches in lines_of.items()}
 
 
 def windows(text: str, length: int) -> np.ndarray:

@@ -63,6 +63,7 @@ def unpacked(value: Any) -> Any:
 LATEST = Path("checkpoint") / "latest.pt"
 AGAIN = "start again with resume=false"
 EARLIER = "checkpoint/round-{:06}.pt"  # by the rounds that are done, where several are kept
+EARLIER_ONES = "checkpoint/round-*.pt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +162,7 @@ def load(folder: Path) -> Checkpoint | None:
 
 def _earlier(folder: Path) -> list[Path]:
     """Return the checkpoints that are named by their rounds, the latest first."""
-    return sorted((folder / LATEST).parent.glob("round-*.pt"), reverse=True)
+    return sorted(folder.glob(EARLIER_ONES), reverse=True)
 
 
 def _read(path: Path) -> Checkpoint:
@@ -185,12 +186,6 @@ def _write(fields: dict[str, Any], file: IO[bytes]) -> None:
         raise error.__context__ or error from None
     file.flush()
     os.fsync(file.fileno())
-
-
-def discard(folder: Path) -> None:
-    """Remove the checkpoints of a run that starts from the beginning."""
-    for path in (folder / LATEST, *_earlier(folder)):
-        path.unlink(missing_ok=True)
 
 
 # Own state: what a strategy of the user's own keeps from round to round, and no checkpoint would hold.
@@ -233,8 +228,10 @@ class Watched:
         if suite is None or type(self.strategy) is suite:
             return {}
         known = {field.name for field in fields(self.strategy)}
-        there = vars(self.strategy).items()
-        return {name: value for name, value in there if name not in known and not self._is_computed(name)}
+        attributes = vars(self.strategy).items()
+        return {
+            name: value for name, value in attributes if name not in known and not self._is_computed(name)
+        }
 
     def _is_computed(self, name: str) -> bool:
         return isinstance(getattr(type(self.strategy), name, None), cached_property)

@@ -20,10 +20,10 @@ from baselines.experiment.device import accelerator, name_of, peak_memory, watch
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.identity import COVERED, source_hash
 from baselines.experiment.overrides import ROOT
-from clients.fast.cuda_graphs import count_steps, steps_since
+from clients.fast.gradient import count_steps, steps_since
 
 FILES = ("metrics.csv", "config.yaml")
-FINISHED, DIVERGED = "finished", "diverged"
+FINISHED, DIVERGED, INTERRUPTED = "finished", "diverged", "interrupted"
 ENDED = (
     FINISHED,
     DIVERGED,
@@ -34,8 +34,8 @@ WANTED = {"overrides": str, "seed": int, "status": str}  # what every account ha
 def environment(folder: Path) -> dict[str, Any]:
     """Return what a run has written of itself; nothing where it has not, or where that is damaged."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        told = loads((folder / "environment.json").read_text())
-        return told if isinstance(told, dict) else {}
+        content = loads((folder / "environment.json").read_text())
+        return content if isinstance(content, dict) else {}
     return {}
 
 
@@ -60,17 +60,17 @@ def damage(folder: Path) -> str | None:
 
     A run older than the checksums tells nothing but the size of metrics.csv.
     """
-    told = environment(folder)
-    if not _is_whole(told):
-        there = (folder / "environment.json").exists()
-        return f"environment.json is {'damaged' if there else 'missing'}"
+    content = environment(folder)
+    if not _is_whole(content):
+        exists = (folder / "environment.json").exists()
+        return f"environment.json is {'damaged' if exists else 'missing'}"
     if size(folder / "metrics.csv") == 0:
         return "metrics.csv is missing or empty"
-    if told["status"] == "running":  # or killed: its files go on beyond what it has told
+    if content["status"] == "running":  # or killed: its files go on beyond what it has told
         return None
-    if size(folder / "metrics.csv") != told.get("metrics_size", size(folder / "metrics.csv")):
+    if size(folder / "metrics.csv") != content.get("metrics_size", size(folder / "metrics.csv")):
         return "metrics.csv has become longer or shorter since the run wrote it"
-    for name, expected in told.get("checksums", {}).items():
+    for name, expected in content.get("checksums", {}).items():
         if not (folder / name).is_file():
             return f"{name} is missing"
         if checksum(folder / name) != expected:
@@ -78,14 +78,14 @@ def damage(folder: Path) -> str | None:
     return None
 
 
-def _is_whole(told: dict[str, Any]) -> bool:
-    if any(type(told.get(key)) is not kind for key, kind in WANTED.items()):
+def _is_whole(content: dict[str, Any]) -> bool:
+    if any(type(content.get(key)) is not kind for key, kind in WANTED.items()):
         return False
     try:
-        shlex.split(told["overrides"])
+        shlex.split(content["overrides"])
     except ValueError:  # a quote that is not closed
         return False
-    return type(told.get("checksums", {})) is dict and type(told.get("setting", "")) is str
+    return type(content.get("checksums", {})) is dict and type(content.get("setting", "")) is str
 
 
 @contextlib.contextmanager
@@ -105,24 +105,24 @@ def naming(path: Path) -> Iterator[None]:
 PACKAGES = ("flwr", "flwr-datasets", "torch", "torchvision", "timm", "numpy", "hydra-core", "ray")
 
 
-def provenance(this: Experiment) -> dict[str, Any]:
+def provenance(experiment: Experiment) -> dict[str, Any]:
     """Return what environment.json says of a run when it begins."""
     gpu = accelerator()
     return {
-        "overrides": this.overrides,
-        "seed": this.settings.seed,
-        "identity": this.identity(),
-        "setting": this.setting,
-        "choices": this.choices,
+        "overrides": experiment.overrides,
+        "seed": experiment.settings.seed,
+        "identity": experiment.identity(),
+        "setting": experiment.setting,
+        "choices": experiment.choices,
         "git_commit": git_commit(),
         "source_hash": source_hash(),
-        "own_sources": this.own_sources,
+        "own_sources": experiment.own_sources,
         "versions": {"python": platform.python_version()}
         | {package: _version(package) for package in PACKAGES},
         "hardware": {
             "processor": _processor(),
             "cores": os.cpu_count(),
-            "device": str(this.device),
+            "device": str(experiment.device),
             "gpu": name_of(gpu) if gpu else None,
         },
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -142,7 +142,7 @@ class ResourceUsage:
         self._before = count_steps()
         watch_memory(device)
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return the accelerator's peak memory in bytes, and how the steps were taken.
 
         None where this process does not know: on the CPU, and of steps that other processes took. Ray's
@@ -159,10 +159,10 @@ def merge_usage(workers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     if not workers:
         return {}
-    peaks = [told["gpu_peak_bytes"] for told in workers if told["gpu_peak_bytes"] is not None]
+    peaks = [usage["gpu_peak_bytes"] for usage in workers if usage["gpu_peak_bytes"] is not None]
     steps: Counter[str] = Counter()
-    for told in workers:
-        steps.update(told["steps"] or {})
+    for usage in workers:
+        steps.update(usage["steps"] or {})
     return {"gpu_peak_bytes": max(peaks, default=None), "steps": dict(steps) or None}
 
 

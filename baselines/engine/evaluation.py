@@ -1,20 +1,95 @@
 """How well a run's models do on the examples that the server keeps, round after round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
+from typing import ClassVar
 
+import torch
 from flwr.app import ArrayRecord
+from torch import Tensor, nn
 
 from baselines.experiment.experiment import Experiment
-from baselines.grids.base import SuiteGrid
+from clients import Examples
+from clients.evaluation import BATCH_SIZE, correct, evaluate, num_batches, predictions
+from clients.methods.uga import full_gradient
+from clients.round import load
+from strategies.shared.arrays import to_array_record
 
-from .evaluator import Evaluator, Metrics, Owners
 from .loggers import Progress
-from .measures import write_classes
-from .metrics import OWN_GROUP
+from .metrics import OWN_GROUP, write_classes
 from .run_folder import RunFolder
 from .saved_model import ModelSaver, describe
+
+Metrics = dict[str, float]
+Owners = Sequence[int | None]  # for each model: whose own it is, None for that of several nodes
+
+
+class Evaluator:
+    """Evaluates models in this process.
+
+    Parameters
+    ----------
+    experiment : whose examples they are
+    """
+
+    aside: ClassVar[bool] = False  # whether it evaluates while the next round trains
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+
+    @cached_property
+    def _model(self) -> nn.Module:
+        return self.experiment.model()
+
+    def evaluated(
+        self, models: Sequence[ArrayRecord], split: str, owners: Owners
+    ) -> Callable[[], list[Metrics]]:
+        """Begin to evaluate models on ``test`` or ``validation``; return what waits for their metrics."""
+        pairs = zip(models, owners, strict=True)
+        metrics = [self._evaluated(arrays, split, owner) for arrays, owner in pairs]
+        return lambda: metrics
+
+    def predictions(self, models: Sequence[ArrayRecord], owners: Owners) -> list[tuple[Tensor, Tensor]]:
+        """Return the test examples' labels and what each model takes them for, in this process."""
+        results = []
+        for arrays, owner in zip(models, owners, strict=True):
+            load(self._model, arrays)
+            results.append(predictions(self._model, kept(self.experiment, "test", owner)))
+        return results
+
+    def correctness_fn(self, models: Sequence[ArrayRecord]) -> Tensor:
+        """Return whether each model classifies each validation example rightly, [models, V] of bools."""
+        return torch.stack([self._right_on(arrays) for arrays in models])
+
+    def gradient(self, arrays: ArrayRecord) -> ArrayRecord:
+        """Return the gradient of the loss on the validation examples; 0 for what is not trained."""
+        load(self._model, arrays)
+        task, named = self.experiment.dataset.task, self._model.named_parameters()
+        slopes = full_gradient(self._model, self.experiment.validation_examples, task, BATCH_SIZE)
+        gradients = dict(zip((name for name, p in named if p.requires_grad), slopes, strict=True))
+        values = self._model.state_dict().items()
+        return to_array_record(
+            {name: gradients.get(name, torch.zeros_like(value)) for name, value in values}
+        )
+
+    def _evaluated(self, arrays: ArrayRecord, split: str, owner: int | None) -> Metrics:
+        load(self._model, arrays)
+        return evaluate(self._model, kept(self.experiment, split, owner), self.experiment.dataset.task)
+
+    def _right_on(self, arrays: ArrayRecord) -> Tensor:
+        load(self._model, arrays)
+        examples = self.experiment.validation_examples
+        return correct(self._model, examples, range(num_batches(examples)))
+
+
+def kept(experiment: Experiment, split: str, owner: int | None) -> Examples:
+    """Return the server's examples of ``test`` or ``validation`` for a model, of one node or of several."""
+    if split == "validation":
+        return experiment.validation_examples
+    return experiment.test_examples if owner is None else experiment.holdings.own_test_examples(owner)
+
 
 Models = dict[str, ArrayRecord]
 
@@ -44,16 +119,22 @@ class ServerEvaluation:
 
     Parameters
     ----------
-    this : whose examples they are
-    grid : whose workers evaluate, where it has any
+    experiment : whose examples they are
+    evaluator : how models are evaluated
     folder, progress : where the metrics go
     """
 
-    def __init__(self, this: Experiment, grid: SuiteGrid, folder: RunFolder, progress: Progress) -> None:
-        self.this, self.folder, self.progress = this, folder, progress
-        self.evaluator = _evaluator_of(this, grid)
-        save = this.settings.save
-        self._keeper = ModelSaver(folder.path, save, describe(this) if save else None)
+    def __init__(
+        self, experiment: Experiment, evaluator: Evaluator, folder: RunFolder, progress: Progress
+    ) -> None:
+        self.experiment, self.evaluator, self.folder, self.progress = (
+            experiment,
+            evaluator,
+            folder,
+            progress,
+        )
+        save = experiment.settings.save
+        self._saver = ModelSaver(folder.path, save, describe(experiment)) if save else None
         self._pending: Pending | None = None
         self._mean: Metrics = {}  # of the last models; none where a resumed run had nothing left to do
 
@@ -61,8 +142,8 @@ class ServerEvaluation:
         self, server_round: int, models: Models, weights: list[int], owners: Owners, on_nodes: Metrics
     ) -> None:
         """Begin to evaluate the models; where it costs no time, wait."""
-        arrays, wanted = list(models.values()), {"test": len(self.this.test_examples) > 0}
-        wanted["validation"] = self.this.settings.validates
+        arrays, wanted = list(models.values()), {"test": len(self.experiment.test_examples) > 0}
+        wanted["validation"] = self.experiment.settings.validates
         splits = [split for split, asked in wanted.items() if asked]
         waits = {split: self.evaluator.evaluated(arrays, split, owners) for split in splits}
         self._pending = Pending(server_round, models, weights, on_nodes, waits)
@@ -76,38 +157,32 @@ class ServerEvaluation:
         self._pending = None
         means = {split: self._written(pending, split, wait()) for split, wait in pending.waits.items()}
         self._mean = means.get("test", pending.on_nodes)
-        self._keeper.offer(pending.server_round, pending.models, self._mean)
+        if self._saver is not None:
+            self._saver.offer(pending.server_round, pending.models, self._mean)
         self.progress.show(pending.server_round, self._mean)
 
     def resume_from(self, server_round: int, models: Models) -> None:
         """Keep what is to be kept of a run that goes on, and may have kept something else."""
-        self._keeper.resume_from(
-            server_round, models, "test" if len(self.this.test_examples) else "node-test"
+        saver = self._saver or ModelSaver(self.folder.path, None)  # the run may have kept models before
+        saver.resume_from(
+            server_round, models, "test" if len(self.experiment.test_examples) else "node-test"
         )
 
     def end(self, server_round: int, models: Models, owners: Owners) -> None:
         """Keep the last models, and write down how they do on each class, where that is asked for."""
         self.finish()
-        self._keeper.end(server_round, models, self._mean)
-        if self.this.settings.evaluation.per_class:
+        if self._saver is not None:
+            self._saver.end(server_round, models, self._mean)
+        if self.experiment.settings.evaluation.per_class:
             predicted = self.evaluator.predictions(list(models.values()), owners)
             write_classes(self.folder.path, list(models), predicted)
 
     def _written(self, pending: Pending, split: str, results: list[Metrics]) -> Metrics:
         """Write down the metrics of each model; return their mean over the nodes."""
         for name, metrics in zip(pending.models, results, strict=True):
-            self.folder.write(pending.server_round, split, name, metrics)
+            self.folder.write(pending.server_round, split, name, metrics, is_one_of=len(results) > 1)
         mean = results[0]
         if len(results) > 1:
             mean = {metric: fmean((r[metric] for r in results), pending.weights) for metric in mean}
             self.folder.write(pending.server_round, split, OWN_GROUP, mean)
         return mean
-
-
-def _evaluator_of(this: Experiment, grid: SuiteGrid) -> Evaluator:
-    """Return who evaluates: the grid's workers, where it has any that do tasks."""
-    if grid.dispatch is None:
-        return Evaluator(this)
-    from .ray_evaluator import RayEvaluator  # imports Ray
-
-    return RayEvaluator(this, grid.dispatch)

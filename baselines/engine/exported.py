@@ -23,7 +23,7 @@ from clients.examples import Transform, are_several
 
 from .environment import naming
 from .predictor import Predictor
-from .saved_model import TOLD
+from .saved_model import METADATA_KEY
 
 ONNX, TORCHSCRIPT = ".onnx", ".pt"
 LIBRARIES = ("onnx", "onnxruntime", "onnxscript")  # the extra: pip install -e '.[onnx]'
@@ -114,8 +114,8 @@ def export(predictor: Predictor, target: Path) -> None:
         except OSError:
             raise
         except Exception as error:  # the exporters', of an operation that they do not know
-            said = f"{type(error).__name__}: {error}"[:LONGEST]
-            raise UserError(f"{target}: this model cannot be exported ({said})") from error
+            reason = f"{type(error).__name__}: {error}"[:LONGEST]
+            raise UserError(f"{target}: this model cannot be exported ({reason})") from error
         _compare(predictor, rows, load(fresh), target)
         os.replace(fresh, target)
 
@@ -148,15 +148,17 @@ def _compare(
         try:
             probabilities = exported(rows[:count])
         except Exception as error:  # the runtimes'
-            said = str(error)[:LONGEST]
-            raise UserError(f"{target}: the exported model does not take {count} rows ({said})") from error
+            reason = str(error)[:LONGEST]
+            raise UserError(
+                f"{target}: the exported model does not take {count} rows ({reason})"
+            ) from error
         if not np.allclose(probabilities, expected.probabilities, rtol=0, atol=AGREEMENT):
             raise UserError(f"{target}: the exported model and the run's do not agree: not written")
 
 
 def _write_script(module: nn.Module, rows: Tensor, target: Path, about: str) -> None:
     jit: Any = torch.jit  # it has no types
-    jit.save(jit.trace(module, (rows,), check_trace=False), str(target), _extra_files={TOLD: about})
+    jit.save(jit.trace(module, (rows,), check_trace=False), str(target), _extra_files={METADATA_KEY: about})
 
 
 def _load_script(path: Path) -> Callable[[Tensor], np.ndarray]:
@@ -175,7 +177,7 @@ def _write_onnx(module: nn.Module, rows: Tensor, target: Path, about: str) -> No
         dynamo=True,
         verbose=False,
     )
-    program.model.metadata_props[TOLD] = about
+    program.model.metadata_props[METADATA_KEY] = about
     program.save(str(target))
 
 

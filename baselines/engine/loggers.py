@@ -1,14 +1,20 @@
 """Loggers: where else a run's metrics go, besides metrics.csv.
 
-A metric's name there is ``split/model/metric``, its step the round. A resumed run goes on in the same
-place, and what had been logged after the checkpoint is there once.
+A metric's name there is ``split/metric``, so that runs of two methods are one chart. Where a round has
+several models, that is their mean over the nodes, and each of them is ``split/model/metric``, as each node
+is. The step is the round. A resumed run goes on in the same place, and what had been logged after the
+checkpoint is there once. Beside the metrics stand the hyperparameters, commit, identity and status.
 """
 
 import logging
 import os
 import re
+import shlex
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib import import_module
 from json import dumps, loads
 from pathlib import Path
@@ -19,10 +25,16 @@ from filelock import FileLock
 from rich import progress as bars
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.hydra_callbacks import Sweep
+from baselines.experiment.identity import BESIDE
 from baselines.experiment.validation import Logger
+
+from .environment import FINISHED, INTERRUPTED, git_commit
 
 
 @dataclass
@@ -30,11 +42,18 @@ class TensorBoard(Logger):
     """Event files in the run's folder ``tensorboard``: ``tensorboard --logdir outputs``."""
 
     _writer: Any = field(default=None, init=False, repr=False)
+    _ending: Any = field(default=None, init=False, repr=False)  # what the tab HPARAMS is to read in the end
 
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+    def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("torch.utils.tensorboard", "tensorboard")
         first = 0 if last_round is None else last_round + 1  # an earlier process may have logged later ones
         self._writer = module.SummaryWriter(str(folder / "tensorboard"), purge_step=first)
+        for name, tag in run_tags(experiment).items():
+            self._writer.add_text(name, tag)
+        chosen = {key: _as_tensorboard(value) for key, value in experiment.hyperparameters().items()}
+        # the first of the three would fix the columns for all runs of a sweep; TensorBoard finds them itself
+        _, beginning, self._ending = import_module("torch.utils.tensorboard.summary").hparams(chosen, {})
+        self._writer.file_writer.add_summary(beginning)
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
@@ -42,12 +61,19 @@ class TensorBoard(Logger):
 
     def end(self, status: str) -> None:
         self._writer.add_text("status", status)
+        if status == FINISHED:
+            self._writer.file_writer.add_summary(self._ending)
         self._writer.close()
+
+
+def _as_tensorboard(value: object) -> object:
+    """Return a value as the table of hyperparameters takes it: numbers, and texts for all else."""
+    return value if type(value) in (int, float, str) else str(value)
 
 
 @dataclass
 class MLflow(Logger):
-    """A run of an MLflow experiment, with the configuration as its parameters.
+    """A run of an MLflow experiment, with the configuration as its parameters; KILLED if interrupted.
 
     Parameters
     ----------
@@ -62,7 +88,7 @@ class MLflow(Logger):
     _run_id: str = field(default="", init=False, repr=False)
     _logged: dict[str, int] | None = field(default=None, init=False, repr=False)  # last round by name
 
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+    def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("mlflow", "mlflow")
         beside = folder.absolute().parent
         with FileLock(beside / ".mlflow.lock"):  # another job of the sweep may lay out the store
@@ -71,26 +97,41 @@ class MLflow(Logger):
         known = folder / "mlflow_run_id.txt"
         if last_round is not None and known.exists():
             self._run_id = known.read_text()
+            self._client.update_run(self._run_id, status="RUNNING")
             self._logged = {}
             return
-        self._run_id = self._client.create_run(experiment_id, run_name=this.overrides).info.run_id
+        tags = run_tags(experiment)
+        if "commit" in tags:
+            tags["mlflow.source.git.commit"] = tags["commit"]  # MLflow's own, a column of its table
+        created = self._client.create_run(experiment_id, tags=tags, run_name=run_name(experiment, folder))
+        self._run_id = created.info.run_id
         known.write_text(self._run_id)
-        for name, value in this.flat_configuration().items():
-            self._client.log_param(self._run_id, name, value[:500])  # as long as MLflow takes them
+        entities = import_module("mlflow.entities")
+        parameters = [
+            entities.Param(name, str(value)[:500])  # as long as MLflow takes them
+            for name, value in experiment.hyperparameters().items()
+        ]
+        for batch in batched(parameters, 100):  # as many as MLflow takes at once
+            self._client.log_batch(self._run_id, params=batch)
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:
-        for name, value in metrics.items():
-            if server_round > self._last(name):
-                self._client.log_metric(self._run_id, name, value, step=server_round)
+        point, now = import_module("mlflow.entities").Metric, int(1000 * time.time())
+        new = [
+            point(name, value, now, server_round)
+            for name, value in metrics.items()
+            if server_round > self._last(name)
+        ]
+        for batch in batched(new, 1000):  # as many as MLflow takes at once
+            self._client.log_batch(self._run_id, metrics=batch)
 
     def end(self, status: str) -> None:
-        state = "FINISHED" if status == "finished" else "FAILED"
+        state = {FINISHED: "FINISHED", INTERRUPTED: "KILLED"}.get(status, "FAILED")
         self._client.set_tag(self._run_id, "status", status[:500])
         self._client.set_terminated(self._run_id, state)
 
     def _experiment_id(self) -> str:
-        found = self._client.get_experiment_by_name(self.experiment)
-        return str(found.experiment_id if found else self._client.create_experiment(self.experiment))
+        existing = self._client.get_experiment_by_name(self.experiment)
+        return str(existing.experiment_id if existing else self._client.create_experiment(self.experiment))
 
     def _last(self, name: str) -> int:
         """Return the last round that an earlier process logged."""
@@ -119,7 +160,7 @@ class WandB(Logger):
     _notes: Path = field(default=Path(), init=False, repr=False)
     _logged: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # last round by name
 
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None:
+    def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None:
         module = _imported("wandb", "wandb")
         self._notes = folder / "wandb_run.json"
         known = loads(self._notes.read_text()) if last_round is not None and self._notes.exists() else {}
@@ -129,9 +170,10 @@ class WandB(Logger):
             dir=str(folder),
             id=known.get("id"),
             resume="allow" if known else None,
-            name=this.overrides,
+            name=run_name(experiment, folder),
             group=folder.absolute().parent.name,
-            config=this.flat_configuration(),
+            tags=[f"{name} {tag}" for name, tag in run_tags(experiment).items()],
+            config=experiment.hyperparameters(),
         )
         self._logged = known.get("logged", {})
         self._run.define_metric("round")
@@ -146,7 +188,27 @@ class WandB(Logger):
 
     def end(self, status: str) -> None:
         self._run.summary["status"] = status
-        self._run.finish(exit_code=0 if status == "finished" else 1)
+        codes = {FINISHED: 0, INTERRUPTED: 255}  # the latter is W&B's own for Ctrl-C
+        self._run.finish(exit_code=codes.get(status, 1))
+
+
+def run_name(experiment: Experiment, folder: Path) -> str:
+    """Return what a run is called: the overrides that decide its numbers; its folder's name without any."""
+    texts = {text: re.split("[.=]", text.lstrip("+~"))[0] for text in shlex.split(experiment.overrides)}
+    own = [text for text, group in texts.items() if group not in (*BESIDE, "data_root", "hydra")]
+    return shlex.join(own) or folder.absolute().name
+
+
+def run_tags(experiment: Experiment) -> dict[str, str]:
+    """Return what code and what experiment a run's numbers come from."""
+    commit = git_commit()
+    return ({"commit": commit} if commit else {}) | {"identity": experiment.identity()}
+
+
+def batched(items: list[Any], count: int) -> Iterator[list[Any]]:
+    """Yield the items, so many at a time."""
+    for first in range(0, len(items), count):
+        yield items[first : first + count]
 
 
 def _imported(module: str, package: str) -> Any:
@@ -178,6 +240,33 @@ def set_log_colors() -> None:
     update_console_handler(colored=is_colored(sys.stderr))
 
 
+class Bars(bars.Progress):
+    """Lines that fit the terminal: a bar where there is room, then what is measured; where it is stays."""
+
+    def get_renderables(self) -> Iterator[Table]:
+        """Yield a line for each task."""
+        for task in self.tasks:
+            yield bar_line(task, self.console.width)
+
+
+def bar_line(task: bars.Task, width: int) -> Table:
+    """Return a task's line within ``width``: the bar goes first, then the time taken, then the metrics."""
+    head, own = task.description, [*task.fields["texts"], f"in {clock(task.elapsed)}"]
+    end = f"left {clock(task.fields['left']())}"
+    while own and len("  ".join([head, *own, end])) > width:
+        own.pop() if own[-1].startswith("in ") else own.pop(0)
+    room = width - len("  ".join([head, *own, end])) - 2
+    line = Table.grid(padding=(0, 2, 0, 0))
+    bar = [ProgressBar(task.total or 1, task.completed, width=min(room, 40))] if room >= 10 else []
+    line.add_row(head, *bar, *own, end)
+    return line
+
+
+def clock(seconds: float | None) -> str:
+    """Return a time as 0:01:30."""
+    return "-:--:--" if seconds is None else str(timedelta(seconds=int(seconds)))
+
+
 class Progress:
     """A context in which each round is shown with its loss, accuracy, time and the time left.
 
@@ -185,24 +274,32 @@ class Progress:
     ----------
     rounds : how many there will be
     name : what each line begins with where several runs write to one terminal, which then has no bar
+    sweep : of which the run is one, in this process; it has a line of its own below
     """
 
-    def __init__(self, rounds: int, name: str = "") -> None:
-        self.rounds, self.name = rounds, name
+    def __init__(self, rounds: int, name: str = "", sweep: Sweep | None = None) -> None:
+        self.rounds, self.name, self.sweep = rounds, name, sweep
         self.console = Console()
         self.bar: bars.Progress | None = None
+        self.started = time.monotonic()
+        self.first, self.done = 0, 0  # the round that this process goes on from, and the last it has done
         if self.console.is_terminal and not name:
-            self.bar = bars.Progress(
-                bars.TextColumn("round"),
-                bars.MofNCompleteColumn(),
-                bars.BarColumn(),
-                bars.TextColumn("{task.fields[text]}"),
-                bars.TimeElapsedColumn(),
-                bars.TextColumn("left"),
-                bars.TimeRemainingColumn(),
-                console=self.console,
-            )
-            self.task = self.bar.add_task("rounds", total=rounds, text="")
+            self.bar = Bars(console=self.console)
+            self.task = self.bar.add_task(f"round 0/{rounds}", total=rounds, texts=(), left=self._left)
+            if sweep and sweep.total:
+                head = f"run {sweep.number + 1}/{sweep.total}"
+                columns: dict[str, Any] = {"completed": sweep.number, "texts": (), "left": self._sweep_left}
+                self.whole = self.bar.add_task(head, total=sweep.total, **columns)
+
+    def _left(self) -> float | None:
+        """Return the seconds that the rounds left will take, by the mean of those that this process did."""
+        done = self.done - self.first
+        return (time.monotonic() - self.started) / done * (self.rounds - self.done) if done else None
+
+    def _sweep_left(self) -> float | None:
+        assert self.sweep is not None
+        share = (self.done - self.first) / self.rounds
+        return self.sweep.seconds_left(time.monotonic() - self.started, share)
 
     def __enter__(self) -> "Progress":
         """Start the bar, and let log lines appear above it."""
@@ -222,17 +319,26 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         """Stop the bar and put the log handlers back."""
+        if self.sweep:
+            self.sweep.count(time.monotonic() - self.started, (self.done - self.first) / self.rounds)
         if self.bar:
+            if self.sweep and self.sweep.total:
+                self.bar.remove_task(self.whole)  # the next run has it
             self.bar.stop()
             logging.getLogger("flwr").handlers = self.handlers
 
     def show(self, server_round: int, metrics: dict[str, float]) -> None:
         """Show the round's test metrics; without any (not evaluated) only the count moves on."""
-        text = "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        texts = [f"{name} {value:.4g}" for name, value in metrics.items()]
+        if not self.done and server_round:
+            self.first = server_round - 1  # of a resumed run it is not 0
+        self.done = server_round
         if self.bar:
-            self.bar.update(self.task, completed=server_round)
-            if text:
-                self.bar.update(self.task, text=text)
+            new: dict[str, Any] = {"texts": texts} if texts else {}
+            head = f"round {server_round}/{self.rounds}"
+            self.bar.update(self.task, completed=server_round, description=head, **new)
+            if self.sweep and self.sweep.total:
+                self.bar.update(self.whole, completed=self.sweep.number + server_round / self.rounds)
         else:
-            line = f"{self.name}round {server_round}/{self.rounds}  {text}"
+            line = f"{self.name}round {server_round}/{self.rounds}  {'  '.join(texts)}"
             self.console.print(line.rstrip(), highlight=False)

@@ -197,10 +197,10 @@ class Predictor:
             what = f"a dict of {keys}" if kind is Mapping else f"a tuple of {len(keys)}"
             raise UserError(f"the model takes several inputs: expected {what}")
         each = {key: self._raw(rows[key], tuple(like[key].shape[1:]), like[key].dtype) for key in keys}
-        found: Inputs = each if kind is Mapping else tuple(each.values())
-        if len({len(part) for part in tensors_of(found)}) > 1:
+        inputs: Inputs = each if kind is Mapping else tuple(each.values())
+        if len({len(part) for part in tensors_of(inputs)}) > 1:
             raise UserError("the rows of several inputs differ in number: expected as many in each")
-        return found
+        return inputs
 
     def _raw(self, values: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return the rows of one input as a tensor."""

@@ -12,10 +12,10 @@ from torch import Tensor
 from baselines.errors import RunFailed
 from baselines.experiment.experiment import Experiment
 from baselines.grids.ray import Stored
-from baselines.grids.ray_pool import Dispatch, Group, Task
+from baselines.grids.ray_pool import Dispatch, Group, WorkerTask
 from clients.evaluation import averaged, num_batches
 
-from .evaluator import Evaluator, Metrics, Owners, kept
+from .evaluation import Evaluator, Metrics, Owners, kept
 
 TASKS_PER_WORKER = 4  # about: small enough that all end at about the same time
 
@@ -25,21 +25,21 @@ class RayEvaluator(Evaluator):
 
     Parameters
     ----------
-    this : whose examples they are
+    experiment : whose examples they are
     dispatch : deals to the workers
     """
 
     aside: ClassVar[bool] = True
 
-    def __init__(self, this: Experiment, dispatch: Dispatch) -> None:
-        super().__init__(this)
+    def __init__(self, experiment: Experiment, dispatch: Dispatch) -> None:
+        super().__init__(experiment)
         self.dispatch = dispatch
 
     def evaluated(
         self, models: Sequence[ArrayRecord], split: str, owners: Owners
     ) -> Callable[[], list[Metrics]]:
         """Begin to evaluate models on ``test`` or ``validation``; return what waits for their metrics."""
-        examples = [kept(self.this, split, owner) for owner in owners]
+        examples = [kept(self.experiment, split, owner) for owner in owners]
         dealt = [
             self._tasks(arrays, num_batches(held_out), len(models), "sums", split, owner)
             for arrays, held_out, owner in zip(models, examples, owners, strict=True)
@@ -54,20 +54,20 @@ class RayEvaluator(Evaluator):
 
     def correctness_fn(self, models: Sequence[ArrayRecord]) -> Tensor:
         """Return whether each model classifies each validation example rightly, [models, V] of bools."""
-        batches = num_batches(self.this.validation_examples)
+        batches = num_batches(self.experiment.validation_examples)
         dealt = [self._tasks(arrays, batches, len(models), "correctness_fn") for arrays in models]
         group = self.dispatch.add(chain(*dealt), aside=True)
         return torch.stack([torch.cat(parts) for parts in self._outcomes(dealt, group)])
 
     def _tasks(
-        self, arrays: ArrayRecord, batches: int, models: int, method: str, *told: object
+        self, arrays: ArrayRecord, batches: int, models: int, method: str, *arguments: object
     ) -> list["Evaluating"]:
         """Return the tasks that evaluate one of so many models by a worker's method."""
         wanted = max(1, TASKS_PER_WORKER * len(self.dispatch.workers) // models)
         each = math.ceil(batches / wanted)
         stored = Stored(arrays)
         return [
-            Evaluating(stored, range(first, min(first + each, batches)), method, *told)
+            Evaluating(stored, range(first, min(first + each, batches)), method, *arguments)
             for first in range(0, batches, each)
         ]
 
@@ -77,7 +77,7 @@ class RayEvaluator(Evaluator):
         return [list(chain.from_iterable(task.outcome() for task in tasks)) for tasks in dealt]
 
 
-class Evaluating(Task):
+class Evaluating(WorkerTask):
     """Batches for a worker to evaluate a model on.
 
     Parameters
@@ -85,18 +85,18 @@ class Evaluating(Task):
     arrays : the model
     batches : which
     method : the worker's
-    told : what else the method takes
+    arguments : what else the method takes
     """
 
-    def __init__(self, arrays: Stored, batches: range, method: str, *told: object) -> None:
+    def __init__(self, arrays: Stored, batches: range, method: str, *arguments: object) -> None:
         super().__init__()
-        self.method, self.told = method, (arrays, batches, *told)
+        self.method, self.arguments = method, (arrays, batches, *arguments)
         self._outcome: list[Any] = []
         self._error: Exception | None = None
 
     def send(self, actor: Any) -> Any:
         """Have the worker evaluate."""
-        return actor.do.remote(self.method, *self.told)
+        return actor.do.remote(self.method, *self.arguments)
 
     def take(self, outcome: Any) -> None:
         """Keep what was found out, a list of one thing per batch."""

@@ -14,31 +14,28 @@ from baselines.experiment.messages import warn_once
 
 from . import environment
 from .checkpoint import LATEST, WHAT_TO_DO, Checkpoint, load, unsaved
+from .run_folder import ELSEWHERE, has_trained
 from .saved_model import kept
 
 logger = logging.getLogger("flwr")
 
 MOST_NAMED = 4  # settings in a message
-ELSEWHERE = (
-    "choose another folder (hydra.run.dir=..., in a sweep hydra.sweep.dir and .subdir, of submit --output)"
-)
 
 
-def check(this: Experiment, gives_node_states: bool) -> None:
-    """Raise ``UserError`` when checkpoints are asked for that could not be resumed."""
-    if (every := this.settings.checkpoint_every) == 0:
-        return
-    if not this.prototype.resumable:
+def check(experiment: Experiment, gives_node_states: bool) -> None:
+    """Raise ``UserError`` where the checkpoints that are asked for could not be resumed."""
+    every = experiment.settings.checkpoint_every
+    if not experiment.prototype.resumable:
         raise UserError(
-            f"checkpoint_every={every}: {this.prototype.name} has no state_dict to continue from; "
+            f"checkpoint_every={every}: {experiment.prototype.name} has no state_dict to continue from; "
             "set checkpoint_every=0"
         )
-    if lost := unsaved(this.prototype):
+    if lost := unsaved(experiment.prototype):
         raise UserError(
-            f"checkpoint_every={every}: {this.prototype.name} keeps {', '.join(lost)}, {WHAT_TO_DO} "
+            f"checkpoint_every={every}: {experiment.prototype.name} keeps {', '.join(lost)}, {WHAT_TO_DO} "
             "checkpoint_every=0"
         )
-    if this.nodes_remember and not gives_node_states:
+    if experiment.nodes_remember and not gives_node_states:
         raise UserError(
             f"checkpoint_every={every}: the nodes keep a state of their own (SCAFFOLD, "
             "client.keep_optimizer, private or a correction) that this runtime cannot restore; use "
@@ -46,101 +43,82 @@ def check(this: Experiment, gives_node_states: bool) -> None:
         )
 
 
-def protect(this: Experiment, folder: Path) -> None:
-    """Raise ``UserError`` where a run would be written over that nobody has said to give up."""
-    if this.settings.resume is None and _has_trained(folder / "metrics.csv"):
-        raise UserError(
-            f"{folder} holds a run: resume=true leaves it alone or continues it, resume=false writes over "
-            f"it; or {ELSEWHERE}"
-        )
-
-
-def to_resume(this: Experiment, folder: Path, gives_node_states: bool) -> Checkpoint | None:
-    """Return what ``resume=true`` continues from; None to start from the beginning.
+def to_resume(experiment: Experiment, folder: Path) -> Checkpoint | None:
+    """Return what ``resume=true`` continues from; None where there is no checkpoint.
 
     Raises
     ------
     UserError : when what is there belongs to another run, or lacks what this one needs
     """
-    check(this, gives_node_states)
-    protect(this, folder)
-    saved = load(folder) if this.settings.resume else None
+    saved = load(folder)
     if saved is None:
         return None
-    if not _is_begun_by(this, saved, _written(folder)):
-        raise UserError(_another(this, folder, LATEST))
-    if this.nodes_remember and saved.nodes is None:
+    if not _is_begun_by(experiment, saved, _written(folder)):
+        raise UserError(_another(experiment, folder, LATEST))
+    if experiment.nodes_remember and saved.nodes is None:
         raise UserError(f"{folder / LATEST} lacks the node states: start again with resume=false")
     metrics = folder / "metrics.csv"
     if not _has_rows(metrics, saved.metrics_size):
         raise UserError(f"{metrics} has lost rows since the checkpoint: start again with resume=false")
     if saved.metrics_sum != environment.checksum(metrics, saved.metrics_size):
         raise UserError(f"{metrics} has changed since the checkpoint: start again with resume=false")
-    _name_changed(this, folder)
+    _name_changed(experiment, folder)
     return saved
 
 
-def finished(this: Experiment, folder: Path) -> bool:
+def finished(experiment: Experiment, folder: Path) -> bool:
     """Say whether ``folder`` holds this run, finished or diverged; one of fewer rounds is its beginning.
 
     Raises
     ------
     UserError : when it holds another run, or one that left no checkpoint to go on from
     """
-    told, there = environment.environment(folder), _written(folder)
-    if not told and _has_trained(folder / "metrics.csv"):
+    content, written = environment.environment(folder), _written(folder)
+    if not content and has_trained(folder / "metrics.csv"):
         warn_once(f"{folder}: {environment.damage(folder)}; the run is taken for unfinished")
-    is_this = told.get("identity") == this.identity(like=there)
-    if told.get("status") not in environment.ENDED:
-        another = "identity" in told and not is_this
-        if another and load(folder) is None and _has_trained(folder / "metrics.csv"):
-            raise UserError(_another(this, folder, "environment.json"))
+    is_this = content.get("identity") == experiment.identity(like=written)
+    if content.get("status") not in environment.ENDED:
+        another = "identity" in content and not is_this
+        if another and load(folder) is None and has_trained(folder / "metrics.csv"):
+            raise UserError(_another(experiment, folder, "environment.json"))
         return False
     if is_this:
         if reason := environment.damage(folder):
             warn_once(f"{folder}: {reason}; the run is taken for unfinished")
         else:
-            _name_changed(this, folder)
+            _name_changed(experiment, folder)
         return reason is None
     saved = load(folder)
-    if saved is not None and _is_begun_by(this, saved, there):
+    if saved is not None and _is_begun_by(experiment, saved, written):
         return False
-    if _differing(this, there) == ["rounds"] and type(there.get("rounds")) is int:
-        raise UserError(_of_other_length(this, folder, there["rounds"], saved))
-    raise UserError(_another(this, folder, "environment.json"))
+    if _differing(experiment, written) == ["rounds"] and type(written.get("rounds")) is int:
+        raise UserError(_of_other_length(experiment, folder, written["rounds"], saved))
+    raise UserError(_another(experiment, folder, "environment.json"))
 
 
-def lacks(this: Experiment, folder: Path) -> str:
+def lacks(experiment: Experiment, folder: Path) -> str:
     """Return what a finished run has not left that is asked for now, in brackets; empty where nothing."""
-    there, asked = _written(folder), this.settings.save
-    if asked == "last" and there.get("save") is None and kept(folder):  # its checkpoint has that model
+    written, asked = _written(folder), experiment.settings.save
+    if asked == "last" and written.get("save") is None and kept(folder):  # its checkpoint has that model
         asked = None
-    left = asked == there.get("save") and kept(folder)
+    left = asked == written.get("save") and kept(folder)
     missing = f"save={asked}" if asked is not None and not left else ""
-    loggers = there.get("logger") or {}
-    wanted = yaml.safe_load(this.configuration()).get("logger") or {}
+    loggers = written.get("logger") or {}
+    wanted = yaml.safe_load(experiment.configuration()).get("logger") or {}
     if any(loggers.get(name) != settings for name, settings in wanted.items()):
         missing = f"{missing} and that logger".removeprefix(" and ")
     return f" (it ran without {missing}: to have that, resume=false)" if missing else ""
 
 
-def _name_changed(this: Experiment, folder: Path) -> None:
+def _name_changed(experiment: Experiment, folder: Path) -> None:
     """Log which packages of the user's own are not what they were when the run began.
 
     Most changes leave every number as it was: whether this one does is for the user to say.
     """
     then = environment.environment(folder).get("own_sources", {})
-    changed = [name for name, now in this.own_sources.items() if then.get(name, now) != now]
+    changed = [name for name, now in experiment.own_sources.items() if then.get(name, now) != now]
     if changed:
         warn_once(f"{folder}: {', '.join(changed)} has changed since; resume=false starts again")
-
-
-def _has_trained(metrics: Path) -> bool:
-    """Say whether metrics.csv has a row of a round, which a new run would throw away."""
-    if not metrics.exists():
-        return False
-    with open(metrics, errors="replace") as lines:
-        return any(not line.startswith(("round,", "0,")) for line in lines)
 
 
 def _has_rows(metrics: Path, count: int) -> bool:
@@ -151,14 +129,14 @@ def _has_rows(metrics: Path, count: int) -> bool:
         return b"\0" not in file.read(count)
 
 
-def _is_begun_by(this: Experiment, saved: Checkpoint, there: dict[str, Any]) -> bool:
+def _is_begun_by(experiment: Experiment, saved: Checkpoint, written: dict[str, Any]) -> bool:
     """Say whether a checkpoint is one of this run, or the last of the same run with fewer rounds."""
-    shorter = min(saved.rounds, this.settings.rounds)
-    return saved.identity in (this.identity(like=there), this.identity(shorter, like=there))
+    shorter = min(saved.rounds, experiment.settings.rounds)
+    return saved.identity in (experiment.identity(like=written), experiment.identity(shorter, like=written))
 
 
-def _of_other_length(this: Experiment, folder: Path, rounds: int, saved: Checkpoint | None) -> str:
-    asked = this.settings.rounds
+def _of_other_length(experiment: Experiment, folder: Path, rounds: int, saved: Checkpoint | None) -> str:
+    asked = experiment.settings.rounds
     if rounds > asked:
         return f"{folder} has {rounds} rounds of this run already, and rounds={asked}: {ELSEWHERE}"
     why = f"left no {LATEST}" if saved is None else f"its {LATEST} is of other versions, or another run"
@@ -168,10 +146,10 @@ def _of_other_length(this: Experiment, folder: Path, rounds: int, saved: Checkpo
     )
 
 
-def _another(this: Experiment, folder: Path, name: str | Path) -> str:
-    found = _differing(this, _written(folder))
-    named = ", ".join(found[:MOST_NAMED] + ["..."] * (len(found) > MOST_NAMED))
-    differs = f"another configuration ({named})" if found else "another configuration or other versions"
+def _another(experiment: Experiment, folder: Path, name: str | Path) -> str:
+    keys = _differing(experiment, _written(folder))
+    named = ", ".join(keys[:MOST_NAMED] + ["..."] * (len(keys) > MOST_NAMED))
+    differs = f"another configuration ({named})" if keys else "another configuration or other versions"
     return f"{folder / name} belongs to a run with {differs}: {ELSEWHERE}, or start again with resume=false"
 
 
@@ -184,10 +162,10 @@ def _written(folder: Path) -> dict[str, Any]:
     return settings if isinstance(settings, dict) else {}
 
 
-def _differing(this: Experiment, written: dict[str, Any]) -> list[str]:
+def _differing(experiment: Experiment, written: dict[str, Any]) -> list[str]:
     """Return the settings in which a written configuration is another; none of one that is empty."""
     if not written:
         return []
-    there, here = leaves(written), leaves(yaml.safe_load(this.configuration()))
-    keys = (key for key in here | there if key.partition(".")[0] not in BESIDE and key not in PLAYED)
-    return [key for key in keys if here.get(key) != there.get(key)]
+    before, now = leaves(written), leaves(yaml.safe_load(experiment.configuration()))
+    keys = (key for key in now | before if key.partition(".")[0] not in BESIDE and key not in PLAYED)
+    return [key for key in keys if now.get(key) != before.get(key)]

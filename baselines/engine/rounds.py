@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.hydra_callbacks import run_prefix
+from baselines.experiment.hydra_callbacks import current_sweep, run_prefix
 from baselines.grids.base import SuiteGrid
 from strategies import TooManyFailedRounds
 from strategies.shared.arrays import move_record
@@ -17,17 +17,32 @@ from strategies.shared.arrays import move_record
 from . import resume
 from .checkpoint import Checkpoint, Watched
 from .environment import merge_usage
-from .evaluation import ServerEvaluation
+from .evaluation import Evaluator, ServerEvaluation
 from .loggers import Progress
-from .measures import Sent, find_rare_nodes, node_spread, per_node_metrics, place_of, scalars, sent
-from .metrics import BY_NODE, GLOBAL, OWN_GROUP, SITES, spread
-from .run_folder import RunFolder
-from .stopping import best_round, check_divergence, describe_stop, should_stop
+from .metrics import (
+    BY_NODE,
+    GLOBAL,
+    OWN_GROUP,
+    SITES,
+    Sent,
+    best_round,
+    check_divergence,
+    describe_stop,
+    find_rare_nodes,
+    node_spread,
+    per_node_metrics,
+    place_of,
+    scalars,
+    sent,
+    should_stop,
+    spread,
+)
+from .run_folder import RunFolder, protect
 
 logger = logging.getLogger("flwr")
 
 
-def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
+def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
     """Run the experiment on ``grid``; every round is on disk before the next one ends.
 
     Raises
@@ -36,38 +51,52 @@ def run_rounds(this: Experiment, grid: SuiteGrid, folder: RunFolder) -> None:
     RunDiverged : when its last evaluation is not finite
     """
     with folder.alone():  # what is there may be new: another process may have run it since it was looked at
-        if this.settings.resume and resume.finished(this, folder.path):
+        if experiment.settings.resume and resume.finished(experiment, folder.path):
             logger.warning("another process has finished %s meanwhile", folder.path)
-            check_divergence(this, folder.path)
+            check_divergence(experiment, folder.path)
             return
-        saved = resume.to_resume(this, folder.path, grid.gives_node_states)
-        _run(this, grid, folder, saved)
+        if experiment.settings.checkpoint_every:
+            resume.check(experiment, grid.gives_node_states)
+        protect(experiment, folder.path)
+        saved = resume.to_resume(experiment, folder.path) if experiment.settings.resume else None
+        _run(experiment, grid, folder, saved)
 
 
-def _run(this: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint | None) -> None:
-    progress = Progress(this.settings.rounds, run_prefix())
-    rounds = Rounds(this, grid, folder, progress)
-    with folder.running(saved, rounds.told, grid.way), progress:
+def _run(experiment: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint | None) -> None:
+    progress = Progress(experiment.settings.rounds, run_prefix(), current_sweep())
+    rounds = Rounds(experiment, grid, folder, progress)
+    with folder.running(saved, rounds.describe, grid.way), progress:
         try:
             rounds.run(saved)
         except TooManyFailedRounds:
-            check_divergence(this, folder.path)  # then this is why
+            check_divergence(experiment, folder.path)  # then this is why
             raise
-        check_divergence(this, folder.path)
+        check_divergence(experiment, folder.path)
+
+
+def _evaluator_of(experiment: Experiment, grid: SuiteGrid) -> Evaluator:
+    """Return who evaluates: the grid's workers, where it has any that do tasks."""
+    if grid.dispatch is None:
+        return Evaluator(experiment)
+    from .ray_evaluator import RayEvaluator  # imports Ray
+
+    return RayEvaluator(experiment, grid.dispatch)
 
 
 class Rounds:
     """Where a run stands, and the steps that take it on."""
 
-    def __init__(self, this: Experiment, grid: SuiteGrid, folder: RunFolder, progress: Progress) -> None:
-        self.this, self.grid, self.folder, self.progress = this, grid, folder, progress
-        self.strategy = this.strategy()
-        self.arrays = self._placed(this.initial_arrays())
-        self.train_config = this.train_config()
-        self.evaluation = ServerEvaluation(this, grid, folder, progress)
+    def __init__(
+        self, experiment: Experiment, grid: SuiteGrid, folder: RunFolder, progress: Progress
+    ) -> None:
+        self.experiment, self.grid, self.folder, self.progress = experiment, grid, folder, progress
+        self.strategy = experiment.strategy()
+        self.arrays = self._placed(experiment.initial_arrays())
+        self.train_config = experiment.train_config()
+        self.evaluation = ServerEvaluation(experiment, _evaluator_of(experiment, grid), folder, progress)
         self._on_nodes: dict[str, float] = {}  # the last evaluation there
         self._used: dict[str, Any] = {}  # by the nodes' own processes
-        if this.settings.evaluation.per_node:
+        if experiment.settings.evaluation.per_node:
             self.strategy.measure_norms()
         if self.strategy.needs_validation:
             self.strategy.set_correctness_fn(self.evaluation.evaluator.correctness_fn)
@@ -75,40 +104,41 @@ class Rounds:
 
     def run(self, saved: Checkpoint | None) -> None:
         """Take all rounds that are left, evaluate and save."""
-        told, own_state = self.this.settings, Watched(self.strategy)
+        settings = self.experiment.settings
+        own_state = Watched(self.strategy) if settings.checkpoint_every else None
         if saved:
             self.resume_from(saved)
         else:
             self.evaluate(0)
         server_round = before = saved.server_round if saved else 0
-        evaluated = before > 0 and before % told.evaluate_every == 0
+        evaluated = before > 0 and before % settings.evaluate_every == 0
         over = self.strategy.stop_reason or (evaluated and self.is_over(before))
-        first_over = before + 1 if over else told.rounds + 1
+        first_over = before + 1 if over else settings.rounds + 1
         for server_round in range(before + 1, first_over):
             self.train(server_round)
-            last = server_round == told.rounds or bool(self.strategy.stop_reason)
-            if server_round % told.evaluate_every == 0 or last:
+            last = server_round == settings.rounds or bool(self.strategy.stop_reason)
+            if server_round % settings.evaluate_every == 0 or last:
                 self.evaluate_on_nodes(server_round)
                 self.evaluate(server_round)
                 last = last or self.is_over(server_round)
             else:
                 self.progress.show(server_round, {})
-            if told.checkpoint_every:
+            if own_state is not None:
                 own_state.check()
-            if told.checkpoint_every and (server_round % told.checkpoint_every == 0 or last):
-                self.checkpoint(server_round).save(self.folder.path, told.checkpoint_keep)
+                if server_round % settings.checkpoint_every == 0 or last:
+                    self.checkpoint(server_round).save(self.folder.path, settings.checkpoint_keep)
             if last:
                 break
         self.end(server_round)
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return what environment.json says of the nodes: of a deployment also who took part."""
-        stopping = self.this.settings.early_stopping
+        stopping = self.experiment.settings.early_stopping
         lost = self._used | {"lost": self.grid.lost} | describe_stop(self.folder.path, stopping)
         if self.strategy.stop_reason:
             lost["over"] = self.strategy.stop_reason
         deployment = self.grid.deployment()
-        if not deployment and self.this.dataset.site is None:
+        if not deployment and self.experiment.dataset.site is None:
             return lost
         return lost | deployment | {"contributions": self.strategy.participation_counts()}
 
@@ -119,7 +149,7 @@ class Rounds:
             messages = list(
                 self.strategy.configure_train(server_round, self.arrays, self.train_config, self.grid)
             )
-            replies = list(self.grid.send_and_receive(messages, timeout=self.this.settings.timeout))
+            replies = list(self.grid.send_and_receive(messages, timeout=self.experiment.settings.timeout))
             answered = time.perf_counter()
             counted = self._sent(messages, replies)
             arrays, metrics = self.strategy.aggregate_train(server_round, replies)
@@ -133,19 +163,20 @@ class Rounds:
         times = {"seconds": ended - started, "server_seconds": ended - answered}
         in_all = counted.pop(GLOBAL, {})
         self.folder.write(server_round, "train", GLOBAL, scalars(metrics) | times | in_all)
-        own = per_node_metrics(replies) if self.this.settings.evaluation.per_node else {}
+        own = per_node_metrics(replies) if self.experiment.settings.evaluation.per_node else {}
         for name, norm in self.strategy.update_norms().items():
             own.setdefault(name, {})["update_norm"] = norm
         for node in sorted(own | counted, key=place_of):  # replies come as nodes are done
-            self.folder.write(server_round, BY_NODE, node, own.get(node, {}) | counted.get(node, {}))
+            metrics_of_node = own.get(node, {}) | counted.get(node, {})
+            self.folder.write(server_round, BY_NODE, node, metrics_of_node, is_one_of=True)
 
     def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:
         """Return the round's bytes, of all nodes and of each, where they are counted."""
-        wanted = self.this.settings.count_bytes
+        wanted = self.experiment.settings.count_bytes
         if not wanted:
             return {}
         counted = sent(messages, replies, compressed=wanted == "compressed")
-        return counted if self.this.dataset.site is None else {GLOBAL: counted[GLOBAL]}
+        return counted if self.experiment.dataset.site is None else {GLOBAL: counted[GLOBAL]}
 
     def evaluate(self, server_round: int) -> None:
         """Begin to evaluate the models on the server's examples; without tests, the nodes' own count."""
@@ -158,14 +189,14 @@ class Rounds:
 
     def is_over(self, server_round: int) -> bool:
         """Say whether early stopping ends the run after this round, which has been evaluated."""
-        told = self.this.settings.early_stopping
-        if told.patience is not None:
+        stopping = self.experiment.settings.early_stopping
+        if stopping.patience is not None:
             self.evaluation.finish()
-        is_over = should_stop(self.folder.path, told, server_round)
-        if is_over and server_round < self.this.settings.rounds:
+        is_over = should_stop(self.folder.path, stopping, server_round)
+        if is_over and server_round < self.experiment.settings.rounds:
             logger.info(
                 "early stopping ended the run at round %d: %s was best in round %d",
-                *(server_round, told.metric, best_round(self.folder.path, told.metric) or 0),
+                *(server_round, stopping.metric, best_round(self.folder.path, stopping.metric) or 0),
             )
         return is_over
 
@@ -184,7 +215,7 @@ class Rounds:
         self.evaluation.finish()
         return Checkpoint(
             server_round=server_round,
-            rounds=self.this.settings.rounds,
+            rounds=self.experiment.settings.rounds,
             arrays=self.arrays,
             strategy=self.strategy.state_dict(),
             nodes=self.grid.node_states(),
@@ -201,25 +232,27 @@ class Rounds:
 
     def _placed(self, arrays: ArrayRecord) -> ArrayRecord:
         """Return the model where this process' nodes train; the server's step follows it."""
-        return move_record(arrays, self.this.device) if self.grid.keeps_arrays else arrays
+        return move_record(arrays, self.experiment.device) if self.grid.keeps_arrays else arrays
 
     def evaluate_on_nodes(self, server_round: int) -> None:
         """Evaluate on the nodes, where they keep test data."""
-        if self.this.settings.node_test_fraction == 0:
+        if self.experiment.settings.node_test_fraction == 0:
             return
         requests = self.strategy.configure_evaluate(server_round, self.arrays, ConfigRecord(), self.grid)
-        answers = self.grid.send_and_receive(requests, timeout=self.this.settings.timeout)
+        answers = self.grid.send_and_receive(requests, timeout=self.experiment.settings.timeout)
         answers = list(answers)
         on_nodes = self.strategy.aggregate_evaluate(server_round, answers)
         self._on_nodes = scalars(on_nodes)
-        spreads = self.this.settings.evaluation.node_spread
+        spreads = self.experiment.settings.evaluation.node_spread
         more = node_spread(answers) if spreads else {}
         names = list(self.strategy.models_to_evaluate(self.arrays))
         name = names[0] if len(names) == 1 else OWN_GROUP
-        alone = not len(self.this.test_examples)
-        found = self.strategy.per_site_metrics() if alone or spreads else {}
-        per_site_metrics = {site: scalars(MetricRecord(dict(metrics))) for site, metrics in found.items()}
+        alone = not len(self.experiment.test_examples)
+        site_metrics = self.strategy.per_site_metrics() if alone or spreads else {}
+        per_site_metrics = {
+            site: scalars(MetricRecord(dict(metrics))) for site, metrics in site_metrics.items()
+        }
         apart = spread(per_site_metrics) if alone else {}
         self.folder.write(server_round, "node-test", name, self._on_nodes | apart | more)
         for site, metrics in per_site_metrics.items():
-            self.folder.write(server_round, SITES, site, metrics)
+            self.folder.write(server_round, SITES, site, metrics, is_one_of=True)

@@ -15,6 +15,7 @@ import contextlib
 import csv
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -26,11 +27,11 @@ from baselines.errors import RunDiverged, UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.validation import Logger
 
-from . import checkpoint, measures, saved_model
-from .checkpoint import Checkpoint
+from .checkpoint import EARLIER_ONES, LATEST, Checkpoint
 from .environment import (
     DIVERGED,
     FINISHED,
+    INTERRUPTED,
     ResourceUsage,
     checksum,
     checksums,
@@ -39,10 +40,15 @@ from .environment import (
     size,
     write_atomically,
 )
-from .metrics import COLUMNS
+from .metrics import COLUMNS, CONFUSION, PER_CLASS
+from .saved_model import ONE, SEVERAL, UNFINISHED
 
 LOCK = ".lock"
 OUTPUTS = "FLORILEGIUM_OUTPUTS"  # variable of a SuperLink: the folder below which submitted runs write
+OF_EARLIER_RUN = (str(LATEST), EARLIER_ONES, ONE, SEVERAL, UNFINISHED, PER_CLASS, CONFUSION)
+ELSEWHERE = (
+    "choose another folder (hydra.run.dir=..., in a sweep hydra.sweep.dir and .subdir, of submit --output)"
+)
 PATIENCE = 2.0  # seconds to wait for the folder: who asks whether it is in use holds it for a moment
 
 
@@ -100,14 +106,14 @@ class RunFolder:
     Parameters
     ----------
     path : created when missing
-    this : the experiment that runs
+    experiment : the experiment that runs
     """
 
-    def __init__(self, path: Path, this: Experiment) -> None:
+    def __init__(self, path: Path, experiment: Experiment) -> None:
         self.path = path
-        self.this = this
+        self.experiment = experiment
         self.begun = False  # whether a run of this process has written into it
-        self._loggers: list[Logger] = this.loggers()
+        self._loggers: list[Logger] = experiment.loggers()
 
     def make(self) -> None:
         """Make the folder, where it is missing.
@@ -121,19 +127,21 @@ class RunFolder:
         except OSError as error:
             raise UserError(_unfit(self.path, error)) from error
 
-    def write(self, server_round: int, split: str, model: str, metrics: dict[str, float]) -> None:
-        """Append one row per metric to metrics.csv."""
+    def write(
+        self, server_round: int, split: str, model: str, metrics: dict[str, float], is_one_of: bool = False
+    ) -> None:
+        """Append one row per metric to metrics.csv; ``is_one_of`` says that the split has other models."""
         with naming(self._metrics), open(self._metrics, "a", newline="") as file:
             rows = [(server_round, split, model, name, value) for name, value in metrics.items()]
             csv.writer(file).writerows(rows)
         for logger in self._loggers:
-            named = {f"{split}/{model}/{name}": value for name, value in metrics.items()}
-            logger.write(server_round, named)
+            of = f"{split}/{model}" if is_one_of else split
+            logger.write(server_round, {f"{of}/{name}": value for name, value in metrics.items()})
 
     def position(self) -> dict[str, Any]:
         """Return how far the run has come on disk, as a :class:`Checkpoint` has it."""
         return {
-            "identity": self.this.identity(),
+            "identity": self.experiment.identity(),
             "metrics_size": size(self._metrics),
             "metrics_sum": checksum(self._metrics),
             "wall_seconds": time.time() - self._started,
@@ -165,22 +173,22 @@ class RunFolder:
     def running(
         self,
         saved: Checkpoint | None = None,
-        told: Callable[[], dict[str, Any]] = lambda: {"lost": 0},
+        describe: Callable[[], dict[str, Any]] = lambda: {"lost": 0},
         first: Mapping[str, Any] | None = None,
     ) -> Iterator[None]:
         """Lay the folder out, from ``saved`` on; write down how the run ended, however it ends.
 
-        ``told`` says at the end what else there is to know: how many messages were never answered because
+        ``describe`` says at the end what else there is to know: how many messages were never answered because
         their workers died, and of a deployment who took part. ``first`` is what is known when it begins.
         To be entered within :meth:`alone`.
         """
         for logger in self._loggers:  # first: one that cannot leaves what is there
-            logger.begin(self.this, self.path, saved.server_round if saved else None)
+            logger.begin(self.experiment, self.path, saved.server_round if saved else None)
         self._started = time.time() - (saved.wall_seconds if saved else 0)
         self._resumed = (*saved.resumed, saved.server_round) if saved else ()
-        environment = provenance(self.this) | {"resumed": list(self._resumed)} | dict(first or {})
-        used = ResourceUsage(self.this.device)
-        status = "interrupted"
+        environment = provenance(self.experiment) | {"resumed": list(self._resumed)} | dict(first or {})
+        used = ResourceUsage(self.experiment.device)
+        status = INTERRUPTED
         # Before anything is touched: an earlier run's "finished" would outlive a kill.
         self._save(environment | {"status": "running"})
         self.begun = True
@@ -195,9 +203,9 @@ class RunFolder:
             status = f"failed: {error}"
             raise
         finally:
-            end = {"status": status, "wall_seconds": time.time() - self._started} | told()
+            end = {"status": status, "wall_seconds": time.time() - self._started} | describe()
             left = {"metrics_size": size(self._metrics), "checksums": checksums(self.path)}
-            self._save(environment | used.told() | end | left)
+            self._save(environment | used.describe() | end | left)
             for logger in self._loggers:
                 logger.end(status)
 
@@ -206,13 +214,20 @@ class RunFolder:
         if saved:
             os.truncate(self._metrics, saved.metrics_size)
         else:
-            checkpoint.discard(self.path)
-            saved_model.discard(self.path)
-            measures.discard_classes(self.path)
+            self._discard()
             with naming(self._metrics), open(self._metrics, "w", newline="") as file:
                 csv.writer(file).writerow(COLUMNS)
         with naming(self.path / "config.yaml"):
-            (self.path / "config.yaml").write_text(self.this.configuration())
+            (self.path / "config.yaml").write_text(self.experiment.configuration())
+
+    def _discard(self) -> None:
+        """Remove what an earlier run has left, and this one may not write over."""
+        for pattern in OF_EARLIER_RUN:
+            for path in self.path.glob(pattern):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
 
     @property
     def _metrics(self) -> Path:
@@ -220,6 +235,23 @@ class RunFolder:
 
     def _save(self, environment: dict[str, Any]) -> None:
         write_atomically(self.path / "environment.json", json.dumps(environment, indent=2) + "\n")
+
+
+def protect(experiment: Experiment, folder: Path) -> None:
+    """Raise ``UserError`` where a run would be written over that nobody has said to give up."""
+    if experiment.settings.resume is None and has_trained(folder / "metrics.csv"):
+        raise UserError(
+            f"{folder} holds a run: resume=true leaves it alone or continues it, resume=false writes over "
+            f"it; or {ELSEWHERE}"
+        )
+
+
+def has_trained(metrics: Path) -> bool:
+    """Say whether metrics.csv has a row of a round, which a new run would throw away."""
+    if not metrics.exists():
+        return False
+    with open(metrics, errors="replace") as lines:
+        return any(not line.startswith(("round,", "0,")) for line in lines)
 
 
 def in_use(folder: Path) -> bool:

@@ -31,7 +31,6 @@ from baselines.datasets.local import SiteData
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.identity import LATER
 from clients import Classification, Normalize
 from clients.examples import apply_to_each
 from clients.round import load
@@ -42,8 +41,7 @@ from .metrics import by_round
 
 ONE = "model.safetensors"
 SEVERAL = "models"  # the folder of one file for each, where a strategy trains several
-TOLD = "florilegium"  # the one key of a file's metadata, with JSON: of several the order is random
-YOUNGER = {name: LATER[name] for name in ("autocast", "channels_last")}  # than some runs' models
+METADATA_KEY = "florilegium"  # the one key of a file's metadata, with JSON: of several the order is random
 UNFINISHED = f"{SEVERAL}.tmp"  # the same while it is written
 logger = logging.getLogger("flwr")
 
@@ -137,22 +135,22 @@ class ModelSaver:
         """Return the value of the models that are there; minus infinity where there are none."""
         for path in _files(self.folder):
             with _opened(path) as file:
-                value = float(_told(file).get("value", "nan"))
+                value = float(_description_of(file).get("value", "nan"))
                 return -math.inf if math.isnan(value) else value
         return -math.inf
 
     def _write(self, models: dict[str, ArrayRecord], server_round: int, metrics: dict[str, float]) -> None:
-        told = {**self.description, "round": str(server_round), "value": repr(_value(metrics))}
+        description = {**self.description, "round": str(server_round), "value": repr(_value(metrics))}
         if len(models) == 1:
             ((name, arrays),) = models.items()
-            _write(self.folder / ONE, arrays, told | {"model": name})
+            _write(self.folder / ONE, arrays, description | {"model": name})
             shutil.rmtree(self.folder / SEVERAL, ignore_errors=True)
             return
         fresh, old = self.folder / UNFINISHED, self.folder / SEVERAL
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
         for name, arrays in models.items():
-            _write(fresh / f"{quote(name, safe='')}.safetensors", arrays, told | {"model": name})
+            _write(fresh / f"{quote(name, safe='')}.safetensors", arrays, description | {"model": name})
         shutil.rmtree(old, ignore_errors=True)
         (self.folder / ONE).unlink(missing_ok=True)
         os.replace(fresh, old)  # all of them or, after a kill, those of the round before
@@ -190,7 +188,7 @@ def descriptions(run: Path) -> dict[str, dict[str, Any]]:
     for path in _files(run):
         with _opened(path) as file:
             shapes = [file.get_slice(key).get_shape() for key in file.keys()]  # noqa: SIM118 - no mapping
-            about = _told(file)
+            about = _description_of(file)
             described[str(about.get("model", "global"))] = {**about, "size": sum(map(math.prod, shapes))}
     return described
 
@@ -206,7 +204,7 @@ def load_model(run: Path, name: str | None = None) -> SavedModel:
         raise UserError(f"{run} is no run folder: it has no config.yaml")
     written = _written(run)
     models = {one: arrays for one, (arrays, _) in written.items()}
-    description = next((about for _, about in written.values() if "network" in about), None)
+    description = next((about for _, about in written.values()), None)
     experiment = _experiment(run, description)
     with _naming_config(run):
         models = models or _in_checkpoint(run, experiment)
@@ -220,7 +218,7 @@ def load_model(run: Path, name: str | None = None) -> SavedModel:
     with _naming_config(run):
         network = experiment.model()
         load(network, models[chosen])
-        about = written[chosen][1] if description else _describe_older(run, experiment)
+        about = written[chosen][1] if description else _describe_checkpoint(run, experiment)
     return SavedModel(network.eval(), experiment, {**about, "model": chosen})
 
 
@@ -234,17 +232,21 @@ def _naming_config(run: Path) -> Iterator[None]:
         raise UserError(f"{run}: config.yaml and the model do not belong together ({what})") from error
 
 
-def _describe_older(run: Path, experiment: Experiment) -> dict[str, Any]:
-    """Describe the model of a checkpoint, or of an older file, by the run's configuration and data set."""
+def _describe_checkpoint(run: Path, experiment: Experiment) -> dict[str, Any]:
+    """Describe the model of a checkpoint by the run's configuration and data set."""
     return describe(experiment) | {"identity": environment.environment(run).get("identity")}
 
 
-def _write(target: Path, arrays: ArrayRecord, told: dict[str, Any]) -> None:
+def _write(target: Path, arrays: ArrayRecord, description: dict[str, Any]) -> None:
     fresh = target.with_suffix(".tmp")
     tensors = {key: tensor.contiguous() for key, tensor in arrays.to_torch_state_dict().items()}
     try:
         with environment.naming(target):
-            save_file(tensors, fresh, metadata={TOLD: json.dumps(told, sort_keys=True, default=str)})
+            save_file(
+                tensors,
+                fresh,
+                metadata={METADATA_KEY: json.dumps(description, sort_keys=True, default=str)},
+            )
         os.replace(fresh, target)
     except (OSError, SafetensorError) as error:
         fresh.unlink(missing_ok=True)
@@ -253,22 +255,21 @@ def _write(target: Path, arrays: ArrayRecord, told: dict[str, Any]) -> None:
 
 def _written(run: Path) -> dict[str, tuple[ArrayRecord, dict[str, Any]]]:
     """Return the models in safetensors files, and what the files say of them, by name."""
-    found = {}
+    models = {}
     for path in _files(run):
         with _opened(path) as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
-            told = _told(file)
-            found[str(told.get("model", "global"))] = ArrayRecord(tensors), told
-    return found
+            description = _description_of(file)
+            models[str(description.get("model", "global"))] = ArrayRecord(tensors), description
+    return models
 
 
-def _told(file: Any) -> dict[str, Any]:
-    """Return what a file says of its model; an older one has a key for each."""
-    metadata = file.metadata() or {}
-    told = json.loads(metadata[TOLD]) if TOLD in metadata else metadata
-    if not isinstance(told, dict):
-        raise ValueError(f"{TOLD} is no JSON object")
-    return told
+def _description_of(file: Any) -> dict[str, Any]:
+    """Return what a file says of its model."""
+    description = json.loads((file.metadata() or {}).get(METADATA_KEY, "null"))
+    if not isinstance(description, dict):
+        raise ValueError(f"{METADATA_KEY} is no JSON object")
+    return description
 
 
 def _files(run: Path) -> list[Path]:
@@ -303,7 +304,7 @@ def _experiment(run: Path, description: Mapping[str, Any] | None) -> Experiment:
     """Return a run's experiment by its written configuration, on the CPU."""
     path = run / "config.yaml"
     try:
-        settings = YOUNGER | yaml.safe_load(path.read_text()) | {"device": "cpu"}
+        settings = yaml.safe_load(path.read_text()) | {"device": "cpu"}
     except (ValueError, TypeError, yaml.YAMLError) as error:
         raise UserError(f"{path} is damaged: run it again") from error
     key = f"the configuration of {path.resolve()}, {environment.checksum(path)}"

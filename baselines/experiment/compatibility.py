@@ -24,7 +24,7 @@ from strategies.shared.checks import Conflict, first_message
 
 from .experiment import Experiment
 from .overrides import ROOT
-from .settings import Settings
+from .validation import Settings
 
 
 def check_compatibility(experiment: Experiment) -> None:
@@ -308,7 +308,7 @@ REFUSED_ELSEWHERE = (
         "grouping=",
         "another strategy than selective",
         "it makes no groups",
-        "baselines.experiment.flower_adapter.strategy_of",
+        "baselines.experiment.experiment.strategy_of",
         "grouping=kmeans",
     ),
     _row(
@@ -549,13 +549,13 @@ ONE_BY_ONE = (  # nothing is refused: these nodes train one by one
         "corrections=moon, or a term in the loss",
         BATCHED,
         "a correction adds to the loss, or takes the gradient elsewhere",
-        checked_by="clients.batched.stack.Stack.train",
+        checked_by="clients.batched.stack.ModelStack.train",
     ),
     Conflict(
         "corrections=inexact",
         BATCHED,
         "a correction may end a node's round",
-        checked_by="clients.batched.stack.Stack.train",
+        checked_by="clients.batched.stack.ModelStack.train",
     ),
 )
 

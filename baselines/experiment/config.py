@@ -35,6 +35,8 @@ from baselines.datasets import Dataset
 from baselines.errors import UserError
 from clients import Correction, Examples
 from clients.examples import Inputs, apply_to_each, compute_outputs, count_rows
+from strategies.shared.codecs import COMPRESSIONS
+from strategies.shared.compression import Compression, NoCompression
 
 from .messages import describe_mistake, describe_unreadable
 from .overrides import CONF, keyed
@@ -74,11 +76,13 @@ def _named(settings: Any) -> Iterator[str]:
             yield str(entry["_target_"])
 
 
-def import_compression(cfg: DictConfig) -> None:
-    """Import the class of the experiment's compression, so that a node knows one of the user's own."""
-    for strategy in (cfg.strategy, cfg.strategy.get("inner")):
-        if strategy and strategy.get("compression"):
-            _import_class(str(strategy.compression.get("_target_")))
+def own_compressions(cfg: DictConfig) -> list[type[Compression]]:
+    """Return the compression that the strategy's configuration names, if it is one of the user's own."""
+    strategies = [strategy for strategy in (cfg.strategy, cfg.strategy.get("inner")) if strategy]
+    chosen = [strategy.compression for strategy in strategies if strategy.get("compression")]
+    kinds = {_import_class(str(compression.get("_target_"))) for compression in chosen}
+    known = (NoCompression, *COMPRESSIONS)
+    return [k for k in kinds if isinstance(k, type) and issubclass(k, Compression) and k not in known]
 
 
 def _import_class(name: str) -> Any:

@@ -20,7 +20,7 @@ from clients.examples import Transform, tensors_of
 from strategies.shared.seeding import Purpose, generator
 
 from . import config
-from .settings import Settings
+from .validation import Settings
 
 
 def dataset_of(cfg: DictConfig) -> Dataset:

@@ -5,7 +5,7 @@
 
 import shlex
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord
+from flwr.serverapp.strategy import Strategy
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
@@ -26,25 +27,27 @@ from clients.frozen import Frozen
 from clients.requested import BUILT_IN, requested_corrections
 from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol
+from strategies.shared.checks import require_count
+from strategies.shared.codecs import COMPRESSIONS
+from strategies.shared.compression import Compression
 from strategies.shared.seeding import Purpose, torch_seed
 
 from . import config
 from .config import (
     choices,
     has_lazy_modules,
-    import_compression,
     leaves,
     materialize_lazy,
+    own_compressions,
     own_corrections,
     targets,
 )
 from .data import Holdings, dataset_of, site_examples
 from .device import device_of, placed, prepare_model, require_bool
-from .flower_adapter import strategy_of
+from .flower_adapter import FlowerStrategyAdapter
 from .identity import identity, own_sources, setting, source_hash
 from .overrides import resolved
-from .settings import Settings
-from .validation import takes_argument
+from .validation import Settings, takes_argument
 
 # Described: an experiment as its configuration tells it, before anything is built.
 
@@ -103,6 +106,16 @@ class ExperimentSpec:
         """Return the resolved configuration as {dotted key: text}."""
         settings = leaves(OmegaConf.to_container(self.cfg, resolve=True))
         return {key: str(value) for key, value in settings.items()}
+
+    def hyperparameters(self) -> dict[str, object]:
+        """Return the option of each group and each value by its dotted key; a list is a text."""
+        parameters: dict[str, object] = {
+            group: option for group, option in self.choices.items() if group != "logger"
+        }
+        for key, value in leaves(OmegaConf.to_container(self.cfg, resolve=True)).items():
+            if not key.startswith("logger.") and not key.endswith("._partial_"):
+                parameters[key] = value if type(value) in (bool, int, float, str) else str(value)
+        return parameters
 
     def without_references(self) -> str:
         """Return the override string with each value that names another written out."""
@@ -172,6 +185,49 @@ def _seed(seed: int, partition_id: int | None) -> int:
     if partition_id is None:
         return torch_seed(seed, Purpose.INITIAL_MODEL)
     return torch_seed(seed, Purpose.NODE_MODEL, partition_id=partition_id)
+
+
+# The strategy of an experiment.
+
+
+PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy", "compression")
+OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
+BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # of a strategy that has them
+
+
+def strategy_of(cfg: DictConfig) -> BaseStrategy:
+    """Return the strategy of a configuration, wrapped where it is none of this suite's.
+
+    Raises
+    ------
+    UserError : for one of this suite's whose file leaves out what the experiment sets
+    """
+    strategy: Strategy = config.build(config.without_corrections(cfg).strategy)
+    if isinstance(strategy, BaseStrategy):
+        own = (key for key in BY_NAME if hasattr(strategy, key))
+        unread = _unread(cfg, (*OF_OURS, *own))
+        if not hasattr(strategy, "grouping") and cfg.grouping != config.load("").grouping:
+            raise UserError(
+                f"grouping={cfg.grouping._target_.rpartition('.')[2]}: strategy={strategy.name} makes no "
+                "groups; leave it out, or choose strategy=selective"
+            )
+        if lost := [key for key in unread if key not in cfg.strategy]:  # what the file states is meant
+            fault = f"strategy {strategy.name} is not given {', '.join(lost)}"
+            raise UserError(f"{fault}: begin its file with defaults: [base]")
+        return strategy
+    try:
+        require_count("max_failed_rounds", cfg.max_failed_rounds)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return FlowerStrategyAdapter(
+        strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, (*OF_OURS, "grouping")), cfg.seed
+    )
+
+
+def _unread(cfg: DictConfig, keys: Iterable[str]) -> list[str]:
+    """Return which of these settings are changed, and named nowhere in the strategy's file."""
+    read = OmegaConf.to_yaml(cfg.strategy, resolve=False)
+    return [key for key in keys if f"${{{key}" not in read and cfg[key] != config.load("")[key]]
 
 
 NO_VALIDATION = (
@@ -275,9 +331,13 @@ class Experiment(ExperimentSpec):
         return (*BUILT_IN, *own_corrections(self.cfg))
 
     @cached_property
+    def known_compressions(self) -> tuple[type[Compression], ...]:
+        """The compressions that a message may ask a node for."""
+        return (*COMPRESSIONS, *own_compressions(self.cfg))
+
+    @cached_property
     def training(self) -> LocalTraining:
         """How a node trains."""
-        import_compression(self.cfg)
         training: LocalTraining = config.build(self.cfg.client)
         return training
 
@@ -333,6 +393,7 @@ class Experiment(ExperimentSpec):
                 self.settings.seed,
                 frozen=self.frozen,
                 known_corrections=self.known_corrections,
+                known_compressions=self.known_compressions,
             )
         return self._sites[name, path]
 
@@ -352,6 +413,7 @@ class Experiment(ExperimentSpec):
             partial(self.model, partition_id),
             self.frozen,
             self.known_corrections,
+            self.known_compressions,
         )
 
     @property

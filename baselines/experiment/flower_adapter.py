@@ -13,22 +13,14 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
-from omegaconf import DictConfig, OmegaConf
 
-from baselines.errors import UserError
 from clients.fast.guards import draws_put_back
 from strategies import TooManyFailedRounds
-from strategies.core.strategy import BaseStrategy, reason_of
+from strategies.core.strategy import BaseStrategy, describe_uncovered, reason_of
 from strategies.shared import protocol
-from strategies.shared.checks import require_count
 from strategies.shared.seeding import Purpose, torch_seed
 
-from . import config
-
-PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy", "compression")
 CLIPPED_AT_NODES = "DifferentialPrivacyClientSide"
-OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
-BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # of a strategy that has them
 
 
 class FlowerStrategyAdapter(BaseStrategy):
@@ -83,11 +75,21 @@ class FlowerStrategyAdapter(BaseStrategy):
                 f"{self.name} leaves the clipping to a mod that this suite's nodes do not have, and would "
                 "protect nothing: choose strategy=fedavg privacy=local, or the server-side strategy"
             )
+        self._require_covered()
         wanted = getattr(self.strategy, "min_available_nodes", 0)
         if wanted > self.num_nodes:
             raise ValueError(
                 f"{self.name} waits for {wanted} nodes, and num_nodes={self.num_nodes}: set "
                 "strategy.min_available_nodes, .min_train_nodes and .min_evaluate_nodes, or more nodes"
+            )
+
+    def _require_covered(self) -> None:
+        """Refuse a wrapper of Flower's around a strategy of this suite that its noise does not cover."""
+        inner = getattr(self.strategy, "strategy", None)
+        beyond = inner.beyond_mean() if isinstance(inner, BaseStrategy) else ""
+        if fault := describe_uncovered(self.strategy, inner, beyond):
+            raise ValueError(
+                f"{fault}: let it wrap strategies.FedAvg, or choose strategy=fedavg privacy=central"
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -165,38 +167,3 @@ def _errors(replies: Iterable[Message]) -> str:
     """Return what the nodes that failed say, each reason once and three at most."""
     reasons = (reason_of(reply) for reply in replies if reply.has_error())
     return "; ".join([*dict.fromkeys(reasons)][:3]) or "none"
-
-
-def strategy_of(cfg: DictConfig) -> BaseStrategy:
-    """Return the strategy of a configuration, wrapped where it is none of this suite's.
-
-    Raises
-    ------
-    UserError : for one of this suite's whose file leaves out what the experiment sets
-    """
-    strategy: Strategy = config.build(config.without_corrections(cfg).strategy)
-    if isinstance(strategy, BaseStrategy):
-        own = (key for key in BY_NAME if hasattr(strategy, key))
-        unread = _unread(cfg, (*OF_OURS, *own))
-        if not hasattr(strategy, "grouping") and cfg.grouping != config.load("").grouping:
-            raise UserError(
-                f"grouping={cfg.grouping._target_.rpartition('.')[2]}: strategy={strategy.name} makes no "
-                "groups; leave it out, or choose strategy=selective"
-            )
-        if lost := [key for key in unread if key not in cfg.strategy]:  # what the file states is meant
-            fault = f"strategy {strategy.name} is not given {', '.join(lost)}"
-            raise UserError(f"{fault}: begin its file with defaults: [base]")
-        return strategy
-    try:
-        require_count("max_failed_rounds", cfg.max_failed_rounds)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    return FlowerStrategyAdapter(
-        strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, (*OF_OURS, "grouping")), cfg.seed
-    )
-
-
-def _unread(cfg: DictConfig, keys: Iterable[str]) -> list[str]:
-    """Return which of these settings are changed, and named nowhere in the strategy's file."""
-    read = OmegaConf.to_yaml(cfg.strategy, resolve=False)
-    return [key for key in keys if f"${{{key}" not in read and cfg[key] != config.load("")[key]]

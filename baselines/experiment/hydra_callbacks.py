@@ -2,7 +2,9 @@
 
 import contextlib
 import logging
+import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +12,7 @@ from typing import Any, cast
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -19,6 +22,41 @@ from rich.console import Console
 from baselines.errors import UserError
 
 from .overrides import MULTIRUN, swept
+
+
+@dataclass
+class Sweep:
+    """Where a sweep of this process stands.
+
+    Parameters
+    ----------
+    total : how many runs it has; None where only the sweeper knows
+    number : of the run that it is at, from 0
+    seconds, runs : what those have taken that were not finished already, and how many they were
+    """
+
+    total: int | None
+    number: int = 0
+    seconds: float = 0.0
+    runs: float = 0.0
+
+    def count(self, seconds: float, share: float) -> None:
+        """Count a run that has ended after a share of its rounds."""
+        self.seconds, self.runs = self.seconds + seconds, self.runs + share
+
+    def seconds_left(self, seconds: float, share: float) -> float | None:
+        """Return how long the runs left will take, where this one has done a share in ``seconds``."""
+        done = self.runs + share
+        left = (self.total or 0) - self.number - share
+        return (self.seconds + seconds) / done * left if done else None
+
+
+_sweep: Sweep | None = None  # Hydra makes the callback, and tells nobody where it is
+
+
+def current_sweep() -> Sweep | None:
+    """Return the sweep whose runs this process does one by one; None outside of one."""
+    return _sweep
 
 
 class SweepProgress(Callback):
@@ -38,6 +76,7 @@ class SweepProgress(Callback):
         self.swept = {override.get_key_element() for override in varied}
         self.total = config.hydra.sweeper.get("n_trials") or _combinations(varied)
         self.sweeping = True
+        set_sweep(Sweep(self.total))
         for line in equal_values(varied):
             Console(soft_wrap=True, highlight=False, markup=False).print(line)
         with contextlib.suppress(OSError):  # Hydra meets that, too, and says so
@@ -53,6 +92,18 @@ class SweepProgress(Callback):
         console = Console(soft_wrap=True, highlight=False, markup=False)
         of = f" of {self.total}" if self.total else ""
         console.print(f"run {config.hydra.job.num + 1}{of}: {' '.join(own) or 'the only one'}")
+        if _sweep:
+            _sweep.number = config.hydra.job.num
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Forget the sweep: this process may go on with something else."""
+        set_sweep(None)
+
+
+def set_sweep(sweep: Sweep | None) -> None:
+    """Let :func:`current_sweep` return it."""
+    global _sweep
+    _sweep = sweep
 
 
 def equal_values(varied: list[Override]) -> Iterator[str]:
@@ -114,6 +165,27 @@ def closing_job_log() -> Iterator[None]:
         for handler in [handler for handler in root.handlers if handler not in before]:
             root.removeHandler(handler)
             handler.close()
+
+
+@contextlib.contextmanager
+def without_hydras_lines() -> Iterator[None]:
+    """Let Hydra raise what ended a job without printing "Error executing job with overrides"."""
+    announcing: property = vars(JobReturn)["return_value"]
+    JobReturn.return_value = property(_returned, announcing.fset)  # type: ignore[method-assign,assignment]
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "provider=hydra.searchpath")  # the line of ours says it
+            yield
+    finally:
+        JobReturn.return_value = announcing  # type: ignore[method-assign,assignment]
+
+
+def _returned(self: JobReturn) -> object:
+    """Return what a job returned, or raise what it raised."""
+    assert self.status is not JobStatus.UNKNOWN
+    if self.status is JobStatus.FAILED:
+        raise self._return_value
+    return self._return_value
 
 
 def is_search(settings: HydraConf) -> bool:

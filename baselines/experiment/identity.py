@@ -196,6 +196,10 @@ def own_sources(targets: Iterable[str]) -> dict[str, str]:
 
 def _files(package: str) -> Iterator[tuple[str, Path]]:
     """Yield a package's Python files, and their names in it; none of one that pip has installed."""
+    if package == "__main__":  # a class of the script that runs; a notebook has no file
+        script = getattr(sys.modules[package], "__file__", None)
+        yield from [(Path(script).name, Path(script))] if script else []
+        return
     spec = find_spec(package)
     if spec is None:
         return

@@ -1,9 +1,7 @@
 """Mistakes: what Hydra says of a command line that it cannot compose, in one line of ours."""
 
-import contextlib
 import logging
 import re
-import warnings
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
@@ -12,7 +10,6 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import GrammarParseError, OmegaConfBaseException
@@ -117,19 +114,6 @@ def _names(settings: Any, within: str = "") -> Iterator[str]:
 PLUGINS = ("joblib", "submitit", "optuna")  # extras of ours, which bring launchers and sweepers of Hydra's
 
 
-@contextlib.contextmanager
-def without_hydras_lines() -> Iterator[None]:
-    """Let Hydra raise what ended a job without printing "Error executing job with overrides"."""
-    announcing: property = vars(JobReturn)["return_value"]
-    JobReturn.return_value = property(_returned, announcing.fset)  # type: ignore[method-assign,assignment]
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "provider=hydra.searchpath")  # the line of ours says it
-            yield
-    finally:
-        JobReturn.return_value = announcing  # type: ignore[method-assign,assignment]
-
-
 def extra_for(missing: str, expected: str) -> str:
     """Return what to do about a missing option: install the plugin that has it, or choose another."""
     if not missing.startswith("hydra/"):
@@ -138,14 +122,6 @@ def extra_for(missing: str, expected: str) -> str:
         if missing.rpartition("/")[2].startswith(plugin):  # as submitit_local, too
             return f"it comes with one of Hydra's plugins: pip install -e '.[{plugin}]'"
     return f"{expected}, or install Hydra's plugins: pip install -e '.[{','.join(PLUGINS)}]'"
-
-
-def _returned(self: JobReturn) -> object:
-    """Return what a job returned, or raise what it raised."""
-    assert self.status is not JobStatus.UNKNOWN
-    if self.status is JobStatus.FAILED:
-        raise self._return_value
-    return self._return_value
 
 
 def describe_mistake(error: Exception, given: Iterable[str] = ()) -> UserError:

@@ -108,11 +108,31 @@ def with_config_dir(folder: Path | None, overrides: list[str]) -> list[str]:
     return [f"hydra.searchpath=[{quoted(f'file://{folder.resolve()}')}]", *overrides]
 
 
+FOLDER_OPTIONS = ("--config-dir", "-cd", "--config-path", "-cp")  # whose values may hold a =
+
+
+def overrides_last(arguments: list[str]) -> list[str]:
+    """Return Hydra's arguments with the overrides behind the options: it takes them in one place alone."""
+    pairs = [*zip(["", *arguments], arguments, strict=False)]
+    last = [i for i, (before, one) in enumerate(pairs) if before not in FOLDER_OPTIONS and _overrides(one)]
+    return [one for i, one in enumerate(arguments) if i not in last] + [arguments[i] for i in last]
+
+
+def _overrides(argument: str) -> bool:
+    return argument.startswith("~") or ("=" in argument and not argument.startswith("-"))
+
+
 def keyed(overrides: list[str]) -> list[str]:
-    """Refuse an override without a key (``=3``): Hydra's error has not even the value."""
+    """Refuse an override without a key (``=3``), of which Hydra's error says nothing, and Python's None.
+
+    Hydra takes ``None`` for a text, and each part would say that it wants a number, or null.
+    """
     for override in overrides:
         if override.lstrip("+~").startswith("="):
             raise UserError(f"cannot read {override}: expected key=value")
+        key, _, value = override.lstrip("+").partition("=")
+        if "None" in value.split(",") and not key.startswith("-"):
+            raise UserError(f"{key} is given the text 'None': for nothing write null")
     return overrides
 
 

@@ -26,7 +26,7 @@ from .data import check_rows
 from .device import deterministic_algorithms
 from .experiment import Experiment
 from .messages import warn_once
-from .settings import Settings
+from .validation import Settings
 
 # What a strategy promises of any model and any node: would it be kept for these?
 
@@ -326,7 +326,12 @@ def _check(experiment: Experiment) -> None:
     try:
         strategy = experiment.prototype
         layout = strategy.check(experiment.initial_arrays())
-        check_training(experiment.training, strategy.train_config(), experiment.known_corrections)
+        check_training(
+            experiment.training,
+            strategy.train_config(),
+            experiment.known_corrections,
+            experiment.known_compressions,
+        )
         private.check(experiment.node_model, experiment.training.private)
         if experiment.training.personal is not None:
             experiment.training.personal.check(experiment.node_model, experiment.training.private)

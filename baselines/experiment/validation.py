@@ -1,9 +1,9 @@
-"""Ranges of the settings that belong to no part: what nothing else would refuse."""
+"""Settings: the plain values of an experiment, and what is refused of them that nothing else would refuse."""
 
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib import import_module
 from inspect import Parameter, signature
@@ -16,8 +16,79 @@ from omegaconf.errors import OmegaConfBaseException
 
 from baselines.errors import UserError
 
-from . import settings
 from .messages import describe_unresolved, option_of
+
+# Under their names in config.yaml, what a run goes by besides its parts.
+
+
+DEVICES = "cpu, cuda, mps, xpu or auto"  # by the names that torch gives them
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What else is measured of the models."""
+
+    max_share: float | None
+    node_spread: bool
+    per_class: bool
+    per_node: bool
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """When a run ends before its last round."""
+
+    patience: int | None
+    metric: str
+
+
+NESTED = {"evaluation": Evaluation, "early_stopping": EarlyStopping}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The plain values of an experiment; conf/config.yaml says what each of them means."""
+
+    seed: int
+    rounds: int
+    num_nodes: int
+    nodes_per_round: int | None
+    node_test_fraction: float
+    central_test: str
+    validation_size: int
+    evaluate_every: int
+    timeout: float
+    quorum: int | None
+    round_deadline: float | None
+    device: str
+    device_memory_share: float
+    threads: int
+    resume: bool | None
+    checkpoint_every: int
+    checkpoint_keep: int
+    objective: str
+    count_bytes: bool | str
+    save: str | None
+    evaluation: Evaluation
+    early_stopping: EarlyStopping
+
+    @classmethod
+    def of(cls, cfg: DictConfig) -> "Settings":
+        """Return those of a configuration."""
+        plain = {field.name: cfg[field.name] for field in fields(cls) if field.name not in NESTED}
+        return cls(**plain, **{name: kind(**cfg[name]) for name, kind in NESTED.items()})
+
+    @property
+    def validates(self) -> bool:
+        """Whether models are evaluated on the validation examples: where somebody asks for it."""
+        stops = self.early_stopping.metric if self.early_stopping.patience is not None else ""
+        return any(name.startswith("validation/") for name in (self.objective, stops))
+
+    @property
+    def nodes_in_round(self) -> int:
+        """How many nodes train in a round."""
+        return min(self.nodes_per_round or self.num_nodes, self.num_nodes)
+
 
 # Annotations: may a value of a configuration be what a signature says, and what to give instead.
 
@@ -244,7 +315,7 @@ class Runtime(Protocol):
 class Logger(Protocol):
     """Somewhere that a run's metrics go, besides metrics.csv."""
 
-    def begin(self, this: Any, folder: Path, last_round: int | None) -> None:
+    def begin(self, experiment: Any, folder: Path, last_round: int | None) -> None:
         """Start for an experiment; ``last_round`` is the checkpoint's, None in a new run."""
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:
@@ -261,7 +332,7 @@ def check_ranges(cfg: DictConfig) -> None:
     ------
     UserError : in one line that names the setting
     """
-    for key, kind in settings.GROUPS.items():
+    for key, kind in NESTED.items():
         names, group = [field.name for field in fields(kind)], cfg[key]
         whole = isinstance(group, DictConfig) and sorted(map(str, group)) == sorted(names)
         _require(whole, cfg, key, " and ".join(f"{key}.{name}" for name in names))
@@ -291,7 +362,7 @@ def check_ranges(cfg: DictConfig) -> None:
     _check_quorum(cfg)
     for key in ("device", "data_root"):
         _require(type(cfg[key]) is str, cfg, key, "a text")
-    _require(not cfg.device.startswith("meta"), cfg, "device", settings.DEVICES)  # it holds no numbers
+    _require(not cfg.device.startswith("meta"), cfg, "device", DEVICES)  # it holds no numbers
     _check_data(cfg.dataset)
     stopping = cfg.early_stopping
     if stopping.patience is not None:

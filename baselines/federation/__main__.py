@@ -34,17 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.do(options)
     except UserError as error:
         public = error.public if isinstance(error, DataError) and options.do is _checked else None
-        return _said(error, 2, public)
+        return _print_error(error, 2, public)
     except OSError as error:  # where nothing can be read or written
-        return _said(error, 2)
+        return _print_error(error, 2)
     except RunFailed as error:
-        return _said(error, 1)
+        return _print_error(error, 1)
     except KeyboardInterrupt:
-        return _said("interrupted", 130)
+        return _print_error("interrupted", 130)
     return 0
 
 
-def _said(error: object, status: int, public: str | None = None) -> int:
+def _print_error(error: object, status: int, public: str | None = None) -> int:
     print(f"error: {error}", file=sys.stderr)
     if public is not None:
         print(f"the server is told: {public}", file=sys.stderr)
@@ -101,7 +101,7 @@ def _submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("link", help="the SuperLink's name in Flower's config.toml")
     parser.add_argument("--output", default="", help="folder below its outputs; default: the run's id")
     parser.add_argument("overrides", nargs="*", help="the experiment, as for baselines.run")
-    parser.set_defaults(do=lambda told: submit.submit(told.link, told.overrides, told.output))
+    parser.set_defaults(do=lambda options: submit.submit(options.link, options.overrides, options.output))
 
 
 def _schema(parser: argparse.ArgumentParser) -> None:

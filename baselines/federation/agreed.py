@@ -83,38 +83,38 @@ def read(file: Path) -> Federation:
     UserError : for a file that cannot be read, or says something else
     """
     try:
-        told = OmegaConf.to_container(OmegaConf.create(file.read_text()))
+        content = OmegaConf.to_container(OmegaConf.create(file.read_text()))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} cannot be read ({error}): {EXAMPLE}") from error
     except (YAMLError, ValueError) as error:
         raise UserError(f"{file} is not YAML: {error}") from error
-    told = _only(told, TOP, str(file))
-    host, database = _text(told, "host", file), str(told.get("database", "superlink.db"))
-    listen = str(told.get("listen", "0.0.0.0"))
-    ports = _port(told, "port", 8000, str(file)), _port(told, "fleet_port", 9092, str(file))
+    content = _only(content, TOP, str(file))
+    host, database = _text(content, "host", file), str(content.get("database", "superlink.db"))
+    listen = str(content.get("listen", "0.0.0.0"))
+    ports = _port(content, "port", 8000, str(file)), _port(content, "fleet_port", 9092, str(file))
     if ports[0] == ports[1] and commands.fleet_is_grpc():
         raise UserError(f"{file}: port and fleet_port are both {ports[0]}: choose two")
-    name = _name(_text(told, "name", file), file)
-    sites = told.get("sites")
+    name = _name(_text(content, "name", file), file)
+    sites = content.get("sites")
     if not isinstance(sites, Mapping) or not sites:
         raise UserError(f"{file} has no sites: {EXAMPLE}")
-    this = Federation(
+    federation = Federation(
         name,
         Server(host, listen, *ports, authenticate=True, database=database),
-        (file.parent / str(told.get("folder", name))).resolve(),
+        (file.parent / str(content.get("folder", name))).resolve(),
         tuple(_site(str(key), value, file) for key, value in sites.items()),
-        read_schema(file.parent / str(told["schema"])) if told.get("schema") is not None else None,
-        str(told.get("outputs", Federation.outputs)),
+        read_schema(file.parent / str(content["schema"])) if content.get("schema") is not None else None,
+        str(content.get("outputs", Federation.outputs)),
     )
-    _refuse_shared_keys(this, file)
-    return this
+    _refuse_shared_keys(federation, file)
+    return federation
 
 
-def _refuse_shared_keys(this: Federation, file: Path) -> None:
+def _refuse_shared_keys(federation: Federation, file: Path) -> None:
     """Refuse two sites that the SuperLink could not tell apart."""
     held: dict[str, str] = {}
-    for site in this.sites:
-        path = this.public_key(site)
+    for site in federation.sites:
+        path = federation.public_key(site)
         words = path.read_text(errors="replace").split() if path.is_file() else []
         key = " ".join(words[:2])  # without the comment
         if key in held:
@@ -123,36 +123,36 @@ def _refuse_shared_keys(this: Federation, file: Path) -> None:
             held[key] = site.name
 
 
-def _site(name: str, told: Any, file: Path) -> Site:
+def _site(name: str, content: Any, file: Path) -> Site:
     where = f"{file}: site {_name(name, file)}"
     if name in ("ca", "superlink", "operator"):
         raise UserError(f"{where} is the name of another folder: choose another")
-    told = _only(told, [field.name for field in fields(Site)][1:], where)
-    data, revoked, sent = told.get("data"), told.get("revoked", False), told.get("public_key")
+    content = _only(content, [field.name for field in fields(Site)][1:], where)
+    data, revoked, sent = content.get("data"), content.get("revoked", False), content.get("public_key")
     if not isinstance(data, str) or '"' in data or "\n" in data:
         raise UserError(f"{where}: data={data!r}, expected the path of its data, without quotes")
     if not isinstance(revoked, bool):
         raise UserError(f"{where}: revoked={revoked!r}, expected true or false")
-    privacy, noise = told.get("privacy"), told.get("min_noise")
+    privacy, noise = content.get("privacy"), content.get("min_noise")
     if privacy not in (None, protocol.LOCAL, protocol.CENTRAL):
         raise UserError(f"{where}: privacy={privacy!r}, expected local or central")
     if noise is not None and not (type(noise) in (int, float) and 0 <= noise < float("inf")):
         raise UserError(f"{where}: min_noise={noise!r}, expected a number, 0 or above")
     key = None if sent is None else (file.parent / str(sent)).resolve()
-    return Site(name, data, key, _port(told, "port", Site.port, where), revoked, privacy, noise)
+    return Site(name, data, key, _port(content, "port", Site.port, where), revoked, privacy, noise)
 
 
-def _only(told: Any, known: Any, where: str) -> dict[str, Any]:
+def _only(content: Any, known: Any, where: str) -> dict[str, Any]:
     """Return a mapping that has no other keys than the known."""
-    if not isinstance(told, dict):
+    if not isinstance(content, dict):
         raise UserError(f"{where}: expected {', '.join(known)}")
-    if other := [str(key) for key in told if key not in known]:
+    if other := [str(key) for key in content if key not in known]:
         raise UserError(f"{where} has {', '.join(other)}: expected {', '.join(known)}")
-    return told
+    return content
 
 
-def _text(told: dict[str, Any], key: str, file: Path) -> str:
-    value = told.get(key)
+def _text(content: dict[str, Any], key: str, file: Path) -> str:
+    value = content.get(key)
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.:-]+", value):
         raise UserError(f"{file}: {key}={value!r}, expected letters, digits and . _ -: {EXAMPLE}")
     return value
@@ -164,8 +164,8 @@ def _name(name: str, file: Path) -> str:
     return name
 
 
-def _port(told: dict[str, Any], key: str, default: int, where: str) -> int:
-    value = told.get(key, default)
+def _port(content: dict[str, Any], key: str, default: int, where: str) -> int:
+    value = content.get(key, default)
     if type(value) is not int or not 0 < value < 2**16:
         raise UserError(f"{where}: {key}={value!r}, expected a port, 1 to 65535")
     return value

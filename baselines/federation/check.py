@@ -21,8 +21,9 @@ from baselines.apps import client_app_in
 from baselines.datasets import site_files
 from baselines.datasets.local import Schema, SiteData
 from baselines.errors import DataError, UserError
-from baselines.experiment import closed, experiment
+from baselines.experiment import closed
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.experiment import load as load_experiment
 from baselines.experiment.overrides import inline_schema
 from baselines.experiment.preflight import check
 from baselines.grids.inline import InlineGrid
@@ -102,32 +103,32 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
     UserError : for an experiment or a file that cannot be used, in one line
     DataError : for one that the site would refuse, or data that do not fit it
     """
-    this = experiment.load(shlex.join([*map(inline_schema, overrides), *ALONE.split(), *ONE_STEP.split()]))
-    check(this)
-    if not isinstance(this.dataset.site, SiteData):
+    experiment = _load_for_one_step(overrides)
+    check(experiment)
+    if not isinstance(experiment.dataset.site, SiteData):
         raise UserError("the experiment has a data set of its own: choose dataset=local dataset.schema=...")
-    reader = replace(this.dataset.site, cache=None)
-    this = Experiment(this.overrides, replace(this.dataset, site=reader))
+    reader = replace(experiment.dataset.site, cache=None)
+    experiment = Experiment(experiment.overrides, replace(experiment.dataset, site=reader))
     data = policy.place(policy.data)
     try:
         if policy.file:
             closed.check(shlex.join(map(inline_schema, overrides)), policy.targets)
-            policy.admit(this, MessageType.QUERY, this.prototype.train_config())
+            policy.admit(experiment, MessageType.QUERY, experiment.prototype.train_config())
         else:
-            policy.demand_privacy(this.prototype.train_config())
-        node = this.site(site, str(data))
+            policy.demand_privacy(experiment.prototype.train_config())
+        node = experiment.site(site, str(data))
         policy.require_rows(len(node.train) + len(node.test))
     except (UserError, Refused) as error:
         raise DataError(f"the site would take no part: {error}", public_line(error)) from error
     if target is not None:
         check_target(target, data, reader.schema, node.test.index)
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(f"{data}: examples of shape {this.input_shape}, {node.train.inputs.dtype}")
+    console.print(f"{data}: examples of shape {experiment.input_shape}, {node.train.inputs.dtype}")
     for name, examples in (("train", node.train), ("held out", node.test)):
-        console.print(f"  {name}: {len(examples)} examples; {_by_class(this, examples)}")
+        console.print(f"  {name}: {len(examples)} examples; {_by_class(experiment, examples)}")
     for line in _described_data(reader.schema, data, node.train):
         console.print(f"  {line}")
-    reply = _trained(this, site, data)
+    reply = _trained(experiment, site, data)
     console.print("one training step of this site:")
     for name, value in sorted(reply.content["metrics"].items()):
         console.print(f"  {name} = {value!r}")
@@ -136,7 +137,7 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
         console.print(f"  {name}: {_described(record)}")
     if policy.privacy == protocol.LOCAL or not policy.evaluate:
         console.print("it refuses to evaluate")
-    elif this.settings.node_test_fraction:
+    elif experiment.settings.node_test_fraction:
         console.print("after each test on the held-out share: how many examples it has, loss and accuracy")
     console.print("before round 1: the site's name; where it refuses, a code and a count")
     if target is not None:
@@ -144,12 +145,16 @@ def show(policy: Policy, site: str, overrides: Sequence[str], target: Path | Non
         console.print(f"written: {target}, the {len(node.test)} rows that are held out")
 
 
+def _load_for_one_step(overrides: Sequence[str]) -> Experiment:
+    return load_experiment(shlex.join([*map(inline_schema, overrides), *ALONE.split(), *ONE_STEP.split()]))
+
+
 def show_file(policy: Policy) -> None:
     """Say that a site's file can be used, and whether its data are there."""
     data = policy.place(policy.data) if policy.data else None
-    there = "names no data" if data is None else f"reads {data}"
+    data_text = "names no data" if data is None else f"reads {data}"
     gap = ", where nothing is yet" if data and not data.exists() else ""
-    print(f"{policy.file}: in order, {there}{gap}")
+    print(f"{policy.file}: in order, {data_text}{gap}")
 
 
 def _described(record: ArrayRecord | MetricRecord | ConfigRecord) -> str:
@@ -195,25 +200,27 @@ def _beside(schema: Schema, k: int, values: Tensor) -> tuple[str, bool]:
     return line, False
 
 
-def _by_class(this: Experiment, examples: Examples) -> str:
+def _by_class(experiment: Experiment, examples: Examples) -> str:
     """Return how many examples of each class there are."""
-    assert isinstance(this.dataset.site, SiteData)
-    classes = this.dataset.site.schema.classes
+    assert isinstance(experiment.dataset.site, SiteData)
+    classes = experiment.dataset.site.schema.classes
     counts = torch.bincount(examples.targets[examples.index], minlength=len(classes)).tolist()
     return ", ".join(f"{name} {count}" for name, count in zip(classes, counts, strict=True))
 
 
-def _trained(this: Experiment, site: str, data: Path) -> Message:
+def _trained(experiment: Experiment, site: str, data: Path) -> Message:
     """Return the reply of the site to the first round's message.
 
     Raises
     ------
     UserError : where it fails
     """
-    grid = InlineGrid(client_app_in(this), 1, sites={site: str(data)})
+    grid = InlineGrid(client_app_in(experiment), 1, sites={site: str(data)})
     logging.disable(logging.WARNING)  # there are fewer nodes than are meant
     try:
-        messages = this.strategy().configure_train(1, this.initial_arrays(), this.train_config(), grid)
+        messages = experiment.strategy().configure_train(
+            1, experiment.initial_arrays(), experiment.train_config(), grid
+        )
         (reply,) = grid.send_and_receive(messages)
     finally:
         logging.disable(logging.NOTSET)

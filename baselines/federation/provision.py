@@ -44,48 +44,50 @@ def provision(file: Path) -> None:
     ------
     UserError : for a file that says something else, or a key that is none
     """
-    this = read(file)
-    if not (this.folder / "ca" / "ca.pem").exists():
-        _refuse_half(this.folder)
-    made = credentials.authority(this.folder / "ca")
-    made += credentials.server_certificate(this.folder / "ca", this.folder / "superlink", this.server.host)
-    ca = (this.folder / "ca" / "ca.pem").read_text()
-    made += _written(this.folder / "superlink" / "ca.pem", ca)
+    federation = read(file)
+    if not (federation.folder / "ca" / "ca.pem").exists():
+        _refuse_half(federation.folder)
+    made = credentials.authority(federation.folder / "ca")
+    made += credentials.server_certificate(
+        federation.folder / "ca", federation.folder / "superlink", federation.server.host
+    )
+    ca = (federation.folder / "ca" / "ca.pem").read_text()
+    made += _written(federation.folder / "superlink" / "ca.pem", ca)
     made += _written(
-        this.folder / "superlink" / "start",
-        commands.script(superlink(this), {OUTPUTS: this.outputs}),
+        federation.folder / "superlink" / "start",
+        commands.script(superlink(federation), {OUTPUTS: federation.outputs}),
         0o755,
     )
-    for site in this.sites:
-        made += _site(this, site, ca)
-    made += _written(this.operator / "ca.pem", ca)
-    section = this.server.link(this.name, this.operator / "ca.pem")
-    made += _written(this.operator / "config.toml", section)
+    for site in federation.sites:
+        made += _site(federation, site, ca)
+    made += _written(federation.operator / "ca.pem", ca)
+    section = federation.server.link(federation.name, federation.operator / "ca.pem")
+    made += _written(federation.operator / "config.toml", section)
     for path in made:
         print(f"made: {path}")
-    for site in this.sites:
-        if site.public_key is None and not (this.folder / site.name / "key").exists():
-            print(f"kept: {this.public_key(site)}: its private half has been handed over")
+    for site in federation.sites:
+        if site.public_key is None and not (federation.folder / site.name / "key").exists():
+            print(f"kept: {federation.public_key(site)}: its private half has been handed over")
     print(
-        f"the SuperLink's machine gets {this.folder}/superlink, a site the one of its name; ca stays here"
+        f"the SuperLink's machine gets {federation.folder}/superlink, a site the one of its name; ca stays here"
     )
     print(f"who submits runs adds to ~/.flwr/config.toml:\n\n{section}")
 
 
-def superlink(this: Federation) -> list[str]:
+def superlink(federation: Federation) -> list[str]:
     """Return the command that starts the SuperLink, in its folder."""
-    return this.server.superlink(commands.Tls("ca.pem", "server.pem", "server.key"))
+    return federation.server.superlink(commands.Tls("ca.pem", "server.pem", "server.key"))
 
 
-def supernode(this: Federation, site: Site) -> list[str]:
+def supernode(federation: Federation, site: Site) -> list[str]:
     """Return the command that starts a site's SuperNode, in its folder."""
     config = site_config(site.name, SITE_FILE)
-    return this.server.supernode(config, site.port, "ca.pem", "key")
+    return federation.server.supernode(config, site.port, "ca.pem", "key")
 
 
-def site_file(this: Federation, site: Site) -> str:
+def site_file(federation: Federation, site: Site) -> str:
     """Return the text of a new site's file, for its owner to go through."""
-    schema = this.schema
+    schema = federation.schema
     is_table = schema is not None and schema.columns is not None
     values = {
         "data": site.data,
@@ -97,14 +99,14 @@ def site_file(this: Federation, site: Site) -> str:
     return SITE_TEXT.format(**{key: json.dumps(value, ensure_ascii=False) for key, value in values.items()})
 
 
-def _site(this: Federation, site: Site, ca: str) -> list[Path]:
-    folder = this.folder / site.name
+def _site(federation: Federation, site: Site, ca: str) -> list[Path]:
+    folder = federation.folder / site.name
     made = [] if site.public_key else credentials.key_pair(folder / "key")
-    credentials.check_public_key(this.public_key(site))
+    credentials.check_public_key(federation.public_key(site))
     made += _written(folder / "ca.pem", ca)
     if not (folder / SITE_FILE).exists():  # from here on it is the site's own
-        made += _written(folder / SITE_FILE, site_file(this, site), 0o600)
-    start = commands.script(supernode(this, site), first=SITE_CHECK)
+        made += _written(folder / SITE_FILE, site_file(federation, site), 0o600)
+    start = commands.script(supernode(federation, site), first=SITE_CHECK)
     return made + _written(folder / "start", start, 0o755)
 
 

@@ -30,26 +30,27 @@ def register(file: Path) -> None:
     UserError : before provisioning
     RunFailed : when the SuperLink does not answer, or refuses a site
     """
-    this = read(file)
-    if not (this.operator / "config.toml").exists():
+    federation = read(file)
+    if not (federation.operator / "config.toml").exists():
         raise UserError(
-            f"{this.operator} has no config.toml: python -m baselines.federation provision {file}"
+            f"{federation.operator} has no config.toml: python -m baselines.federation provision {file}"
         )
     statuses = {
-        node["node-id"]: node["status"] for node in _flwr(this, commands.listed(this.name))["nodes"]
+        node["node-id"]: node["status"]
+        for node in _flwr(federation, commands.listed(federation.name))["nodes"]
     }
-    record = this.operator / "registered.json"
+    record = federation.operator / "registered.json"
     known = _read(record)
     refused = []
-    for site in this.sites:
+    for site in federation.sites:
         try:
-            said = _done(this, site, known, statuses)
+            outcome = _done(federation, site, known, statuses)
         except RunFailed as error:
             refused.append(site.name)
-            said = f"refused: {error} (a key that was revoked stays so: let the site make another)"
+            outcome = f"refused: {error} (a key that was revoked stays so: let the site make another)"
         write_atomically(record, json.dumps(known, indent=2) + "\n")  # after each: what follows may fail
-        print(f"{site.name}: {said}")
-    for name in known.keys() - {site.name for site in this.sites}:
+        print(f"{site.name}: {outcome}")
+    for name in known.keys() - {site.name for site in federation.sites}:
         print(f"{name}: not in {file.name} any more; to shut it out, name it there with revoked: true")
     if refused:
         raise RunFailed(f"the SuperLink refused {', '.join(refused)}")
@@ -65,26 +66,36 @@ def _read(record: Path) -> dict[str, dict[str, str]]:
     return known
 
 
-def _done(this: Federation, site: Site, known: dict[str, dict[str, str]], statuses: dict[str, str]) -> str:
+def _done(
+    federation: Federation, site: Site, known: dict[str, dict[str, str]], statuses: dict[str, str]
+) -> str:
     """Do what one site needs; return what that was. ``known`` has each site's node id and key."""
-    credentials.check_public_key(this.public_key(site))
-    key = this.public_key(site).read_text().split()[1]
+    credentials.check_public_key(federation.public_key(site))
+    key = federation.public_key(site).read_text().split()[1]
     before = known.get(site.name)
     status = statuses.get(before["node_id"]) if before else None
-    there = before is not None and status not in GONE
-    if before is not None and there and not site.revoked and before["key"] == key:
+    is_registered = before is not None and status not in GONE
+    if before is not None and is_registered and not site.revoked and before["key"] == key:
         return f"registered as {before['node_id']}, {status}"
-    if before is not None and there:
-        _flwr(this, commands.unregister(before["node_id"], this.name))
+    if before is not None and is_registered:
+        _flwr(federation, commands.unregister(before["node_id"], federation.name))
     if site.revoked:
-        return f"revoked, it was {before['node_id']}" if before and there else "revoked, not registered"
-    told = _flwr(this, commands.register(str(this.public_key(site)), site.name, this.name))
-    known[site.name] = {"node_id": str(told["node-id"]), "key": key}
-    changed = f"; its earlier key is revoked, which was {before['node_id']}" if before and there else ""
-    return f"registered now as {told['node-id']}{changed}"
+        return (
+            f"revoked, it was {before['node_id']}"
+            if before and is_registered
+            else "revoked, not registered"
+        )
+    answer = _flwr(
+        federation, commands.register(str(federation.public_key(site)), site.name, federation.name)
+    )
+    known[site.name] = {"node_id": str(answer["node-id"]), "key": key}
+    changed = (
+        f"; its earlier key is revoked, which was {before['node_id']}" if before and is_registered else ""
+    )
+    return f"registered now as {answer['node-id']}{changed}"
 
 
-def _flwr(this: Federation, command: list[str]) -> dict[str, Any]:
+def _flwr(federation: Federation, command: list[str]) -> dict[str, Any]:
     """Return what a command of Flower's answers.
 
     Raises
@@ -93,22 +104,22 @@ def _flwr(this: Federation, command: list[str]) -> dict[str, Any]:
     """
     done = subprocess.run(
         command,
-        env=commands.environment(str(this.operator)),
-        cwd=this.operator,
+        env=commands.environment(str(federation.operator)),
+        cwd=federation.operator,
         capture_output=True,
         text=True,
         check=False,
     )
     try:
-        told = json.loads(done.stdout[done.stdout.index("{") :])
+        answer = json.loads(done.stdout[done.stdout.index("{") :])
     except ValueError:
-        told = {"error-message": f"{done.stdout} {done.stderr}"}
-    if not told.get("success"):
-        said = " ".join(str(told.get("error-message", told)).split())
-        if NO_ANSWER in said:
+        answer = {"error-message": f"{done.stdout} {done.stderr}"}
+    if not answer.get("success"):
+        message = " ".join(str(answer.get("error-message", answer)).split())
+        if NO_ANSWER in message:
             raise RunFailed(
-                f"nobody answers at {this.server.host}:{this.server.port}: start the SuperLink "
+                f"nobody answers at {federation.server.host}:{federation.server.port}: start the SuperLink "
                 "(superlink/start), or see whether a firewall is between"
             )
-        raise RunFailed(PROGRESS.sub("", said))
-    return told
+        raise RunFailed(PROGRESS.sub("", message))
+    return answer

@@ -15,9 +15,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from baselines.apps import REFUSED
-from baselines.engine.stopping import HAS_DIVERGED
+from baselines.engine.metrics import HAS_DIVERGED
 from baselines.errors import RunDiverged, RunFailed, UserError
-from baselines.experiment import closed, experiment
+from baselines.experiment import closed
+from baselines.experiment.experiment import load as load_experiment
 from baselines.experiment.overrides import ROOT, inline_schema, keyed
 from baselines.experiment.preflight import check
 from baselines.runtimes import commands
@@ -48,19 +49,19 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
             f"--output {output}: expected a folder below the one in which the SuperLink keeps runs"
         )
     _check_read(keyed(list(overrides)))
-    told = shlex.join(map(inline_schema, overrides))
-    this = experiment.load(told)
-    if this.settings.resume and not output:
+    submitted = shlex.join(map(inline_schema, overrides))
+    experiment = load_experiment(submitted)
+    if experiment.settings.resume and not output:
         raise UserError(
             "resume=true: give the folder of the run that goes on, --output NAME; without it each run has "
             "a new one"
         )
-    check(this)
-    told = this.without_references()
-    closed.check(told, closed.own_targets())
+    check(experiment)
+    submitted = experiment.without_references()
+    closed.check(submitted, closed.own_targets())
     with tempfile.TemporaryDirectory() as folder:
         run_config = Path(folder) / "run.toml"
-        run_config.write_text(commands.run_config(told, output), encoding="utf-8")
+        run_config.write_text(commands.run_config(submitted, output), encoding="utf-8")
         run, refusal, divergence = _followed(commands.submit(ROOT, link, run_config))
     status = _ended(link, run)
     if status == "finished:completed":
@@ -84,7 +85,7 @@ def _check_link(link: str) -> None:
             f"{file} cannot be read ({error}): provision prints what belongs into it"
         ) from error
     if not isinstance(links.get(link), dict):
-        known = ", ".join(name for name, told in links.items() if isinstance(told, dict))
+        known = ", ".join(name for name, section in links.items() if isinstance(section, dict))
         raise UserError(f"{file} has no [superlink.{link}]: expected {known or 'a section, see provision'}")
 
 
@@ -119,22 +120,22 @@ def _followed(command: list[str]) -> tuple[str, str, str]:
     RunFailed : when it started no run, with what it said
     """
     run = refusal = divergence = ""
-    said = []
+    lines = []
     with subprocess.Popen(
         command, env=commands.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            said.append(line.strip("│╭╮╰╯─ \n"))  # Flower's errors stand in a box
-            if found := re.search(r"Successfully started run (\d+)", line):
-                run = found[1]
+            lines.append(line.strip("│╭╮╰╯─ \n"))  # Flower's errors stand in a box
+            if match := re.search(r"Successfully started run (\d+)", line):
+                run = match[1]
             if REFUSED in line:
                 refusal = line.partition(REFUSED)[2].strip()
             if HAS_DIVERGED in line:
                 divergence = f"{HAS_DIVERGED}{line.partition(HAS_DIVERGED)[2]}".strip()
     if not run:
-        raise RunFailed(f"no run was started: {' '.join(' '.join(said).split())}")
+        raise RunFailed(f"no run was started: {' '.join(' '.join(lines).split())}")
     return run, refusal, divergence
 
 
@@ -142,7 +143,7 @@ def _ended(link: str, run: str) -> str:
     """Return the run's status once it has ended: its log may break off before."""
     heard, status = time.monotonic(), "no answer"
     while time.monotonic() - heard < SILENCE:
-        found = subprocess.run(
+        listing = subprocess.run(
             [*commands.runs(link), "--run-id", run],
             env=commands.environment(),
             capture_output=True,
@@ -150,7 +151,7 @@ def _ended(link: str, run: str) -> str:
             check=False,
         )
         try:
-            status = str(json.loads(found.stdout)["runs"][0]["status"])
+            status = str(json.loads(listing.stdout)["runs"][0]["status"])
             heard = time.monotonic()
         except (ValueError, LookupError):
             pass

@@ -69,9 +69,9 @@ def answer(app: ClientApp, request: Message, context: Context) -> Message:
     except (Exception, SystemExit) as error:  # a client's exit is not the run's
         context.state = before
         logger.debug("node %d raised", context.node_id, exc_info=True)
-        said = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         trace = [] if isinstance(error, UserError) else ["\n", *format_exception(error)]
-        return failed(request, "".join([said, *trace]))
+        return failed(request, "".join([reason, *trace]))
 
 
 def fresh(content: RecordDict) -> RecordDict:

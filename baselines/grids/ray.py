@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import ray
+import torch
 from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -18,7 +19,7 @@ from strategies.shared.arrays import SharedMean, copy_record, receive_values, re
 from strategies.shared.flower_private import failed, stamp
 
 from .inline import NodePool, answer, delivered
-from .ray_pool import Dispatch, Task, Workers
+from .ray_pool import Dispatch, Workers, WorkerTask
 
 # How records travel on Ray: arrays straight to where they go, and what messages have in common once.
 
@@ -171,7 +172,7 @@ class Round:
         return self.nodes.context(message.metadata.dst_node_id)
 
 
-class MessageBatch(Task):
+class MessageBatch(WorkerTask):
     """Messages to nodes, for one worker to answer.
 
     Parameters
@@ -214,7 +215,7 @@ class MessageBatch(Task):
         self.round.nodes.lost += len(self.messages)
         self._answer_all(reason)
 
-    def parts(self) -> Sequence[Task]:
+    def parts(self) -> Sequence[WorkerTask]:
         """Return the messages one by one: no other node is to suffer from the one that went wrong."""
         if len(self.messages) == 1:
             return [self]
@@ -227,10 +228,12 @@ class MessageBatch(Task):
         self.round.replies += [delivered(failed(message, reason)) for message in self.messages]
 
 
-def unfolded(answers: list[Answer], folded: list[int], mean: ArrayRecord | None) -> list[Answer]:
+def unfolded(
+    answers: list[Answer], folded: list[int], mean: ArrayRecord | None, sums: dict[str, np.ndarray]
+) -> list[Answer]:
     """Let the replies whose models were folded, by their positions, carry the mean in their place."""
     if mean is not None:
-        shared = SharedMean(mean)
+        shared = SharedMean(mean, {name: torch.tensor(values) for name, values in sums.items()})
         for k in folded:
             answers[k][0].content[protocol.ARRAYS] = shared
     return answers
@@ -285,29 +288,29 @@ class RayGrid(NodePool):
         kind = messages[0].metadata.message_type if messages else MessageType.TRAIN
         if kind == MessageType.QUERY:
             return [self._answer_here(message) for message in messages]
-        this = Round(self, folded=self.folded and kind == MessageType.TRAIN)
+        round = Round(self, folded=self.folded and kind == MessageType.TRAIN)
         self.workers.grow(len(messages))
         hurried = timeout is not None and timeout < HURRY
-        shares = self._shares(kind, travelling(messages), this, one_by_one=hurried)
+        shares = self._shares(kind, travelling(messages), round, one_by_one=hurried)
         self.dispatch.finish(self.dispatch.add(shares), timeout)
         self._seconds[kind] = max((one.seconds / len(one.messages) for one in shares), default=math.inf)
-        return this.replies
+        return round.replies
 
     def _shares(
-        self, kind: str, messages: list[Message], this: Round, *, one_by_one: bool
+        self, kind: str, messages: list[Message], round: Round, *, one_by_one: bool
     ) -> list[MessageBatch]:
         """Return the tasks that answer the messages.
 
         Nodes that train batched, or whose models are folded: one for each worker. Others: one for each
         message, or for as many as last time took a short time together, since a task has costs of its own.
         """
-        if this.folded or (self.batched and kind == MessageType.TRAIN):
+        if round.folded or (self.batched and kind == MessageType.TRAIN):
             count, patience = len(self.workers), math.inf
         else:
             several = 1 if one_by_one else max(1, int(SHORT / self._seconds.get(kind, math.inf)))
             count, patience = max(len(self.workers), math.ceil(len(messages) / several)), LONG
         count = min(count, len(messages))
-        return [MessageBatch(messages[k::count], this, patience) for k in range(count)]
+        return [MessageBatch(messages[k::count], round, patience) for k in range(count)]
 
     def used(self) -> list[dict[str, Any]]:
         """Return what each worker says of its steps and its memory."""

@@ -29,7 +29,7 @@ PATIENCE = 60.0  # seconds without any worker, before the user is told
 
 
 @dataclass(eq=False)
-class Worker:
+class PoolWorker:
     """One actor.
 
     Parameters
@@ -60,12 +60,12 @@ class Workers:
     def __init__(self, start: Callable[..., Any], cpus: float, gpus: float) -> None:
         self._start = start
         self.needs = {"CPU": cpus, "GPU": gpus}
-        self.ready: list[Worker] = []
-        self.starting: dict[Any, Worker] = {}  # by the reference to what it lacks
+        self.ready: list[PoolWorker] = []
+        self.starting: dict[Any, PoolWorker] = {}  # by the reference to what it lacks
         self._unfit: set[str] = set()  # machines that cannot take part
         self._failed_starts = 0
         self._worked = False
-        self._began, self._told = time.monotonic(), False
+        self._began, self._has_logged = time.monotonic(), False
         self._look_again = 0.0
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class Workers:
             actor = self._start(
                 num_cpus=self.needs["CPU"], num_gpus=self.needs["GPU"], scheduling_strategy=affinity
             )
-            self.starting[actor.do.remote("unfit")] = Worker(actor, machine)
+            self.starting[actor.do.remote("unfit")] = PoolWorker(actor, machine)
 
     def admit(self, reference: Any) -> None:
         """Take a worker whose machine is fit.
@@ -119,27 +119,27 @@ class Workers:
             self.ready.append(worker)
             return
         self.end(worker)
-        said = f"machine {self.name(worker.machine)}: {lacking}"
+        reason = f"machine {self.name(worker.machine)}: {lacking}"
         if not self._worked:
-            raise UserError(said)
+            raise UserError(reason)
         if worker.machine not in self._unfit:
-            logger.warning("%s; it takes no part", said)
+            logger.warning("%s; it takes no part", reason)
         self._unfit.add(worker.machine)
 
-    def free(self, short: float) -> Worker | None:
+    def free(self, short: float) -> PoolWorker | None:
         """Return a worker that should be sent a task; those without any come first."""
         able = (one for one in self.ready if one.free(short))
-        found = min(able, key=lambda one: len(one.sent), default=None)
-        self._worked = self._worked or found is not None
-        return found
+        worker = min(able, key=lambda one: len(one.sent), default=None)
+        self._worked = self._worked or worker is not None
+        return worker
 
-    def drop(self, worker: Worker) -> None:
+    def drop(self, worker: PoolWorker) -> None:
         """Forget a worker that has died."""
         self._look_again = 0.0
         if worker in self.ready:
             self.ready.remove(worker)
 
-    def end(self, worker: Worker) -> None:
+    def end(self, worker: PoolWorker) -> None:
         """End a worker, whatever it does."""
         self.drop(worker)
         ray.kill(worker.actor)
@@ -148,11 +148,11 @@ class Workers:
         """Return what workers say of what they have used; without those that do not answer in time."""
         asked = [worker.actor.do.remote("used") for worker in self.ready]
         come, _ = ray.wait(asked, num_returns=len(asked), timeout=ANSWERS) if asked else ([], [])
-        told = []
+        usages = []
         for reference in come:
             with suppress(RayError):  # it has died since
-                told.append(ray.get(reference))
-        return told
+                usages.append(ray.get(reference))
+        return usages
 
     def close(self) -> None:
         """End all workers."""
@@ -162,9 +162,9 @@ class Workers:
 
     def waiting(self) -> None:
         """Say so, once, when none could start for a while: on a cluster, others use what they need."""
-        if self.ready or not self.starting or self._told or time.monotonic() - self._began < PATIENCE:
+        if self.ready or not self.starting or self._has_logged or time.monotonic() - self._began < PATIENCE:
             return
-        self._told = True
+        self._has_logged = True
         needs = " and ".join(f"{need:g} {kind}" for kind, need in self.needs.items() if need)
         logger.warning("no worker could start yet: each needs %s, and others use what there is", needs)
 
@@ -202,10 +202,10 @@ def _last_line(error: Exception) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-# Task: something for a Ray worker to do, and what becomes of it.
+# WorkerTask: something for a Ray worker to do, and what becomes of it.
 
 
-class Task(ABC):
+class WorkerTask(ABC):
     """Something for a worker to do; whichever worker does it, the outcome is the same."""
 
     def __init__(self) -> None:
@@ -230,7 +230,7 @@ class Task(ABC):
     def lost(self, reason: str) -> None:
         """Go without an outcome: every worker that tried has died."""
 
-    def parts(self) -> "Sequence[Task]":
+    def parts(self) -> "Sequence[WorkerTask]":
         """Return what to do in its place where it went wrong as a whole."""
         return [self]
 
@@ -258,9 +258,9 @@ class Sent:
     since : when the worker could begin with it
     """
 
-    task: Task
+    task: WorkerTask
     group: Group
-    worker: Worker
+    worker: PoolWorker
     since: float
 
 
@@ -279,11 +279,11 @@ class Dispatch:
 
     def __init__(self, workers: Workers, retries: int) -> None:
         self.workers, self.retries = workers, retries
-        self._waiting: deque[tuple[Task, Group]] = deque()
-        self._aside: deque[tuple[Task, Group]] = deque()
+        self._waiting: deque[tuple[WorkerTask, Group]] = deque()
+        self._aside: deque[tuple[WorkerTask, Group]] = deque()
         self._sent: dict[Any, Sent] = {}
 
-    def add(self, tasks: Iterable[Task], *, aside: bool = False) -> Group:
+    def add(self, tasks: Iterable[WorkerTask], *, aside: bool = False) -> Group:
         """Take tasks on; return what to :meth:`finish`."""
         tasks = list(tasks)
         group = Group(len(tasks), aside)
@@ -312,7 +312,7 @@ class Dispatch:
     def _grow(self) -> None:
         self.workers.grow(len(self._waiting) + len(self._aside) + len(self._sent))
 
-    def _queue(self, group: Group) -> deque[tuple[Task, Group]]:
+    def _queue(self, group: Group) -> deque[tuple[WorkerTask, Group]]:
         return self._aside if group.aside else self._waiting
 
     def _deal(self) -> None:
@@ -324,7 +324,7 @@ class Dispatch:
         self._deal_from(self._waiting, LOOK if plenty else SHORT)
         self._deal_from(self._aside, 0.0)
 
-    def _deal_from(self, queue: deque[tuple[Task, Group]], short: float) -> None:
+    def _deal_from(self, queue: deque[tuple[WorkerTask, Group]], short: float) -> None:
         while queue and (worker := self.workers.free(short)):
             if queue[0][0].alone and worker.sent:
                 return
@@ -396,7 +396,7 @@ class Dispatch:
         if worker.sent:
             self._sent[worker.sent[0]].since = time.monotonic()  # it begins only now
 
-    def _mourn(self, worker: Worker, reason: str) -> None:
+    def _mourn(self, worker: PoolWorker, reason: str) -> None:
         """Have the tasks of a worker that died done by others; count the death with the one it was at.
 
         Which of two that was nobody knows, for an answer may be lost with its worker: each is then done
@@ -415,7 +415,7 @@ class Dispatch:
         logger.warning("a worker on %s died (%s)", self.workers.name(worker.machine), reason)
         self._grow()
 
-    def _hand_back(self, worker: Worker) -> None:
+    def _hand_back(self, worker: PoolWorker) -> None:
         """Have the tasks of a worker that is no more done by others, first of all, and in parts."""
         for reference in reversed(worker.sent):
             sent = self._sent.pop(reference)

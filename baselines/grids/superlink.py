@@ -49,9 +49,9 @@ class PollingGrid(SuiteGrid):
         started, limit = time.monotonic(), float("inf") if timeout is None else timeout
         replies: list[Message] = []
         while True:
-            found = list(self.pull_messages(waiting))
-            replies += found
-            waiting -= {reply.metadata.reply_to_message_id for reply in found}
+            answers = list(self.pull_messages(waiting))
+            replies += answers
+            waiting -= {reply.metadata.reply_to_message_id for reply in answers}
             waited = time.monotonic() - started
             enough = not asks_who and sum(not reply.has_error() for reply in replies) >= self.quorum
             if not waiting or waited >= (min(limit, self.deadline) if enough else limit):

@@ -55,16 +55,16 @@ def checked(parts: object, num_nodes: int, num_rows: int, name: str) -> list[np.
     ------
     UserError : in one line that names the first node whose rows are not
     """
-    found = [np.asarray(part) for part in parts] if isinstance(parts, Iterable) else []
-    said = f"partitioner {name} gave"
-    if len(found) != num_nodes:
+    parts_as_arrays = [np.asarray(part) for part in parts] if isinstance(parts, Iterable) else []
+    blame = f"partitioner {name} gave"
+    if len(parts_as_arrays) != num_nodes:
         raise UserError(
-            f"{said} {len(found)} arrays of rows: expected one for each of num_nodes={num_nodes}"
+            f"{blame} {len(parts_as_arrays)} arrays of rows: expected one for each of num_nodes={num_nodes}"
         )
-    for k, rows in enumerate(found):
+    for k, rows in enumerate(parts_as_arrays):
         if fault := _fault(rows, num_rows):
-            raise UserError(f"{said} node {k} {fault}")
-    return [rows.astype(np.int64, copy=False) for rows in found]
+            raise UserError(f"{blame} node {k} {fault}")
+    return [rows.astype(np.int64, copy=False) for rows in parts_as_arrays]
 
 
 def _fault(rows: np.ndarray, num_rows: int) -> str | None:

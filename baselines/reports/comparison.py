@@ -46,8 +46,8 @@ def compare(options: argparse.Namespace) -> None:
     frame = with_display_names(renamed(frame, options.label))
     target = options.figure or _common_parent(frame) / "comparison.png"
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, markup=False)
-    found = summary_columns(frame, metrics, options.rounds_to, options.lower)
-    table = summarise(frame, found)
+    columns = summary_columns(frame, metrics, options.rounds_to, options.lower)
+    table = summarise(frame, columns)
     print_table(table, console, table_title(frame, metrics))
     tables = {"comparison": table}
     if options.paired:
@@ -56,7 +56,7 @@ def compare(options: argparse.Namespace) -> None:
         )
     drawing = curves.Drawing(metrics, options.x, options.width)
     drawn = curves.draw(frame, target, drawing)
-    _write(tables, target, options, summary_numbers(frame, found), found)
+    _write(tables, target, options, summary_numbers(frame, columns), columns)
     for line in (*divergences(everything), *remarks(map(Path, frame.run.unique()), left_out)):
         console.print(line, soft_wrap=True)
     if drawn:
@@ -83,15 +83,15 @@ def best(
     """
     if count < 1:
         raise UserError(f"--best {count} is out of range: expected a whole number above 0")
-    if not (there := choose(frame, metrics)):
+    if not (panels := choose(frame, metrics)):
         raise UserError("--best: no run has a test metric to be ordered by")
-    shown = there[0]
+    panel = panels[0]
     lost = frame.setting[frame.run.isin(diverged(frame))]
     if (frame := frame[~frame.setting.isin(lost)]).empty:
         raise UserError("--best: each setting has a run that has diverged, and none is the best")
-    ends = results.last(frame, shown.metric, shown.split)
+    ends = results.last(frame, panel.metric, panel.split)
     means = mean_of_all(ends, "setting").reindex(ends.setting.unique())
-    ordered = means.sort_values(ascending=is_less_better(shown, lower), kind="stable")
+    ordered = means.sort_values(ascending=is_less_better(panel, lower), kind="stable")
     return pd.concat(frame[frame.setting == label] for label in ordered.index[:count])
 
 
@@ -135,15 +135,15 @@ def _called(label: str, old: str, new: str) -> str:
 def _paired(frame: pd.DataFrame, wish: str, metrics: tuple[str, ...], console: Console) -> pd.DataFrame:
     """Print and return the paired differences from a baseline."""
     setting, _, baseline = wish.rpartition("=")
-    if not (there := choose(frame, metrics)):
+    if not (panels := choose(frame, metrics)):
         raise UserError(f"--paired {wish}: no run has a test metric to be compared by")
-    shown = there[0]
-    with warnings.catch_warnings(record=True, action="always") as said:
-        compared = results.paired(frame, setting or "strategy", baseline, shown.metric, shown.split)
+    panel = panels[0]
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        compared = results.paired(frame, setting or "strategy", baseline, panel.metric, panel.split)
     lost = set(frame.setting[frame.run.isin(diverged(frame))])
-    table = format_pairs(compared, shown.percent, lost)
-    print_table(table, console, f"last {shown.title}, paired by seed; p of the paired t-test")
-    for one in (one for one in said if one.category is UserWarning):  # not what a library says
+    table = format_pairs(compared, panel.percent, lost)
+    print_table(table, console, f"last {panel.title}, paired by seed; p of the paired t-test")
+    for one in (one for one in caught if one.category is UserWarning):  # not what a library says
         console.print(str(one.message), soft_wrap=True)
     return table
 
@@ -153,7 +153,7 @@ def _write(
     target: Path,
     options: argparse.Namespace,
     numbers: pd.DataFrame,
-    found: list[Column],
+    columns: list[Column],
 ) -> None:
     """Write the tables beside the figure."""
     write_text(
@@ -166,7 +166,7 @@ def _write(
     }
     if options.latex:
         texts = [
-            to_latex(table, captions[name], name, found if name == "comparison" else None)
+            to_latex(table, captions[name], name, columns if name == "comparison" else None)
             for name, table in tables.items()
         ]
         write_text(target.with_suffix(".tex"), "\n".join(texts))

@@ -151,8 +151,8 @@ def draw(frame: pd.DataFrame, target: Path, drawing: Drawing | None = None) -> s
     paper = WIDTHS.get(drawing.width or "")
     with mpl.rc_context(PAPER if paper else SCREEN):
         figure, axes = _figure(len(panels), labels, paper)
-        for axis, shown in zip(axes, panels, strict=True):
-            _panel(axis, frame, labels, shown, drawing.x)
+        for axis, panel in zip(axes, panels, strict=True):
+            _panel(axis, frame, labels, panel, drawing.x)
         _legend(figure, axes[0], labels, caption)
         target.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(target, dpi=300 if paper else 150)
@@ -193,19 +193,19 @@ def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
     return joined
 
 
-def statistics(frame: pd.DataFrame, shown: Shown, x: str) -> pd.DataFrame:
+def statistics(frame: pd.DataFrame, panel: Shown, x: str) -> pd.DataFrame:
     """Return a metric's mean and standard deviation over seeds, and the mean x, by setting and round.
 
     Both are NaN where a seed has diverged. Only rounds that all seeds have: a mean over those that are left
     would jump where one has ended.
     """
-    rows = with_x(frame, results.by_round(frame, shown.metric, shown.split), x)
+    rows = with_x(frame, results.by_round(frame, panel.metric, panel.split), x)
     by = ["setting", "round"]
-    there, all_seeds = (rows.groupby(key).seed.transform("nunique") for key in (by, "setting"))
-    rows = rows[there == all_seeds]
-    found = rows.groupby(by).agg(std=("value", "std"), x=("x", "mean"))
+    num_seeds, all_seeds = (rows.groupby(key).seed.transform("nunique") for key in (by, "setting"))
+    rows = rows[num_seeds == all_seeds]
+    spreads = rows.groupby(by).agg(std=("value", "std"), x=("x", "mean"))
     mean = mean_of_all(rows, by)
-    return found.assign(mean=mean, std=found["std"].fillna(0.0).where(mean.notna()))
+    return spreads.assign(mean=mean, std=spreads["std"].fillna(0.0).where(mean.notna()))
 
 
 def unit_of(x: str, most: float) -> tuple[str, float]:
@@ -230,15 +230,15 @@ def _figure(count: int, labels: list[str], paper: float | None) -> tuple[Figure,
     return figure, axes[:count]
 
 
-def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], shown: Shown, x: str) -> None:
-    found = statistics(frame, shown, x)
-    unit, size = unit_of(x, found.x.max())
-    there = [found.loc[label] if label in found.index else found.iloc[:0] for label in labels]
-    points = [(own.x.to_numpy(), own["mean"].to_numpy()) for own in there]
+def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], panel: Shown, x: str) -> None:
+    statistic = statistics(frame, panel, x)
+    unit, size = unit_of(x, statistic.x.max())
+    curves = [statistic.loc[label] if label in statistic.index else statistic.iloc[:0] for label in labels]
+    points = [(own.x.to_numpy(), own["mean"].to_numpy()) for own in curves]
     widths = line_widths(points, mpl.rcParams["lines.linewidth"])
     looks = line_styles(labels)
-    factor = 100.0 if shown.percent else 1.0
-    for place, (label, own) in enumerate(zip(labels, there, strict=True)):
+    factor = 100.0 if panel.percent else 1.0
+    for place, (label, own) in enumerate(zip(labels, curves, strict=True)):
         marks = mark_positions(place, len(labels), len(own))
         at = own.x / size
         look = looks[place] | {"linewidth": widths[place], "markevery": marks}
@@ -248,10 +248,10 @@ def _panel(axis: Axes, frame: pd.DataFrame, labels: list[str], shown: Shown, x: 
         axis.plot(at, mean, label=label, markeredgecolor="white", markeredgewidth=0.4, **look)
         low, high = mean - std, mean + std
         axis.fill_between(at, low, high, color=looks[place]["color"], alpha=0.15, linewidth=0)
-    if not shown.percent:
-        finite = found["mean"][np.isfinite(found["mean"])]
+    if not panel.percent:
+        finite = statistic["mean"][np.isfinite(statistic["mean"])]
         scale_y(axis, finite.min(), finite.max())
-    finish_axes(axis, unit, shown.title + " (%)" * shown.percent)
+    finish_axes(axis, unit, panel.title + " (%)" * panel.percent)
 
 
 def _legend(figure: Figure, axis: Axes, labels: list[str], caption: str) -> None:

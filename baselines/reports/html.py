@@ -39,15 +39,15 @@ def plot_curves(frame: pd.DataFrame, drawing: Drawing) -> dict[str, go.Figure]:
     ``frame`` is that of :func:`baselines.results.load`. A band is one standard deviation to each side.
     """
     panels = choose(frame, drawing.metrics, step_size=not drawing.metrics)
-    return {shown.title: _panel(frame, shown, drawing.x) for shown in panels}
+    return {panel.title: _panel(frame, panel, drawing.x) for panel in panels}
 
 
-def _panel(frame: pd.DataFrame, shown: Shown, x: str) -> go.Figure:
-    found = statistics(frame, shown, x)
-    unit, size = unit_of(x, found.x.max())
+def _panel(frame: pd.DataFrame, panel: Shown, x: str) -> go.Figure:
+    statistic = statistics(frame, panel, x)
+    unit, size = unit_of(x, statistic.x.max())
     figure = go.Figure()
-    labels = [label for label in frame.setting.unique() if label in found.index]
-    curves = [found.loc[label].replace([np.inf, -np.inf], np.nan) for label in labels]
+    labels = [label for label in frame.setting.unique() if label in statistic.index]
+    curves = [statistic.loc[label].replace([np.inf, -np.inf], np.nan) for label in labels]
     widths = line_widths([(rows.x.to_numpy(), rows["mean"].to_numpy()) for rows in curves], WIDTH)
     every = list(frame.setting.unique())
     styles = dict(zip(every, line_styles(every), strict=True))  # in all plots the same
@@ -68,10 +68,10 @@ def _panel(frame: pd.DataFrame, shown: Shown, x: str) -> go.Figure:
         template="plotly_white",
         margin=AROUND,
     )
-    if shown.percent:
+    if panel.percent:
         figure.update_yaxes(tickformat=".0%")
         return figure
-    finite = found["mean"][np.isfinite(found["mean"])]
+    finite = statistic["mean"][np.isfinite(statistic["mean"])]
     low, high = finite.min(), finite.max()
     if is_logarithmic(low, high):
         ticks = log_ticks(low, high).tick_values(low, high)
@@ -94,12 +94,12 @@ def _line(
         customdata=rows["std"],
         hovertemplate="%{y:.4g} ± %{customdata:.2g}",
     )
-    there = rows["mean"].notna()
+    has_mean = rows["mean"].notna()
     if not rows["std"].any():
         return [mean]
-    low, high = (rows["mean"] - rows["std"])[there], (rows["mean"] + rows["std"])[there]
+    low, high = (rows["mean"] - rows["std"])[has_mean], (rows["mean"] + rows["std"])[has_mean]
     band = go.Scatter(
-        x=np.concatenate([x[there], x[there][::-1]]),
+        x=np.concatenate([x[has_mean], x[has_mean][::-1]]),
         y=np.concatenate([low, high[::-1]]),
         legendgroup=label,
         showlegend=False,
@@ -155,10 +155,10 @@ def sortable_table(rows: pd.DataFrame) -> str:
 
 def settings_section(frame: pd.DataFrame) -> str:
     """Return in what the settings differ, and what all runs of the command line share."""
-    told = frame[["setting", *results.settings(frame)]].drop_duplicates("setting")
-    same = [key for key in results.settings(frame) if len(set(told[key].astype(str))) == 1]
-    shared = ", ".join(f"{key}={told[key].iloc[0]}" for key in same)
-    differing = told.drop(columns=same).astype(str)
+    rows = frame[["setting", *results.settings(frame)]].drop_duplicates("setting")
+    same = [key for key in results.settings(frame) if len(set(rows[key].astype(str))) == 1]
+    shared = ", ".join(f"{key}={rows[key].iloc[0]}" for key in same)
+    differing = rows.drop(columns=same).astype(str)
     text = sortable_table(differing) if len(differing.columns) > 1 else ""
     if shared:
         text += f"<p>The same in all: {escape(shared)}.</p>\n"
@@ -174,14 +174,14 @@ def runs_section(frame: pd.DataFrame, folders: list[Path]) -> str:
     base = os.path.commonpath([folder.resolve() for folder in folders])
     ordered = frame.sort_values("seed", kind="stable")
     for (setting, seed, run), own in ordered.groupby(["setting", "seed", "run"], sort=False):
-        told = environment(Path(str(run)))
+        content = environment(Path(str(run)))
         rows.append(
             {
                 "setting": setting,
                 "seed": seed,
                 "rounds": own["round"].max(),
-                "ended": own.status.iloc[0] if "status" in own else told.get("status", "-"),
-                "seconds": f"{told['wall_seconds']:.0f}" if "wall_seconds" in told else "-",
+                "ended": own.status.iloc[0] if "status" in own else content.get("status", "-"),
+                "seconds": f"{content['wall_seconds']:.0f}" if "wall_seconds" in content else "-",
                 "replies that failed": f"{failed.get(run, 0):.0f}",
                 "run": _below(base, str(run)),
             }
@@ -196,16 +196,16 @@ def runs_section(frame: pd.DataFrame, folders: list[Path]) -> str:
 
 def surroundings_section(frame: pd.DataFrame) -> str:
     """Return the commit, the versions and the machines; where runs differ, all that there were."""
-    found: dict[str, dict[str, None]] = {}
+    values_of: dict[str, dict[str, None]] = {}
     for run in frame.run.unique():
-        told = environment(Path(run))
-        parts: dict[str, Any] = {"commit": told.get("git_commit")}
-        parts |= told.get("versions") or {}
-        parts |= told.get("hardware") or {}
+        content = environment(Path(run))
+        parts: dict[str, Any] = {"commit": content.get("git_commit")}
+        parts |= content.get("versions") or {}
+        parts |= content.get("hardware") or {}
         for key, value in parts.items():
             if value is not None:
-                found.setdefault(key, {})[str(value)] = None
-    rows = [{"what": key, "value": "; ".join(values)} for key, values in found.items()]
+                values_of.setdefault(key, {})[str(value)] = None
+    rows = [{"what": key, "value": "; ".join(values)} for key, values in values_of.items()]
     return f'<div class="wide">{pd.DataFrame(rows).to_html(index=False, border=0, header=False)}</div>\n'
 
 
@@ -256,11 +256,11 @@ def write_page(
     drawing : which metrics, and what the curves go by
     """
     title = ", ".join(folder.resolve().name for folder in folders)
-    told = table_title(frame, drawing.metrics).capitalize()
+    caption = table_title(frame, drawing.metrics).capitalize()
     body = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{_counted(frame)}</p>",
-        _section("Results", f"<p>{escape(told)}.</p>" + sortable_table(tables["comparison"])),
+        _section("Results", f"<p>{escape(caption)}.</p>" + sortable_table(tables["comparison"])),
     ]
     if "paired" in tables:
         paired = f"<p>{escape(PAIRED.capitalize())}.</p>" + sortable_table(tables["paired"])
@@ -286,10 +286,10 @@ def _section(title: str, content: str) -> str:
 
 
 def _curves(frame: pd.DataFrame, drawing: Drawing) -> str:
-    told = "A click on a name hides its line, a double click all others."
+    hint = "A click on a name hides its line, a double click all others."
     names = frame.setting.nunique()
-    shown = "".join(_plot(title, figure, names) for title, figure in plot_curves(frame, drawing).items())
-    return f"<p>{escape(says(frame))} {told}</p>\n{shown}" if shown else ""
+    plots = "".join(_plot(title, figure, names) for title, figure in plot_curves(frame, drawing).items())
+    return f"<p>{escape(says(frame))} {hint}</p>\n{plots}" if plots else ""
 
 
 def _plot(title: str, figure: go.Figure, names: int = 0) -> str:

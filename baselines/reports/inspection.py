@@ -39,16 +39,16 @@ MANY_NODES = 40  # of more nodes the table shows the first and the last
 MANY_LABELS = 12  # so many have a column each
 
 
-def counted(this: Experiment) -> np.ndarray | None:
+def counted(experiment: Experiment) -> np.ndarray | None:
     """Return how many examples [nodes, labels] each node of an experiment holds; None without labels.
 
     Labels are what partitioners go by: classes, or what the data set has in their place.
     """
-    labels = this.dataset.labels_of("train")
-    if this.dataset.site is not None or labels is None or labels.dtype.kind != "i":
+    labels = experiment.dataset.labels_of("train")
+    if experiment.dataset.site is not None or labels is None or labels.dtype.kind != "i":
         return None
-    known = this.num_classes if isinstance(this.dataset.task, Classification) else None
-    return count(this.partitions, labels, int(known or labels.max() + 1))
+    known = experiment.num_classes if isinstance(experiment.dataset.task, Classification) else None
+    return count(experiment.partitions, labels, int(known or labels.max() + 1))
 
 
 def count(partitions: list[tuple[np.ndarray, np.ndarray]], labels: np.ndarray, classes: int) -> np.ndarray:
@@ -122,30 +122,30 @@ def show(overrides: Sequence[str], figure: Path) -> None:
     keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
     wanted = keys & {"partitioner", "model"} or {"partitioner", "model"}
     models = [override.partition("=")[2] for override in overrides if override.startswith("model=")]
-    this = Experiment(shlex.join(overrides))
+    experiment = Experiment(shlex.join(overrides))
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     if "partitioner" in wanted:
         curves.check_name(figure)
-        show_partition(this, figure, console)
+        show_partition(experiment, figure, console)
     if "model" in wanted:
-        show_model(this, models[-1] if models else "", console)
+        show_model(experiment, models[-1] if models else "", console)
 
 
-def show_partition(this: Experiment, target: Path, console: Console) -> None:
+def show_partition(experiment: Experiment, target: Path, console: Console) -> None:
     """Print and draw how many examples of each label each node holds."""
-    counts, judged_labels = counted(this), this.dataset.labels_of("test")
+    counts, judged_labels = counted(experiment), experiment.dataset.labels_of("test")
     if counts is None or judged_labels is None:
         raise UserError("the data set has no labels to count: choose a data set for classification")
-    name = type(this.partitioner).__name__
-    title = f"{name}, {len(counts)} nodes, seed {this.settings.seed}: examples by label"
-    tests = [len(test) for _, test in this.partitions]
+    name = type(experiment.partitioner).__name__
+    title = f"{name}, {len(counts)} nodes, seed {experiment.settings.seed}: examples by label"
+    tests = [len(test) for _, test in experiment.partitions]
     table = count_table(counts, tests, title)
     if width_of(table, console) > console.width:
         table = count_table(counts, tests, title, many_labels=0)
     _print_whole(console, table)
     sizes = counts.sum(1)
     console.print(f"examples per node: {sizes.min()} to {sizes.max()}, mean {sizes.mean():.1f}")
-    judged = this.test_examples.index
+    judged = experiment.test_examples.index
     if len(judged) < len(judged_labels):
         by_label = np.bincount(judged_labels[judged], minlength=counts.shape[1]).tolist()
         console.print(f"models are evaluated on {len(judged)} test examples: {by_label}")
@@ -153,16 +153,16 @@ def show_partition(this: Experiment, target: Path, console: Console) -> None:
     console.print(f"figure: {target}")
 
 
-def show_model(this: Experiment, name: str, console: Console) -> None:
+def show_model(experiment: Experiment, name: str, console: Console) -> None:
     """Print a model's layers and the cost of a training step, beside what a paper prints of it."""
-    model, training, classes = this.model(), this.training, _classes(this)
-    shape = this.input_shape
+    model, training, classes = experiment.model(), experiment.training, _classes(experiment)
+    shape = experiment.input_shape
     if not isinstance(shape, list):
         raise UserError(f"the model takes several tensors, {shape}, and is shown for one alone")
     size = training.batch_size or 32
     inputs, targets, task = _batch(model, max(size, model_cost.PAIR), shape, classes)
     pair, batch = (inputs[: model_cost.PAIR], targets[: model_cost.PAIR]), (inputs[:size], targets[:size])
-    torch.set_num_threads(this.settings.threads)
+    torch.set_num_threads(experiment.settings.threads)
     try:
         layers = model_cost.layers(model, *pair, task)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
@@ -172,14 +172,18 @@ def show_model(this: Experiment, name: str, console: Console) -> None:
         ) from error
     title = f"{type(model).__name__} on inputs of shape {tuple(shape)}, per example"
     _print_whole(console, layer_table(layers, title))
-    memory = model_cost.step_memory(this.model(), *batch, task, training)
+    memory = model_cost.step_memory(experiment.model(), *batch, task, training)
     seconds = model_cost.step_seconds(model, *batch, task, training)
     held = ", ".join(f"{part} {amount / 1e6:.3g}" for part, amount in memory.items())
-    console.print(f"a training step of {size} examples on {this.device}, {this.settings.threads} threads:")
+    console.print(
+        f"a training step of {size} examples on {experiment.device}, {experiment.settings.threads} threads:"
+    )
     console.print(f"  memory {sum(memory.values()) / 1e6:.3g} MB ({held})")
     real = seconds.real
     console.print(f"  time {real * 1e3:.3g} ms, {size / real:,.0f} examples a second")
-    batched = batched_cost_line(this.model(), batch, task, training, this.settings.nodes_in_round, real)
+    batched = batched_cost_line(
+        experiment.model(), batch, task, training, experiment.settings.nodes_in_round, real
+    )
     console.print(f"  {batched}", soft_wrap=True)
     if rows := printed_layers(LAYERS, name):
         console.print(beside_printed(layers, rows))
@@ -206,7 +210,7 @@ def _print_whole(console: Console, table: Table) -> None:
     console.print(table)
 
 
-def _classes(this: Experiment) -> int:
-    if this.num_classes is None:
+def _classes(experiment: Experiment) -> int:
+    if experiment.num_classes is None:
         raise UserError("how many classes there are is not known: set dataset.num_classes")
-    return int(this.num_classes)
+    return int(experiment.num_classes)

@@ -33,7 +33,7 @@ SECONDS = 1.0  # about how long a step is measured
 
 
 @dataclasses.dataclass(frozen=True)
-class Layer:
+class LayerCost:
     """A module with parameters of its own; MACs are those of one example."""
 
     name: str
@@ -44,7 +44,7 @@ class Layer:
     backward: int
 
 
-def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> list[Layer]:
+def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> list[LayerCost]:
     """Return the layers in the order in which they run; ``inputs`` and ``targets`` hold two examples."""
     outputs: dict[str, tuple[int, ...]] = {}
 
@@ -66,14 +66,14 @@ def layers(model: nn.Module, inputs: Tensor, targets: Tensor, task: Task) -> lis
     for handle in handles:
         handle.remove()
     root = type(model).__name__
-    found = []
+    rows = []
     for name, output in outputs.items():
         module = model.get_submodule(name)
         key = f"{root}.{name}" if name else root
         ahead, all_ = (sum(counter.get(key, {}).values()) // 2 // PAIR for counter in (forward, both))
         count = sum(p.numel() for p in module.parameters(recurse=False))
-        found.append(Layer(name or root, type(module).__name__, output, count, ahead, all_ - ahead))
-    return found
+        rows.append(LayerCost(name or root, type(module).__name__, output, count, ahead, all_ - ahead))
+    return rows
 
 
 def step_memory(
@@ -156,8 +156,8 @@ def _counted() -> Iterator[dict[str, dict[object, int]]]:
     counts: dict[str, dict[object, int]] = {}
     with FlopCounterMode(display=False) as counter:
         yield counts
-    found = counter.get_flop_counts()
-    counts.update({name: dict(by_operation) for name, by_operation in found.items()})
+    flops = counter.get_flop_counts()
+    counts.update({name: dict(by_operation) for name, by_operation in flops.items()})
 
 
 def _bytes(tensors: list[Tensor]) -> int:
@@ -191,10 +191,10 @@ def batched_cost_line(
     nodes, steps = min(nodes, NODES), min(training.local_steps or STEPS, STEPS)
     if 2 * TURNS * nodes * steps * step > LONGEST:
         return "batched nodes: not measured; steps as long as these gain next to nothing"
-    found = seconds_of(model, batch, task, training.with_duration(steps=steps), nodes)
-    if isinstance(found, str):
-        return f"batched nodes: {found}; they train one by one"
-    alone, batched = found
+    seconds = seconds_of(model, batch, task, training.with_duration(steps=steps), nodes)
+    if isinstance(seconds, str):
+        return f"batched nodes: {seconds}; they train one by one"
+    alone, batched = seconds
     times = f"{batched * 1e3:.3g} ms a step, one by one {alone * 1e3:.3g} ms"
     way, gain = ("true", alone / batched) if batched < alone else ("false", batched / alone)
     faster = f"runtime.batch_clients={way} is {gain:.2g} times as fast" if gain > TIE else "about the same"
@@ -215,8 +215,8 @@ def seconds_of(
         return node
 
     def turn(grid: InlineGrid) -> float:
-        told = ConfigRecord({protocol.SERVER_ROUND: 1})
-        content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: told})
+        config = ConfigRecord({protocol.SERVER_ROUND: 1})
+        content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: config})
         messages = [Message(content, k, MessageType.TRAIN) for k in grid.get_node_ids()]
         started = time.perf_counter()
         grid.send_and_receive(messages)
@@ -242,7 +242,7 @@ LAYERS, TIMES = "tables4_1_4_3_4_5.csv", "tables4_2_4_4.csv"
 ROUND = 13_333  # examples of a node there ("13333 images", chapter 4)
 
 
-def layer_table(layers: list[Layer], title: str) -> Table:
+def layer_table(layers: list[LayerCost], title: str) -> Table:
     """Return layers, parameters and multiply-accumulates per example."""
     out = _empty(title, ["layer", "kind", "output"], ["parameters", "MACs forward", "MACs backward"])
     for layer in layers:
@@ -267,7 +267,7 @@ def printed_layers(name: str, model: str) -> list[dict[str, str]]:
     return [row for row in rows if row.get("layer") != "Input"]
 
 
-def beside_printed(layers: list[Layer], rows: list[dict[str, str]]) -> Table:
+def beside_printed(layers: list[LayerCost], rows: list[dict[str, str]]) -> Table:
     """Put the thesis's rows beside our layers with weights, in order."""
     title = f"printed in table {rows[0]['table']} of Liu (2019), and ours"
     out = _empty(title, [], ["printed", "parameters", "ours", "MACs", "ours (forward)", "our layer"])

@@ -117,13 +117,13 @@ def line_styles(labels: Sequence[str]) -> list[dict[str, Any]]:
     own = [method_style(label) or method_style(label.split(", ")[0]) for label in labels]
     first = {style: place for place, style in reversed(list(enumerate(own))) if style}
     rest = (style for style in _in_order(LINES) if style not in first)
-    found = []
+    styles = []
     for place, style in enumerate(own):
         kept = style is not None and first[style] == place
         colour, dash = style if style is not None and kept else next(rest)
         mark = MARKS[place % len(MARKS)]
-        found.append({"color": COLOURS[colour], "linestyle": DASHES[dash], "marker": mark})
-    return found
+        styles.append({"color": COLOURS[colour], "linestyle": DASHES[dash], "marker": mark})
+    return styles
 
 
 def dash_name(style: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,10 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.engine.environment import DIVERGED, ENDED, FINISHED, damage, environment
-from baselines.engine.metrics import COLUMNS, EVALUATIONS, NODE, OWN_GROUP
-from baselines.engine.stopping import divergence_of
+from baselines.engine.metrics import COLUMNS, NODE, OWN_GROUP
 from baselines.errors import UserError
 from baselines.experiment.config import choices, leaves
 from baselines.experiment.identity import BESIDE, PACKAGES
-from strategies.shared import protocol
-from strategies.shared.checks import is_count
 
 # Same setting: runs whose configurations differ in nothing that counts but their seed.
 #
@@ -37,22 +33,22 @@ ASIDE = ("seed", "data_root", "hydra", *BESIDE)  # what makes no other setting
 ADDRESS = "runtime.address"  # nor does this, which is in its hash
 
 
-def hashes(told: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
+def hashes(contents: Mapping[Path, dict[str, Any]]) -> dict[Path, str]:
     """Return the setting of each run, by what environment.json tells of it."""
-    written = {run: one.get("setting") or str(overrides(one)) for run, one in told.items()}
+    written = {run: one.get("setting") or str(overrides(one)) for run, one in contents.items()}
     first = {setting: run for run, setting in reversed(written.items())}
     known: dict[object, tuple[str, str]] = {}  # by value: a setting, and its text
     same: dict[str, str] = {}
     for setting in dict.fromkeys(written.values()):
-        counts = _counts(first[setting], told[first[setting]].get("seed"))
+        counts = _counts(first[setting], contents[first[setting]].get("seed"))
         other, text = known.setdefault(_by_value(counts), (setting, str(counts)))
         same[setting] = other if counts and text != str(counts) else setting
     return {run: same[setting] for run, setting in written.items()}
 
 
-def overrides(told: dict[str, Any]) -> dict[str, str]:
+def overrides(content: dict[str, Any]) -> dict[str, str]:
     """Return the overrides that decide a run's numbers, the seed aside: not where data and options lie."""
-    items = (item.lstrip("+~").partition("=") for item in shlex.split(told["overrides"]))
+    items = (item.lstrip("+~").partition("=") for item in shlex.split(content["overrides"]))
     return {key: value for key, _, value in items if decides(key)}
 
 
@@ -122,14 +118,14 @@ def described(runs: list[Path]) -> pd.DataFrame:
 
     ``runs`` are whole, as :func:`baselines.reports.runs.examined` has them.
     """
-    told = {run: environment(run) for run in runs}
-    settings = hashes(told)
+    contents = {run: environment(run) for run in runs}
+    settings = hashes(contents)
     first = {setting: run for run, setting in reversed(settings.items())}
     configurations = {setting: configuration(run) for setting, run in first.items()}
-    given = {setting: overrides(told[run]) for setting, run in first.items()}
+    given = {setting: overrides(contents[run]) for setting, run in first.items()}
     keys = list(dict.fromkeys(key for own in given.values() for key in own))
     values = {
-        setting: _values(keys, given[setting], _choices(told[run]), configurations[setting])
+        setting: _values(keys, given[setting], _choices(contents[run]), configurations[setting])
         for setting, run in first.items()
     }
     for key in _told_apart_by(values, configurations):
@@ -139,7 +135,7 @@ def described(runs: list[Path]) -> pd.DataFrame:
     rows = [
         {column(key): value for key, value in values[settings[run]].items()}
         | {"setting": labels[settings[run]], "seed": one["seed"], "run": str(run)}
-        for run, one in told.items()
+        for run, one in contents.items()
     ]
     return pd.DataFrame(rows)
 
@@ -149,13 +145,13 @@ def started_again(runs: list[Path]) -> list[Path]:
 
     One that is finished counts, else or of several the one that was started last.
     """
-    told = [environment(run) for run in runs]
-    began = [str(one.get("started")) for one in told]
+    contents = [environment(run) for run in runs]
+    began = [str(one.get("started")) for one in contents]
     columns = {
         "run": runs,
-        "setting": list(hashes(dict(zip(runs, told, strict=True))).values()),
-        "seed": [one["seed"] for one in told],
-        "finished": [one["status"] in ENDED for one in told],
+        "setting": list(hashes(dict(zip(runs, contents, strict=True))).values()),
+        "seed": [one["seed"] for one in contents],
+        "finished": [one["status"] in ENDED for one in contents],
         "started": pd.to_datetime(began, utc=True, format="ISO8601", errors="coerce"),
     }
     rows = pd.DataFrame(columns).sort_values(["finished", "started"], kind="stable", na_position="first")
@@ -171,13 +167,13 @@ def _values(
     keys: list[str], given: dict[str, str], choices: dict[str, str], settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the resolved value of each key: a group's option, else the configuration's, else as typed."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key in keys:
         if key in choices:
-            found[key] = choices[key]
+            values[key] = choices[key]
         else:
-            found[key] = _plain(settings.get(key, given.get(key)))
-    return found
+            values[key] = _plain(settings.get(key, given.get(key)))
+    return values
 
 
 def _told_apart_by(
@@ -203,9 +199,9 @@ def _labels(values: dict[str, dict[str, Any]]) -> dict[str, str]:
     for setting, own in values.items():
         parts = [_part(key, own[key]) for key in differing if own.get(key) is not None]
         labels[setting] = ", ".join(parts) or ("others" if differing else "all")
-    told = list(labels.values())
+    texts = list(labels.values())
     return {
-        setting: label if told.count(label) == 1 else f"{label} ({setting})"
+        setting: label if texts.count(label) == 1 else f"{label} ({setting})"
         for setting, label in labels.items()
     }
 
@@ -215,13 +211,13 @@ def _part(key: str, value: object) -> str:
     return str(value) if key == "strategy" else f"{key}={value}"
 
 
-def _choices(told: dict[str, Any]) -> dict[str, str]:
+def _choices(content: dict[str, Any]) -> dict[str, str]:
     """Return the option of each group; of a run that did not write them down, those of today."""
-    written = told.get("choices")
+    written = content.get("choices")
     if isinstance(written, dict):
         return {str(group): str(option) for group, option in written.items()}
     try:
-        return choices(told["overrides"])
+        return choices(content["overrides"])
     except UserError:  # an option of then that is no more
         return {}
 
@@ -237,9 +233,9 @@ def examined(folders: list[Path]) -> tuple[list[Path], dict[Path, str]]:
     """
     marks = ("metrics.csv", "environment.json")
     paths = [path.parent for folder in folders for mark in marks for path in folder.rglob(mark)]
-    found = sorted({path.resolve(): path for path in paths}.values())
-    reasons = {run: damage(run) or _unreadable(run) for run in found}
-    repeated = started_again([run for run in found if reasons[run] is None])
+    runs = sorted({path.resolve(): path for path in paths}.values())
+    reasons = {run: damage(run) or _unreadable(run) for run in runs}
+    repeated = started_again([run for run in runs if reasons[run] is None])
     reasons |= dict.fromkeys(repeated, "another run has the same setting and seed")
     return (
         [run for run, reason in reasons.items() if reason is None],
@@ -316,7 +312,6 @@ def mean_of_all(rows: pd.DataFrame, by: str | list[str]) -> "pd.Series[float]":
 
 
 MEASURED = ["setting", "seed", "run", "status", "round", "split", "model", "node", "metric", "value"]
-EVALUATION = ["round", "split", "model"]  # what the measures of a model at a time have in common
 
 
 def tidy(folders: Iterable[Path]) -> tuple[pd.DataFrame, dict[Path, str]]:
@@ -333,29 +328,12 @@ def tidy(folders: Iterable[Path]) -> tuple[pd.DataFrame, dict[Path, str]]:
             raise UserError(f"{run}/{reason}: run it again, or move the folder away")
         named = ", ".join(map(str, folders))
         raise UserError(f"no run in {named}: give the folder of a run or of a sweep")
-    rows = pd.concat(_with_status(run) for run in runs)
+    rows = pd.concat(
+        measured(run).assign(run=str(run), status=str(environment(run)["status"])) for run in runs
+    )
     rows["node"] = node_of(rows.model)
     merged = described(runs).merge(rows, on="run")
     return merged[[*(name for name in merged if name not in MEASURED), *MEASURED]], left_out
-
-
-def _with_status(run: Path) -> pd.DataFrame:
-    """Return a run's measurements, and how it ended.
-
-    Older runs called themselves finished where they had diverged, and gave a model of NaN an accuracy: no
-    measure is left of it.
-    """
-    rows = measured(run).assign(run=str(run), status=str(environment(run)["status"]))
-    own = rows[rows.split.isin(EVALUATIONS)]
-    if own.value.map(isfinite).all():
-        return rows
-    lost = own[(own.metric == protocol.LOSS) & own.value.isna()]
-    places = pd.MultiIndex.from_frame(lost[EVALUATION])
-    void = pd.MultiIndex.from_frame(rows[EVALUATION]).isin(places) & ~rows.metric.map(is_count)
-    rows.loc[void, "value"] = nan
-    if divergence_of(rows[list(COLUMNS)].itertuples(index=False, name=None)) is not None:
-        rows["status"] = rows["status"].replace(FINISHED, DIVERGED)
-    return rows
 
 
 # Shown: which metrics a table or a figure has, and what they are called there.
@@ -392,31 +370,31 @@ def choose(frame: pd.DataFrame, asked: tuple[str, ...] = (), step_size: bool = F
     ------
     UserError : for a metric that no run has
     """
-    there = list(frame[["split", "metric"]].drop_duplicates().itertuples(index=False, name=None))
+    available = list(frame[["split", "metric"]].drop_duplicates().itertuples(index=False, name=None))
     if asked:
-        return list(dict.fromkeys(_found(name, there) for name in asked))
-    tested = [metric for split, metric in there if split == "test"]
+        return list(dict.fromkeys(_find_panel(name, available) for name in asked))
+    tested = [metric for split, metric in available if split == "test"]
     first = [metric for metric in ("accuracy", "loss") if metric in tested]
-    shown = [Shown("test", metric) for metric in [*first, *(m for m in tested if m not in first)]]
-    if not shown:
+    panels = [Shown("test", metric) for metric in [*first, *(m for m in tested if m not in first)]]
+    if not panels:
         on_nodes = [Shown("node-test", metric) for metric in ("accuracy", "loss")]
-        shown = [one for one in on_nodes if (one.split, one.metric) in there][:1]
+        panels = [one for one in on_nodes if (one.split, one.metric) in available][:1]
     steps = frame[(frame.split == "train") & (frame.metric == "step_size")].value
     if (
         step_size
         and len(steps)
         and not np.allclose(steps, steps.iloc[0], rtol=1e-9, atol=0, equal_nan=True)
     ):
-        shown.append(Shown("train", "step_size"))
-    return shown
+        panels.append(Shown("train", "step_size"))
+    return panels
 
 
-def _found(name: str, there: list[tuple[str, str]]) -> Shown:
+def _find_panel(name: str, available: list[tuple[str, str]]) -> Shown:
     split, _, metric = name.rpartition("/")
     wanted = (split or "test", metric)
-    if wanted in there:
+    if wanted in available:
         return Shown(*wanted)
-    names = ", ".join(sorted(own if part == "test" else f"{part}/{own}" for part, own in there))
+    names = ", ".join(sorted(own if part == "test" else f"{part}/{own}" for part, own in available))
     raise UserError(f"--metric {name}: no run has measured it; expected one of {names}")
 
 
@@ -428,8 +406,8 @@ def remarks(runs: Iterable[Path], left_out: Mapping[Path, str]) -> Iterator[str]
 
     ``runs`` and ``left_out`` are as :func:`baselines.reports.runs.examined` has them.
     """
-    told = {run: environment(run) for run in runs}
-    for run, one in told.items():
+    contents = {run: environment(run) for run in runs}
+    for run, one in contents.items():
         if one["status"] not in ENDED:
             yield f"not finished, counted up to its last round ({one['status']}): {run}"
     reasons: dict[str, list[str]] = {}
@@ -437,13 +415,13 @@ def remarks(runs: Iterable[Path], left_out: Mapping[Path, str]) -> Iterator[str]
         reasons.setdefault(reason, []).append(str(run))
     for reason, names in reasons.items():
         yield f"left out ({reason}): {', '.join(names)}"
-    settings = hashes(told)
+    settings = hashes(contents)
     for package in PACKAGES:
-        found: dict[str, dict[str, None]] = {}
-        for run, one in told.items():
+        versions_of: dict[str, dict[str, None]] = {}
+        for run, one in contents.items():
             version = (one.get("versions") or {}).get(package)
-            found.setdefault(settings[run], {}).update({str(version): None} if version else {})
-        if mixed := [list(versions) for versions in found.values() if len(versions) > 1]:
+            versions_of.setdefault(settings[run], {}).update({str(version): None} if version else {})
+        if mixed := [list(versions) for versions in versions_of.values() if len(versions) > 1]:
             yield f"one line of the table has {package} {' and '.join(mixed[0])}: their numbers may differ"
 
 

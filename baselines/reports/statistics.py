@@ -45,7 +45,7 @@ def pair_settings(
     keys : the settings beside the baseline's own; those in which baselines differ tell them apart
     """
     telling = [key for key in keys if len(rows[is_base][key].astype(str).unique()) > 1]
-    found, alone = [], {}
+    pairs, alone = [], {}
     for label, own in rows[~is_base].groupby("setting", sort=False):
         wanted = own[telling].astype(str).iloc[0]
         partner = rows[is_base & (rows[telling].astype(str) == wanted).all(axis=1)]
@@ -66,8 +66,8 @@ def pair_settings(
                 "seeds": len(both),
             }
             row.update(difference(both.value, both.value_base, confidence).items())
-            found.append(row)
-    return found, alone
+            pairs.append(row)
+    return pairs, alone
 
 
 def format_pairs(compared: pd.DataFrame, percent: bool, diverged: Collection[str] = ()) -> pd.DataFrame:

@@ -55,11 +55,11 @@ class Column:
 
     def numbers(self) -> pd.DataFrame:
         """Return mean, std and the number of runs by setting, neither rounded nor scaled."""
-        found = self.rows.groupby("setting").value.agg(["mean", "std", "count"])
+        statistics = self.rows.groupby("setting").value.agg(["mean", "std", "count"])
         if not self.of_reached:
-            found["mean"] = mean_of_all(self.rows, "setting")
-            found["std"] = found["std"].where(found["mean"].notna())
-        return found.add_prefix(f"{self.heading}, ")
+            statistics["mean"] = mean_of_all(self.rows, "setting")
+            statistics["std"] = statistics["std"].where(statistics["mean"].notna())
+        return statistics.add_prefix(f"{self.heading}, ")
 
     def best(self) -> str | None:
         """Return the text of the best setting; None where there is nothing to choose.
@@ -79,7 +79,7 @@ class Column:
 
 def table_title(frame: pd.DataFrame, metrics: tuple[str, ...] = ()) -> str:
     """Return what a table of all settings is called, with the data that its numbers are of, if one."""
-    splits = {shown.split for shown in choose(frame, metrics)}
+    splits = {panel.split for panel in choose(frame, metrics)}
     return DATA.get(" ".join(splits), "") + SPREAD
 
 
@@ -99,28 +99,28 @@ def summary_columns(
     ------
     UserError : for a metric that no run has, or a target where there is none
     """
-    shown = choose(frame, metrics)
+    panels = choose(frame, metrics)
     on_nodes = Shown("node-test", "accuracy")
-    own = [one for one in shown if metrics or one != on_nodes]  # which has a column below
-    found = [column for one in own for column in _columns(frame, one, bool(metrics), lower)]
+    own = [one for one in panels if metrics or one != on_nodes]  # which has a column below
+    columns = [column for one in own for column in _columns(frame, one, bool(metrics), lower)]
     if not metrics and results.has(frame, on_nodes.metric, on_nodes.split):
         rows = results.last(frame, on_nodes.metric, on_nodes.split)
-        found.append(Column("node accuracy", rows, percent=True))
-        found += _over_sites(frame)
+        columns.append(Column("node accuracy", rows, percent=True))
+        columns += _over_sites(frame)
     if target is not None:
-        if not shown:
+        if not panels:
             raise UserError(f"--rounds-to {target:g}: no run has a test metric to reach it")
-        if shown[0].percent and target > 1:
+        if panels[0].percent and target > 1:
             raise UserError(
-                f"--rounds-to {target:g}: {shown[0].metric} is at most 1, as in {target / 100:g}"
+                f"--rounds-to {target:g}: {panels[0].metric} is at most 1, as in {target / 100:g}"
             )
         rows = results.rounds_to(
-            frame, shown[0].metric, target, shown[0].split, is_less_better(shown[0], lower)
+            frame, panels[0].metric, target, panels[0].split, is_less_better(panels[0], lower)
         )
-        name = "" if shown[0].metric == "accuracy" else f"{shown[0].metric} "
-        found.append(Column(f"rounds to {name}{target:g}", rows, lower=True, of_reached=True))
+        name = "" if panels[0].metric == "accuracy" else f"{panels[0].metric} "
+        columns.append(Column(f"rounds to {name}{target:g}", rows, lower=True, of_reached=True))
     lost = frozenset(frame.setting[frame.run.isin(diverged(frame))])
-    return [replace(column, diverged=lost) for column in found]
+    return [replace(column, diverged=lost) for column in columns]
 
 
 def _over_sites(frame: pd.DataFrame) -> list[Column]:
@@ -137,48 +137,48 @@ def _over_sites(frame: pd.DataFrame) -> list[Column]:
     ]
 
 
-def is_less_better(shown: Shown, lower: Collection[str]) -> bool:
+def is_less_better(panel: Shown, lower: Collection[str]) -> bool:
     """Say whether less is better: the metric's name tells, or ``lower`` has it."""
-    named = shown.metric in lower or f"{shown.split}/{shown.metric}" in lower
-    return named or less_is_better(shown.metric)
+    named = panel.metric in lower or f"{panel.split}/{panel.metric}" in lower
+    return named or less_is_better(panel.metric)
 
 
-def _columns(frame: pd.DataFrame, shown: Shown, asked: bool, lower: Collection[str]) -> list[Column]:
-    metric, split, falls = shown.metric, shown.split, is_less_better(shown, lower)
+def _columns(frame: pd.DataFrame, panel: Shown, asked: bool, lower: Collection[str]) -> list[Column]:
+    metric, split, falls = panel.metric, panel.split, is_less_better(panel, lower)
     name = metric if split == "test" else f"{split} {metric}"
-    found = [Column(f"last {name}", results.last(frame, metric, split), falls, shown.percent)]
+    columns = [Column(f"last {name}", results.last(frame, metric, split), falls, panel.percent)]
     if asked or metric != "loss":
         best = results.best(frame, metric, split, falls)
-        found.append(Column(f"best {name}", best, falls, shown.percent))
-    return found
+        columns.append(Column(f"best {name}", best, falls, panel.percent))
+    return columns
 
 
-def summarise(frame: pd.DataFrame, found: list[Column] | None = None) -> pd.DataFrame:
+def summarise(frame: pd.DataFrame, columns: list[Column] | None = None) -> pd.DataFrame:
     """Return a row of texts for each setting; a column that no setting has anything in is left out."""
-    found = summary_columns(frame) if found is None else found
+    columns = summary_columns(frame) if columns is None else columns
     rows = []
     for label, own in frame.groupby("setting", sort=False):
         reached = own.groupby("seed")["round"].max()
         counts = {"not finished": len(unfinished(own.run.unique())), "diverged": len(diverged(own))}
         remark = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        told = {
+        row = {
             "setting": str(label),
             "seeds": f"{own.seed.nunique()}" + (f" ({remark})" if remark else ""),
             "rounds": " to ".join(map(str, sorted({min(reached), max(reached)}))),
         }
-        rows.append(told | {column.heading: column.text(str(label)) for column in found})
+        rows.append(row | {column.heading: column.text(str(label)) for column in columns})
     table = pd.DataFrame(rows)
     return table.loc[:, (table != "-").any()]
 
 
-def summary_numbers(frame: pd.DataFrame, found: list[Column]) -> pd.DataFrame:
+def summary_numbers(frame: pd.DataFrame, columns: list[Column]) -> pd.DataFrame:
     """Return the same unrounded, with a column for each setting: what a spreadsheet wants."""
-    told = frame[["setting", *results.settings(frame)]].drop_duplicates("setting").set_index("setting")
-    told["seeds"] = frame.groupby("setting").seed.nunique()
+    numbers = frame[["setting", *results.settings(frame)]].drop_duplicates("setting").set_index("setting")
+    numbers["seeds"] = frame.groupby("setting").seed.nunique()
     if lost := diverged(frame):
-        told["diverged"] = frame[frame.run.isin(lost)].groupby("setting").seed.nunique()
-        told["diverged"] = told["diverged"].fillna(0).astype(int)
-    return told.join([column.numbers() for column in found]).reset_index()
+        numbers["diverged"] = frame[frame.run.isin(lost)].groupby("setting").seed.nunique()
+        numbers["diverged"] = numbers["diverged"].fillna(0).astype(int)
+    return numbers.join([column.numbers() for column in columns]).reset_index()
 
 
 def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:
@@ -188,11 +188,11 @@ def _spread(values: "pd.Series[float]", form: str, unit: str) -> str:
 
 def _reached(values: "pd.Series[float]") -> str:
     """Return the rounds of the runs that got there, and how many of them did where not all."""
-    there = values.dropna()
-    if there.empty:
+    reached = values.dropna()
+    if reached.empty:
         return "never"
-    few = f" ({len(there)} of {len(values)})" if len(there) < len(values) else ""
-    return _spread(there, ".3g", "") + few
+    few = f" ({len(reached)} of {len(values)})" if len(reached) < len(values) else ""
+    return _spread(reached, ".3g", "") + few
 
 
 # Tables of texts on a terminal, whatever its width.
@@ -253,9 +253,9 @@ ESCAPES = {
 MINUS = re.compile(r"(?<= )-(?= )|(?<![\w.-])-(?=\d)")  # of a difference or a number; others are hyphens
 
 
-def to_latex(table: pd.DataFrame, caption: str, label: str, found: list[Column] | None = None) -> str:
+def to_latex(table: pd.DataFrame, caption: str, label: str, columns: list[Column] | None = None) -> str:
     r"""Return a table of texts for LaTeX with \usepackage{booktabs}; the best of each column is bold."""
-    best = {column.heading: column.best() for column in found or []}
+    best = {column.heading: column.best() for column in columns or []}
     headings = [str(heading) for heading in table]
     rows = []
     for values in table.to_numpy().tolist():

@@ -247,8 +247,8 @@ def rounds_done(folder: Path) -> int:
 def _reason(folder: Path, status: int) -> str:
     """Return why a run failed: the last line of its log."""
     lines = (folder / LOG).read_text(errors="replace").split("\n")
-    said = [line for line in lines if line.strip()]
-    return f"{said[-1].removeprefix('error: ') if said else f'exit status {status}'} ({folder / LOG})"
+    printed = [line for line in lines if line.strip()]
+    return f"{printed[-1].removeprefix('error: ') if printed else f'exit status {status}'} ({folder / LOG})"
 
 
 def fill(

@@ -148,19 +148,19 @@ class _Tested:
 
 def find_claims(paper: str) -> list[Claim]:
     """Return a paper's claims in the order of its tables; what was run in a smaller setting apart."""
-    found: dict[str, tuple[_Tested, _Tested]] = {}
+    by_claim: dict[str, tuple[_Tested, _Tested]] = {}
     for name, table in paper_tables.tables(paper).items():
         rows = results.read(paper_tables.PAPERS / paper / "ours" / f"{name}.csv")
         settings = results.settings(table, rows, {})
         for finding in table.findings:
-            whole, smaller = found.setdefault(finding["text"], (_Tested(), _Tested()))
+            whole, smaller = by_claim.setdefault(finding["text"], (_Tested(), _Tested()))
             whole.headline = smaller.headline = whole.headline or finding.get("headline", False)
             whole.general = smaller.general = whole.general or finding.get("general", False)
             for first, *further in comparisons(table, finding, settings):
                 whole.add(name, first)
                 for pair in further:
                     smaller.add(name, pair)
-    return [claim for text, tested in found.items() for claim in _apart(paper, text, *tested)]
+    return [claim for text, tested in by_claim.items() for claim in _apart(paper, text, *tested)]
 
 
 def _apart(paper: str, text: str, whole: _Tested, smaller: _Tested) -> Iterator[Claim]:

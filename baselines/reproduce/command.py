@@ -35,29 +35,29 @@ def reproduce(options: argparse.Namespace) -> int:
     output = Path(options.output)
     smoke = options.scale == "smoke"
     folder = output / "smoke" / table.paper if smoke else paper_tables.PAPERS / table.paper / "ours"
-    there = collect.read(folder / f"{table.name}.csv")
+    rows = collect.read(folder / f"{table.name}.csv")
     if options.collect:
-        return _take_in(options, table, folder, there, out)
+        return _take_in(options, table, folder, rows, out)
     chosen = select(table, ",".join(options.where))
-    shown = plan(table, chosen, _with(seeds, there), options.scale, options.overrides, output)
+    planned = plan(table, chosen, _with(seeds, rows), options.scale, options.overrides, output)
     if options.export:
-        count = transfer.export(table, [t for t in shown if collect.has_ended(t)], Path(options.export))
+        count = transfer.export(table, [t for t in planned if collect.has_ended(t)], Path(options.export))
         out.print(f"{count} runs: {options.export}")
         return 0
-    trials = [trial for trial in shown if trial.seed in seeds]
-    known = collect.known_trials(trials, there, any_version=bool(options.budget))
+    trials = [trial for trial in planned if trial.seed in seeds]
+    known = collect.known_trials(trials, rows, any_version=bool(options.budget))
     done = {t.folder.name for t in trials if t.folder.name in known or collect.is_finished(t)}
     missing = trials if options.rerun else [t for t in trials if t.folder.name not in done]
     if options.dry_run:
         return _show(missing, out)
-    for line in collect.damaged(shown):
+    for line in collect.damaged(planned):
         out.print(line)
     wanted = [] if options.collect_only else missing
     able = with_available_data(wanted, out)
     try:
         failed = fill(options, table, trials, able, out) if able else []
     finally:
-        _write(table, shown, options.scale, folder, out)
+        _write(table, planned, options.scale, folder, out)
     for trial, reason in failed:
         out.print(f"failed: {trial.label}: {reason}\n  {trial.command}")
     return 1 if failed or len(able) < len(wanted) else 0
@@ -93,7 +93,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _take_in(
-    options: argparse.Namespace, table: PaperTable, folder: Path, there: pd.DataFrame, out: Console
+    options: argparse.Namespace, table: PaperTable, folder: Path, rows: pd.DataFrame, out: Console
 ) -> int:
     """Add the runs of another machine to the table; those that it has already stay as they are."""
     source = transfer.unpacked(table, Path(options.collect))
@@ -101,7 +101,7 @@ def _take_in(
         count, output = len(list(source.iterdir())), Path(options.output)
         chosen, seeds = select(table, ",".join(options.where)), transfer.seeds_in(source)
         trials = plan(table, chosen, seeds, options.scale, options.overrides, output)
-        known = collect.known_trials(trials, there, any_version=True)
+        known = collect.known_trials(trials, rows, any_version=True)
         new = [trial for trial in trials if trial.folder.name not in known]
         taken = list(transfer.taken_in(new, source, output / table.paper))
     finally:

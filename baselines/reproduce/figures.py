@@ -136,8 +136,8 @@ def with_unit(table: PaperTable, text: str) -> str:
 
 def _rounds(drawn: "pd.Series[int]") -> str:
     """Return what stands below the axis of rounds; where some are not drawn, their peaks are not seen."""
-    there, all_of_them = drawn.nunique(), int(drawn.max()) + 1
-    return "round" if there >= all_of_them - 1 else f"round ({there} of {all_of_them} drawn)"
+    num_drawn, all_of_them = drawn.nunique(), int(drawn.max()) + 1
+    return "round" if num_drawn >= all_of_them - 1 else f"round ({num_drawn} of {all_of_them} drawn)"
 
 
 def _draw(
@@ -207,9 +207,9 @@ def dots(table: PaperTable, results: Results) -> Figure:
         markersize=5,
         label="paper",
     )
-    found = [results[tuple(cell.keys.values())] for cell in cells]
+    ours = [results[tuple(cell.keys.values())] for cell in cells]
     for label, (marker, fill) in MARKERS.items():
-        some = [(row, one) for row, one in zip(rows, found, strict=True) if _label(one) == label]
+        some = [(row, one) for row, one in zip(rows, ours, strict=True) if _label(one) == label]
         if some:
             axis.errorbar(
                 [factor * one.mean for _, one in some],
@@ -225,21 +225,21 @@ def dots(table: PaperTable, results: Results) -> Figure:
     axis.set_ylim(len(cells) - 0.4, -0.6)
     finish_panels(axis, with_unit(table, table.subject), "")
     axis.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
-    spread = any(one.std for one in found) or any(cell.paper_std for cell in cells)
+    spread = any(one.std for one in ours) or any(cell.paper_std for cell in cells)
     _note(figure, results, "whiskers" if spread else "")
     return figure
 
 
-def _label(found: Ours) -> str:
+def _label(ours: Ours) -> str:
     """Return how a number of ours is marked."""
-    if found.changes:
+    if ours.changes:
         return "ours, not the paper's setting"
-    return "ours, one seed" if _is_single(found) else "ours"
+    return "ours, one seed" if _is_single(ours) else "ours"
 
 
-def _is_single(found: Ours) -> bool:
+def _is_single(ours: Ours) -> bool:
     """Say whether a number has no spread because it is of one seed."""
-    return found.seeded and len(found.by_seed) == 1
+    return ours.seeded and len(ours.by_seed) == 1
 
 
 def along(table: PaperTable, results: Results) -> Figure:
@@ -270,16 +270,16 @@ def along(table: PaperTable, results: Results) -> Figure:
         axis.set_xlim(-0.25, len(ticks) - 0.75)  # also where one place alone has a number
         axis.set_title(cell_name({panel_key: panel}) if panel_key else "", fontsize=9)
         finish_panels(axis, column_name(table.x), with_unit(table, table.subject))
-    values = [found.mean for found in results.values()]
+    values = [ours.mean for ours in results.values()]
     if table.points is None and is_logarithmic(min(values), max(values)) and max(values) > 10 * min(values):
         scale_y(axes[0], min(values), max(values))
     beside = any(cell.paper_mean is not None for cell in cells)
     hollow = any(map(_is_single, results.values()))
-    told = "; ".join(filter(None, ["squares: paper" * beside, "hollow: one seed" * hollow]))
+    legend_title = "; ".join(filter(None, ["squares: paper" * beside, "hollow: one seed" * hollow]))
     axes[0].legend(
-        frameon=False, fontsize=8, title=told or None, title_fontsize=7, handlelength=3.2
-    ).set_visible(len(lines) > 1 or bool(told))
-    spread = any(found.std for found in results.values())
+        frameon=False, fontsize=8, title=legend_title or None, title_fontsize=7, handlelength=3.2
+    ).set_visible(len(lines) > 1 or bool(legend_title))
+    spread = any(ours.std for ours in results.values())
     _note(figure, results, "whiskers" if spread else "")
     return figure
 
@@ -294,22 +294,22 @@ def _line(
 ) -> None:
     """Draw ours with its spread, hollow where it is of one seed, and the paper's in squares."""
     ticks, factor = list(table.keys[str(table.x)]), table.points or 1.0
-    printed, found = {}, {}
+    printed, measured = {}, {}
     for cell in cells:
         place = ticks.index(cell.keys[str(table.x)])
         if cell.paper_mean is not None:
             printed[place] = factor * cell.paper_mean
         if tuple(cell.keys.values()) in results:
-            found[place] = results[tuple(cell.keys.values())]
+            measured[place] = results[tuple(cell.keys.values())]
     colour = look["color"]
-    if found:
+    if measured:
         places = range(len(ticks))
         mean = [
-            factor * found[place].mean if place in found else nan for place in places
+            factor * measured[place].mean if place in measured else nan for place in places
         ]  # a gap where nothing has run
-        std = [factor * (found[place].std or 0.0) if place in found else nan for place in places]
+        std = [factor * (measured[place].std or 0.0) if place in measured else nan for place in places]
         axis.errorbar(places, mean, std, marker="o", ms=4, elinewidth=1.4, label=label, **look)
-        single = {place: factor * one.mean for place, one in found.items() if _is_single(one)}
+        single = {place: factor * one.mean for place, one in measured.items() if _is_single(one)}
         axis.plot(list(single), list(single.values()), "o", ms=4, color=colour, mfc="white", zorder=3)
     axis.plot(list(printed), list(printed.values()), "s", ms=8, mfc="none", color=colour, zorder=4)
 
@@ -373,7 +373,7 @@ def draw_figure(table: PaperTable, results: Results, points: pd.DataFrame, folde
 
 def _departure(results: Results) -> str:
     """Return what a reader must be told below the figure."""
-    changes = {found.changes for found in results.values()}
+    changes = {ours.changes for ours in results.values()}
     if len(changes) > 1:
         how = "not all" if "" in changes else "none"
         return f"{how} in the paper's setting: see the table"

@@ -87,7 +87,7 @@ def decide(interval: tuple[float, float] | None) -> str:
 
 
 def comparisons(
-    table: PaperTable, finding: Mapping[str, Any], found: Mapping[Keys, Sequence[Ours]]
+    table: PaperTable, finding: Mapping[str, Any], settings: Mapping[Keys, Sequence[Ours]]
 ) -> Iterator[tuple[Comparison, ...]]:
     """Compare ours in every pair of cells that the finding speaks of.
 
@@ -95,11 +95,11 @@ def comparisons(
     each further setting that both were run in, those with the most rounds first.
     """
     if "below" in finding:
-        yield from _levels(table, finding, found)
+        yield from _levels(table, finding, settings)
         return
     column, cells, lower = finding["column"], table.cells(), less_is_better(table)
     if "gain" in finding:
-        cells, found = _gains(table, finding["gain"], found)
+        cells, settings = _gains(table, finding["gain"], settings)
         lower = False
     for cell, other in _pairs(cells, finding):
         several = len(texts(finding["better"])) > 1
@@ -116,7 +116,9 @@ def comparisons(
             points=table.points,
             label=table.label,
         )
-        a, b = ({one.changes: one for one in found.get(tuple(c.keys.values()), ())} for c in (cell, other))
+        a, b = (
+            {one.changes: one for one in settings.get(tuple(c.keys.values()), ())} for c in (cell, other)
+        )
         further = (
             _run(table, whole, a[changes], b[changes], lower) for changes in a if changes and changes in b
         )
@@ -125,7 +127,7 @@ def comparisons(
 
 
 def _levels(
-    table: PaperTable, finding: Mapping[str, Any], found: Mapping[Keys, Sequence[Ours]]
+    table: PaperTable, finding: Mapping[str, Any], settings: Mapping[Keys, Sequence[Ours]]
 ) -> Iterator[tuple[Comparison, ...]]:
     """Compare each cell that the finding speaks of with the number that it lies below."""
     level = float(finding["below"])
@@ -136,7 +138,7 @@ def _levels(
         whole = Comparison(dict(cell.keys), paper, None, None, quantity=table.subject, points=table.points)
         ran = [
             _run(table, whole, one, replace(one, by_seed=dict.fromkeys(one.by_seed, level)), lower=True)
-            for one in found.get(tuple(cell.keys.values()), ())
+            for one in settings.get(tuple(cell.keys.values()), ())
         ]
         first = [one for one in ran if not one.departs] or [whole]
         yield first[0], *(one for one in ran if one.departs)
@@ -167,7 +169,7 @@ def _pairs(cells: Sequence[Cell], finding: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _gains(
-    table: PaperTable, gain: Mapping[str, Any], found: Mapping[Keys, Sequence[Ours]]
+    table: PaperTable, gain: Mapping[str, Any], settings: Mapping[Keys, Sequence[Ours]]
 ) -> tuple[list[Cell], dict[Keys, list[Ours]]]:
     """Return a cell for each pair that ``gain`` compares, whose numbers are how much better the better one is.
 
@@ -179,7 +181,9 @@ def _gains(
         if len(texts(gain["worse"])) > 1:
             keys["against"] = other.keys[gain["column"]]
         cells.append(Cell(keys, (), _better(cell.paper_mean, other.paper_mean, lower)))
-        a, b = ({one.changes: one for one in found.get(tuple(c.keys.values()), ())} for c in (cell, other))
+        a, b = (
+            {one.changes: one for one in settings.get(tuple(c.keys.values()), ())} for c in (cell, other)
+        )
         gains[tuple(keys.values())] = [
             replace(a[changes], by_seed=by_seed, configs=a[changes].configs | b[changes].configs)
             for changes in a

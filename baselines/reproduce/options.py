@@ -10,16 +10,16 @@ SCALES = ("full", "small", "smoke")  # plan.py says what they change
 
 def parser(description: str) -> argparse.ArgumentParser:
     """Return what reads the command line."""
-    found = argparse.ArgumentParser(
+    parser_of_all = argparse.ArgumentParser(
         prog="python -m baselines.reproduce",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = found.add_argument
+    add = parser_of_all.add_argument
     add("paper", nargs="?", help="a folder of baselines/papers")
     add("table", nargs="?", help="a table of its tables.yaml; without it the tables are listed")
     add("overrides", nargs="*", help="for every run; the results are labelled with them")
-    add_config_dir(found)
+    add_config_dir(parser_of_all)
     add(
         "--where",
         action="append",
@@ -39,9 +39,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     )
     add("--output", default="outputs/reproduce", help="where the runs are kept")
     add("--rerun", action="store_true", help="run the chosen cells again")
-    instead = found.add_mutually_exclusive_group().add_argument
+    instead = parser_of_all.add_mutually_exclusive_group().add_argument
     instead("--dry-run", action="store_true", help="only print the commands of what is missing")
     instead("--collect-only", action="store_true", help="run nothing, only collect what is finished")
     instead("--collect", metavar="RUNS.TAR", help="run nothing, take in the runs of another machine")
     instead("--export", metavar="RUNS.TAR", help="run nothing, pack the finished runs for another machine")
-    return found
+    return parser_of_all

@@ -49,8 +49,8 @@ def overview_data(papers: Sequence[str]) -> dict[str, Any]:
 
 def _contrast(paper: str) -> str:
     """Return what the paper's headline claim compares: "FedER − FedAvg"."""
-    found = (finding for table in paper_tables.tables(paper).values() for finding in table.findings)
-    finding = next(finding for finding in found if finding.get("headline"))
+    findings = (finding for table in paper_tables.tables(paper).values() for finding in table.findings)
+    finding = next(finding for finding in findings if finding.get("headline"))
     better, worse = (value_name(paper_tables.texts(finding[side])[0]) for side in ("better", "worse"))
     return f"{better} \N{MINUS SIGN} {worse}"
 
@@ -64,8 +64,8 @@ def _gains(paper: str) -> list[dict[str, Any]]:
     pairs = [pair for pair in claim.run if pair.points or pair.ratio]
     pairs = [pair for pair in pairs if _is_first(claim, pair)]
     is_printed = any(pair.paper is not None for pair in pairs)
-    shown = [pair for pair in pairs if pair.paper is not None or not is_printed]
-    rows = [_gain(pair, claim.text.endswith(SMALLER)) for pair in shown]
+    printed = [pair for pair in pairs if pair.paper is not None or not is_printed]
+    rows = [_gain(pair, claim.text.endswith(SMALLER)) for pair in printed]
     return list({row["name"]: row for row in reversed(rows)}.values())[::-1]  # of several the first setting
 
 
@@ -89,7 +89,7 @@ def _gain(pair: Comparison, is_smaller: bool) -> dict[str, Any]:
 
 def _cells(paper: str) -> list[list[float]]:
     """Return (paper, ours) in per cent of every cell that was run in the paper's setting."""
-    found = []
+    pairs = []
     for name, table in paper_tables.tables(paper).items():
         factor = table.points
         if factor is None or table.measure is not None or table.beside or table.split == "train":
@@ -99,8 +99,8 @@ def _cells(paper: str) -> list[list[float]]:
         for cell in table.cells():
             one = ours.get(tuple(cell.keys.values()))
             if one is not None and not one.changes and cell.paper_mean is not None:
-                found.append([round(cell.paper_mean * factor, 4), round(one.mean * factor, 4)])
-    return found
+                pairs.append([round(cell.paper_mean * factor, 4), round(one.mean * factor, 4)])
+    return pairs
 
 
 def _verdicts(paper: str) -> dict[str, int]:
@@ -114,9 +114,9 @@ def _verdicts(paper: str) -> dict[str, int]:
 def read_data(path: Path) -> dict[str, Any]:
     """Return the numbers that a figure was drawn from."""
     with Image.open(path) as image:
-        found = json.loads(image.text[KEY])  # type: ignore[attr-defined]
-    assert isinstance(found, dict)
-    return found
+        data = json.loads(image.text[KEY])  # type: ignore[attr-defined]
+    assert isinstance(data, dict)
+    return data
 
 
 def draw_overview(papers: Sequence[str], target: Path) -> Path:

@@ -34,11 +34,11 @@ class _Column:
 
     def text(self, cell: Cell) -> str:
         """Return mean, deviation and, of several, the seeds."""
-        found = self.numbers.get(_keys(cell))
-        if found is None:
+        ours = self.numbers.get(_keys(cell))
+        if ours is None:
             return ""
-        seeds = f" ({len(found.by_seed)})" if len(found.by_seed) > 1 else ""
-        return _spread(self.table, found.mean, found.std) + seeds
+        seeds = f" ({len(ours.by_seed)})" if len(ours.by_seed) > 1 else ""
+        return _spread(self.table, ours.mean, ours.std) + seeds
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class _View:
     @property
     def is_smaller(self) -> bool:
         """Whether no number of ours is of the paper's setting."""
-        return all(found.changes for found in self.ours.values())
+        return all(ours.changes for ours in self.ours.values())
 
 
 def page_tables(paper: str) -> str:
@@ -86,17 +86,17 @@ def _view(table: PaperTable) -> _View:
     for beside in paper_tables.tables(table.paper).values():
         if beside.beside.get("table") == table.name:
             further += _columns_beside(table, beside)
-    shown = [
+    cells = [
         cell
         for cell in table.cells()
         if _keys(cell) in ours or any(_keys(cell) in column.numbers for column in further)
     ]
-    return _View(table, shown, ours, further)
+    return _View(table, cells, ours, further)
 
 
 def _columns_beside(table: PaperTable, beside: PaperTable) -> Iterator[_Column]:
     """Yield the further columns that another table gives a table."""
-    found = results.ours(results.settings(beside, _rows(beside), {}))
+    ours_beside = results.ours(results.settings(beside, _rows(beside), {}))
     own = [column for column in beside.keys if column not in table.keys]
     wanted = beside.beside.get("values", {})
     columns: dict[str, dict[Keys, Ours]] = {}
@@ -105,7 +105,7 @@ def _columns_beside(table: PaperTable, beside: PaperTable) -> Iterator[_Column]:
             continue
         for other in beside.cells():
             shared = {key: value for key, value in other.keys.items() if key in table.keys}
-            ran = found.get(_keys(other))
+            ran = ours_beside.get(_keys(other))
             if ran is None or not agrees(cell.keys, shared) or not agrees(other.keys, wanted):
                 continue
             named = cell_name({key: other.keys[key] for key in own})
@@ -142,7 +142,7 @@ def _smaller(view: _View) -> str:
     """Return in what a smaller setting differs from the paper's."""
     if not view.is_smaller or not view.ours:
         return ""
-    changes = dict.fromkeys(found.changes for found in view.ours.values())
+    changes = dict.fromkeys(ours.changes for ours in view.ours.values())
     return f"† Smaller setting: {', or '.join(f'`{one}`' for one in changes)}."
 
 
@@ -183,14 +183,14 @@ def _side_by_side(view: _View, keys: Sequence[str]) -> list[list[str]]:
     heading += [f"{name}, {column.heading}" for column in view.further for name in names]
     rows = [[*heading, "seeds", "see"]]
     for group, cells in groups.items():
-        there = [cells.get(value) for value in values]
+        row_cells = [cells.get(value) for value in values]
         row = [value_name(value, key) for key, value in zip(outer, group, strict=True)]
-        for each in there:
+        for each in row_cells:
             row += _numbers(view, each)
-        row += [column.text(some) if some else "" for column in view.further for some in there]
+        row += [column.text(some) if some else "" for column in view.further for some in row_cells]
         for text in (_seeds, _see):
-            found = dict.fromkeys(text(view, each) for each in there if each)
-            row.append(", ".join(filter(None, found)))
+            texts = dict.fromkeys(text(view, each) for each in row_cells if each)
+            row.append(", ".join(filter(None, texts)))
         rows.append(row)
     return _without_empty(rows)
 
@@ -208,20 +208,20 @@ def _without_empty(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _ours(view: _View, cell: Cell) -> str:
-    found = view.ours.get(_keys(cell))
-    return _spread(view.table, found.mean, found.std) if found else ""
+    ours = view.ours.get(_keys(cell))
+    return _spread(view.table, ours.mean, ours.std) if ours else ""
 
 
 def _difference(view: _View, cell: Cell) -> str:
-    found = view.ours.get(_keys(cell))
-    if found is None or found.changes or cell.paper_mean is None:
+    ours = view.ours.get(_keys(cell))
+    if ours is None or ours.changes or cell.paper_mean is None:
         return ""
-    return f"{(found.mean - cell.paper_mean) * (view.table.points or 1.0):+{_format(view.table)}}"
+    return f"{(ours.mean - cell.paper_mean) * (view.table.points or 1.0):+{_format(view.table)}}"
 
 
 def _seeds(view: _View, cell: Cell) -> str:
-    found = view.ours.get(_keys(cell))
-    return str(len(found.by_seed)) if found else ""
+    ours = view.ours.get(_keys(cell))
+    return str(len(ours.by_seed)) if ours else ""
 
 
 def _see(view: _View, cell: Cell) -> str:
@@ -256,8 +256,8 @@ def page_missing(paper: str) -> str:
     """Return a row for each table with cells that have no number at the paper's setting."""
     rows = []
     for name, table in paper_tables.tables(paper).items():
-        found = results.ours(results.settings(table, _rows(table), {}))
-        left = [cell for cell in table.cells() if (one := found.get(_keys(cell))) is None or one.changes]
+        numbers = results.ours(results.settings(table, _rows(table), {}))
+        left = [cell for cell in table.cells() if (one := numbers.get(_keys(cell))) is None or one.changes]
         if left:
             runs = len(left) * table.seeds
             command = f"`python -m baselines.reproduce {paper} {name}`"

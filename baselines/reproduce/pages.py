@@ -34,9 +34,9 @@ def write_table(table: PaperTable, folder: Path) -> tuple[Path, Path | None]:
     from .figures import draw_figure  # matplotlib takes a second
 
     rows = results.read(folder / f"{table.name}.csv")
-    found = results.settings(table, rows, results.configs(table, rows))
+    settings = results.settings(table, rows, results.configs(table, rows))
     points = results.read(folder / f"{table.name}_curves.csv")
-    return report.write(table, found, folder), draw_figure(table, results.ours(found), points, folder)
+    return report.write(table, settings, folder), draw_figure(table, results.ours(settings), points, folder)
 
 
 def write_pages(papers: Sequence[str]) -> list[Path]:

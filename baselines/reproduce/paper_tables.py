@@ -170,7 +170,7 @@ class PaperTable:
 
 def papers() -> list[str]:
     """Return the papers' names."""
-    return sorted(found.parent.name for found in PAPERS.glob("*/tables.yaml"))
+    return sorted(file.parent.name for file in PAPERS.glob("*/tables.yaml"))
 
 
 @cache

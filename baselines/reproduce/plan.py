@@ -125,10 +125,10 @@ def select(table: PaperTable, where: str) -> list[Cell]:
             known = "; ".join(f"{column} {', '.join(values)}" for column, values in table.keys.items())
             raise UserError(f"--where {pair}: {table.name} has {known}; a key given twice allows both")
         wanted.setdefault(key, []).append(value)
-    found = [cell for cell in table.cells() if paper_tables.agrees(cell.keys, wanted)]
-    if not found:
+    cells = [cell for cell in table.cells() if paper_tables.agrees(cell.keys, wanted)]
+    if not cells:
         raise UserError(f"--where {where}: it matches no cell of {table.name}")
-    return found
+    return cells
 
 
 def plan(

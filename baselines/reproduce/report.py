@@ -32,12 +32,12 @@ here, so that one run of each is enough: the better number confirms or contradic
 """
 
 
-def markdown(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> str:
+def markdown(table: PaperTable, settings: Mapping[Keys, list[Ours]]) -> str:
     """Return the table, and below it the numbers of further settings and the findings."""
-    told = f"{table.subject}; generated, mean ± standard deviation over seeds."
-    results = ours(found)
-    parts = [_cells(table, results), *_further(table, found), *_findings(table, found)]
-    return f"# {table.paper}, {table.name}\n\n{told}\n\n{''.join(parts)}"
+    caption = f"{table.subject}; generated, mean ± standard deviation over seeds."
+    results = ours(settings)
+    parts = [_cells(table, results), *_further(table, settings), *_findings(table, settings)]
+    return f"# {table.paper}, {table.name}\n\n{caption}\n\n{''.join(parts)}"
 
 
 def _cells(table: PaperTable, results: Results) -> str:
@@ -47,33 +47,33 @@ def _cells(table: PaperTable, results: Results) -> str:
     headings += [*(["difference"] if printed else []), "note"]
     lines = []
     for cell in cells:
-        found = results.get(tuple(cell.keys.values()))
+        number = results.get(tuple(cell.keys.values()))
         paper = [_number(table, cell.paper_mean, cell.paper_std)] if printed else []
-        lines.append([*cell.keys.values(), *paper, *_ours(table, cell, found, printed)])
+        lines.append([*cell.keys.values(), *paper, *_ours(table, cell, number, printed)])
     command = f"python -m baselines.reproduce {table.paper} {table.name}"
     empty = f"\nAn empty row is filled by `{command}` with the `--where` that it shows.\n"
     return markdown_table(headings, lines) + (empty if len(results) < len(cells) else "")
 
 
-def _ours(table: PaperTable, cell: Cell, found: Ours | None, printed: bool) -> list[str]:
+def _ours(table: PaperTable, cell: Cell, number: Ours | None, printed: bool) -> list[str]:
     """Return our part of a row; of an empty one the selection that fills it.
 
     A number of another setting has no difference from the paper's: it would say nothing.
     """
-    if found is None:
+    if number is None:
         where = ",".join(f"{key}={value}" for key, value in cell.keys.items())
         return ["", "", *([""] if printed else []), f"`--where {where}`"]
     difference = ""
-    if cell.paper_mean is not None and not found.changes:
-        difference = f"{found.mean - cell.paper_mean:+{number_format(table)}}"
-    numbers = [_number(table, found.mean, found.std), str(len(found.by_seed))]
-    return [*numbers, *([difference] if printed else []), found.note]
+    if cell.paper_mean is not None and not number.changes:
+        difference = f"{number.mean - cell.paper_mean:+{number_format(table)}}"
+    numbers = [_number(table, number.mean, number.std), str(len(number.by_seed))]
+    return [*numbers, *([difference] if printed else []), number.note]
 
 
-def _further(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> Iterator[str]:
+def _further(table: PaperTable, settings: Mapping[Keys, list[Ours]]) -> Iterator[str]:
     """Yield what was measured of a cell in other settings than the one that counts."""
     order = [tuple(cell.keys.values()) for cell in table.cells()]
-    rest = [(keys, one) for keys in order for one in found.get(keys, [])[1:]]
+    rest = [(keys, one) for keys in order for one in settings.get(keys, [])[1:]]
     if not rest:
         return
     yield "\n## Further settings\n\n"
@@ -83,14 +83,14 @@ def _further(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> Iterator[st
     )
 
 
-def _findings(table: PaperTable, found: Mapping[Keys, list[Ours]]) -> Iterator[str]:
+def _findings(table: PaperTable, settings: Mapping[Keys, list[Ours]]) -> Iterator[str]:
     if not table.findings:
         return
     yield "\n## Findings\n\n"
     yield EXPLAINED if table.seeded else WITHOUT_SEEDS
     lines, details = [], []
     for finding in table.findings:
-        pairs = [counting(several) for several in comparisons(table, finding, found)]
+        pairs = [counting(several) for several in comparisons(table, finding, settings)]
         printed = [replace(pair, ours=pair.paper) for pair in pairs if pair.paper is not None]
         holds = f"{sum(pair.ahead for pair in printed)} of {len(printed)}" if printed else ""
         run = [pair for pair in pairs if pair.ours is not None]
@@ -134,10 +134,10 @@ def number_format(table: PaperTable) -> str:
     return ".2f" if table.scale == 100 else ".4f"
 
 
-def write(table: PaperTable, found: Mapping[Keys, list[Ours]], folder: Path) -> Path:
+def write(table: PaperTable, settings: Mapping[Keys, list[Ours]], folder: Path) -> Path:
     """Write ``<table>.md``; return its path."""
     target = folder / f"{table.name}.md"
-    write_atomically(target, markdown(table, found))
+    write_atomically(target, markdown(table, settings))
     return target
 
 
@@ -165,11 +165,11 @@ def _table(paper: str, name: str) -> str:
     if not file.exists():
         return ""
     text = re.sub(r"^#", "##", file.read_text(encoding="utf-8"), flags=re.M)
-    shown = MarkdownIt("commonmark").enable("table").render(text)
-    shown = shown.replace("<table>", '<div class="wide"><table class="sortable">')
-    shown = shown.replace("</table>", "</table></div>")
+    body = MarkdownIt("commonmark").enable("table").render(text)
+    body = body.replace("<table>", '<div class="wide"><table class="sortable">')
+    body = body.replace("</table>", "</table></div>")
     picture = file.with_suffix(".png")
     if picture.exists():
         data = b64encode(picture.read_bytes()).decode()
-        shown += f'<img alt="{paper}, {name}" src="data:image/png;base64,{data}">'
-    return f"<section>{shown}</section>"
+        body += f'<img alt="{paper}, {name}" src="data:image/png;base64,{data}">'
+    return f"<section>{body}</section>"

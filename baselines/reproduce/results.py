@@ -34,8 +34,8 @@ def has_ended(trial: Trial) -> bool:
     """Say whether the trial's run folder is that of a run that has finished, or diverged; its files may
     have changed since.
     """
-    told = environment(trial.folder)
-    return told.get("status") in ENDED and told.get("identity") == trial.folder.name
+    content = environment(trial.folder)
+    return content.get("status") in ENDED and content.get("identity") == trial.folder.name
 
 
 def is_finished(trial: Trial) -> bool:
@@ -61,12 +61,12 @@ def known_trials(trials: Sequence[Trial], rows: pd.DataFrame, *, any_version: bo
 
     With ``any_version`` those that other versions of the packages computed count, too.
     """
-    found = set()
+    names = set()
     here = versions()
     for row in rows.to_dict("records"):
         if any_version or all(str(row[package]) == here[package] for package in PACKAGES):
-            found.add((row["config"], str(row["seed"])))
-    return {trial.folder.name for trial in trials if (trial.config, str(trial.seed)) in found}
+            names.add((row["config"], str(row["seed"])))
+    return {trial.folder.name for trial in trials if (trial.config, str(trial.seed)) in names}
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -150,9 +150,9 @@ def reduced(table: PaperTable, values: "pd.Series[float]") -> float:
 
 
 def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
-    told = environment(trial.folder)
-    hardware = told["hardware"]
-    packages = {name: told["versions"].get(name, "") for name in (*PACKAGES, "flwr")}
+    content = environment(trial.folder)
+    hardware = content["hardware"]
+    packages = {name: content["versions"].get(name, "") for name in (*PACKAGES, "flwr")}
     if all(packages[name] in (here, "") for name, here in versions().items()):
         packages |= versions()  # a run that did not tell all of them, of this machine by its identity
     return {
@@ -164,11 +164,11 @@ def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
         "changes": trial.changes,
         "config": trial.config,
         **packages,
-        "commit": told["git_commit"] or "",
-        "source": told["source_hash"],
+        "commit": content["git_commit"] or "",
+        "source": content["source_hash"],
         "processor": hardware["processor"] if hardware["device"] == "cpu" else hardware["gpu"],
         "device": hardware["device"],
-        "seconds": f"{told['wall_seconds']:.0f}",
+        "seconds": f"{content['wall_seconds']:.0f}",
     }
 
 
@@ -273,9 +273,9 @@ def settings(
     ``configs`` are the hashes of the configurations that a cell has now; empty where that is not asked.
     Numbers of an earlier configuration are left out where there are others.
     """
-    found: dict[Keys, list[Ours]] = {}
+    by_cell: dict[Keys, list[Ours]] = {}
     if rows.empty:
-        return found
+        return by_cell
     for values, own in rows.groupby(list(table.keys), sort=False):
         keys = tuple(map(str, values))
         now = configs.get(keys, set())
@@ -286,7 +286,7 @@ def settings(
         )
         own = own[own.earlier == own.earlier.all()]
         ordered = own.sort_values(["departs", "rounds"], ascending=[True, False], kind="stable")
-        found[keys] = [
+        by_cell[keys] = [
             Ours(
                 _by_seed(same),
                 str(changes),
@@ -297,7 +297,7 @@ def settings(
             )
             for changes, same in ordered.groupby("changes", sort=False)
         ]
-    return found
+    return by_cell
 
 
 def _by_seed(rows: pd.DataFrame) -> dict[int, float]:
@@ -317,19 +317,19 @@ def configs(table: PaperTable, rows: pd.DataFrame) -> dict[Keys, set[str]]:
 
     Of those cells of which ``rows``, results of ours, hold some at the paper's setting.
     """
-    found: dict[Keys, set[str]] = {}
+    hashes: dict[Keys, set[str]] = {}
     if rows.empty:
-        return found
+        return hashes
     seeds: dict[Keys, set[int]] = {}
     for *values, seed in rows[rows.changes == ""][[*table.keys, "seed"]].to_numpy():
         seeds.setdefault(tuple(values), set()).add(int(seed))
     for cell in table.cells():
         keys = tuple(cell.keys.values())
         for seed in seeds.get(keys, ()):
-            found.setdefault(keys, set()).add(Variants(cell.overrides).config_hash(seed))
-    return found
+            hashes.setdefault(keys, set()).add(Variants(cell.overrides).config_hash(seed))
+    return hashes
 
 
-def ours(found: Mapping[Keys, list[Ours]]) -> Results:
+def ours(by_cell: Mapping[Keys, list[Ours]]) -> Results:
     """Return of each cell the number that counts."""
-    return {keys: numbers[0] for keys, numbers in found.items()}
+    return {keys: numbers[0] for keys, numbers in by_cell.items()}

@@ -17,7 +17,7 @@ from torch import nn
 
 from baselines.engine import checkpoint
 from baselines.errors import UserError
-from baselines.experiment import experiment
+from baselines.experiment.experiment import load as load_experiment
 from baselines.reports.runs import by_round, measured
 from clients import Examples
 from clients.examples import compute_outputs
@@ -39,12 +39,12 @@ def attack_accuracy(folder: Path) -> float:
     saved = checkpoint.load(folder)
     if saved is None:
         raise UserError(f"{folder} has no checkpoint to attack: run it with checkpoint_every above 0")
-    this = experiment.load(json.loads((folder / "environment.json").read_text())["overrides"])
-    model = this.model()
+    experiment = load_experiment(json.loads((folder / "environment.json").read_text())["overrides"])
+    model = experiment.model()
     load(model, saved.arrays)
-    draw = generator(this.settings.seed, Purpose.ATTACK)
-    data, strangers = this.dataset, this.test_examples
-    rows = np.concatenate([train for train, _ in this.partitions])
+    draw = generator(experiment.settings.seed, Purpose.ATTACK)
+    data, strangers = experiment.dataset, experiment.test_examples
+    rows = np.concatenate([train for train, _ in experiment.partitions])
     count = min(len(rows), len(strangers))
     chosen = torch.from_numpy(draw.permutation(rows)[:count])
     members = Examples(data.train_inputs, data.train_targets, chosen, data.transform)

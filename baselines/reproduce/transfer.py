@@ -25,7 +25,7 @@ from baselines.experiment.identity import Variants
 from .paper_tables import PaperTable
 from .plan import Trial, says_where
 
-TOLD = ("environment.json", "config.yaml", "metrics.csv")
+FILES = ("environment.json", "config.yaml", "metrics.csv")
 RUN = re.compile(r"[0-9a-f]{16}")  # a run folder's name: its identity
 
 
@@ -78,7 +78,9 @@ def unpacked(table: PaperTable, source: Path) -> Path:
 
 def seeds_in(folder: Path) -> list[int]:
     """Return the seeds of the finished runs in a folder."""
-    return sorted({int(told["seed"]) for told in map(environment, folder.iterdir()) if _finished(told)})
+    return sorted(
+        {int(content["seed"]) for content in map(environment, folder.iterdir()) if _finished(content)}
+    )
 
 
 def taken_in(trials: Sequence[Trial], folder: Path, output: Path) -> Iterator[Trial]:
@@ -90,10 +92,10 @@ def taken_in(trials: Sequence[Trial], folder: Path, output: Path) -> Iterator[Tr
     for trial in trials:
         by_config.setdefault(trial.config, []).append(trial)
     for run in sorted(folder.iterdir()):
-        told = environment(run)
-        if not _finished(told) or told.get("identity") != run.name or damage(run):
+        content = environment(run)
+        if not _finished(content) or content.get("identity") != run.name or damage(run):
             continue
-        own = by_config.get(_config(told), [])
+        own = by_config.get(_config(content), [])
         if not own:
             continue
         target = output / run.name
@@ -104,16 +106,16 @@ def taken_in(trials: Sequence[Trial], folder: Path, output: Path) -> Iterator[Tr
 
 
 def _files(table: PaperTable) -> tuple[str, ...]:
-    return (*TOLD, LATEST.as_posix()) if table.measure else TOLD
+    return (*FILES, LATEST.as_posix()) if table.measure else FILES
 
 
-def _finished(told: Mapping[str, object]) -> bool:
-    return told.get("status") in ENDED
+def _finished(content: Mapping[str, object]) -> bool:
+    return content.get("status") in ENDED
 
 
-def _config(told: Mapping[str, object]) -> str | None:
+def _config(content: Mapping[str, object]) -> str | None:
     """Return the hash of a run's configuration, wherever it was run; None where it has none here."""
-    overrides = [each for each in shlex.split(str(told["overrides"])) if not says_where(each)]
+    overrides = [each for each in shlex.split(str(content["overrides"])) if not says_where(each)]
     try:
         return Variants(overrides).config_hash()
     except UserError:  # of other code

@@ -41,10 +41,10 @@ class Choice:
     why: str
     seconds: Mapping[str, float] | None = None
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return what environment.json says of it."""
-        told = {"asked": self.asked, "batched": self.batched, "why": self.why}
-        return {"batch_clients": told | ({"seconds": dict(self.seconds)} if self.seconds else {})}
+        record = {"asked": self.asked, "batched": self.batched, "why": self.why}
+        return {"batch_clients": record | ({"seconds": dict(self.seconds)} if self.seconds else {})}
 
     def say(self) -> "Choice":
         """Tell the user, where it is neither what was asked for nor what every run does; return itself."""
@@ -81,52 +81,52 @@ def choice(asked: bool | str, overrides: str, folder: Path, sites: Mapping[str, 
     """
     if isinstance(asked, bool):
         return Choice(asked, asked, ASKED)
-    from baselines.experiment import experiment
+    from baselines.experiment.experiment import load as load_experiment
 
-    this = experiment.load(overrides)
-    if asked == MEASURED and this.deterministic:
+    experiment = load_experiment(overrides)
+    if asked == MEASURED and experiment.deterministic:
         raise UserError(
             "runtime.batch_clients=measured lets the clock decide, and deterministic=true asks for equal "
             "bytes: set runtime.batch_clients to true or false"
         )
-    if (earlier := _earlier(this, folder)) is not None:
+    if (earlier := _earlier(experiment, folder)) is not None:
         return earlier
-    if asked == "auto" and (this.device.type == "cpu" or this.deterministic):
-        return unmeasured(asked, this)
-    return measured(asked, this, sites)
+    if asked == "auto" and (experiment.device.type == "cpu" or experiment.deterministic):
+        return unmeasured(asked, experiment)
+    return measured(asked, experiment, sites)
 
 
-def unmeasured(asked: bool | str, this: "Experiment") -> Choice:
+def unmeasured(asked: bool | str, experiment: "Experiment") -> Choice:
     """Return the choice that depends on the configuration and the kind of device alone."""
     if isinstance(asked, bool):
         return Choice(asked, asked, ASKED)
-    if this.device.type == "cpu":
+    if experiment.device.type == "cpu":
         return Choice(asked, False, ON_CPU)
-    size = sum(p.numel() for p in this.node_model.parameters())
+    size = sum(p.numel() for p in experiment.node_model.parameters())
     small = size < SMALL_MODEL
     return Choice(asked, small, f"{size:,} parameters are {'' if small else 'not '}below {SMALL_MODEL:,}")
 
 
-def measured(asked: bool | str, this: "Experiment", sites: Mapping[str, str] | None) -> Choice:
+def measured(asked: bool | str, experiment: "Experiment", sites: Mapping[str, str] | None) -> Choice:
     """Return the way that takes less time here; one by one where nodes cannot be batched."""
     from .measuring import seconds_of
 
-    found = seconds_of(this, sites)
-    if isinstance(found, str):
-        return Choice(asked, False, found)
-    alone, together = found
+    seconds = seconds_of(experiment, sites)
+    if isinstance(seconds, str):
+        return Choice(asked, False, seconds)
+    alone, together = seconds
     why = f"a shortened round takes {together:.3g} s batched, {alone:.3g} s one by one"
     return Choice(asked, together < LEAST * alone, why, {"one_by_one": alone, "batched": together})
 
 
-def _earlier(this: "Experiment", folder: Path) -> Choice | None:
+def _earlier(experiment: "Experiment", folder: Path) -> Choice | None:
     """Return the choice of the run that is resumed, from its run folder; None where there is none."""
     from baselines.engine.checkpoint import LATEST
     from baselines.engine.environment import environment
 
-    if not this.settings.resume or not (folder / LATEST).exists():
+    if not experiment.settings.resume or not (folder / LATEST).exists():
         return None
-    told = environment(folder).get("batch_clients")
-    if not isinstance(told, dict) or not isinstance(told.get("batched"), bool):
+    record = environment(folder).get("batch_clients")
+    if not isinstance(record, dict) or not isinstance(record.get("batched"), bool):
         return None
-    return Choice(told.get("asked", ""), told["batched"], str(told.get("why")), told.get("seconds"))
+    return Choice(record.get("asked", ""), record["batched"], str(record.get("why")), record.get("seconds"))

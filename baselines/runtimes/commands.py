@@ -86,8 +86,8 @@ class Server:
 
     def link(self, name: str, ca: Path | None = None) -> str:
         """Return the section of Flower's ``config.toml`` for those who submit, its path absolute."""
-        said = f"root-certificates = {toml(str(ca.resolve()))}" if ca else "insecure = true"
-        return f"[superlink.{name}]\naddress = {toml(f'{self.host}:{self.port}')}\n{said}\n"
+        security = f"root-certificates = {toml(str(ca.resolve()))}" if ca else "insecure = true"
+        return f"[superlink.{name}]\naddress = {toml(f'{self.host}:{self.port}')}\n{security}\n"
 
 
 def register(public_key: str, name: str, link: str) -> list[str]:
@@ -129,8 +129,8 @@ def run_config(overrides: str, output: str) -> str:
 
     A file, because ``--run-config`` takes no value that holds both kinds of quotes.
     """
-    told = {"overrides": overrides, "output": output, "commit": git_commit() or ""}
-    return "".join(f"{key} = {toml(value)}\n" for key, value in told.items())
+    values = {"overrides": overrides, "output": output, "commit": git_commit() or ""}
+    return "".join(f"{key} = {toml(value)}\n" for key, value in values.items())
 
 
 def script(
@@ -156,11 +156,11 @@ def environment(home: str | None = None) -> dict[str, str]:
     Without ``home`` that of the user.
     """
     scripts = sysconfig.get_path("scripts")  # where this interpreter's Flower has its programs
-    found = os.environ | SETTINGS | {"PYTHONUNBUFFERED": "1"} | ({"FLWR_HOME": home} if home else {})
-    found["PATH"] = f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}"
-    if root := found.get("FLORILEGIUM_DATA"):
-        found["FLORILEGIUM_DATA"] = str(Path(root).resolve())  # they start in another directory
-    return found
+    variables = os.environ | SETTINGS | {"PYTHONUNBUFFERED": "1"} | ({"FLWR_HOME": home} if home else {})
+    variables["PATH"] = f"{scripts}{os.pathsep}{os.environ.get('PATH', '')}"
+    if root := variables.get("FLORILEGIUM_DATA"):
+        variables["FLORILEGIUM_DATA"] = str(Path(root).resolve())  # they start in another directory
+    return variables
 
 
 def fleet_is_grpc() -> bool:

@@ -105,11 +105,11 @@ def check_public_key(file: Path) -> None:
 
 
 def _check(file: Path, host: str) -> None:
-    found = x509.load_pem_x509_certificate(file.read_bytes())
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     if _general(host) not in list(names):
         raise UserError(f"{file} is not for {host}: remove it, and provision again")
-    if found.not_valid_after_utc < datetime.now(UTC):
+    if certificate.not_valid_after_utc < datetime.now(UTC):
         raise UserError(f"{file} has expired: remove it, and provision again")
 
 

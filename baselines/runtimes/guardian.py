@@ -19,12 +19,12 @@ PATIENCE = 15.0  # seconds that programs have to end by themselves
 def marked(value: str) -> set[int]:
     """Return the process ids of all who carry the mark with this value (on Linux; elsewhere none)."""
     mark = f"{MARK}={value}".encode()
-    found = set()
+    processes = set()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it has just ended, or is not ours
             if mark in path.read_bytes().split(b"\0"):
-                found.add(int(path.parent.name))
-    return found
+                processes.add(int(path.parent.name))
+    return processes
 
 
 def end(alive: Callable[[], set[int]], patience: float) -> None:

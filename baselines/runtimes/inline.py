@@ -44,5 +44,5 @@ class Inline:
         choice = batching.choice(self.batch_clients, overrides, folder, paths).say()
         together = together_of(overrides) if choice.batched else None
         grid = InlineGrid(client_app_of(overrides), num_nodes, together, paths)
-        grid.way = choice.told()
+        grid.way = choice.describe()
         server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))

@@ -28,10 +28,10 @@ WARM = 0.3  # seconds of turns before, in which steps are recorded or captured
 CANNOT = "nodes cannot be batched"
 
 
-def seconds_of(this: Experiment, sites: Mapping[str, str] | None) -> tuple[float, float] | str:
+def seconds_of(experiment: Experiment, sites: Mapping[str, str] | None) -> tuple[float, float] | str:
     """Return the seconds of a shortened round one by one and batched; or why they cannot be measured."""
     with draws_put_back(), _forgotten():
-        trial = _Trial(this, sites)
+        trial = _Trial(experiment, sites)
         if len(trial.sizes) < 2:
             return "fewer than two nodes train in round 1"
         ways = [None, BatchedTrainer(trial.node)]
@@ -56,22 +56,22 @@ class _Trial:
 
     Parameters
     ----------
-    this : whose first round it is; its own model stays as it is
+    experiment : whose first round it is; its own model stays as it is
     sites : {name: path} of data of the nodes' own
     """
 
-    def __init__(self, this: Experiment, sites: Mapping[str, str] | None) -> None:
-        self.this, self.sites, self.model = this, sites, this.model()
-        self.strategy = this.strategy()
-        self.arrays = move_record(this.initial_arrays(), this.device)
-        grid = InlineGrid(client_app_of(this.overrides), this.settings.num_nodes, None, sites)
+    def __init__(self, experiment: Experiment, sites: Mapping[str, str] | None) -> None:
+        self.experiment, self.sites, self.model = experiment, sites, experiment.model()
+        self.strategy = experiment.strategy()
+        self.arrays = move_record(experiment.initial_arrays(), experiment.device)
+        grid = InlineGrid(client_app_of(experiment.overrides), experiment.settings.num_nodes, None, sites)
         asked = [(m, grid.context(m.metadata.dst_node_id)) for m in self._messages(grid)]
-        self.sizes = [len(node_of(this.overrides, *each).train) for each in asked]
-        self.training, self.share = shortened(this.training, self.sizes)
+        self.sizes = [len(node_of(experiment.overrides, *each).train) for each in asked]
+        self.training, self.share = shortened(experiment.training, self.sizes)
 
     def node(self, message: Message, context: Context) -> Node:
         """Return the node that a message is for, with a share of its examples."""
-        node = node_of(self.this.overrides, message, context)
+        node = node_of(self.experiment.overrides, message, context)
         batch = self.training.batch_size or len(node.train)
         rows = batch * math.ceil(self.share * len(node.train) / batch)
         train = replace(node.train, index=node.train.index[:rows])
@@ -96,15 +96,15 @@ class _Trial:
         messages = self._messages(grid)
         started = time.perf_counter()
         grid.send_and_receive(messages)
-        if self.this.device.type != "cpu":
-            torch.accelerator.synchronize(self.this.device)
+        if self.experiment.device.type != "cpu":
+            torch.accelerator.synchronize(self.experiment.device)
         return time.perf_counter() - started
 
     def _messages(self, grid: InlineGrid) -> list[Message]:
-        return list(self.strategy.configure_train(1, self.arrays, self.this.train_config(), grid))
+        return list(self.strategy.configure_train(1, self.arrays, self.experiment.train_config(), grid))
 
     def _grid(self, together: BatchedTrainer | None) -> InlineGrid:
-        return InlineGrid(client_app(self.node), self.this.settings.num_nodes, together, self.sites)
+        return InlineGrid(client_app(self.node), self.experiment.settings.num_nodes, together, self.sites)
 
 
 def shortened(training: LocalTraining, sizes: Sequence[int]) -> tuple[LocalTraining, float]:

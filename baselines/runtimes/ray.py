@@ -44,11 +44,11 @@ class WorkerSlot:
         """Note what the worker is for: the arguments of :class:`~baselines.runtimes.ray_worker.Worker`."""
         self._arguments = arguments
 
-    def do(self, method: str, *told: Any) -> Any:
+    def do(self, method: str, *arguments: Any) -> Any:
         """Let the worker do something, by its method's name; it is made when it first does."""
         if self._worker is None:
             self._worker = self._kind(*self._arguments)
-        return getattr(self._worker, method)(*told)
+        return getattr(self._worker, method)(*arguments)
 
 
 # Ahead: Ray starts on this machine while the command still imports and checks what is to run on it.
@@ -111,8 +111,8 @@ class RayPrestart(AbstractContextManager["RayPrestart"]):
     def _start(self) -> None:
         ray = import_ray()
         ray.init("local", num_cpus=self.cpus, include_dashboard=False, logging_level=logging.ERROR)
-        there = ray.cluster_resources()
-        shares = [there.get(kind, 0) / need for kind, need in self._needed() if need]
+        resources = ray.cluster_resources()
+        shares = [resources.get(kind, 0) / need for kind, need in self._needed() if need]
         for _ in range(min(self.nodes, *(int(share + 1e-9) for share in shares))):
             self.seats.append(worker_class().options(**self.needs).remote())
 
@@ -203,8 +203,8 @@ class Ray:
         It is for :meth:`run`, when the caller has imported and checked what there is to run. ``settings``
         have not been checked: what looks wrong starts nothing.
         """
-        told: list[Any] = [settings.get(name) for name in ("cpus", "client_cpus", "client_gpus")]
-        cpus, client_cpus, client_gpus = told
+        values: list[Any] = [settings.get(name) for name in ("cpus", "client_cpus", "client_gpus")]
+        cpus, client_cpus, client_gpus = values
         sound = (
             (cpus is None or (type(cpus) is int and cpus > 0))
             and {type(client_cpus), type(client_gpus)} <= {int, float}
@@ -216,12 +216,12 @@ class Ray:
 
     def run(self, overrides: str, num_nodes: int, folder: Path) -> None:
         """Run one experiment and write its results into ``folder``."""
-        from baselines.experiment import experiment
+        from baselines.experiment.experiment import load as load_experiment
 
         if self.partial_sums:
-            _check_folding(experiment.load(overrides))
+            _check_folding(load_experiment(overrides))
         if self.address is None:
-            nodes = experiment.load(overrides).settings.nodes_in_round
+            nodes = load_experiment(overrides).settings.nodes_in_round
             with begin_ray(self.cpus, self.client_cpus, self.client_gpus, nodes) as here:
                 here.ready()
                 self._run(overrides, num_nodes, folder, here.seats)
@@ -245,33 +245,34 @@ class Ray:
         import ray
 
         from baselines.apps import client_app_of, server_app
-        from baselines.experiment import config, experiment
+        from baselines.experiment import config
+        from baselines.experiment.experiment import load as load_experiment
         from baselines.grids.ray import RayGrid
         from baselines.grids.ray_pool import Workers
         from strategies.shared.flower_private import server_context
 
         from .ray_worker import versions
 
-        this = experiment.load(overrides)
-        settings = this.settings
+        experiment = load_experiment(overrides)
+        settings = experiment.settings
         self._tell_idle(ray.cluster_resources().get("GPU", 0), settings.device)  # type: ignore[no-untyped-call]
-        choice = batching.unmeasured(self.batch_clients, this).say()
-        dealt = ray.put(this.holdings.partition_arrays())
+        choice = batching.unmeasured(self.batch_clients, experiment).say()
+        dealt = ray.put(experiment.holdings.partition_arrays())
         arguments = (overrides, config.text(overrides), versions(), choice.batched, dealt)
         workers = Workers(partial(_start, seats, arguments), self.client_cpus, self.client_gpus)
         workers.grow(settings.nodes_in_round)  # they start while the server prepares
         app, folded = client_app_of(overrides), self.partial_sums
         grid = RayGrid(app, num_nodes, workers, self.retries, batched=choice.batched, folded=folded)
-        grid.way = choice.told()
+        grid.way = choice.describe()
         server_app(grid, server_context({"overrides": overrides, "output": str(folder)}))
 
 
-def _check_folding(this: "Experiment") -> None:
+def _check_folding(experiment: "Experiment") -> None:
     """Refuse partial sums where the server needs more of the nodes' updates than their weighted mean."""
     from strategies.core.stacking import folding_of
 
     try:
-        folding_of(this.prototype, this.initial_arrays())
+        folding_of(experiment.prototype, experiment.initial_arrays())
     except ValueError as error:
         raise UserError(
             f"runtime.partial_sums=true: {error} needs each node's update, and not only their weighted "

@@ -8,18 +8,20 @@ import platform
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from torch import Tensor
 
 from baselines.apps import client_app_of, together_of
 from baselines.engine.environment import ResourceUsage
-from baselines.engine.evaluator import kept
+from baselines.engine.evaluation import kept
 from baselines.engine.loggers import set_log_colors
 from baselines.errors import UserError
-from baselines.experiment import config, experiment
+from baselines.experiment import config
 from baselines.experiment.data import Dealt
 from baselines.experiment.experiment import Experiment
+from baselines.experiment.experiment import load as load_experiment
 from baselines.experiment.identity import source_hash
 from baselines.grids.inline import MessageHandler
 from baselines.grids.ray import Buffered, buffered
@@ -58,18 +60,18 @@ class Worker:
             if ours[what] != expected:
                 return f"{what} {ours[what]} there, {expected} here: install the same on every machine"
         try:
-            torch.set_num_threads(self._this.settings.threads)
-            _ = self._this.training  # and with it what its messages may ask for
-            _ = self._this.node_model
-            self._used = ResourceUsage(self._this.device)
-            self._this.holdings.set_partition(self.dealt)
+            torch.set_num_threads(self._experiment.settings.threads)
+            _ = self._experiment.training, self._experiment.known_compressions
+            _ = self._experiment.node_model
+            self._used = ResourceUsage(self._experiment.device)
+            self._experiment.holdings.set_partition(self.dealt)
         except UserError as error:  # a device or a data set that is not there
             return str(error)
         return None
 
     def used(self) -> dict[str, Any]:
         """Return how the steps of this process were taken, and its accelerator's peak memory."""
-        return self._used.told()
+        return self._used.describe()
 
     def answer(self, requests: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:
         """Return each node's reply, and its state after it."""
@@ -77,14 +79,14 @@ class Worker:
 
     def answer_folded(
         self, requests: list[Message], contexts: list[Context]
-    ) -> tuple[list[tuple[Message, RecordDict]], list[int], ArrayRecord | None]:
-        """Return replies and states, the positions of the replies without their models, and these' mean.
+    ) -> tuple[list[tuple[Message, RecordDict]], list[int], ArrayRecord | None, dict[str, np.ndarray]]:
+        """Return replies and states, the positions of replies without their models, these' mean and sums.
 
         A reply that the server would leave out of the round is none of them. Nodes that are not batched
         are folded one after another, so that the worker holds two models whatever its share.
         """
         folding = folding_of(
-            self._this.prototype, get_record(ArrayRecord, requests[0].content, protocol.ARRAYS)
+            self._experiment.prototype, get_record(ArrayRecord, requests[0].content, protocol.ARRAYS)
         )
         step = len(requests) if self.answering.together else 1
         replies: list[Message] = []
@@ -94,26 +96,29 @@ class Worker:
             folded += [k + n for n, reply in enumerate(come) if folding.take(reply)]
             replies += come
         mean = folding.mean()
-        return _travelling(replies, contexts), folded, None if mean is None else Buffered(mean)
+        sums = {name: values.cpu().numpy() for name, values in folding.sums().items()} if folded else {}
+        return _travelling(replies, contexts), folded, None if mean is None else Buffered(mean), sums
 
     def sums(self, arrays: ArrayRecord, batches: range, split: str, owner: int | None) -> list[Sums]:
         """Return the sums of each metric over each of these batches of ``test`` or ``validation``.
 
         ``owner`` is the node whose own the model is; None where several share it.
         """
-        this = self._this
-        load(this.node_model, arrays)
-        found = batch_sums(this.node_model, kept(this, split, owner), this.dataset.task, batches)
-        return [{name: value.cpu() for name, value in sums.items()} for sums in found]
+        experiment = self._experiment
+        load(experiment.node_model, arrays)
+        by_batch = batch_sums(
+            experiment.node_model, kept(experiment, split, owner), experiment.dataset.task, batches
+        )
+        return [{name: value.cpu() for name, value in sums.items()} for sums in by_batch]
 
     def correctness_fn(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:
         """Return which examples the model is right about, of these batches of the validation set."""
-        load(self._this.node_model, arrays)
-        return [correct(self._this.node_model, self._this.validation_examples, batches)]
+        load(self._experiment.node_model, arrays)
+        return [correct(self._experiment.node_model, self._experiment.validation_examples, batches)]
 
     @property
-    def _this(self) -> Experiment:
-        return experiment.load(self.overrides)
+    def _experiment(self) -> Experiment:
+        return load_experiment(self.overrides)
 
 
 def _travelling(replies: list[Message], contexts: list[Context]) -> list[tuple[Message, RecordDict]]:

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from baselines.engine import run_folder
 from baselines.engine.environment import DIVERGED
-from baselines.engine.stopping import check_divergence
+from baselines.engine.metrics import check_divergence
 from baselines.errors import RunFailed, UserError
 from baselines.experiment import closed, experiment
 from baselines.experiment.overrides import ROOT

@@ -188,10 +188,10 @@ class Policy:
     def demand_privacy(self, config: Mapping[str, Any]) -> None:
         """Raise :class:`clients.privacy.Refused` where a message promises too little privacy."""
         asked = {protocol.PRIVACY: self.privacy, protocol.MIN_NOISE: self.min_noise}
-        found: dict[str, object] = {key: value for key, value in asked.items() if value is not None}
+        settings: dict[str, object] = {key: value for key, value in asked.items() if value is not None}
         if self.max_epsilon is not None:  # which only noise can be counted against
-            found.setdefault(protocol.PRIVACY, protocol.CENTRAL)
-        demand(found, config)
+            settings.setdefault(protocol.PRIVACY, protocol.CENTRAL)
+        demand(settings, config)
 
 
 def read(path: Path) -> Policy:

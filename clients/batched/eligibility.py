@@ -15,12 +15,12 @@ from torch.nn import Parameter
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from clients.examples import Examples, are_several
-from clients.fast.bare_optimizer import hooked
 from clients.fast.gradient import Gradient, gradient_of
 from clients.fast.guards import SideEffectCheck
 from clients.fast.trace import Coarsest, close, tells, without_tf32
+from clients.optimizer_step import hooked
 from clients.round import Node
-from clients.training import LocalTraining
+from clients.training import LocalTraining, LocalUpdate
 from strategies.shared.checks import Conflict, first_message
 
 
@@ -137,8 +137,8 @@ def _obstacle(choice: str, reason: str, find: Callable[[Sequence[Node]], str | b
     """Return a row; ``find`` returns its message, or whether it holds, and then the message is ``reason``."""
 
     def message(nodes: Sequence[Node]) -> str | None:
-        found = find(nodes)
-        return reason if found is True else found or None
+        obstacle = find(nodes)
+        return reason if obstacle is True else obstacle or None
 
     return Conflict(choice, BATCHED, reason, message)
 
@@ -148,6 +148,8 @@ def _find_own_method(nodes: Sequence[Node]) -> str | None:
     for part, base in ((first.training, LocalTraining), (first.train, Examples)):
         if name := _overridden(part, base):
             return f"{type(part).__name__} has its own {name}"
+    if first.training.update_type is not LocalUpdate:
+        return f"{type(first.training).__name__} takes its own steps"
     return None
 
 

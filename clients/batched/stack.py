@@ -16,14 +16,13 @@ from torch.nn import Parameter
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
+from clients import optimizer_step
 from clients.correction import GradientTransform, Tensors, edits_of
 from clients.examples import Examples
-from clients.fast import cuda_graphs
-from clients.fast.cuda_graphs import GradientPipeline, with_sgd
 from clients.fast.guards import ModelSnapshot
 from clients.fast.trace import Step as GradientStep
 from clients.frozen import frozen_names
-from clients.optimizer_step import OptimizerStep, apply, prepare
+from clients.optimizer_step import GradientPipeline, OptimizerStep, apply, prepare, with_sgd
 from clients.round import ClientRound, Node
 from clients.training import LocalTraining
 from strategies.shared import protocol
@@ -62,7 +61,7 @@ def clipped(gradients: Tensors, limit: float) -> Tensors:
 
 
 @dataclass(frozen=True)
-class Step:
+class BatchedStep:
     """One step of the nodes that have not finished, which are the first ones.
 
     Parameters
@@ -78,7 +77,7 @@ class Step:
     again: bool | None = None
     number: int = 0
 
-    def same(self, other: "Step") -> bool:
+    def same(self, other: "BatchedStep") -> bool:
         """Say whether both take the same examples; on an accelerator this waits for it."""
         if not torch.equal(self.rows, other.rows):
             return False
@@ -123,7 +122,7 @@ class Plan:
         """Return the plan with its rows on a device, where they go at once."""
         return replace(self, rows=self.rows.to(device))
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[BatchedStep]:
         """Yield each step, its tensors where the plan's rows are."""
         lengths, batch = self.lengths, self.rows.shape[2]
         present = torch.arange(batch) < lengths[..., None]  # [steps, nodes, batch]
@@ -131,7 +130,7 @@ class Plan:
         padded = ((lengths > 0) & (lengths < batch)).any(1).tolist()
         again, present = [None, *self.repeats], present.to(self.rows.device)
         for k, (active, short) in enumerate(zip(nodes, padded, strict=True)):
-            yield Step(self.rows[k, :active], present[k, :active] if short else None, again[k], k)
+            yield BatchedStep(self.rows[k, :active], present[k, :active] if short else None, again[k], k)
 
     @cached_property
     def repeats(self) -> list[bool]:
@@ -220,7 +219,7 @@ class Prefetcher:
         return [values[step - self._first, :active] for values in self._gathered]
 
 
-class Stack:
+class ModelStack:
     """The trained parameters of many copies of a model, one tensor [places, ...] for each parameter.
 
     Frozen parameters are the model's own in all copies.
@@ -247,7 +246,7 @@ class Stack:
         self._frozen = frozen_names(node.model)
         self.owns = [_trained(place) for place in self.places]
         self._views = [[p.grad for p in own] for own in self.owns]
-        self._last: tuple[StackedView, Step, list[Tensor]] | None = (
+        self._last: tuple[StackedView, BatchedStep, list[Tensor]] | None = (
             None  # the last batch, and of what it is
         )
 
@@ -314,7 +313,7 @@ class Stack:
     def _has_frozen_of(self, turn: ClientRound, other: ClientRound) -> bool:
         return all(has_same_values(turn.sent[name], other.sent[name]) for name in self._frozen)
 
-    def _batch(self, ahead: Prefetcher, step: Step) -> list[Tensor]:
+    def _batch(self, ahead: Prefetcher, step: BatchedStep) -> list[Tensor]:
         """Return what the task takes: the last batch again where nodes take all of their examples."""
         if not self._repeats(ahead.sight, step):
             batch = ahead.batch(step.number, len(step.rows))
@@ -324,7 +323,7 @@ class Stack:
         assert self._last is not None, "the first step of a plan repeats none"
         return self._last[2]
 
-    def _repeats(self, sight: StackedView, step: Step) -> bool:
+    def _repeats(self, sight: StackedView, step: BatchedStep) -> bool:
         """Say whether a step takes the last batch again; the first one of a round may, too."""
         if step.again is not None or self._last is None:
             return bool(step.again)
@@ -351,7 +350,7 @@ class Stack:
         """Return what comes after the gradients; SGD's step in it where it can be captured."""
         limit = self.training.max_grad_norm
         after = GradientPipeline(edits, None if limit is None else clipped, limit or 0.0, stacked=True)
-        inside = self.training.trace and cuda_graphs.can_capture(parameters[0].device)
+        inside = self.training.trace and optimizer_step.can_capture(parameters[0].device)
         return with_sgd(after, optimizer, parameters) if inside else after
 
     def _corrected(self, gradients: Sequence[Tensor], turns: Sequence[ClientRound]) -> Sequence[Tensor]:

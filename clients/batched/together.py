@@ -20,7 +20,7 @@ from clients.round import ClientRound, Node, training_of
 from clients.tasks import Task
 
 from .eligibility import NotBatchable, check
-from .stack import Stack
+from .stack import ModelStack
 
 # On the CPU a step's inputs are to stay in its cache. On an accelerator the stack may take a share of
 # the free memory. What a node takes there is counted, on two of its examples: its parameters' copies,
@@ -95,7 +95,7 @@ def kept_bytes(model: nn.Module, task: Task, inputs: Tensor, targets: Tensor) ->
     return sum(kept.values())
 
 
-__all__ = ["BatchedTrainer", "NotBatchable", "Stack"]
+__all__ = ["BatchedTrainer", "ModelStack", "NotBatchable"]
 
 
 class BatchedTrainer:
@@ -112,7 +112,7 @@ class BatchedTrainer:
 
     def __init__(self, node_of: Callable[[Message, Context], Node]) -> None:
         self.node_of = node_of
-        self._stack: Stack | None = None
+        self._stack: ModelStack | None = None
         self._room = MemoryPlan()
 
     def __call__(self, messages: Sequence[Message], contexts: Sequence[Context]) -> list[Message]:
@@ -122,7 +122,7 @@ class BatchedTrainer:
         check(nodes)
         places = self._room.places(nodes)
         if self._stack is None or len(self._stack.places) < places or not self._stack.serves(nodes[0]):
-            self._stack = Stack(nodes[0], places)
+            self._stack = ModelStack(nodes[0], places)
         replies: dict[int, Message] = {}
         triples = zip(nodes, messages, contexts, strict=True)
         steps = [training_of(node, m, context).steps(len(node.train)) for node, m, context in triples]

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.func import functional_call
 
+from clients import optimizer_step
 from clients.examples import are_several, compute_outputs
+from clients.optimizer_step import GradientPipeline
 from clients.tasks import Task
 
-from . import cuda_graphs
-from .cuda_graphs import AFTER, EAGER, RECORDED, GradientPipeline, Graphs, count_step
+from .cuda_graphs import AFTER, Graphs
 from .guards import ModelSnapshot, SideEffectCheck
 from .trace import Coarsest, Step, close, pool_by_pixels, record, without_tf32
 
@@ -30,6 +31,29 @@ logger = logging.getLogger("flwr.clients")
 
 SEVERAL = "examples are of several tensors"
 TRACE_AFTER = 200  # eager steps of one shape; tracing costs about a second, mostly imports
+
+
+# An eager step is launched operation by operation, a recorded one replayed without autograd, a captured
+# one replayed as one graph of the accelerator's. A step of batched nodes counts once.
+
+
+EAGER, RECORDED, CAPTURED = "eager", "recorded", "captured"
+_taken: Counter[str] = Counter({EAGER: 0, RECORDED: 0, CAPTURED: 0})
+
+
+def count_step(way: str) -> None:
+    """Count a step."""
+    _taken[way] += 1
+
+
+def count_steps() -> dict[str, int]:
+    """Return how many steps were taken in each way since the process began."""
+    return dict(_taken)
+
+
+def steps_since(before: dict[str, int]) -> dict[str, int]:
+    """Return how many were taken in each way after :func:`count_steps` returned ``before``."""
+    return {way: count - before[way] for way, count in _taken.items()}
 
 
 class Gradient:
@@ -50,10 +74,10 @@ class Gradient:
         self.names = self._trained()
         self._steps: dict[object, tuple[str, Step]] = {}  # and how each is taken
         self._seen: Counter[object] = Counter()
-        self._kept = ModelSnapshot(model, task)
+        self._kept: ModelSnapshot | None = None  # from the first recorded step on
         self._after: GradientPipeline | None = None
-        self._graphs = Graphs()
-        self._captures = False
+        self._all_graphs: Graphs | None = None
+        self._graphs: Graphs | None = None  # of this round; None where steps are not captured
 
     def of_round(self, trace: bool, after: GradientPipeline | None = None) -> Step:
         """Return what computes the steps of one round, for the parameters that are trained in it.
@@ -66,8 +90,9 @@ class Gradient:
         if not trace:
             return self._untraced
         self._renewed()
-        self._captures = after is not None and cuda_graphs.can_capture(next(self.model.parameters()).device)
-        if after is not None and self._captures:
+        self._graphs = None
+        if after is not None and optimizer_step.can_capture(next(self.model.parameters()).device):
+            self._graphs = self._all_graphs = self._all_graphs or Graphs()
             self._after = self._graphs.begin(after)
         return self
 
@@ -89,14 +114,22 @@ class Gradient:
             self.names = self._trained()
         key = (self.names, len(batch), parameters[0].shape, inputs.shape, inputs.dtype, inputs.device)
         step = self._steps.get(key)
-        if step is None or (not self._kept.unmoved() and self._renewed()):
+        if step is None or self._is_outdated():
             results = self._first(key, parameters, *batch)
-        elif self._captures and step[0] == RECORDED:
-            return self._graphs.take(key, step[1], parameters, batch)
+        elif self._graphs and step[0] == RECORDED:
+            graph = self._graphs.find(key, step[1], parameters, batch)
+            count_step(RECORDED if graph is None else CAPTURED)
+            if graph is not None:
+                return graph(parameters, *batch)
+            results = step[1](parameters, *batch)
         else:
             count_step(step[0])
             results = step[1](parameters, *batch)
         return results if self._after is None else self.finished(parameters, *results)
+
+    def _is_outdated(self) -> bool:
+        """Say whether an attribute has become another since a step was recorded, and forget the steps."""
+        return self._kept is not None and not self._kept.unmoved() and self._renewed()
 
     def _first(
         self, key: object, parameters: Sequence[Tensor], *batch: Tensor
@@ -104,9 +137,11 @@ class Gradient:
         """Take a step that is not recorded yet; record it when it is time."""
         self._seen[key] += 1
         count_step(EAGER)
-        after = AFTER if cuda_graphs.can_capture(parameters[0].device) else TRACE_AFTER
+        after = AFTER if optimizer_step.can_capture(parameters[0].device) else TRACE_AFTER
         if self._seen[key] <= after or self._renewed():
             return self._eager(parameters, *batch)
+        if self._kept is None:
+            self._kept = ModelSnapshot(self.model, self.task)
         results, self._steps[key] = self._recorded(parameters, *batch)
         return results
 
@@ -148,12 +183,13 @@ class Gradient:
 
     def _renewed(self) -> bool:
         """Forget what was recorded, and count anew, if somebody has changed an attribute since."""
-        if self._kept.holds():
+        if self._kept is None or self._kept.holds():
             return False
         self._kept = ModelSnapshot(self.model, self.task)
         self._steps.clear()
         self._seen.clear()
-        self._graphs.clear()
+        if self._all_graphs:
+            self._all_graphs.clear()
         return True
 
     def _trained(self) -> tuple[str, ...]:

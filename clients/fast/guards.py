@@ -16,8 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from clients.rng import accelerator_states, set_accelerator_states
-
 PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 FIXED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, torch.dtype, torch.device)
 BUFFERS = "_buffers"  # a model that has any is neither recorded nor batched
@@ -182,3 +180,33 @@ def _set_random_state(state: bytes) -> None:
     np.random.set_state(numpy)  # noqa: NPY002
     torch.set_rng_state(torch.from_numpy(cpu))
     set_accelerator_states([torch.from_numpy(each) for each in devices])
+
+
+def accelerator_states() -> list[Tensor]:
+    """Return the states of an accelerator's generators; none where no accelerator has been used."""
+    module = _in_use()
+    if module is None:
+        return []
+    several = getattr(module, "get_rng_state_all", None)
+    return list(several()) if several else [module.get_rng_state()]  # Apple's is one
+
+
+def set_accelerator_states(states: list[Tensor]) -> None:
+    """Let them draw from there on."""
+    module = _in_use()
+    if module is None or not states:
+        return
+    several = getattr(module, "set_rng_state_all", None)
+    if several:
+        several(states)
+    else:
+        module.set_rng_state(states[0])
+
+
+def _in_use() -> ModuleType | None:
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if device is None:
+        return None
+    module: ModuleType = torch.get_device_module(device)
+    awake = getattr(module, "is_initialized", None)
+    return module if awake is None or awake() else None

@@ -21,8 +21,8 @@ from flwr.app import RecordDict
 from torch import Tensor, nn
 
 from clients.examples import Examples
-from clients.personal import LocalUpdate, Personal
 from clients.tasks import Task
+from clients.training import LocalUpdate, Personal
 from strategies.shared.arrays import to_array_record, values_of
 from strategies.shared.checks import require
 

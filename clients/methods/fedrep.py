@@ -23,8 +23,8 @@ from torch.nn import Parameter
 from clients.correction import Correction
 from clients.examples import Inputs
 from clients.fast.trace import Step
-from clients.personal import LocalUpdate, Personal
 from clients.private import private
+from clients.training import LocalUpdate, Personal
 from strategies.shared.checks import require
 from strategies.shared.seeding import Purpose, torch_seed
 

@@ -25,9 +25,8 @@ from torch import Tensor, nn
 from clients.correction import Correction
 from clients.examples import Examples, Inputs
 from clients.fast.trace import Step
-from clients.personal import LocalUpdate, Personal
 from clients.tasks import Task
-from clients.training import WithTerms
+from clients.training import LocalUpdate, Personal, WithTerms
 from strategies.shared.checks import require
 from strategies.shared.seeding import Purpose, torch_seed
 

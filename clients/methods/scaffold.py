@@ -24,7 +24,6 @@ from torch.optim import SGD
 from clients.correction import Correction, GradientTransform, OptimizerOf, RoundStart, Tensors
 from strategies.shared import protocol
 from strategies.shared.arrays import to_array_record, values_of
-from strategies.shared.compression import Compression
 
 from .uga import full_gradient
 
@@ -148,9 +147,6 @@ class ControlVariate(Correction):
         if not cls.uses_displacement(config):
             return
         gradient_weight(optimizer, 1, *NEEDS_SGD)
-        compression = Compression.asked(config)
-        if compression is not None and compression.restricts:
-            raise ValueError(RESTRICTED)
 
     @classmethod
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:

@@ -13,24 +13,21 @@ of all of its examples in one batch: memory grows with both. Reduction: one epoc
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
 import torch
-from flwr.app import RecordDict
 from torch import Tensor, nn
 from torch.autograd import grad
 from torch.func import functional_call
 from torch.nn import Parameter
 from torch.optim import SGD
 
-from clients.correction import Correction
 from clients.examples import Examples, arguments_of, compute_outputs
-from clients.rng import seed_model
 from clients.tasks import Task
-from clients.training import LocalTraining
+from clients.training import LocalTraining, LocalUpdate
 from strategies.shared import protocol
 
 NO_CORRECTIONS = (
@@ -41,11 +38,48 @@ NO_CORRECTIONS = (
 PLAIN = {"momentum": 0, "weight_decay": 0, "dampening": 0, "nesterov": False, "maximize": False}
 
 
+@dataclass(frozen=True)
+class TracedUpdate(LocalUpdate):
+    """The keep-trace steps of one round, and the gradient at its start."""
+
+    @torch.enable_grad()  # type: ignore[no-untyped-call]
+    def run(self) -> dict[str, float]:
+        """Take the steps; return their metrics.
+
+        Raises
+        ------
+        ValueError : for corrections, which the trace would not see
+        """
+        if self.corrections:
+            raise ValueError(NO_CORRECTIONS)
+        start = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        rate = self.training.lr * self.training.schedule(self.server_round)
+        values: dict[str, Tensor] = dict(start)
+        totals, seen, steps = Counter[str](), 0, self.training.steps(len(self.examples))
+        draws = torch.Generator().manual_seed(self.seed)
+        for inputs, targets in islice(self.batches(draws), steps - 1):
+            loss, sums = self.task(functional_call(self.model, values, *arguments_of(inputs)), targets)
+            slopes = grad(loss, [*values.values()], create_graph=True, materialize_grads=True)
+            values = {n: v - rate * g for (n, v), g in zip(values.items(), slopes, strict=True)}
+            totals.update({name: float(value) for name, value in sums.items()})
+            seen += len(targets)
+        inputs, targets = self.examples.batch(slice(None), next(iter(start.values())).device, draws)
+        loss, sums = self.task(functional_call(self.model, values, *arguments_of(inputs)), targets)
+        slopes = grad(loss, [*start.values()], materialize_grads=True)
+        with torch.no_grad():
+            for p, g in zip(start.values(), slopes, strict=True):
+                p.add_(g, alpha=-rate)
+        totals.update({name: float(value) for name, value in sums.items()})
+        means = {name: total / (seen + len(targets)) for name, total in totals.items()}
+        return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
+
+
 @dataclass(frozen=True, kw_only=True)
 class KeepTrace(LocalTraining):
     """Local training that ends in a gradient at the model that was sent; its optimiser is plain SGD."""
 
     corrected: ClassVar[bool] = False
+    update_type: ClassVar[type[LocalUpdate]] = TracedUpdate
     local_epochs: int | None = 2
 
     def __post_init__(self) -> None:
@@ -65,50 +99,7 @@ class KeepTrace(LocalTraining):
         """Return how many steps a node with ``size`` examples takes: its last epoch is one."""
         if self.local_steps:
             return self.local_steps
-        return (super().steps(size) - self._steps_per_epoch(size)) + 1
-
-    @torch.enable_grad()  # type: ignore[no-untyped-call]
-    def train_loop(
-        self,
-        model: nn.Module,
-        examples: Examples,
-        task: Task,
-        server_round: int,
-        seed: int,
-        corrections: Sequence[Correction] = (),
-        memory: RecordDict | None = None,
-    ) -> dict[str, float]:
-        """Take the steps of a round; return their metrics.
-
-        Raises
-        ------
-        ValueError : for corrections, which the trace would not see
-        """
-        if corrections:
-            raise ValueError(NO_CORRECTIONS)
-        start = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        device = next(iter(start.values())).device
-        rate = self.lr * self.schedule(server_round)
-        draws = torch.Generator().manual_seed(seed)
-        seed_model(seed, device)
-        model.train()
-        values: dict[str, Tensor] = dict(start)
-        totals, seen, steps = Counter[str](), 0, self.steps(len(examples))
-        for inputs, targets in islice(self.batches(examples, device, draws), steps - 1):
-            loss, sums = task(functional_call(model, values, *arguments_of(inputs)), targets)
-            slopes = grad(loss, [*values.values()], create_graph=True, materialize_grads=True)
-            values = {n: v - rate * g for (n, v), g in zip(values.items(), slopes, strict=True)}
-            totals.update({name: float(value) for name, value in sums.items()})
-            seen += len(targets)
-        inputs, targets = examples.batch(slice(None), device, draws)
-        loss, sums = task(functional_call(model, values, *arguments_of(inputs)), targets)
-        slopes = grad(loss, [*start.values()], materialize_grads=True)
-        with torch.no_grad():
-            for p, g in zip(start.values(), slopes, strict=True):
-                p.add_(g, alpha=-rate)
-        totals.update({name: float(value) for name, value in sums.items()})
-        means = {name: total / (seen + len(targets)) for name, total in totals.items()}
-        return {**means, protocol.LOCAL_STEPS: steps, protocol.LEARNING_RATE: rate}
+        return (super().steps(size) - self.steps_per_epoch(size)) + 1
 
 
 # Both are means over training's batches, weighted by their sizes; not where a batch's loss is a sum,

@@ -27,8 +27,8 @@ def place(path: Path) -> str | None:
     if not path.is_relative_to(ROOT):
         return None
     name = path.relative_to(ROOT).as_posix()
-    found = (pattern.sub(uri, name) for pattern, uri in PLACES if pattern.fullmatch(name))
-    return next(found, None)
+    uris = (pattern.sub(uri, name) for pattern, uri in PLACES if pattern.fullmatch(name))
+    return next(uris, None)
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -49,11 +49,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     def changed(match: re.Match[str]) -> str:
         image, text, target = match.groups()
         path, _, anchor = target.partition("#")
-        found = (source.parent / path).resolve()
-        uri = place(found)
-        if uri is None or not found.is_file():
-            return f"{text} (`{os.path.relpath(found, ROOT)}`)"
-        there = os.path.relpath(uri, Path(page.file.src_uri).parent)
-        return f"{image}[{text}]({there}{'#' * bool(anchor)}{anchor})"
+        file = (source.parent / path).resolve()
+        uri = place(file)
+        if uri is None or not file.is_file():
+            return f"{text} (`{os.path.relpath(file, ROOT)}`)"
+        link = os.path.relpath(uri, Path(page.file.src_uri).parent)
+        return f"{image}[{text}]({link}{'#' * bool(anchor)}{anchor})"
 
     return LINK.sub(changed, markdown)

@@ -61,22 +61,24 @@ class ClientInfo:
         if isinstance(config, ConfigRecord) and protocol.SITE in config:
             refused = _line(str(config.get(protocol.REFUSED, "")))
             return cls(site=_line(str(config[protocol.SITE]))[:80] or "without a name", fault=refused)
-        told = metrics_of(reply).get(protocol.PARTITION_ID)
-        if type(told) is not int:  # the query of another ClientApp
-            return cls(fault=_unfit(told, most))
-        return cls(partition_id=told, fault="" if 0 <= told < most else _unfit(told, most))
+        partition_id = metrics_of(reply).get(protocol.PARTITION_ID)
+        if type(partition_id) is not int:  # the query of another ClientApp
+            return cls(fault=_unfit(partition_id, most))
+        return cls(
+            partition_id=partition_id, fault="" if 0 <= partition_id < most else _unfit(partition_id, most)
+        )
 
 
 def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _unfit(told: object, most: int) -> str:
-    if told is None:
+def _unfit(value: object, most: int) -> str:
+    if value is None:
         return "no partition id in its answer"
-    long = isinstance(told, int) and told.bit_length() > 64  # some are too long to be printed
-    shown = "far too large" if long else str(told)[:20]
-    return f"{protocol.PARTITION_ID} is {shown}, expected a whole number from 0 to {most - 1}"
+    long = isinstance(value, int) and value.bit_length() > 64  # some are too long to be printed
+    text = "far too large" if long else str(value)[:20]
+    return f"{protocol.PARTITION_ID} is {text}, expected a whole number from 0 to {most - 1}"
 
 
 @dataclass
@@ -135,7 +137,7 @@ class ClientRegistry:
     frozen_at: dict[int, tuple[int | None, str]] = field(default_factory=dict)
     _site_of: dict[int, str] = field(default_factory=dict, init=False, repr=False)
     _node_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # by site, the last
-    told: bool = field(default=False, init=False, repr=False)  # whether any node did
+    has_partition_ids: bool = field(default=False, init=False, repr=False)  # whether any node did
     _certain: bool = field(default=False, init=False, repr=False)  # whether certain partitions are meant
     _named: dict[int, str] = field(default_factory=dict, init=False, repr=False)  # why not, by node
     _away: set[int] = field(default_factory=set, init=False, repr=False)  # known, and not connected
@@ -208,7 +210,7 @@ class ClientRegistry:
 
     def recheck(self, nodes: set[int]) -> None:
         """Ask nodes again who they are, before the next round: they may have been configured anew."""
-        if self.told and (doubted := self._known & nodes):
+        if self.has_partition_ids and (doubted := self._known & nodes):
             self._away, self._online = self._away | doubted, set()
 
     @property
@@ -229,49 +231,49 @@ class ClientRegistry:
         silent: dict[int, str] = {}
         held = {of[n]: n for n in self._present for of in (self._site_of, self.partition_of) if n in of}
         replies = grid.send_and_receive(messages, timeout=self.timeout)
-        found = answers(dict(zip(nodes, messages, strict=True)), replies)
-        for node, reply in sorted(found.items(), key=lambda one: (one[0] not in self._known, one[0])):
+        answered = answers(dict(zip(nodes, messages, strict=True)), replies)
+        for node, reply in sorted(answered.items(), key=lambda one: (one[0] not in self._known, one[0])):
             if reply.has_error() and reply.error.code in UNREACHABLE:
                 continue
-            told = ClientInfo.of(reply, self.most)
-            if not told.fault:
-                self._accept(node, told, held)
-            elif told.site:
-                self._refuse(node, f"site {told.site} takes no part: {told.fault}")
-            elif told.partition_id is not None:
-                self._refuse(node, NAMELESS.format(node=node, why=told.fault))
+            info = ClientInfo.of(reply, self.most)
+            if not info.fault:
+                self._accept(node, info, held)
+            elif info.site:
+                self._refuse(node, f"site {info.site} takes no part: {info.fault}")
+            elif info.partition_id is not None:
+                self._refuse(node, NAMELESS.format(node=node, why=info.fault))
             else:  # no query function, one of another kind, or one that failed
-                silent[node] = told.fault
-        if silent and not self.told:
+                silent[node] = info.fault
+        if silent and not self.has_partition_ids:
             logger.log(logging.WARNING if self._certain else logging.INFO, SILENT, len(silent))
             self._number(sorted(silent))
             return
         for node in sorted(silent):  # a number would be another node's partition
             self._refuse(node, NAMELESS.format(node=node, why=silent[node]))
 
-    def _accept(self, node: int, told: ClientInfo, held: dict[int | str, int]) -> None:
+    def _accept(self, node: int, info: ClientInfo, held: dict[int | str, int]) -> None:
         """Let a node take part, unless another one that is here holds what it says it holds."""
-        self.told = True
-        holder = held.setdefault(told.site if told.partition_id is None else told.partition_id, node)
+        self.has_partition_ids = True
+        holder = held.setdefault(info.site if info.partition_id is None else info.partition_id, node)
         if holder != node:
-            what = f"is site {told.site}" if told.site else f"holds partition {told.partition_id}"
+            what = f"is site {info.site}" if info.site else f"holds partition {info.partition_id}"
             claims = f"node {node} says that it {what}, as node {holder} does"
             self._refuse(node, f"{claims}, and is not asked: give each its own")
             return
-        before = self._node_of.get(told.site, node)
+        before = self._node_of.get(info.site, node)
         if before != node:
             logger.warning(
                 "site %s is node %d now, and was node %d: with authenticated nodes that is another key",
-                *(told.site, node, before),
+                *(info.site, node, before),
             )
         self._away.discard(node)
         self._named.pop(node, None)
         self._site_of.pop(node, None)
         self.partition_of.pop(node, None)
-        if told.partition_id is not None:
-            self.partition_of[node] = told.partition_id
+        if info.partition_id is not None:
+            self.partition_of[node] = info.partition_id
         else:
-            self._site_of[node], self._node_of[told.site] = told.site, node
+            self._site_of[node], self._node_of[info.site] = info.site, node
 
     def _refuse(self, node: int, why: str) -> None:
         """Say once why a node takes no part; it is asked again, as its owner may correct it."""

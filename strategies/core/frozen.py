@@ -17,7 +17,7 @@ from strategies.shared import protocol
 from strategies.shared.arrays import without
 
 from .client_registry import ClientRegistry
-from .replies import said
+from .replies import read_config
 
 
 def require_frozen(names: tuple[str, ...], arrays: ArrayRecord) -> None:
@@ -57,7 +57,11 @@ class FrozenParameters:
         expected, holders = self.layout.frozen_hash, self.registry.frozen_at
         for k, message in sent.items():
             reply = answered.get(k)
-            if reply is not None and reply.has_content() and said(reply, protocol.FROZEN) == expected:
+            if (
+                reply is not None
+                and reply.has_content()
+                and read_config(reply, protocol.FROZEN) == expected
+            ):
                 holders[k] = message.metadata.dst_node_id, expected
             else:
                 holders.pop(k, None)

@@ -200,7 +200,7 @@ class NodeEvaluation:
         sound, diverged, faults = dict[int, Message](), dict[int, Message](), dict[int, str]()
         for k in sent:
             try:
-                sound[k] = checked(answered.get(k), k if registry.told else None, examples_key)
+                sound[k] = checked(answered.get(k), k if registry.has_partition_ids else None, examples_key)
             except Fault as fault:
                 faults[k] = str(fault)
                 if isinstance(fault, Diverged) and num_examples_of(answered[k], examples_key) > 0:

@@ -12,7 +12,6 @@ parameters are neither sent nor aggregated.
 """
 
 import logging
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,17 +22,18 @@ from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MessageTy
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from strategies.parts.aggregation import Aggregation, Mean
+from strategies.parts.aggregation import Aggregation, Mean, compute_weights, needed_metrics
 from strategies.parts.layout import BUFFER_NAMES, Layout
 from strategies.parts.mask import Mask, NoMask
 from strategies.parts.privacy import NoPrivacy, Privacy, PrivacyAccountant, Untouched, refuse
-from strategies.parts.server_optimizer import Identity, ServerOptimizer, beside, copied
-from strategies.parts.step_size import Constant, StepSize
-from strategies.parts.updates import Updates
+from strategies.parts.server_optimizer import Identity, ServerOptimizer, apply_optimizer, beside, copied
+from strategies.parts.step_size import Constant, StepSize, compute_step_size
+from strategies.parts.updates import Lacking, NoStep, Updates
 from strategies.parts.weighting import ByExamples, State, Uniform, Weighting
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count, require_named_part, require_parts
 from strategies.shared.compression import Compression, NoCompression
+from strategies.shared.flower_names import accept_old_names, old_attribute
 
 from .client_registry import MOST_PARTITIONS, ClientRegistry, LostStateMonitor, sample
 from .frozen import FrozenParameters, known_hashes, require_frozen
@@ -45,7 +45,7 @@ from .replies import (
     mean_lists,
     mean_metrics,
     name_unread,
-    said,
+    read_config,
     with_own,
 )
 from .stacking import Collected, Stack, Workspace, rows
@@ -55,8 +55,7 @@ from .strategy import (
     LOWER_RATE,
     BaseStrategy,
     FailurePolicy,
-    Lacking,
-    NoStep,
+    StallDetector,
     TooManyFailedRounds,
     end_if_alike,
     require_covered,
@@ -64,7 +63,6 @@ from .strategy import (
 from .update_monitor import (
     AUTO,
     Recovery,
-    StallDetector,
     UpdateMonitor,
     has_lost_the_nodes,
     require_max_norm,
@@ -81,10 +79,66 @@ UNPROVED = (
     "nodes run another ClientApp than this project's: {name} relies on it for {unproved}, and does not see "
     "whether it does"
 )
+NO_MASK = NoMask()
 EXCLUDED = "%s is left out from here on: participation.readmit=[%s] lets it in again"
 
 
+RENAMED = {  # hooks of a strategy: the old names, for one release, and the new ones
+    "_step": "take_step",
+    "_content": "make_content",
+    "_absorb": "absorb_extra",
+}
+
 Iterate = tuple[Tensor, Tensor]  # parameters [P], buffers [B]
+
+
+@dataclass(frozen=True)
+class UpdateRule:
+    """The rule at the top of this file; what is None is off, and is not asked.
+
+    ``privacy`` says whether the accountant of the state clips the updates, and noises their mean.
+    """
+
+    weighting: Weighting
+    aggregation: Aggregation
+    server_optimizer: ServerOptimizer | None
+    mask: Mask | None
+    step_size: StepSize
+    privacy: Privacy | None
+
+    def step(
+        self, server_round: int, state: "ServerState", updates: Updates, workspace: Workspace | None = None
+    ) -> tuple["ServerState", "StepResult"]:
+        """Return the state with w[t+1]; raise ``NoStep`` where the parts give none.
+
+        It depends on nothing but its arguments. The tensors of ``state`` and ``updates`` are not to be used
+        again: they may be written over, in this step or, in the same ``workspace``, in the next.
+        """
+        workspace, privacy = workspace or Workspace(), state.privacy
+        alpha, weighting = compute_weights(self.weighting, self.aggregation, updates, state.weighting)
+        if self.privacy is not None:
+            privacy = replace(privacy)
+            privacy.clip_(updates, server_round)
+        mean, m = self.aggregation.aggregate(updates, alpha, self.mask or NO_MASK, workspace.pair)
+        if self.privacy is not None:
+            privacy.noise_(mean, len(alpha), server_round)
+        eta = compute_step_size(self.step_size, server_round, updates, alpha, mean)
+        direction, optimizer = mean, state.server_optimizer
+        out: Tensor | None = mean  # fresh memory would cost more
+        if self.server_optimizer is not None:
+            direction, optimizer = apply_optimizer(self.server_optimizer, mean, optimizer)
+            out = None if self.server_optimizer.keeps_mean else mean
+        if m is None:
+            parameters = torch.sub(state.parameters, direction, alpha=eta, out=out)
+        else:
+            parameters = torch.addcmul(state.parameters, m.values, direction, value=-eta, out=out)
+            workspace.release(state.parameters, m.values)
+        buffers = self.aggregation.aggregate_buffers(updates, alpha)
+        stepped = ServerState(privacy, parameters, buffers, weighting, optimizer, state.iterates)
+        metrics = {protocol.STEP_SIZE: eta} | ({} if self.mask is None else self.mask.metrics(m))
+        return stepped, StepResult(
+            alpha, metrics, m is not None or self.mask is None or self.mask.is_identity
+        )
 
 
 @dataclass(frozen=True)
@@ -155,47 +209,6 @@ class StepResult:
     is_masked: bool
 
 
-@dataclass(frozen=True)
-class UpdateRule:
-    """The rule at the top of this file, of its parts; ``privacy`` acts before the mean, and on it."""
-
-    weighting: Weighting
-    aggregation: Aggregation
-    server_optimizer: ServerOptimizer
-    mask: Mask
-    step_size: StepSize
-    privacy: Privacy
-
-    def step(
-        self, server_round: int, state: ServerState, updates: Updates, workspace: Workspace | None = None
-    ) -> tuple[ServerState, StepResult]:
-        """Return the state with w[t+1]; raise ``NoStep`` where the parts give none.
-
-        It depends on nothing but its arguments. The tensors of ``state`` and ``updates`` are not to be used
-        again: they may be written over, in this step or, in the same ``workspace``, in the next.
-        """
-        workspace, privacy = workspace or Workspace(), state.privacy
-        alpha, weighting = compute_weights(self.weighting, self.aggregation, updates, state.weighting)
-        if acts := not isinstance(self.privacy, Untouched):
-            privacy = replace(privacy)
-            privacy.clip_(updates, server_round)
-        mean, m = self.aggregation.aggregate(updates, alpha, self.mask, workspace.pair)
-        if acts:
-            privacy.noise_(mean, len(alpha), server_round)
-        eta = compute_step_size(self.step_size, server_round, updates, alpha, mean)
-        direction, optimizer = apply_optimizer(self.server_optimizer, mean, state.server_optimizer)
-        out = None if self.server_optimizer.keeps_mean else mean  # fresh memory would cost more
-        if m is None:
-            parameters = torch.sub(state.parameters, direction, alpha=eta, out=out)
-        else:
-            parameters = torch.addcmul(state.parameters, m.values, direction, value=-eta, out=out)
-            workspace.release(state.parameters, m.values)
-        buffers = self.aggregation.aggregate_buffers(updates, alpha)
-        stepped = ServerState(privacy, parameters, buffers, weighting, optimizer, state.iterates)
-        metrics = {protocol.STEP_SIZE: eta} | self.mask.metrics(m)
-        return stepped, StepResult(alpha, metrics, m is not None or self.mask.is_identity)
-
-
 @dataclass(kw_only=True, eq=False)
 class PseudoGradientStrategy(BaseStrategy):
     """A Flower strategy made of parts.
@@ -238,7 +251,7 @@ class PseudoGradientStrategy(BaseStrategy):
     buffer_names : names, or ends of names, of floating-point arrays that are buffers
     """
 
-    needs_only_mean: ClassVar[bool] = True  # whether _step does without each node's update
+    sums: ClassVar[tuple[str, ...] | None] = ()  # what take_step needs of the updates, as parts say it
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
 
@@ -280,7 +293,7 @@ class PseudoGradientStrategy(BaseStrategy):
     evaluation: NodeEvaluation = field(default_factory=NodeEvaluation, init=False, repr=False)  # the last
     trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
 
-    _layout: Layout | None = field(default=None, init=False, repr=False)
+    layout: Layout | None = field(default=None, init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
     _sample: Sample = field(default_factory=Sample, init=False, repr=False)  # who trains in this round
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
@@ -291,6 +304,11 @@ class PseudoGradientStrategy(BaseStrategy):
     _lost_state: LostStateMonitor = field(default_factory=LostStateMonitor, init=False, repr=False)
     _watch: StepWatch = field(default_factory=StepWatch, init=False, repr=False)
     _logged: set[str] = field(default_factory=set, init=False, repr=False)
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Accept the old names of hooks."""
+        super().__init_subclass__(**settings)
+        accept_old_names(cls, RENAMED)
 
     def __post_init__(self) -> None:
         """Refuse what is no part, and counts out of range, in one line each."""
@@ -304,7 +322,8 @@ class PseudoGradientStrategy(BaseStrategy):
             self.query_partitions, self.node_timeout, self.num_nodes or MOST_PARTITIONS
         )
         self.failures = FailurePolicy(self.min_replies, self.max_failed_rounds)
-        self.registry.query_config = self.privacy.train_config()
+        if type(self.privacy) is not NoPrivacy:
+            self.registry.query_config = self.privacy.train_config()
         if self.names_partitions:
             self.registry.require_partition_ids()
         self.federated_evaluation = self.federated_evaluation and not self.privacy.is_local
@@ -314,7 +333,8 @@ class PseudoGradientStrategy(BaseStrategy):
     def _require_settings(self) -> None:
         require_count("max_failed_rounds", self.max_failed_rounds)
         require_count("average_last", self.average_last)
-        require_max_norm(self.max_norm)
+        if self.max_norm is not None:
+            require_max_norm(self.max_norm)
         share, part = self.max_share, self.fraction_evaluate
         require(share is None or 0 <= share <= 1, "evaluation.max_share", share, "in [0, 1], or null")
         require(0 <= part <= 1, "fraction_evaluate", part, "in [0, 1]")
@@ -326,12 +346,14 @@ class PseudoGradientStrategy(BaseStrategy):
     def _require_parts_fit(self) -> None:
         """Refuse parts that do not go together, or with so many nodes."""
         self.aggregation.require(self.weighting, self.step_size, self.most_in_round)
-        self.privacy.require(self.weighting, self.aggregation, self.mask, self.step_size)
-        if self.max_norm is not None and type(self.privacy) is not NoPrivacy and not self.privacy.is_local:
-            looks = f"max_norm={self.max_norm} looks at the updates before they have their noise"
-            refuse(looks, "set participation.max_norm=null (each update is clipped)")
+        if type(self.privacy) is not NoPrivacy:
+            self.privacy.require(self.weighting, self.aggregation, self.mask, self.step_size)
+            if self.max_norm is not None and not self.privacy.is_local:
+                looks = f"max_norm={self.max_norm} looks at the updates before they have their noise"
+                refuse(looks, "set participation.max_norm=null (each update is clipped)")
         if self.num_nodes is not None:
-            self.mask.require_nodes(self.count_in_round(self.num_nodes))
+            if type(self.mask) is not NoMask:
+                self.mask.require_nodes(self.count_in_round(self.num_nodes))
             self.weighting.require_nodes(self.num_nodes)
 
     def for_group(self, name: str, members: tuple[int, ...]) -> Self:
@@ -360,13 +382,13 @@ class PseudoGradientStrategy(BaseStrategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the round's nodes and send each of them the model w[t]."""
-        require_covered(self, self._beyond_mean())
+        require_covered(self, self.beyond_mean())
         self._start_from(arrays)
         self._asked = {} if self.stop_reason else self.ask(grid, server_round)
         if self.is_guarded:
             state = self.state_dict()
             self._recovery.send(arrays, {key: state[key] for key in state.keys() - STAYS})
-        return self._messages(self._content(server_round, arrays, config), MessageType.TRAIN)
+        return self._messages(self.make_content(server_round, arrays, config), MessageType.TRAIN)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -377,10 +399,10 @@ class PseudoGradientStrategy(BaseStrategy):
         if MessageType.TRAIN not in self._has_asked_to:
             replies = list(replies)
             self._start_from_zeros(replies)
-        if self._layout is None:
+        if self.layout is None:
             return None, MetricRecord()
         answered = self._answers(MessageType.TRAIN, replies)
-        collected = self._collect(server_round, answered, self._layout)
+        collected = self._collect(server_round, answered, self.layout)
         metrics: dict[str, Any] = collected.counts()
         if self.dropout:
             metrics[protocol.DROPPED] = self._sample.num_dropped
@@ -388,17 +410,17 @@ class PseudoGradientStrategy(BaseStrategy):
             return arrays, MetricRecord(dict(metrics))
         try:
             self.failures.require_replies(len(collected.updates.partition_ids))
-            shown, weights = self._watched_step(server_round, collected.updates)
+            step_metrics, weights = self._watched_step(server_round, collected.updates)
         except NoStep as lack:
             self._fail(server_round, lack, collected.faults, answered)
             return None, MetricRecord(dict(metrics))
         self._accept(server_round, collected)
-        metrics |= shown
+        metrics |= step_metrics
         if type(self.privacy) is not NoPrivacy:
-            metrics |= self._budget.metrics()
+            metrics |= self.accountant.metrics()
         metrics |= self.weighting.metrics(collected.updates, weights, self.server_state.weighting)
         metrics = with_own(self._mean_metrics(collected), metrics, self._log_once)
-        return self._layout.record(self._parameters, self._buffers), MetricRecord(dict(metrics))
+        return self.layout.record(self.parameters, self.buffers), MetricRecord(dict(metrics))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -477,7 +499,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
     # ---- what goes out and comes back ----------------------------------------------------------
 
-    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+    def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return what every node of the round is sent; a subclass adds its own."""
         asked = ConfigRecord({**config, **self.train_config(), protocol.SERVER_ROUND: server_round})
         return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: asked})
@@ -510,16 +532,16 @@ class PseudoGradientStrategy(BaseStrategy):
     @property
     def _frozen(self) -> FrozenParameters | None:
         """What knows where the frozen parameters are; None where there are none."""
-        if self._layout is None or not self._layout.frozen:
+        if self.layout is None or not self.layout.frozen:
             return None
-        return FrozenParameters(self._layout, self.registry)
+        return FrozenParameters(self.layout, self.registry)
 
     def _collect(self, server_round: int, answered: Mapping[int, Message], layout: Layout) -> Collected:
         """Check and stack what the nodes that were asked have answered."""
         compression = None if isinstance(self.compression, NoCompression) else self.compression
         stack = Stack(
             layout,
-            self._parameters,
+            self.parameters,
             self._workspace,
             rows(self._sent, answered),
             self.extra_record,
@@ -529,7 +551,7 @@ class PseudoGradientStrategy(BaseStrategy):
             self.examples_key,
             self._log_once,
         )
-        collected = stack.all(self._sent, answered, self.registry.told)
+        collected = stack.all(self._sent, answered, self.registry.has_partition_ids)
         if self.is_guarded or self.measures_norms:
             collected = self._without_outliers(collected)
         if server_round == 1 and not self.group:
@@ -550,7 +572,9 @@ class PseudoGradientStrategy(BaseStrategy):
         for k, reason in faults.items():
             logger.warning("round %d: %s left out: %s", server_round, self.registry.display_name(k), reason)
         kept = {
-            k: value for k, r in collected.replies.items() if (value := said(r, protocol.KEPT)) is not None
+            k: value
+            for k, r in collected.replies.items()
+            if (value := read_config(r, protocol.KEPT)) is not None
         }
         if kept:
             self._lost_state.note(server_round, kept, self.registry)
@@ -611,12 +635,12 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def _watched_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         """Take the step; the first of a user's own is watched for parts that it leaves out."""
-        if self._watch.is_over or type(self)._step.__module__.startswith("strategies."):
-            return self._step(server_round, updates)
+        if self._watch.is_over or type(self).take_step.__module__.startswith("strategies."):
+            return self.take_step(server_round, updates)
         with self._watch.watch(self):
-            return self._step(server_round, updates)
+            return self.take_step(server_round, updates)
 
-    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+    def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         """Apply the update rule; return what is shown of it, and alpha[t], or raise ``NoStep``."""
         self.server_state, result = self._rule.step(
             server_round, self.server_state, updates, self._workspace
@@ -627,32 +651,38 @@ class PseudoGradientStrategy(BaseStrategy):
 
     @property
     def _rule(self) -> UpdateRule:
-        return UpdateRule(
-            self.weighting, self.aggregation, self.server_optimizer, self.mask, self.step_size, self.privacy
-        )
+        """The rule of the parts that are on."""
+        optimizer = None if type(self.server_optimizer) is Identity else self.server_optimizer
+        mask = None if type(self.mask) is NoMask else self.mask
+        privacy = None if isinstance(self.privacy, Untouched) else self.privacy
+        return UpdateRule(self.weighting, self.aggregation, optimizer, mask, self.step_size, privacy)
 
     # What a step of the user's own reads and writes.
 
     @property
-    def _parameters(self) -> Tensor:
+    def parameters(self) -> Tensor:
         """w[t], [P], as sent to the nodes."""
         return self.server_state.parameters
 
-    @_parameters.setter
-    def _parameters(self, parameters: Tensor) -> None:
+    @parameters.setter
+    def parameters(self, parameters: Tensor) -> None:
         self.server_state = replace(self.server_state, parameters=parameters)
 
     @property
-    def _buffers(self) -> Tensor:
+    def buffers(self) -> Tensor:
         return self.server_state.buffers
 
-    @_buffers.setter
-    def _buffers(self, buffers: Tensor) -> None:
+    @buffers.setter
+    def buffers(self, buffers: Tensor) -> None:
         self.server_state = replace(self.server_state, buffers=buffers)
 
     @property
-    def _budget(self) -> PrivacyAccountant:
+    def accountant(self) -> PrivacyAccountant:
+        """What clips, adds noise and counts what has been spent."""
         return self.server_state.privacy
+
+    _parameters, _buffers = old_attribute("_parameters", "parameters"), old_attribute("_buffers", "buffers")
+    _layout, _budget = old_attribute("_layout", "layout"), old_attribute("_budget", "accountant")
 
     def _accept(self, server_round: int, collected: Collected) -> None:
         """Note that the step has been taken."""
@@ -663,11 +693,11 @@ class PseudoGradientStrategy(BaseStrategy):
             self._recovery.accept({k: self._monitor.norms.get(k, 0.0) for k in updates.partition_ids})
         self.movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
         if collected.extra is not None:
-            self._absorb(server_round, updates.partition_ids, collected.extra)
+            self.absorb_extra(server_round, updates.partition_ids, collected.extra)
         if self.average_last > 1:
             self.server_state = self.server_state.with_iterate(self.average_last)
 
-    def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
+    def absorb_extra(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Use the rows [K, P] of the ``extra_record``, one for each partition; the step has been taken."""
 
     def _fail(
@@ -682,25 +712,25 @@ class PseudoGradientStrategy(BaseStrategy):
         advice = LOWER_RATE if has_lost_the_nodes(answered) else LOOK_AT_NODES
         self.failures.count(server_round, lack, named, advice)
 
-    def _beyond_mean(self) -> str:
+    def beyond_mean(self) -> str:
         """Name what makes the step more than a mean of the updates, which sum to one; empty for nothing."""
         slots = ("weighting", "aggregation", "server_optimizer", "mask", "step_size")
         kinds = {name: type(getattr(self, name)) for name in slots}
         beyond = [f"{name}={kind.__name__}" for name, kind in kinds.items() if kind not in PLAIN]
         if isinstance(self.step_size, Constant) and self.step_size.eta > 1:
             beyond.append(f"step_size={self.step_size!r}")
-        if type(self)._step is not PseudoGradientStrategy._step or self.extra_record:
+        if type(self).take_step is not PseudoGradientStrategy.take_step or self.extra_record:
             beyond.append("the rule")
         return " and ".join(beyond)
 
     def _start_from(self, arrays: ArrayRecord) -> None:
         """Take ``arrays`` as w[t]."""
-        self._layout = self._layout or self.check(arrays)
-        parameters, optimizer = self._layout.flatten_parameters(arrays), self.server_state.server_optimizer
+        self.layout = self.layout or self.check(arrays)
+        parameters, optimizer = self.layout.flatten_parameters(arrays), self.server_state.server_optimizer
         self.server_state = replace(
             self.server_state,
             parameters=parameters,
-            buffers=self._layout.flatten_buffers(arrays),
+            buffers=self.layout.flatten_buffers(arrays),
             server_optimizer=beside(parameters, optimizer) if optimizer else {},
         )
         if self.average_last > 1 and not self.server_state.iterates:
@@ -713,7 +743,7 @@ class PseudoGradientStrategy(BaseStrategy):
         ------
         ValueError : where the step depends on what they were sent, which only ``configure_train`` knows
         """
-        beyond = self._beyond_mean()
+        beyond = self.beyond_mean()
         own = {"step_size": Constant(), "average_last": 1, "max_norm": None}
         own |= {"privacy": NoPrivacy(), "compression": NoCompression()}
         changed = [f"{name}={getattr(self, name)!r}" for name in own if getattr(self, name) != own[name]]
@@ -724,7 +754,7 @@ class PseudoGradientStrategy(BaseStrategy):
             )
         sent = [arrays for reply in replies if reply.has_content() and (arrays := arrays_of(reply))]
         if sent:
-            self._layout = layout = self.check(sent[0])
+            self.layout = layout = self.check(sent[0])
             zeros = torch.zeros(layout.num_parameters, dtype=layout.dtype)
             self._start_from(layout.record(zeros, torch.zeros(layout.num_buffers, dtype=torch.float64)))
 
@@ -768,14 +798,14 @@ class PseudoGradientStrategy(BaseStrategy):
     # ---- what a strategy of this package promises (:mod:`.strategy`) ---------------------------
 
     def models_to_evaluate(self, arrays: ArrayRecord) -> dict[str, ArrayRecord]:
-        layout = self._layout or self.check(arrays)
+        layout = self.layout or self.check(arrays)
         if self.average_last == 1:
             return {"global": arrays}
         return {"average": self.server_state.average(layout) if self.server_state.iterates else arrays}
 
     @property
     def stop_reason(self) -> str:
-        return "" if self.privacy.stop_at_epsilon is None else self._budget.over
+        return "" if self.privacy.stop_at_epsilon is None else self.accountant.over
 
     @property
     def examples_key(self) -> str:
@@ -799,7 +829,8 @@ class PseudoGradientStrategy(BaseStrategy):
             require_frozen(self.frozen_names, arrays)
         layout = Layout.of(arrays, self.buffer_names, self.frozen_names)
         self.weighting.check(layout)
-        self.privacy.check(layout, self.extra_record)
+        if type(self.privacy) is not NoPrivacy:
+            self.privacy.check(layout, self.extra_record)
         return layout
 
     def train_config(self) -> dict[str, ConfigScalar]:
@@ -860,82 +891,4 @@ class PseudoGradientStrategy(BaseStrategy):
             self.registry.frozen_at.update({k: (None, digest) for k, digest in known.items()})
 
 
-# What the parts give for a round, checked: a user's own may give anything.
-
-
-def needed_metrics(weighting: Weighting, aggregation: Aggregation) -> list[str]:
-    """Return the names of the metrics without which a reply cannot be used."""
-    return [*([weighting.required_metric] if weighting.required_metric else []), *aggregation.needs]
-
-
-def compute_weights(
-    weighting: Weighting, aggregation: Aggregation, updates: Updates, state: State
-) -> tuple[Tensor, State]:
-    """Return the weights alpha[t], [K] or [K, L], and the weighting's next state.
-
-    Raises
-    ------
-    Lacking : where the round lacks what the weighting or the aggregation needs
-    NoStep : where the weights cannot be used
-    """
-    if lack := weighting.lacks(updates) or aggregation.lacks(updates):
-        raise Lacking(lack)
-    weights, state = _pair("weighting", weighting, weighting(updates, state))
-    if fault := _fault(weights, updates):
-        raise NoStep(f"weighting={type(weighting).__name__} gave {fault}")
-    return aggregation.weights(updates, weights), state
-
-
-def compute_step_size(
-    step_size: StepSize, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
-) -> float:
-    """Return eta[t]; raise ``NoStep`` where what the step size gave is no finite number."""
-    given = step_size(server_round, updates, weights, mean)
-    said = f"step_size={type(step_size).__name__} gave"
-    try:
-        eta = float(given)
-    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of several
-        raise NoStep(f"{said} {_named(given)}, expected a number") from error
-    if not math.isfinite(eta):
-        raise NoStep(f"{said} {eta}")
-    return eta
-
-
-def apply_optimizer(optimizer: ServerOptimizer, mean: Tensor, state: State) -> tuple[Tensor, State]:
-    """Return the direction [P] and the optimizer's next state; raise ``NoStep`` where they are none."""
-    shape = mean.shape
-    direction, state = _pair("server_optimizer", optimizer, optimizer(mean, state))
-    if not isinstance(direction, Tensor) or direction.shape != shape:
-        said = f"server_optimizer={type(optimizer).__name__} gave {_named(direction)}"
-        raise NoStep(f"{said}, expected a tensor of shape {tuple(shape)}")
-    return direction, state
-
-
-def _pair(name: str, part: object, given: tuple[Tensor, State]) -> tuple[Tensor, State]:
-    if not (isinstance(given, tuple | list) and len(given) == 2):
-        raise NoStep(
-            f"{name}={type(part).__name__} gave {_named(given)}, expected a pair: a tensor, a state"
-        )
-    return given
-
-
-def _named(given: object) -> str:
-    if isinstance(given, Tensor):
-        return f"a tensor of shape {tuple(given.shape)}"
-    return "None" if given is None else f"a {type(given).__name__}"
-
-
-def _fault(weights: Tensor, updates: Updates) -> str | None:
-    """Say what is wrong with weights; None where they can be used."""
-    nodes, layers = len(updates.partition_ids), len(updates.layout.layers)
-    if not isinstance(weights, Tensor):
-        return f"{_named(weights)}, expected a tensor"
-    if tuple(weights.shape) not in ((nodes,), (nodes, layers)):
-        return f"weights of shape {tuple(weights.shape)}, expected {(nodes,)} or {(nodes, layers)}"
-    sound = weights.isfinite().view(nodes, -1).all(1)
-    if not bool(sound.all()):
-        row = int((~sound).nonzero()[0])
-        return f"partition {updates.partition_ids[row]} a weight that is NaN or infinite"
-    if (least := float(weights.sum(0).min())) <= 0:
-        return f"weights that sum to {least:.3g}, expected 1"
-    return None
+accept_old_names(PseudoGradientStrategy, RENAMED)  # for a class that calls ``super()`` by an old name

@@ -46,7 +46,7 @@ def arrays_of(message: Message, extra: str | None = None) -> ArrayRecord | None:
     record = message.content.get(protocol.ARRAYS)
     if isinstance(record, ArrayRecord):
         return record
-    return next((found for name, found in message.content.array_records.items() if name != extra), None)
+    return next((arrays for name, arrays in message.content.array_records.items() if name != extra), None)
 
 
 def metrics_of(message: Message) -> MetricRecord:
@@ -57,7 +57,7 @@ def metrics_of(message: Message) -> MetricRecord:
     return next(iter(message.content.metric_records.values()), MetricRecord())
 
 
-def said(message: Message, key: str) -> ConfigScalar | None:
+def read_config(message: Message, key: str) -> ConfigScalar | None:
     """Return what a node says of itself besides its metrics; None where it says nothing."""
     config = message.content.get(protocol.CONFIG)
     return config.get(key) if isinstance(config, ConfigRecord) else None  # type: ignore[return-value]
@@ -101,10 +101,12 @@ def lacking(replies: Mapping[int, Message]) -> dict[int, str]:
 
     A metric is averaged where all carry it: one node would take it from all of them.
     """
-    told = {k: {n for n, v in metrics_of(r).items() if type(v) in (int, float)} for k, r in replies.items()}
-    counts = Counter(name for names in told.values() for name in names)
+    numbers = {
+        k: {n for n, v in metrics_of(r).items() if type(v) in (int, float)} for k, r in replies.items()
+    }
+    counts = Counter(name for names in numbers.values() for name in names)
     common = sorted(name for name, count in counts.items() if 2 * count > len(replies))
-    lacks = {k: [name for name in common if name not in names] for k, names in told.items()}
+    lacks = {k: [name for name in common if name not in names] for k, names in numbers.items()}
     return {k: f"sent no {names[0]!r}, as most do" for k, names in lacks.items() if names}
 
 
@@ -163,18 +165,18 @@ def answers(asked: Mapping[int, Message], replies: Iterable[Message]) -> dict[in
     """
     by_message = {message.metadata.message_id: k for k, message in asked.items()}
     by_node = {m.metadata.dst_node_id: k for k, m in asked.items() if not m.metadata.message_id}
-    found: dict[int, Message] = {}
+    by_partition: dict[int, Message] = {}
     for reply in replies:
         sender = reply.metadata.src_node_id
         answered = reply.metadata.reply_to_message_id
         partition_id = by_message.get(answered) if answered else None
         partition_id = by_node.get(sender) if partition_id is None else partition_id
-        if partition_id is None or partition_id in found:
+        if partition_id is None or partition_id in by_partition:
             continue
         instead = reply.has_error() and sender == SUPERLINK_NODE_ID
         if instead or sender == asked[partition_id].metadata.dst_node_id:
-            found[partition_id] = reply
-    return found
+            by_partition[partition_id] = reply
+    return by_partition
 
 
 def of_group(name: str, replies: Iterable[Message]) -> list[Message]:
@@ -204,9 +206,9 @@ def checked(
         for number in value if isinstance(value, list) else [value]:
             if isinstance(number, int) and abs(number) > sys.float_info.max:
                 raise Fault(f"sent a {name!r} of {number.bit_length()} bits, expected a number")
-    told = metrics_of(reply).get(protocol.PARTITION_ID, partition_id)
-    if partition_id is not None and told != partition_id:
-        raise Fault(f"answered for partition {str(told)[:20]}")
+    claimed = metrics_of(reply).get(protocol.PARTITION_ID, partition_id)
+    if partition_id is not None and claimed != partition_id:
+        raise Fault(f"answered for partition {str(claimed)[:20]}")
     require_number(reply, key, MOST_EXAMPLES)
     for name, value in metrics_of(reply).items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -216,11 +218,11 @@ def checked(
 
 def require_one(records: Mapping[str, object], name: str, others: Container[str | None] = ()) -> None:
     """Raise ``Fault`` for several records of a kind of which none has the ``name`` that we read."""
-    found = [key for key in records if key not in others]
-    if len(found) > 1 and name not in found:
-        kind = type(records[found[0]]).__name__
-        listed = ", ".join(map(repr, found[:3]))
-        raise Fault(f"sent {len(found)} records of the kind {kind}, {listed}, and none is named {name!r}")
+    names = [key for key in records if key not in others]
+    if len(names) > 1 and name not in names:
+        kind = type(records[names[0]]).__name__
+        listed = ", ".join(map(repr, names[:3]))
+        raise Fault(f"sent {len(names)} records of the kind {kind}, {listed}, and none is named {name!r}")
 
 
 def require_number(reply: Message, name: str, most: float = sys.float_info.max) -> None:

@@ -13,11 +13,11 @@ from flwr.app import Array, ArrayRecord, Message
 from torch import Tensor
 
 from strategies.parts.layout import Layout
-from strategies.parts.updates import Updates
+from strategies.parts.updates import SUMS, Updates
 from strategies.parts.weighting import Uniform, Weighting
 from strategies.shared import protocol
 from strategies.shared.arrays import SharedMean, values_of
-from strategies.shared.compression import Compression
+from strategies.shared.compression import Compression, NoCompression
 
 from .replies import (
     Fault,
@@ -28,23 +28,16 @@ from .replies import (
     fitting,
     metrics_of,
     num_examples_of,
+    read_config,
     require_number,
     require_one,
-    said,
     scalar_metrics,
 )
 
 logger = logging.getLogger("flwr.strategies")
 
 BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
-PARTS = (
-    "weighting",
-    "aggregation",
-    "mask",
-    "step_size",
-    "privacy",
-    "compression",
-)  # that may need each update
+PARTS = ("weighting", "aggregation", "mask", "step_size", "privacy")  # that may need each update
 
 
 class Workspace:
@@ -123,13 +116,13 @@ def decoded(
 
 def _codes_of(reply: Message, layout: Layout) -> ArrayRecord:
     """Return a reply's codes."""
-    found = reply.content.get(protocol.CODES)
-    if not isinstance(found, ArrayRecord):
+    codes = reply.content.get(protocol.CODES)
+    if not isinstance(codes, ArrayRecord):
         return ArrayRecord()
     known = {layer.name for layer in layout.parameters}
-    if strange := [name for name in found if name not in known]:
+    if strange := [name for name in codes if name not in known]:
         raise Fault(f"sent a code for {strange[0]!r}, which is no parameter of the model")
-    return found
+    return codes
 
 
 def _bytes_of(array: Array) -> bytes:
@@ -215,24 +208,27 @@ class Stack:
         self._lacking: dict[int, str] = {}
         self._moved = False
         self._shared: dict[int, int] = {}  # the row of each mean that several replies carry
+        self._row_sums: dict[int, Mapping[str, Tensor]] = {}  # of these rows
         self._rows: list[int] = []  # of each sound reply
         self._kept = 0  # rows that are written
 
-    def all(self, asked: Iterable[int], answered: Mapping[int, Message], told: bool) -> Collected:
+    def all(
+        self, asked: Iterable[int], answered: Mapping[int, Message], has_partition_ids: bool
+    ) -> Collected:
         """Return what the partitions that were asked have answered, in their order."""
         for partition_id in sorted(asked):
-            self.read(partition_id, answered.get(partition_id), told)
+            self.read(partition_id, answered.get(partition_id), has_partition_ids)
         return self.collected()
 
-    def read(self, partition_id: int, reply: Message | None, told: bool = False) -> None:
+    def read(self, partition_id: int, reply: Message | None, has_partition_ids: bool = False) -> None:
         """Stack the reply of a node, or note why it is left out.
 
-        ``told`` says that nodes have said which partition they hold: a reply for another one is a fault.
+        ``has_partition_ids`` says that nodes have said which partition they hold: a reply for another one is a fault.
         """
         try:
             if reply is not None and not reply.has_error():
                 drop_diagnostics(reply, (self.examples_key, *self.needed), self.tell)
-            sound = checked(reply, partition_id if told else None, self.examples_key)
+            sound = checked(reply, partition_id if has_partition_ids else None, self.examples_key)
             row = self._row_of(sound)
         except Fault as fault:
             self._faults[partition_id] = str(fault)
@@ -254,7 +250,7 @@ class Stack:
                 raise LacksOurs(f"sent no {name!r}")
             require_number(reply, name)
         for key, fault in self.evidence.items():
-            if said(reply, key) is None:
+            if read_config(reply, key) is None:
                 raise LacksOurs(fault)
         require_one(reply.content.array_records, protocol.ARRAYS, (self.extra, *BESIDE_ARRAYS))
         record = arrays_of(reply, self.extra)
@@ -263,6 +259,8 @@ class Stack:
             self._write(row, reply)
         if isinstance(record, SharedMean):
             self._shared[id(record)] = row
+            device = self.start.device  # of vectors; numbers stay in host memory
+            self._row_sums[row] = {k: v.to(device) if v.ndim else v for k, v in record.sums.items()}
         return row
 
     def _write(self, row: int, reply: Message) -> None:
@@ -276,10 +274,10 @@ class Stack:
         if self.layout.buffers:
             parts.append(self.layout.flatten_buffers(record, out=self.buffers[row]))
         if self.extra and self.extras is not None:
-            found = reply.content.array_records.get(self.extra)
-            if found is None:
+            carried = reply.content.array_records.get(self.extra)
+            if carried is None:
                 raise LacksOurs(f"sent no {self.extra!r} record")
-            record = fitting(found, f"{self.extra!r} record", self.layout, parameters_only=True)
+            record = fitting(carried, f"{self.extra!r} record", self.layout, parameters_only=True)
             parts.append(self.layout.flatten_parameters(record, out=self.extras[row]))
         total = float(delta.sum())
         unsure = parts[1:] if math.isfinite(total) else parts  # a finite sum has finite terms
@@ -302,6 +300,7 @@ class Stack:
             self.start,
             metrics,
             torch.tensor(self._rows) if kept < len(self._rows) else None,
+            {row: sums for row, sums in self._row_sums.items() if sums},
         )
         moved = self._moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
         extra = None if self.extras is None else self.extras[:kept]
@@ -324,7 +323,8 @@ def _finite(values: Tensor) -> bool:
 #     mean_S = sum_{k in S} c_k w_k / sum_{k in S} c_k,      alpha_k = c_k / sum c
 #
 # The mean of such means, each with the weight of its nodes, is the round's mean, to rounding: the sum is
-# taken in another order. What a strategy makes of the mean alone needs no more.
+# taken in another order. The same holds of the sums that a part asks for by name. What a strategy makes of
+# these alone needs no more.
 
 
 def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
@@ -334,12 +334,17 @@ def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
     ------
     ValueError : where the strategy needs each node's update
     """
-    for name in PARTS:
-        part = getattr(strategy, name, strategy)
-        if not vars(type(part)).get("needs_only_mean", False):  # which a class says of itself alone
-            raise ValueError(f"{name if part is not strategy else 'strategy'}={type(part).__name__}")
-    owner = next(kind for kind in type(strategy).__mro__ if "_step" in vars(kind))
-    if not vars(owner).get("needs_only_mean", False):
+    names: list[str] = []
+    for slot in PARTS:
+        part = getattr(strategy, slot, strategy)
+        sums = vars(type(part)).get("sums")  # which a class says of itself alone
+        if sums is None:
+            raise ValueError(f"{slot if part is not strategy else 'strategy'}={type(part).__name__}")
+        names += sums
+    if type(strategy.compression) is not NoCompression:
+        raise ValueError(f"compression={type(strategy.compression).__name__}")
+    owner = next(kind for kind in type(strategy).__mro__ if "take_step" in vars(kind))
+    if (sums := vars(owner).get("sums")) is None:
         raise ValueError(f"strategy={strategy.name}, with a step of its own,")
     weighting = type(strategy.weighting)
     if getattr(strategy, "averages_uniformly", False) and weighting is not Uniform:
@@ -352,11 +357,13 @@ def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
         raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
     layout = Layout.of(arrays, strategy.buffer_names, strategy.frozen_names)
     layout = replace(layout, frozen={}, names=())  # as replies are
-    return Folding(layout, arrays, strategy.weighting, strategy.required_reply_keys())
+    return Folding(
+        layout, arrays, strategy.weighting, strategy.required_reply_keys(), dict.fromkeys([*names, *sums])
+    )
 
 
 class Folding:
-    """The weighted mean of the models that were added, in float64.
+    """The weighted mean of the models that were added, in float64, and the sums that parts ask for.
 
     Parameters
     ----------
@@ -364,10 +371,16 @@ class Folding:
     arrays : what the nodes started from
     weighting : how much each node counts
     evidence : as in :class:`~strategies.core.stacking.Stack`
+    names : of the sums
     """
 
     def __init__(
-        self, layout: Layout, arrays: ArrayRecord, weighting: Weighting, evidence: dict[str, str]
+        self,
+        layout: Layout,
+        arrays: ArrayRecord,
+        weighting: Weighting,
+        evidence: dict[str, str],
+        names: Iterable[str] = (),
     ) -> None:
         self.layout, self.weighting, self.evidence = layout, weighting, evidence
         self._start = layout.flatten_parameters(arrays)
@@ -375,6 +388,7 @@ class Folding:
         self._total = 0.0
         self._deltas = torch.zeros(layout.num_parameters, dtype=torch.float64)
         self._buffers = torch.zeros(layout.num_buffers, dtype=torch.float64)
+        self._sums = {name: torch.zeros(()) for name in names}
 
     def take(self, reply: Message) -> bool:
         """Add a node's model, and take it out of the reply; False where the server would leave it out."""
@@ -387,6 +401,9 @@ class Folding:
         self._total += counts
         self._deltas.add_(updates.deltas[0], alpha=counts)
         self._buffers.add_(updates.buffers[0], alpha=counts)
+        for name, total in self._sums.items():
+            values = SUMS[name].function(updates.deltas[0])
+            self._sums[name] = total + (counts * values if SUMS[name].is_weighted else values)
         model = arrays_of(reply)
         for name, record in list(reply.content.items()):
             if record is model:
@@ -399,3 +416,10 @@ class Folding:
             return None
         parameters = self._start - self._deltas.div_(self._total).to(self._start)
         return self.layout.record(parameters, self._buffers.div_(self._total))
+
+    def sums(self) -> dict[str, Tensor]:
+        """Return the sums by name, as :class:`~strategies.Updates` has those of a row: weighted ones are means."""
+        return {
+            name: total / self._total if SUMS[name].is_weighted else total
+            for name, total in self._sums.items()
+        }

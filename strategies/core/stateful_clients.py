@@ -26,32 +26,32 @@ class StatefulClientsStrategy(PseudoGradientStrategy):
     def nodes_remember(self) -> bool:
         return True
 
-    def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+    def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         extra = ConfigRecord(dict(config))
         if lost := [k for k in self._asked if k in self._awaited or k not in self._counted]:
             extra[protocol.CONTROL_LOST] = lost
             extra[protocol.CONTROL_COUNTED] = [self._counted.get(k, 0) for k in lost]
         self._awaited |= self._asked.keys()
-        return super()._content(server_round, arrays, extra)
+        return super().make_content(server_round, arrays, extra)
 
     def _go_back(self, server_round: int) -> ArrayRecord | None:
         """Begin the sums anew, at the server and at the nodes, which have no older ones to go back to."""
         arrays = super()._go_back(server_round)
         if arrays is not None:
             self._counted, self._awaited = {}, set()
-            self._clear_sum()
+            self.clear_sum()
         return arrays
 
-    def _clear_sum(self) -> None:
+    def clear_sum(self) -> None:
         """Take 0 for the sum of what the nodes keep; each is told that none of its changes counts."""
         raise NotImplementedError
 
-    def _count(self, server_round: int, partition_ids: Iterable[int]) -> None:
+    def count_changes(self, server_round: int, partition_ids: Iterable[int]) -> None:
         """Note that the changes of these partitions are in the sum."""
         self._counted |= dict.fromkeys(partition_ids, server_round)
         self._awaited -= set(partition_ids)
 
-    def _population(self) -> int:
+    def population_size(self) -> int:
         """Return N: the members of a group, where the strategy is that of one."""
         if self.members is not None:
             return len(self.members)

@@ -1,6 +1,6 @@
 """A part that a strategy's own step does not use has no effect, and is named in one warning.
 
-The package's update rule applies every part. A strategy of the user's own may replace it (``_step``) and
+The package's update rule applies every part. A strategy of the user's own may replace it (``take_step``) and
 leave some of them out, and so may an aggregation leave out the mask. The first step tells: a part that was
 chosen, and is not read while the step is taken, has no effect in any round.
 """
@@ -22,12 +22,12 @@ APPLIED_BY = {
     "server_optimizer": "server_optimizer",
     "mask": "mask",
     "step_size": "step_size",
-    "privacy": "_budget",
+    "privacy": "accountant",
 }
-UNUSED = "strategy=%s takes its step without %s: no effect; leave it out, or let _step apply it"
+UNUSED = "strategy=%s takes its step without %s: no effect; leave it out, or let take_step apply it"
 UNPROTECTED = (
-    "privacy would not hold: the step of strategy={} neither clips the updates nor adds noise; let _step "
-    "call self._budget.clip_ and self._budget.noise_, or set privacy=none"
+    "privacy would not hold: the step of strategy={} neither clips the updates nor adds noise; let take_step "
+    "call self.accountant.clip_ and self.accountant.noise_, or set privacy=none"
 )
 
 

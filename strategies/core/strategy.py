@@ -8,10 +8,11 @@ are something else.
 
 import logging
 import sys
-from abc import abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from inspect import Signature, signature
 from operator import add
 from types import FrameType
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
+from strategies.parts.updates import Lacking, NoStep
 from strategies.shared import flower_names, protocol
 from strategies.shared.flower_private import UNREACHABLE
 
@@ -31,7 +33,26 @@ Selections = Callable[[Sequence[ArrayRecord]], Tensor]
 Gradient = Callable[[ArrayRecord], ArrayRecord]
 
 
-class BaseStrategy(Strategy, metaclass=flower_names.Advising):
+class Advising(ABCMeta):
+    """Of strategies: an unexpected keyword of Flower's, or of a part, is answered with ours."""
+
+    def __call__(cls, *args: Any, **given: Any) -> Any:
+        """Make a strategy; raise ``TypeError`` with advice, also for what ``**kwargs`` hand on."""
+        try:
+            return super().__call__(*args, **given)
+        except TypeError as error:
+            if instead := flower_names.advice_on(error, cls, given.get("inner")):
+                raise TypeError(instead) from None
+            raise
+
+    @property
+    def __signature__(cls) -> Signature:
+        """What the class takes, which ``__call__`` would hide."""
+        taken = signature(cls.__init__, eval_str=True).parameters  # type: ignore[misc]
+        return Signature([parameter for name, parameter in taken.items() if name != "self"])
+
+
+class BaseStrategy(Strategy, metaclass=Advising):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
     resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
@@ -42,7 +63,8 @@ class BaseStrategy(Strategy, metaclass=flower_names.Advising):
         A strategy of a user's own may read it: there a name that is Flower's alone is logged.
         """
         kind = type(self)
-        if not (name.startswith("_") or hasattr(kind, name) or name in flower_names.settings_of(kind)):
+        fields = getattr(kind, "__dataclass_fields__", ())
+        if not (name.startswith("_") or name in fields or hasattr(kind, name)):
             instead = flower_names.advice(kind, name, getattr(self, "inner", None))
             if instead and kind.__module__.startswith("strategies."):
                 raise AttributeError(instead)
@@ -74,6 +96,10 @@ class BaseStrategy(Strategy, metaclass=flower_names.Advising):
     @abstractmethod
     def set_num_rounds(self, rounds: int) -> None:
         """Let a run of so few rounds fail when none of them takes a step."""
+
+    def beyond_mean(self) -> str:
+        """Name what makes the step more than a mean of the updates; empty for nothing."""
+        return ""
 
     def train_config(self) -> dict[str, ConfigScalar]:
         """Return what the messages' configuration asks of each node besides its training."""
@@ -158,11 +184,11 @@ class BaseStrategy(Strategy, metaclass=flower_names.Advising):
 
         def evaluate_all(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None
-            found = {
+            by_model = {
                 name: evaluate_fn(server_round, model)
                 for name, model in self.models_to_evaluate(arrays).items()
             }
-            measured = {name: metrics for name, metrics in found.items() if metrics is not None}
+            measured = {name: metrics for name, metrics in by_model.items() if metrics is not None}
             if len(measured) > 1:
                 return merged(list(measured.values()), [self.model_weight(name) for name in measured])
             return next(iter(measured.values()), None)
@@ -211,6 +237,11 @@ def _added(values: Iterable[float]) -> float:
     return reduce(add, values, 0.0)
 
 
+MOST_STILL_ROUNDS = 3  # from the first one on
+CAUSES = (
+    "look for a learning rate that is too small, frozen parameters, a loss that does not depend on them, "
+    "or a client that returns the model it was sent"
+)
 LOOK_AT_NODES = "look at the nodes, or lower min_replies"
 LOWER_RATE = "the losses are no numbers: lower the learning rate of the clients"
 TRACEBACK = "Traceback (most recent call last):"  # begins what a reply's reason ends with
@@ -219,14 +250,6 @@ GIVE_FUNCTIONS = (
     "its ClientApp is made of a client_fn, as with NumPyClient, and answers older messages: give it "
     "functions with @app.train() and @app.evaluate()"
 )
-
-
-class NoStep(Exception):
-    """Why a round takes no step."""
-
-
-class Lacking(NoStep):
-    """It has too few sound replies, or not that of a node that it needs."""
 
 
 class TooManyFailedRounds(RuntimeError):
@@ -280,6 +303,71 @@ class FailurePolicy:
             raise TooManyFailedRounds(f"{self.num_failed} rounds in a row failed: {self.last_failure}")
 
 
+class StallDetector:
+    """Watches the rounds of one model.
+
+    Once a node has moved a parameter, later rounds without movement are named and no more: a model may have
+    reached the floor of its arithmetic.
+    """
+
+    def __init__(self, *, alone: bool = True) -> None:
+        self.alone = alone  # False for the model of one group among others: see :func:`among`
+        self.seen = False  # whether any node has ever moved a parameter
+        self.still = 0  # rounds without movement since the first one
+        self.hopeless = False  # whether these were the first, and enough
+        self.named = False
+
+    def note(self, server_round: int, moved: bool, rates: Tensor | None) -> None:
+        """Take note of a round.
+
+        Parameters
+        ----------
+        moved : whether any node returned another parameter than it was sent
+        rates : the nodes' learning rates [K]; None where not all of them tell
+
+        Raises
+        ------
+        TooManyFailedRounds : when no node has moved anything in the first three rounds, at learning rates
+            above 0
+        """
+        if moved:
+            self.seen, self.hopeless = True, False
+            return
+        if rates is not None and not rates.any():
+            return
+        self.still += 1
+        self.hopeless = rates is not None and not self.seen and self.still >= MOST_STILL_ROUNDS
+        if self.alone:
+            among(server_round, {"": self})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next round depends on."""
+        return {"seen": self.seen, "still": self.still, "named": self.named}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from it."""
+        self.seen, self.still, self.named = state["seen"], state["still"], state["named"]
+
+
+def among(server_round: int, movements: Mapping[str, StallDetector]) -> None:
+    """Name the models, by group, that no node has moved, each once.
+
+    Raises
+    ------
+    TooManyFailedRounds : when no model has moved in its first three rounds, at learning rates above 0
+    """
+    still = [name for name, movement in movements.items() if movement.still and not movement.named]
+    if still:
+        others = f" and {len(still) - 3} more" if len(still) > 3 else ""
+        whose = f" of {', '.join(still[:3])}{others}" if still[0] else ""
+        logger.warning("round %d: no node%s has moved any parameter: %s", server_round, whose, CAUSES)
+    for name in still:
+        movements[name].named = True
+    if all(movement.hopeless for movement in movements.values()):
+        rounds = min(movement.still for movement in movements.values())
+        raise TooManyFailedRounds(f"no node has moved any parameter in {rounds} rounds: {CAUSES}")
+
+
 def reason_of(reply: Message) -> str:
     """Return why a node failed, in one line, without its traceback."""
     reason, _, _ = (reply.error.reason or "").partition(TRACEBACK)
@@ -301,9 +389,9 @@ def end_if_alike(asked: int, answered: Mapping[int, Message]) -> None:
     reasons = {reason_of(reply) for reply in errors}
     if asked < 2 or len(errors) < asked or len(reasons) > 1:
         return
-    _, found, traceback = (errors[0].error.reason or "").partition(TRACEBACK)
-    if found:
-        logger.error("%s%s", found, traceback)
+    _, separator, traceback = (errors[0].error.reason or "").partition(TRACEBACK)
+    if separator:
+        logger.error("%s%s", separator, traceback)
     raise TooManyFailedRounds(f"all {asked} nodes failed in round 1 with the same error: {reasons.pop()}")
 
 
@@ -324,12 +412,16 @@ def require_covered(strategy: object, beyond: str) -> None:
 
     To be called in a hook of Flower's. ``beyond`` names what is more than a plain mean; empty for nothing.
     """
-    wrapper = _caller(strategy) if beyond else None
-    if isinstance(wrapper, WRAPPERS):
-        raise ValueError(
-            f"{type(wrapper).__name__} adds the noise of a mean, which does not cover {beyond} of "
-            f"{type(strategy).__name__}: choose FedAvg, or privacy=CentralPrivacy(...) without the wrapper"
-        )
+    if fault := describe_uncovered(_caller(strategy) if beyond else None, strategy, beyond):
+        raise ValueError(f"{fault}: choose FedAvg, or privacy=CentralPrivacy(...) without the wrapper")
+
+
+def describe_uncovered(wrapper: object, strategy: object, beyond: str) -> str:
+    """Return what of a strategy the noise of a wrapper around it does not cover; empty for nothing."""
+    if not beyond or not isinstance(wrapper, WRAPPERS):
+        return ""
+    named = f"{beyond} of {type(strategy).__name__}"
+    return f"{type(wrapper).__name__} adds the noise of a mean, which does not cover {named}"
 
 
 def _caller(strategy: object) -> object:

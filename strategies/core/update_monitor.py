@@ -24,18 +24,12 @@ from strategies.shared.arrays import in_float64
 from strategies.shared.checks import require
 
 from .replies import metrics_of
-from .strategy import TooManyFailedRounds
 
 logger = logging.getLogger("flwr.strategies")
 
 AUTO = 10.0  # the multiple of the median that max_norm=auto stands for
 FEWEST = 3  # norms without which no median says anything: with two, nobody knows whose is wrong
 MOST_KEPT = 100  # accepted norms that the median is of
-MOST_STILL_ROUNDS = 3  # from the first one on
-CAUSES = (
-    "look for a learning rate that is too small, frozen parameters, a loss that does not depend on them, "
-    "or a client that returns the model it was sent"
-)
 
 
 def require_max_norm(value: object) -> None:
@@ -86,11 +80,11 @@ class UpdateMonitor:
     def inflated(self, updates: Updates, sites: Mapping[str, int]) -> dict[int, str]:
         """Return which sites report more examples than in their first sound reply."""
         numbers, line = set(sites.values()), "reports {} examples, and first said {}"
-        found = {}
+        faults = {}
         for k, count in zip(updates.partition_ids, updates.num_examples.tolist(), strict=True):
             if k in numbers and count > (first := self._first_examples.setdefault(k, count)):
-                found[k] = line.format(int(count), int(first))
-        return found
+                faults[k] = line.format(int(count), int(first))
+        return faults
 
     def accept(self, partition_ids: tuple[int, ...]) -> None:
         """Count the norms of the updates that the step is made of."""
@@ -173,68 +167,3 @@ def has_lost_the_nodes(answered: Mapping[int, Message]) -> bool:
     losses = [metrics_of(reply).get(protocol.LOSS) for reply in answered.values() if not reply.has_error()]
     lost = sum(isinstance(loss, float) and not math.isfinite(loss) for loss in losses)
     return 2 * lost > len(losses)
-
-
-class StallDetector:
-    """Watches the rounds of one model.
-
-    Once a node has moved a parameter, later rounds without movement are named and no more: a model may have
-    reached the floor of its arithmetic.
-    """
-
-    def __init__(self, *, alone: bool = True) -> None:
-        self.alone = alone  # False for the model of one group among others: see :func:`among`
-        self.seen = False  # whether any node has ever moved a parameter
-        self.still = 0  # rounds without movement since the first one
-        self.hopeless = False  # whether these were the first, and enough
-        self.named = False
-
-    def note(self, server_round: int, moved: bool, rates: Tensor | None) -> None:
-        """Take note of a round.
-
-        Parameters
-        ----------
-        moved : whether any node returned another parameter than it was sent
-        rates : the nodes' learning rates [K]; None where not all of them tell
-
-        Raises
-        ------
-        TooManyFailedRounds : when no node has moved anything in the first three rounds, at learning rates
-            above 0
-        """
-        if moved:
-            self.seen, self.hopeless = True, False
-            return
-        if rates is not None and not rates.any():
-            return
-        self.still += 1
-        self.hopeless = rates is not None and not self.seen and self.still >= MOST_STILL_ROUNDS
-        if self.alone:
-            among(server_round, {"": self})
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the next round depends on."""
-        return {"seen": self.seen, "still": self.still, "named": self.named}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from it."""
-        self.seen, self.still, self.named = state["seen"], state["still"], state["named"]
-
-
-def among(server_round: int, movements: Mapping[str, StallDetector]) -> None:
-    """Name the models, by group, that no node has moved, each once.
-
-    Raises
-    ------
-    TooManyFailedRounds : when no model has moved in its first three rounds, at learning rates above 0
-    """
-    still = [name for name, movement in movements.items() if movement.still and not movement.named]
-    if still:
-        others = f" and {len(still) - 3} more" if len(still) > 3 else ""
-        whose = f" of {', '.join(still[:3])}{others}" if still[0] else ""
-        logger.warning("round %d: no node%s has moved any parameter: %s", server_round, whose, CAUSES)
-    for name in still:
-        movements[name].named = True
-    if all(movement.hopeless for movement in movements.values()):
-        rounds = min(movement.still for movement in movements.values())
-        raise TooManyFailedRounds(f"no node has moved any parameter in {rounds} rounds: {CAUSES}")

@@ -24,18 +24,17 @@ from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 
 from .layout import blocks, squared_distances, squared_norms
-from .mask import Mask, MaskResult
+from .mask import Mask, MaskResult, NoMask
 from .step_size import StepSize
-from .updates import Updates
-from .weighting import ByExamples, Uniform, Weighting
+from .updates import Lacking, NoStep, Part, Updates, require_pair
+from .weighting import ByExamples, State, Uniform, Weighting, find_fault
 
 Spare = tuple[Tensor, Tensor] | None
 
 
-class Aggregation(ABC):
+class Aggregation(Part, ABC):
     """What the sum over the nodes is in the update rule."""
 
-    needs_only_mean: ClassVar[bool] = False  # whether it is their weighted mean; subclasses say so anew
     required_metric: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
 
     @property
@@ -70,12 +69,14 @@ class Aggregation(ABC):
 class Mean(Aggregation):
     """D = sum_k alpha_k Delta_k, as every method of this package prints it."""
 
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
 
     def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
     ) -> tuple[Tensor, MaskResult | None]:
         """Return the weighted mean, and the mask's factors from the same pass."""
+        if type(mask) is NoMask:
+            return updates.mean(weights), None
         return mask.mean_and_mask(updates, weights, spare)
 
     def aggregate_buffers(self, updates: Updates, weights: Tensor) -> Tensor:
@@ -356,3 +357,29 @@ def _scale_(updates: Updates, weights: Tensor, steps: Tensor) -> None:
     for column, layer in enumerate(updates.layout.layers):
         if not layer.buffer:
             updates.deltas[:, layer.columns].mul_(scale[:, column, None])
+
+
+# The weights of a round, checked: a part of the user's own may give anything.
+
+
+def needed_metrics(weighting: Weighting, aggregation: Aggregation) -> list[str]:
+    """Return the names of the metrics without which a reply cannot be used."""
+    return [*([weighting.required_metric] if weighting.required_metric else []), *aggregation.needs]
+
+
+def compute_weights(
+    weighting: Weighting, aggregation: Aggregation, updates: Updates, state: State
+) -> tuple[Tensor, State]:
+    """Return the weights alpha[t], [K] or [K, L], and the weighting's next state.
+
+    Raises
+    ------
+    Lacking : where the round lacks what the weighting or the aggregation needs
+    NoStep : where the weights cannot be used
+    """
+    if lack := weighting.lacks(updates) or aggregation.lacks(updates):
+        raise Lacking(lack)
+    weights, state = require_pair("weighting", weighting, weighting(updates, state))
+    if fault := find_fault(weights, updates):
+        raise NoStep(f"weighting={type(weighting).__name__} gave {fault}")
+    return aggregation.weights(updates, weights), state

@@ -84,9 +84,9 @@ class Overlap(Grouping):
         best, most = pairs, SUBSTANTIAL
         for alike in np.unique(np.linspace(1, pairs - 1, MOST_TRIED, dtype=int)) if pairs > 1 else ():
             groups = [self._groups(sample, _least(sample, alike)) for sample in samples]
-            found = float(np.mean([_silhouette(*pair) for pair in zip(distances, groups, strict=True)]))
-            if found > most:
-                best, most = int(alike), found
+            score = float(np.mean([_silhouette(*pair) for pair in zip(distances, groups, strict=True)]))
+            if score > most:
+                best, most = int(alike), score
         return best
 
     def _groups(self, selections: Tensor, threshold: float) -> list[list[int]]:
@@ -133,8 +133,8 @@ class KMeans(Grouping):
         distances = _unlike(known)
         best, most = 1, SUBSTANTIAL
         for count in range(2, len(selections)):
-            if (found := _silhouette(distances, self._groups(known, count, seed))) > most:
-                best, most = count, found
+            if (score := _silhouette(distances, self._groups(known, count, seed))) > most:
+                best, most = count, score
         return self._groups(others, best, seed)
 
     def _groups(self, selections: Tensor, count: int, seed: int) -> list[list[int]]:
@@ -162,8 +162,8 @@ def _least(selections: Tensor, alike: int) -> float:
 
 def _unlike(selections: Tensor) -> np.ndarray:
     """Return in which share of the examples each two rows differ, [N, N]."""
-    found: np.ndarray = (selections[:, None] != selections[None]).double().mean(2).numpy()
-    return found
+    shares: np.ndarray = (selections[:, None] != selections[None]).double().mean(2).numpy()
+    return shares
 
 
 def _silhouette(distances: np.ndarray, groups: Sequence[Sequence[int]]) -> float:

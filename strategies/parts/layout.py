@@ -230,9 +230,9 @@ def _flatten(record: ArrayRecord, layers: Sequence[Layer], out: Tensor) -> Tenso
         if values is None or isinstance(array, TensorArray):
             _copy(values_of(array), layer, out[layer.columns])
             continue
-        found = arrays.view(array)  # numpy copies a small array in half the time of torch
-        _require(layer, found.dtype, found.shape)
-        values[layer.columns] = found.reshape(-1)
+        view = arrays.view(array)  # numpy copies a small array in half the time of torch
+        _require(layer, view.dtype, view.shape)
+        values[layer.columns] = view.reshape(-1)
     return out
 
 
@@ -271,8 +271,10 @@ def squared_norms(rows: Tensor) -> Tensor:
 def squared_distances(rows: Tensor, point: Tensor) -> Tensor:
     """Return ||row - point||^2 of each row, in float64 in host memory, without a copy of them all."""
     pieces = torch.split(point, PIECE)
-    found = [torch.dist(a, b) for row in rows for a, b in zip(torch.split(row, PIECE), pieces, strict=True)]
-    return torch.stack(found).cpu().view(len(rows), -1).double().square().sum(1)
+    distances = [
+        torch.dist(a, b) for row in rows for a, b in zip(torch.split(row, PIECE), pieces, strict=True)
+    ]
+    return torch.stack(distances).cpu().view(len(rows), -1).double().square().sum(1)
 
 
 # Blocks: long vectors a piece at a time.

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from strategies.shared import protocol
 from strategies.shared.checks import require
-from strategies.shared.flower_names import accept_old_names
 
 from .layout import block_size
-from .updates import Updates
+from .updates import Part, Updates
 
 
 class MaskResult(NamedTuple):
@@ -43,20 +42,18 @@ RENAMED = {  # what a mask defines: the old names, for one release, and the new 
     "idle": "is_identity",
     "factor": "mask_values",
     "with_mean": "mean_and_mask",
-    "of_mean": "needs_only_mean",
 }
 
 
-class Mask(ABC):
+class Mask(Part, ABC):
     """The letter m of the update rule."""
 
-    needs_only_mean: ClassVar[bool] = False  # does without each node's update; subclasses say so anew
+    renamed = RENAMED
     min_nodes: ClassVar[int] = 1
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Refuse an ``is_identity`` that is no property: a method is true. Accept old names."""
+        """Refuse an ``is_identity`` that is no property: a method is true."""
         super().__init_subclass__(**settings)
-        accept_old_names(cls, RENAMED)
         if inspect.isfunction(vars(cls).get("is_identity")):
             raise TypeError(f"{cls.__name__}.is_identity is a method: decorate it with @property")
 
@@ -116,7 +113,7 @@ class Mask(ABC):
 class NoMask(Mask):
     """m = 1 everywhere."""
 
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
     is_identity = True
 
     def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
@@ -139,6 +136,7 @@ class AndMask(Mask):
 
     tau: float = 0.4
     min_nodes: ClassVar[int] = 2
+    sums: ClassVar[tuple[str, ...] | None] = ("signs",)
 
     def __post_init__(self) -> None:
         """Refuse a threshold outside [0, 1]."""
@@ -151,16 +149,27 @@ class AndMask(Mask):
 
     def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write 1 where the nodes agree, else 0."""
-        out.ge_(self._count(deltas, scratch, out))
+        signs = torch.sign(deltas, out=scratch)
+        self.judge_signs_(torch.sum(signs, 0, out=out), len(deltas))
 
-    def _count(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> float:
-        """Write K A_j to ``out``; return the least of it that counts as agreement.
+    def mean_and_mask(
+        self, updates: Updates, weights: Tensor, spare: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, MaskResult | None]:
+        if not updates.row_sums or self.is_identity:
+            return super().mean_and_mask(updates, weights, spare)
+        values = self.judge_signs_(updates.sum("signs"), len(updates.partition_ids))
+        return updates.mean(weights), MaskResult(values, float((values < 1).double().mean()))
+
+    def judge_signs_(self, sums: Tensor, nodes: int) -> Tensor:
+        """Write the factors over the sums of the signs of so many nodes; return them."""
+        return sums.abs_().ge_(self._least(nodes))
+
+    def _least(self, nodes: int) -> float:
+        """Return the least K A_j that counts as agreement.
 
         Both are whole numbers in effect, and compare exactly: 7 of 10 nodes reach tau = 0.7.
         """
-        signs = torch.sign(deltas, out=scratch)
-        torch.sum(signs, 0, out=out).abs_()
-        return self.tau * len(deltas) - 1e-9
+        return self.tau * nodes - 1e-9
 
 
 @dataclass(frozen=True)
@@ -171,11 +180,12 @@ class AgreementMask(AndMask):
     pseudo-gradient is multiplied by a positive number.
     """
 
-    def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
+    sums: ClassVar[tuple[str, ...] | None] = ("signs",)
+
+    def judge_signs_(self, sums: Tensor, nodes: int) -> Tensor:
         """Write 1 where the nodes agree, else how far they do."""
-        least, nodes = self._count(deltas, scratch, out), float(len(deltas))
         # -K A_j <= -least becomes -K: one pass where a comparison and a choice would be three
-        torch.threshold_(out.neg_(), -least, -nodes).div_(-nodes)
+        return torch.threshold_(sums.abs_().neg_(), -self._least(nodes), -nodes).div_(-nodes)
 
 
 # Masks that look at how large the nodes' updates are, too, not at their signs alone.
@@ -196,6 +206,8 @@ class MagnitudeMask(AgreementMask):
     and none of them 0, give :class:`AgreementMask`; tau = 0 masks nothing.
     """
 
+    sums: ClassVar[tuple[str, ...] | None] = None
+
     def mask_values(self, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
         """Write 1 where the nodes agree, else how far they do."""
         total = torch.abs(deltas, out=scratch).sum(0)
@@ -215,6 +227,8 @@ class GeometricMask(AndMask):
     than theirs, the geometric mean with the sign of D. A node that does not move closes the coordinate.
     Updates of equal size give :class:`AndMask`.
     """
+
+    sums: ClassVar[tuple[str, ...] | None] = None
 
     @property
     def is_identity(self) -> bool:
@@ -244,6 +258,8 @@ class SandMask(AndMask):
     tau : agreement threshold in [0, 1]
     k : slope; pseudo-gradients are small, so their variances are, and k counts in units of these
     """
+
+    sums: ClassVar[tuple[str, ...] | None] = None
 
     k: float = 10.0
 

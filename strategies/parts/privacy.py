@@ -39,7 +39,7 @@ from .aggregation import Aggregation, Mean
 from .layout import Layout, squared_norms
 from .mask import Mask
 from .step_size import Constant, StepSize
-from .updates import Updates
+from .updates import Part, Updates
 from .weighting import Uniform, Weighting
 
 logger = logging.getLogger("flwr.strategies")
@@ -94,7 +94,7 @@ def epsilon(noise: float, rounds: int, delta: float) -> float:
 State = Mapping[str, float]
 
 
-class Privacy(ABC):
+class Privacy(Part, ABC):
     """What happens to a round's updates before they are averaged, and to their mean."""
 
     is_local: ClassVar[bool] = False  # whether the nodes see to it
@@ -150,7 +150,7 @@ class Untouched(Privacy):
 class NoPrivacy(Untouched):
     """Updates and their mean stay as they are."""
 
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,8 @@ class Gaussian(Privacy):
     ) -> None:
         """Refuse weights, which may follow the nodes' data, and what else nodes would have to tell."""
         if type(weighting) is not Uniform:
-            told = f"weighting={type(weighting).__name__} may follow the nodes' data, and gets no noise"
-            refuse(told, "set weighting=uniform")
+            reason = f"weighting={type(weighting).__name__} may follow the nodes' data, and gets no noise"
+            refuse(reason, "set weighting=uniform")
         if aggregation.required_metric:
             refuse(
                 f"nodes also send {aggregation.required_metric!r}, which gets no noise",
@@ -242,7 +242,7 @@ class LocalPrivacy(Untouched, Gaussian):
     The server sees no loss, number of examples or evaluation: what it makes of the updates costs no more.
     """
 
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
     is_local: ClassVar[bool] = True
     kind: ClassVar[str] = protocol.LOCAL
     required_reply_keys: ClassVar[dict[str, str]] = {
@@ -436,8 +436,8 @@ class PrivacyAccountant:
     def metrics(self) -> dict[str, float]:
         """Return epsilon, where something is promised, and the clip that was used, where it moves."""
         cost = self.privacy.epsilon(self.rounds)
-        found = {} if cost is None else {protocol.EPSILON: cost}
-        return found | ({protocol.CLIP: self.state["used"]} if "used" in self.state else {})
+        metrics = {} if cost is None else {protocol.EPSILON: cost}
+        return metrics | ({protocol.CLIP: self.state["used"]} if "used" in self.state else {})
 
     def clip_(self, updates: Updates, server_round: int) -> None:
         """Bound the round's updates, in place."""

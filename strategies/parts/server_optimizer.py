@@ -15,6 +15,7 @@ from torch import Tensor
 from strategies.shared.checks import require
 
 from .layout import block_size, blocks
+from .updates import NoStep, describe_value, require_pair
 
 State = dict[str, Tensor]
 
@@ -61,6 +62,16 @@ class Momentum(ServerOptimizer):
         """Return the accumulated direction."""
         momentum = state["momentum"].mul_(self.beta).add_(mean) if state else mean.clone()
         return momentum, {"momentum": momentum}
+
+
+def apply_optimizer(optimizer: ServerOptimizer, mean: Tensor, state: State) -> tuple[Tensor, State]:
+    """Return the direction [P] and the optimizer's next state; raise ``NoStep`` where they are none."""
+    shape = mean.shape
+    direction, state = require_pair("server_optimizer", optimizer, optimizer(mean, state))
+    if not isinstance(direction, Tensor) or direction.shape != shape:
+        blame = f"server_optimizer={type(optimizer).__name__} gave {describe_value(direction)}"
+        raise NoStep(f"{blame}, expected a tensor of shape {tuple(shape)}")
+    return direction, state
 
 
 def beside(parameters: Tensor, state: State) -> State:

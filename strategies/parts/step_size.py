@@ -1,5 +1,6 @@
 """StepSize (eta): how far does the server move along the direction?"""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,15 +10,12 @@ from torch import Tensor
 from strategies.shared.checks import require
 
 from .layout import squared_norms
-from .updates import Updates
+from .updates import NoStep, Part, Updates, describe_value
 
 
-class StepSize(ABC):
+class StepSize(Part, ABC):
     """The letter eta of the update rule."""
 
-    needs_only_mean: ClassVar[bool] = (
-        False  # whether it does without each node's update; subclasses say so anew
-    )
     of_all_updates: ClassVar[bool] = True  # whether any single node can make it grow
 
     @abstractmethod
@@ -30,7 +28,7 @@ class Constant(StepSize):
     """eta_t = eta, the server learning rate; eta = 1 is FedAvg."""
 
     eta: float = 1.0
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
     of_all_updates: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -61,6 +59,7 @@ class Extrapolated(StepSize):
     clamp : False leaves out the maximum with 1, as the authors' synthetic notebook does
     """
 
+    sums: ClassVar[tuple[str, ...] | None] = ("squared-norms",)
     epsilon: float = 1e-3
     epsilon_decay: float = 1.0
     clamp: bool = True
@@ -76,7 +75,7 @@ class Extrapolated(StepSize):
         denominator = 2 * (float(squared_norms(mean)) + self._epsilon(server_round))
         if denominator == 0:
             return 1.0
-        eta = _mean_squared_norm(updates, weights) / denominator
+        eta = float(updates.sum("squared-norms", weights)) / denominator
         return max(1.0, eta) if self.clamp else eta
 
     def _epsilon(self, server_round: int) -> float:
@@ -86,13 +85,16 @@ class Extrapolated(StepSize):
             return float("inf") if self.epsilon else 0.0
 
 
-def _mean_squared_norm(updates: Updates, weights: Tensor) -> float:
-    """Return sum_k alpha_k ||Delta_k||^2, layer by layer where the weights are [K, L]."""
-    if weights.ndim == 1:
-        return float(weights @ squared_norms(updates.deltas))
-    total = 0.0
-    for column, layer in enumerate(updates.layout.layers):
-        if not layer.buffer:
-            norms = squared_norms(updates.deltas[:, layer.columns])
-            total += float(weights[:, column] @ norms)
-    return total
+def compute_step_size(
+    step_size: StepSize, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
+) -> float:
+    """Return eta[t]; raise ``NoStep`` where what the step size gave is no finite number."""
+    given = step_size(server_round, updates, weights, mean)
+    blame = f"step_size={type(step_size).__name__} gave"
+    try:
+        eta = float(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of several
+        raise NoStep(f"{blame} {describe_value(given)}, expected a number") from error
+    if not math.isfinite(eta):
+        raise NoStep(f"{blame} {eta}")
+    return eta

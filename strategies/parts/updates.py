@@ -1,12 +1,72 @@
-"""Updates: what the nodes of one round sent, as the parts see it."""
+"""Updates: what the nodes of one round sent, as the parts see it, and what a part needs of them."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .layout import Layout, blocks
+from strategies.shared.flower_names import accept_old_names
+
+from .layout import Layout, blocks, squared_norms
+
+
+class NoStep(Exception):
+    """Why a round takes no step."""
+
+
+class Lacking(NoStep):
+    """It has too few sound replies, or not that of a node that it needs."""
+
+
+class NodeSum(NamedTuple):
+    """A sum over the nodes: sum_k alpha_k f(Delta_k) if it is weighted, else sum_k f(Delta_k).
+
+    Parameters
+    ----------
+    function : f, of one pseudo-gradient [P], or of each row of [K, P]
+    is_weighted : whether a node counts as much as in the mean
+    """
+
+    function: Callable[[Tensor], Tensor]
+    is_weighted: bool
+
+
+SUMS: Mapping[str, NodeSum] = {  # what a part can ask :meth:`Updates.sum` for
+    "squared-norms": NodeSum(squared_norms, is_weighted=True),
+    "signs": NodeSum(torch.sign, is_weighted=False),
+}
+
+
+class Part:
+    """What the parts of the update rule have in common: each says what it needs of the nodes' updates."""
+
+    sums: ClassVar[tuple[str, ...] | None] = None  # names of SUMS beside the mean; None: each update
+    renamed: ClassVar[Mapping[str, str]] = {}  # what a subclass may define by an old name, for one release
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Accept old names; refuse a sum that nobody computes."""
+        super().__init_subclass__(**settings)
+        accept_old_names(cls, cls.renamed)
+        if unknown := [name for name in cls.sums or () if name not in SUMS]:
+            raise TypeError(f"{cls.__name__}.sums has {unknown[0]!r}: expected names out of {list(SUMS)}")
+
+
+def describe_value(value: object) -> str:
+    """Return in words what a part of the user's own gave."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def require_pair(name: str, part: object, given: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
+    """Return what a part gave; raise ``NoStep`` where it is no pair of a tensor and a state."""
+    if not (isinstance(given, tuple | list) and len(given) == 2):
+        what = describe_value(given)
+        raise NoStep(f"{name}={type(part).__name__} gave {what}, expected a pair: a tensor, a state")
+    return given
 
 
 @dataclass(frozen=True)
@@ -25,6 +85,7 @@ class Updates:
     start : [P], w_t, the parameters that the nodes started from
     metrics : {name: [K] in float64}, every scalar metric that all of the nodes sent
     rows : [K], the row of each node where some share one, which holds their mean; then there are fewer rows
+    row_sums : {row: {name: sum}} of rows that hold a mean, over their nodes; a weighted one is a mean, too
     """
 
     deltas: Tensor
@@ -35,6 +96,7 @@ class Updates:
     start: Tensor
     metrics: dict[str, Tensor] = field(default_factory=dict)
     rows: Tensor | None = None
+    row_sums: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
 
     def without(self, partition_ids: Collection[int]) -> "Updates":
         """Return a copy without the rows of some nodes; each row is one node's."""
@@ -55,6 +117,26 @@ class Updates:
         """
         return self._mean(self.deltas, weights, buffer=False)
 
+    def sum(self, name: str, weights: Tensor | None = None) -> Tensor:
+        """Return one of :data:`SUMS` over all nodes; ``weights`` are :meth:`mean`'s where it is weighted.
+
+        It is computed from the rows; what a row that holds a mean lacks was added up before it travelled.
+        """
+        function = SUMS[name].function
+        if self.row_sums:
+            rows = enumerate(self.deltas)
+            terms = [self.row_sums[k][name] if k in self.row_sums else function(d) for k, d in rows]
+            values = torch.stack(terms)
+        elif weights is None or weights.ndim == 1:
+            values = function(self.deltas)
+        else:
+            layers = [(k, layer.columns) for k, layer in enumerate(self.layout.layers) if not layer.buffer]
+            each = [weights[:, k] @ function(self.deltas[:, columns]) for k, columns in layers]
+            return reduce(torch.add, each)
+        if weights is None:
+            return values.sum(0)
+        return self._by_row(weights, len(values)).to(values) @ values
+
     def pieces(self, weights: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Yield all columns of the deltas, a block at a time, with the nodes' weights [K] there."""
         weights = weights.to(self.deltas)
@@ -72,9 +154,7 @@ class Updates:
         return self._mean(self.buffers, weights, buffer=True)
 
     def _mean(self, rows: Tensor, weights: Tensor, *, buffer: bool) -> Tensor:
-        if self.rows is not None:
-            weights = weights.new_zeros(len(rows)).index_add_(0, self.rows, weights)
-        weights = weights.to(rows)
+        weights = self._by_row(weights, len(rows)).to(rows)
         if weights.ndim == 1:
             return weights @ rows
         out = torch.empty_like(rows[0])
@@ -82,3 +162,9 @@ class Updates:
             if layer.buffer == buffer:
                 out[layer.columns] = weights[:, column] @ rows[:, layer.columns]
         return out
+
+    def _by_row(self, weights: Tensor, count: int) -> Tensor:
+        """Return the weights of so many rows: of those that nodes share the sums of theirs."""
+        if self.rows is None:
+            return weights
+        return weights.new_zeros(count).index_add_(0, self.rows, weights)

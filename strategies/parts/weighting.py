@@ -17,15 +17,14 @@ from strategies.shared.checks import require
 from strategies.shared.linalg import Mode, effective_rank, mean_over_unfoldings, stable_rank
 
 from .layout import Layer, Layout, squared_distances, squared_norms
-from .updates import Updates
+from .updates import Part, Updates, describe_value
 
 State = dict[str, Tensor]
 
 
-class Weighting(ABC):
+class Weighting(Part, ABC):
     """The letter alpha of the update rule."""
 
-    needs_only_mean: ClassVar[bool] = False  # whether :meth:`counts` says all of it; subclasses say so anew
     required_metric: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
 
     @property
@@ -54,7 +53,7 @@ class Weighting(ABC):
         """Return the weights and the state of the next round; ``state`` is empty at the start."""
 
     def counts(self, num_examples: float) -> float:
-        """Return what the weight of a node with so many examples is in proportion to, if to that alone."""
+        """Return what a node's weight is in proportion to, of a weighting with ``sums = ()``."""
         raise NotImplementedError
 
     def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
@@ -66,7 +65,7 @@ class Weighting(ABC):
 class Uniform(Weighting):
     """alpha_k = 1/K over the nodes that replied (FedExP, Algorithm 1)."""
 
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
 
     def __call__(self, updates: Updates, state: State) -> tuple[Tensor, State]:
         """Return 1/K for each node."""
@@ -88,7 +87,7 @@ class ByExamples(Weighting):
     """
 
     key: str = field(default=protocol.NUM_EXAMPLES, repr=False)
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
 
     @property
     def examples_key(self) -> str:
@@ -189,9 +188,9 @@ class RankWeighting(Weighting):
 
     def check(self, layout: Layout) -> None:
         convolutions = _convolutions(layout)
-        if self.layout is None and (found := _kernels_first(convolutions)):
+        if self.layout is None and (layer := _kernels_first(convolutions)):
             raise ValueError(
-                f"weighting={type(self).__name__}: {found.name!r} of shape {found.shape} looks like a "
+                f"weighting={type(self).__name__}: {layer.name!r} of shape {layer.shape} looks like a "
                 "weight of JAX or Keras, [height, width, in, out]: set layout='hwio', or 'oihw' if not"
             )
         if not convolutions:
@@ -393,10 +392,12 @@ class Erosion(Weighting):
         own = updates.partition_ids.index(self.requester)
         if not self.by_layer:
             return _relative(updates.deltas, own)
-        found = [torch.zeros(len(updates.deltas), dtype=torch.float64)]
+        distances = [torch.zeros(len(updates.deltas), dtype=torch.float64)]
         for layer in updates.layout.layers:
-            found.append(found[-1] if layer.buffer else _relative(updates.deltas[:, layer.columns], own))
-        return torch.stack(found[1:], 1)
+            distances.append(
+                distances[-1] if layer.buffer else _relative(updates.deltas[:, layer.columns], own)
+            )
+        return torch.stack(distances[1:], 1)
 
 
 def _relative(rows: Tensor, own: int) -> Tensor:
@@ -414,3 +415,19 @@ def alphas(state: State, count: int, layers: Sequence[int] = ()) -> Tensor:
     """
     known = state.get("alpha", torch.ones(0, *layers, dtype=torch.float64))
     return torch.cat([known, known.new_ones(max(0, count - len(known)), *known.shape[1:])])
+
+
+def find_fault(weights: Tensor, updates: Updates) -> str | None:
+    """Say what is wrong with weights; None where they can be used."""
+    nodes, layers = len(updates.partition_ids), len(updates.layout.layers)
+    if not isinstance(weights, Tensor):
+        return f"{describe_value(weights)}, expected a tensor"
+    if tuple(weights.shape) not in ((nodes,), (nodes, layers)):
+        return f"weights of shape {tuple(weights.shape)}, expected {(nodes,)} or {(nodes, layers)}"
+    sound = weights.isfinite().view(nodes, -1).all(1)
+    if not bool(sound.all()):
+        row = int((~sound).nonzero()[0])
+        return f"partition {updates.partition_ids[row]} a weight that is NaN or infinite"
+    if (least := float(weights.sum(0).min())) <= 0:
+        return f"weights that sum to {least:.3g}, expected 1"
+    return None

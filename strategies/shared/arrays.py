@@ -5,6 +5,7 @@ import io
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ def pack(values: np.ndarray) -> Array:
 @lru_cache(maxsize=4096)
 def _header_of(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     stream, descr = io.BytesIO(), np.lib.format.dtype_to_descr(dtype)
-    told = {"descr": descr, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(stream, told)
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, header)
     return stream.getvalue()
 
 
@@ -132,12 +133,10 @@ def receive_values(values: np.ndarray) -> TensorArray:
 
 def copy_record(arrays: ArrayRecord) -> ArrayRecord:
     """Return the record with copies of what it holds; bytes stay, as nobody can change them."""
-    found = ArrayRecord()
+    copy = ArrayRecord()
     for name, array in arrays.items():
-        found[name] = (
-            TensorArray(vars(array)["tensor"].clone()) if isinstance(array, TensorArray) else array
-        )
-    return found
+        copy[name] = TensorArray(vars(array)["tensor"].clone()) if isinstance(array, TensorArray) else array
+    return copy
 
 
 def record_size(arrays: ArrayRecord) -> int:
@@ -153,10 +152,10 @@ def record_device(arrays: ArrayRecord) -> torch.device:
 
 def to_array_record(tensors: Mapping[str, Tensor]) -> ArrayRecord:
     """Return a record that holds these tensors, which nobody may change any more."""
-    found = ArrayRecord()  # made from a dictionary it would ask for the bytes
+    record = ArrayRecord()  # made from a dictionary it would ask for the bytes
     for name, tensor in tensors.items():
-        found[name] = TensorArray(tensor)
-    return found
+        record[name] = TensorArray(tensor)
+    return record
 
 
 def move_record(arrays: ArrayRecord, device: torch.device) -> ArrayRecord:
@@ -227,9 +226,11 @@ class SharedMean(ArrayRecord):
     Parameters
     ----------
     record : its values
+    sums : what else was added up over the nodes, by name (:mod:`strategies.parts.updates`)
     """
 
-    def __init__(self, record: ArrayRecord) -> None:
+    def __init__(self, record: ArrayRecord, sums: Mapping[str, Tensor] = MappingProxyType({})) -> None:
         super().__init__()  # which would make bytes of what is held
         for name, array in record.items():
             self[name] = array
+        self.sums = dict(sums)

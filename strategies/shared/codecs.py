@@ -2,13 +2,15 @@
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from . import protocol
 from .checks import require
 from .compression import Compression, Restriction, Shape, after_seed, require_length, seed_and_rest
 from .quantization import MOST_BITS, numbers, quantized
@@ -325,3 +327,32 @@ class ScaledSign(Compression):
 def _as_bitmap(size: int, count: int) -> bool:
     """Say whether a bit for each place takes no more room than 32 bits for each that is sent."""
     return -(-size // 8) <= 4 * count
+
+
+# What a message asks for.
+
+COMPRESSIONS: tuple[type[Compression], ...] = (LowRank, Sketch, RandomMask, TopK, ScaledSign)
+
+
+def requested_compression(
+    config: Mapping[str, object], known: Sequence[type[Compression]] = COMPRESSIONS
+) -> Compression | None:
+    """Return which of the ``known`` compressions a message with this configuration asks for; None for none.
+
+    Raises
+    ------
+    ValueError : for a compression that is not known, or settings that it cannot have
+    """
+    if not (name := config.get(protocol.COMPRESSION)):
+        return None
+    kinds = {kind.kind: kind for kind in known}
+    if name not in kinds:
+        names = ", ".join(sorted(kinds))
+        raise ValueError(f"the server asks for compression={name!r}, and this node knows {names}")
+    kind: Any = kinds[str(name)]
+    settings = {field.name: config.get(f"{protocol.COMPRESSION}-{field.name}") for field in fields(kind)}
+    try:
+        chosen: Compression = kind(**settings)
+    except TypeError as error:
+        raise ValueError(f"the server asks for compression={name!r} without its settings") from error
+    return chosen

@@ -16,9 +16,9 @@ A reply that is lost on its way takes C(p) with it, as it takes Delta_k without 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from flwr.app import ConfigScalar
@@ -34,45 +34,18 @@ Restriction = Callable[[Tensor], Tensor]  # of a gradient, to a part of it
 class Compression(ABC):
     """How each array of an update is sent.
 
-    A subclass is a frozen dataclass of plain values, which messages tell to the nodes, and names itself.
+    A subclass is a frozen dataclass of plain values, which messages tell to the nodes, and names itself. A
+    node builds those in :data:`strategies.shared.codecs.COMPRESSIONS`, and what its configuration names.
     """
 
     kind: ClassVar[str] = ""  # what messages call it; empty for none
     error_feedback: bool = False  # whether a node keeps what was left out
     restricts: ClassVar[bool] = False  # whether a node trains no more than it will send
-    _known: ClassVar[dict[str, type["Compression"]]] = {}
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        """Let messages ask for the class."""
-        super().__init_subclass__(**settings)
-        if cls.kind:
-            Compression._known[cls.kind] = cls
 
     def train_config(self) -> dict[str, ConfigScalar]:
         """Return what messages tell the nodes of it."""
-        told = {f"{protocol.COMPRESSION}-{f.name}": getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return {protocol.COMPRESSION: self.kind} | {k: v for k, v in told.items() if v is not None}
-
-    @staticmethod
-    def asked(config: Mapping[str, object]) -> "Compression | None":
-        """Return what a message with this configuration asks for; None for nothing.
-
-        Raises
-        ------
-        ValueError : for a compression that this code does not have, or settings that it cannot have
-        """
-        if not (kind := config.get(protocol.COMPRESSION)):
-            return None
-        if kind not in Compression._known:
-            known = ", ".join(sorted(Compression._known))
-            raise ValueError(f"the server asks for compression={kind!r}, and this node knows {known}")
-        found: Any = Compression._known[str(kind)]
-        names = {field.name: f"{protocol.COMPRESSION}-{field.name}" for field in fields(found)}
-        try:
-            chosen: Compression = found(**{name: config.get(key) for name, key in names.items()})
-        except TypeError as error:
-            raise ValueError(f"the server asks for compression={kind!r} without its settings") from error
-        return chosen
+        settings = {f"{protocol.COMPRESSION}-{f.name}": getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {protocol.COMPRESSION: self.kind} | {k: v for k, v in settings.items() if v is not None}
 
     def restriction(self, like: Tensor, seed: int) -> Restriction | None:
         """Return what leaves of a gradient such as ``like`` the part that the node will send; None: all."""
@@ -95,8 +68,6 @@ class Compression(ABC):
 @dataclass(frozen=True)
 class NoCompression(Compression):
     """Nodes send their weights, as they are."""
-
-    needs_only_mean: ClassVar[bool] = True  # so that nodes' models can be added up before they travel
 
     def train_config(self) -> dict[str, ConfigScalar]:
         """Ask for nothing."""

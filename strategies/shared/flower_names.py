@@ -6,11 +6,9 @@ A setting of a part is advised with the part that the class has: FedYogi's ``tau
 
 import logging
 import re
-from abc import ABCMeta
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from inspect import Signature, signature
 from typing import Any
 
 logger = logging.getLogger("flwr")
@@ -68,26 +66,12 @@ FLOWERS_ALONE = {  # no method's own letters
 FLOWERS = AS_IN_PARTS.keys() | COMPOSED.keys() | RENAMED.keys()
 
 
-class Advising(ABCMeta):
-    """Of strategies: an unexpected keyword of Flower's, or of a part, is answered with ours."""
-
-    def __call__(cls, *args: Any, **given: Any) -> Any:
-        """Make a strategy; raise ``TypeError`` with advice, also for what ``**kwargs`` hand on."""
-        try:
-            return super().__call__(*args, **given)
-        except TypeError as error:
-            unexpected = UNEXPECTED.search(str(error))
-            if unexpected is None or unexpected[1] not in {kind.__name__ for kind in cls.__mro__}:
-                raise
-            if not (instead := advice(cls, unexpected[2], given.get("inner"))):
-                raise
-            raise TypeError(instead) from None
-
-    @property
-    def __signature__(cls) -> Signature:
-        """What the class takes, which ``__call__`` would hide."""
-        taken = signature(cls.__init__, eval_str=True).parameters  # type: ignore[misc]
-        return Signature([parameter for name, parameter in taken.items() if name != "self"])
+def advice_on(error: TypeError, kind: type, inner: object = None) -> str:
+    """Return one line on a keyword that a class of ``kind``'s does not take; empty where there is nothing."""
+    unexpected = UNEXPECTED.search(str(error))
+    if unexpected is None or unexpected[1] not in {one.__name__ for one in kind.__mro__}:
+        return ""
+    return advice(kind, unexpected[2], inner)
 
 
 def advice(kind: type, name: str, inner: object = None) -> str:
@@ -132,6 +116,9 @@ def _instead(kind: type, name: str) -> str:
 # Old names of the methods that a user's classes define: they work for one release.
 
 
+OLD_SUMS = ("needs_only_mean", "of_mean")
+
+
 def accept_old_names(cls: type, renamed: Mapping[str, str]) -> None:
     """Let a class that defines a method by its old name have it by the new one, with a line in the log.
 
@@ -141,6 +128,10 @@ def accept_old_names(cls: type, renamed: Mapping[str, str]) -> None:
     used = {old: new for old, new in renamed.items() if old in own and new not in own}
     for old, new in used.items():
         setattr(cls, new, own[old])
+    for old in OLD_SUMS:
+        if old in own and "sums" not in own:
+            cls.sums = () if own[old] else None  # type: ignore[attr-defined]
+            used[old] = "sums, () for True and None for False"
     for old, new in renamed.items():
         can_be_set = getattr(getattr(cls, old, None), "fset", None) is not None  # a property that delegates
         if new in own and old not in own and not can_be_set:
@@ -151,10 +142,28 @@ def accept_old_names(cls: type, renamed: Mapping[str, str]) -> None:
 
 def warn_of_old_names(cls: type, used: Mapping[str, str]) -> None:
     """Log once which names of a class are old, and the new ones."""
+    _warn_once(cls, _line(cls, used))
+
+
+def old_attribute(old: str, new: str) -> Any:
+    """Return a property that reads and writes the attribute ``new``, with a line in the log for each class."""
+
+    def read(self: object) -> Any:
+        kind = type(self)
+        _warn_once((kind.__module__, kind.__qualname__), _line(kind, {old: new}))
+        return getattr(self, new)
+
+    def write(self: object, value: object) -> None:
+        setattr(self, new, value)
+
+    return property(read, write)
+
+
+def _line(cls: type, used: Mapping[str, str]) -> str:
     names = ", ".join(f"{old} is now {new}" for old, new in used.items())
-    _warn_once(cls, f"{cls.__qualname__}: {names}; old names work in this release alone")
+    return f"{cls.__qualname__}: {names}; old names work in this release alone"
 
 
 @cache
-def _warn_once(cls: type, line: str) -> None:
+def _warn_once(key: object, line: str) -> None:
     logger.warning(line)

@@ -47,7 +47,7 @@ MORE = [
     "model=dropping",
 ]
 CASES = [*(overrides for overrides, *_ in [*METHODS.values(), *CLIENTS.values(), *DRIVEN.values()]), *MORE]
-TOLD = SimpleNamespace(
+METADATA_KEY = SimpleNamespace(
     is_available=lambda: False,  # torch itself has no such device
     manual_seed=torch.manual_seed,
     mem_get_info=lambda _: (1 << 30, 1 << 30),
@@ -58,7 +58,7 @@ TOLD = SimpleNamespace(
 def far_away() -> Iterator[None]:
     """Let everything that asks for the run's device have the pretended one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "get_device_module", lambda _: TOLD)
+        patch.setattr(torch, "get_device_module", lambda _: METADATA_KEY)
         for module in (experiment, model_module):
             patch.setattr(module, "device_of", lambda _: DEVICE)
         with Accelerator():

@@ -3,7 +3,7 @@
 import pytest
 
 from baselines.experiment.overrides import CONF
-from clients.fast import cuda_graphs
+from clients.fast import gradient
 from helpers.agreement.settings import PICTURES
 from helpers.agreement.ways import (
     BATCHED,
@@ -81,12 +81,12 @@ def test_recorded_means_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {}
     for way in WAYS:
         calls.clear()
-        before = cuda_graphs.count_steps()
+        before = gradient.count_steps()
         ours("model=twins client.local_epochs=3", way)
         counts[way] = len(calls)
-        ways = {cuda_graphs.EAGER} | ({cuda_graphs.RECORDED} if way.recorded else set())
-        ways |= {cuda_graphs.CAPTURED} if way.captured else set()
-        assert {kind for kind, steps in cuda_graphs.steps_since(before).items() if steps} == ways
+        ways = {gradient.EAGER} | ({gradient.RECORDED} if way.recorded else set())
+        ways |= {gradient.CAPTURED} if way.captured else set()
+        assert {kind for kind, steps in gradient.steps_since(before).items() if steps} == ways
     assert counts[EAGER] == 2 * 3 * 9  # rounds, epochs, and the nodes' batches
     assert counts[CAPTURED] == counts[RECORDED] < counts[EAGER] / 2
     assert counts[CAPTURED_BATCH] == counts[BOTH] < counts[BATCHED] < counts[EAGER] / 2

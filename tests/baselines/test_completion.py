@@ -1,4 +1,4 @@
-"""Tab completion in bash, as eval "$(florilegium completion)" sets it up."""
+"""Tab completion in bash, as eval "$(python -m baselines completion)" sets it up."""
 
 import os
 import subprocess
@@ -14,13 +14,20 @@ CASES = {
     "florilegium run strategy=fede": "feder fedexp",
     "florilegium run dataset=mnist client.opt": "client.optimizer.",
     "florilegium compare x": "",
+    "python -m baselines.i": "baselines.inspect",
+    "python -m baselines.run strategy=fede": "feder fedexp",
+    "{folder}/python -m baselines.run -m dataset=mnist client.opt": "client.optimizer.",
+    "python3 -m baselines.inspect partitioner=dom": "dominant_labels",
+    "python -m pytest strategy=fede": "",
+    "python baselines/run.p": "",  # bash completes the file
 }
 PRESS_TAB = """
 eval "$(florilegium completion)"
 COMP_LINE="$1"; COMP_POINT=${#1}
 read -ra COMP_WORDS <<< "${1//=/ = }"
 COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-_florilegium
+name="${COMP_WORDS[0]##*/}"  # bash looks for the whole path, then for the name
+$(complete -p "$name" | sed "s/.* -F //; s/ $name$//")
 echo "${COMPREPLY[*]}"
 """
 
@@ -28,10 +35,14 @@ echo "${COMPREPLY[*]}"
 @pytest.mark.slow
 @pytest.mark.parametrize("line", CASES)
 def test_tab_completes(line: str, tmp_path: Path) -> None:
-    command = tmp_path / "florilegium"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m baselines "$@"\n')
-    command.chmod(0o755)
-    settings = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    program = ["bash", "-c", PRESS_TAB, "bash", line]
+    commands = {"florilegium": " -m baselines", "python": "", "python3": ""}
+    for name, arguments in commands.items():
+        command = tmp_path / "run" / name  # a folder that has the name of a command
+        command.parent.mkdir(exist_ok=True)
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}"{arguments} "$@"\n')
+        command.chmod(0o755)
+    folder = tmp_path / "run"
+    settings = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    program = ["bash", "-c", PRESS_TAB, "bash", line.format(folder=folder)]
     done = subprocess.run(program, env=settings, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == CASES[line], done.stderr

@@ -10,8 +10,8 @@ import torch
 from flwr.app import ArrayRecord
 
 from baselines.engine import saved_model
-from baselines.engine.evaluator import Evaluator
-from baselines.engine.stopping import best_round, divergence_of
+from baselines.engine.evaluation import Evaluator
+from baselines.engine.metrics import best_round, divergence_of
 from baselines.errors import RunDiverged, UserError
 from baselines.experiment import experiment
 from baselines.experiment.experiment import Experiment

@@ -24,6 +24,27 @@ class Tuned(nn.Module):
         return self.above(torch.relu(self.below(x.flatten(1))))  # type: ignore[no-any-return]
 
 
+class Normed(Tuned):
+    """Its frozen layer has a batch norm, which keeps the statistics that it came with, and a table."""
+
+    frozen_buffers = ("table",)
+
+    def __init__(self, num_classes: int, keeps: bool = True, **_: object) -> None:
+        super().__init__(num_classes)
+        self.keeps, self.norm = keeps, nn.BatchNorm1d(2000)
+        self.norm.requires_grad_(False)
+        self.norm.running_mean.fill_(0.25)  # type: ignore[union-attr]
+        self.register_buffer("table", torch.ones(2000))
+
+    def train(self, mode: bool = True) -> "Normed":
+        super().train(mode)
+        self.norm.train(mode and not self.keeps)
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.above(torch.relu(self.norm(self.below(x.flatten(1)) * self.table)))  # type: ignore[no-any-return]
+
+
 FROZEN, TRAINED = 64 * 2000 + 2000, 2000 * 10 + 10
 SETTING = (
     f"'++model={{_target_: {__name__}.Tuned, num_classes: 10}}' dataset=digits num_nodes=3 rounds=3 "
@@ -44,6 +65,28 @@ def test_a_round_costs_what_is_trained_and_the_saved_model_is_whole(tmp_path: Pa
     assert all(size <= most for size in (*down[1:], *up))
     start, end = Experiment(SETTING).model().state_dict(), load_file(tmp_path / "model.safetensors")
     assert {name for name in start if torch.equal(start[name], end[name])} == {"below.weight", "below.bias"}
+
+
+def test_the_statistics_of_a_frozen_batch_norm_travel_once(tmp_path: Path) -> None:
+    setting = SETTING.replace(".Tuned", ".Normed")
+    metrics = played(f"{setting} save=last", tmp_path)
+    down, up = bytes_in(metrics, "bytes_down"), bytes_in(metrics, "bytes_up")
+    assert down[0] > 4 * (FROZEN + TRAINED) * 3
+    assert all(size <= 1.05 * 4 * TRAINED * 3 for size in (*down[1:], *up))
+    start, end = Experiment(setting).model().state_dict(), load_file(tmp_path / "model.safetensors")
+    assert {name for name in start if not torch.equal(start[name], end[name])} == {
+        "above.weight",
+        "above.bias",
+    }
+
+
+def test_statistics_that_move_travel_in_each_round(tmp_path: Path) -> None:
+    setting = SETTING.replace(".Tuned, ", ".Normed, keeps: false, ")
+    metrics = played(f"{setting} save=last", tmp_path)
+    assert all(size > 4 * (TRAINED + 4000) * 3 for size in bytes_in(metrics, "bytes_up"))
+    start, end = Experiment(setting).model().state_dict(), load_file(tmp_path / "model.safetensors")
+    assert not torch.equal(start["norm.running_mean"], end["norm.running_mean"])
+    assert torch.equal(start["table"], end["table"])
 
 
 @pytest.mark.slow

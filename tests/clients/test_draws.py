@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clients.fast.guards import draws_put_back
-from clients.rng import accelerator_states
+from clients.fast.guards import accelerator_states, draws_put_back
 
 
 class One:

@@ -13,7 +13,15 @@ from torch.optim import SGD
 
 from baselines.runtimes.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, Task, client_app
-from clients.batched.together import COPIES, PASSES, SHARE, BatchedTrainer, MemoryPlan, Stack, kept_bytes
+from clients.batched.together import (
+    COPIES,
+    PASSES,
+    SHARE,
+    BatchedTrainer,
+    MemoryPlan,
+    ModelStack,
+    kept_bytes,
+)
 
 NODES, FEATURES, CLASSES = 7, 3, 2
 PARAMETERS = FEATURES * CLASSES + CLASSES
@@ -27,13 +35,13 @@ def shares(monkeypatch: pytest.MonkeyPatch, batch_size: int | None = 2) -> list[
 def played(monkeypatch: pytest.MonkeyPatch, batch_size: int | None = 2) -> tuple[list[int], list[Message]]:
     """Return that, and the nodes' replies."""
     taken: list[int] = []
-    train = Stack.train
+    train = ModelStack.train
 
     def counted(self, turns):  # type: ignore[no-untyped-def]
         taken.append(len(turns))
         return train(self, turns)
 
-    monkeypatch.setattr(Stack, "train", counted)
+    monkeypatch.setattr(ModelStack, "train", counted)
     model = nn.Linear(FEATURES, CLASSES)
     training = LocalTraining(optimizer=partial(SGD, lr=0.1), batch_size=batch_size)
     inputs, targets = torch.ones(4 * NODES, FEATURES), torch.zeros(4 * NODES, dtype=torch.int64)

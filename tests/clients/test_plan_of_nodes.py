@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from clients import Classification, Examples, LocalTraining, Node
-from clients.batched.stack import Plan, Step
+from clients.batched.stack import BatchedStep, Plan
 from clients.round import ClientRound
 from strategies.shared.flower_private import become_server
 
@@ -49,7 +49,7 @@ def test_each_nodes_steps_are_its_own(batch_size: int | None, length: dict[str, 
     training = LocalTraining(optimizer=partial(SGD, lr=0.1), batch_size=batch_size, **length)
     chosen = turns(training)
     expected = [alone(turn) for turn in chosen]
-    steps: list[Step] = list(Plan.of(chosen).steps())
+    steps: list[BatchedStep] = list(Plan.of(chosen).steps())
     assert len(steps) == max(map(len, expected))
     for number, step in enumerate(steps):
         active = [rows for rows in expected if len(rows) > number]

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from clients.requested import BUILT_IN, requested_corrections
 from helpers.checkout import ROOT
 
@@ -23,6 +25,7 @@ def test_a_key_that_is_absent_or_0_asks_for_nothing() -> None:
     assert requested_corrections({"proximal-mu": 0.0, "server-round": 1, "": True}) == []
 
 
+@pytest.mark.slow
 def test_the_order_does_not_depend_on_what_is_imported_first() -> None:
     script = "import clients.methods.fedprox; from clients.requested import BUILT_IN; print(BUILT_IN[0])"
     done = subprocess.run(

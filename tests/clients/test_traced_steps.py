@@ -10,7 +10,7 @@ from torch.optim import SGD
 
 from clients import Classification
 from clients.fast import gradient as gradient_module
-from clients.fast.cuda_graphs import RECORDED
+from clients.fast.gradient import RECORDED
 from helpers.noting import noting
 from helpers.plain_loop import (
     CLASSES,

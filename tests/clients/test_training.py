@@ -1,6 +1,8 @@
 """The local loop against the loop that anyone would write in PyTorch, bit for bit."""
 
+import ast
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -9,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from clients import Classification, Examples, LocalTraining
+from clients import Classification, Examples, LocalTraining, LocalUpdate
 from clients.evaluation import evaluate
+from helpers.checkout import ROOT
 from helpers.plain_loop import (
     CLASSES,
     SEED,
@@ -174,3 +177,16 @@ def test_a_node_without_examples_takes_no_step(work: dict[str, Any], batch_size:
     )
     assert_equal(model, seeded(perceptron))
     assert metrics == {"local-steps": 0, "learning-rate": 0.1}
+
+
+def test_what_local_training_takes_is_spelled_out_for_its_caller_and_in_one_object() -> None:
+    taken = {"model", "examples", "task", "server_round", "seed", "corrections", "memory"}
+    spelled = [
+        node.name
+        for path in (ROOT / "clients").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+        and taken <= {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+    ]
+    assert spelled == ["__call__"]
+    assert taken <= {field.name for field in fields(LocalUpdate)}

@@ -1,4 +1,4 @@
-"""A federation of three sites on the loopback, started by what ``provision`` made, for tests."""
+"""A federation of sites on the loopback, started by what ``provision`` made, for tests."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from baselines.runtimes import commands, guardian
 from baselines.runtimes.processes import HOST, Programs
 from baselines.runtimes.superlink import _free_ports
 
-NAMES = ("north", "south", "west", "odd")  # the last has a label that the schema has not
+NAMES = ("north", "south", "odd")  # the last has a label that the schema has not
 
 
 class Deployed:
@@ -79,19 +79,19 @@ class Deployed:
         return {node["node-id"]: node["status"] for node in nodes}
 
     def submit(self, name: str, *overrides: str) -> int:
-        """Submit an experiment of three sites; return the exit status."""
+        """Submit an experiment of two sites; return the exit status."""
         return main(self.submission(name, *overrides))
 
     def submission(self, name: str, *overrides: str) -> list[str]:
-        """Return what follows ``python -m baselines.federation`` to submit an experiment of three sites."""
+        """Return what follows ``python -m baselines.federation`` to submit an experiment of two sites."""
         return ["submit", "lakes", *self.experiment(), *overrides, "--output", str(self.folder / name)]
 
     def experiment(self) -> list[str]:
-        """Return the overrides of an experiment of three sites."""
+        """Return the overrides of an experiment of two sites."""
         return [
             "dataset=local",
             f"dataset.schema={self.folder / 'schema.yaml'}",
-            "num_nodes=3",
+            "num_nodes=2",
             "node_test_fraction=0.25",
             "checkpoint_every=1",
         ]
@@ -137,8 +137,8 @@ def deployed(
 def _write_data(folder: Path) -> str:
     inputs, targets = load_digits(return_X_y=True)
     inputs, names = inputs.reshape(-1, 1, 8, 8).astype("float32"), np.array(list("abcdefghij"))[targets]
-    for k, name in enumerate(NAMES[:3]):
-        np.savez(folder / f"{name}.npz", inputs=inputs[k::3], targets=names[k::3])
+    for k, name in enumerate(NAMES[:2]):
+        np.savez(folder / f"{name}.npz", inputs=inputs[k::2], targets=names[k::2])
     np.savez(folder / "odd.npz", inputs=inputs[:99], targets=np.where(names == "c", "z", names)[:99])
     assert main(["schema", str(folder / "north.npz"), "--out", str(folder / "schema.yaml")]) == 0
     return "npz"

@@ -21,7 +21,6 @@ App = Callable[[Message, Context], Message]
 FORKED = multiprocessing.get_context("forkserver")
 LIBRARIES = [
     "flwr.serverapp",
-    "flwr_datasets.partitioner",
     "hydra",
     "matplotlib.pyplot",
     "pandas",

@@ -45,13 +45,13 @@ class Toy:
 
     def answer_folded(
         self, requests: list[Message], contexts: list[Context]
-    ) -> tuple[list[tuple[Message, RecordDict]], list[int], ArrayRecord]:
+    ) -> tuple[list[tuple[Message, RecordDict]], list[int], ArrayRecord, dict[str, np.ndarray]]:
         """Fold all replies but that of a node that is told to send its own; the mean names whose it is."""
         answers = self.answer(requests, contexts)
         told = [request.content.config_records["config"] for request in requests]
         folded = [k for k, config in enumerate(told) if "alone" not in config]
         nodes = np.array([contexts[k].node_id for k in folded], dtype=np.int64)
-        return answers, folded, ArrayRecord({"nodes": Array(nodes)})
+        return answers, folded, ArrayRecord({"nodes": Array(nodes)}), {"nodes": nodes}
 
     def _answer(self, request: Message, context: Context, at_once: int) -> tuple[Message, RecordDict]:
         told = request.content.config_records["config"]

@@ -145,7 +145,7 @@ def test_what_was_spent_stays_spent_when_the_server_goes_back() -> None:
     trained(strategy, Losing(), 3)
     assert [entry["updates"] for entry in strategy.participation_counts().values()] == [2, 2, 3]
     assert strategy.participation_counts()["site north"]["left_out"] == 1
-    assert strategy._budget.rounds == 3
+    assert strategy.accountant.rounds == 3
 
 
 def test_variates_begin_anew_when_the_server_goes_back() -> None:

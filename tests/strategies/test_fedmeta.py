@@ -7,7 +7,7 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, RecordDict
 
-from baselines.engine.evaluator import Evaluator
+from baselines.engine.evaluation import Evaluator
 from baselines.experiment import experiment
 from helpers.federation import Federation, answer, assert_same, model_in, play, record
 from helpers.runs import launch, lines_in, played

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from baselines.engine.measures import count_bytes
+from baselines.engine.metrics import count_bytes
 from baselines.grids.inline import InlineGrid
 from clients import Frozen
 from clients.frozen import KEY
@@ -362,10 +362,10 @@ def test_a_model_without_any_has_none() -> None:
 
 def test_parts_see_what_is_trained_alone() -> None:
     class Seeing(FedAvg):
-        def _step(self, server_round: int, updates: Any) -> Any:
+        def take_step(self, server_round: int, updates: Any) -> Any:
             assert not {layer.name for layer in updates.layout.layers} & set(NAMES)
             shapes.append(tuple(updates.deltas.shape))
-            return super()._step(server_round, updates)
+            return super().take_step(server_round, updates)
 
     shapes: list[tuple[int, ...]] = []
     play(Seeing(**ASKED, frozen_names=NAMES), classifiers(own), start(), last=1)

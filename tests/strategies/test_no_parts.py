@@ -8,7 +8,7 @@ import pytest
 from helpers.every_part import AGGREGATIONS
 from strategies import AgreementMask, FedAvg, FedExP, Mask, Median, NoMask, Scaffold, StepSize, Uniform
 
-TOLD: dict[str, tuple[Any, dict[str, Any], str]] = {
+METADATA_KEY: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a number": (
         FedAvg,
         {"step_size": 0.5},
@@ -31,7 +31,7 @@ TOLD: dict[str, tuple[Any, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("strategy", "given", "told"), TOLD.values(), ids=TOLD)
+@pytest.mark.parametrize(("strategy", "given", "told"), METADATA_KEY.values(), ids=METADATA_KEY)
 def test_is_refused_by_name(strategy: Any, given: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError) as error:
         strategy(**given)

@@ -198,7 +198,7 @@ def test_one_group_after_local_training_is_scaffold() -> None:
 def test_a_node_that_comes_back_under_another_id_counts_once() -> None:
     strategy = Scaffold()
     strategy.registry.partition_of = {7: 0, 8: 1, 9: 1}
-    assert strategy._population() == 2
+    assert strategy.population_size() == 2
 
 
 class Half(Point):

@@ -13,8 +13,8 @@ app = ClientApp()
 
 def data_of(context: Context) -> tuple[DataLoader, DataLoader]:
     """Return the node's data for training and for testing."""
-    told = context.node_config
-    return load_data(told["partition-id"], told["num-partitions"], context.run_config["batch-size"])
+    config = context.node_config
+    return load_data(config["partition-id"], config["num-partitions"], context.run_config["batch-size"])
 
 
 @app.train()

@@ -52,12 +52,12 @@ SKIPPED [1] tests/a/test_b.py:9: no card
 )
 def test_each_file_is_a_line(output: str, found: str, verdict: str) -> None:
     check = read_tests(FILE, output, 1)
-    assert (check.what, check.found, check.verdict) == (str(FILE), found, verdict)
+    assert (check.what, check.value, check.verdict) == (str(FILE), found, verdict)
 
 
 def test_a_file_that_took_too_long_was_not_seen() -> None:
     check = read_tests(FILE, "....", None)
-    assert (check.found, check.verdict) == ("out of time before its end", "not seen")
+    assert (check.value, check.verdict) == ("out of time before its end", "not seen")
 
 
 def test_the_files_are_those_with_marked_tests() -> None:
@@ -104,7 +104,7 @@ def test_a_benchmark_without_numbers_says_why(tmp_path: Path) -> None:
     write([], {}, tmp_path)
     (lacking,) = gpu.read_benchmark("softmax", tmp_path, "softmax skipped: no data\n", 0)
     assert [check.verdict for check in (late, broken, lacking)] == ["not seen", "no", "no"]
-    assert [broken.found, lacking.found] == ["RuntimeError: no memory", "softmax skipped: no data"]
+    assert [broken.value, lacking.value] == ["RuntimeError: no memory", "softmax skipped: no data"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from baselines.datasets import Dataset
-from baselines.datasets.cmnist import Turned
+from baselines.datasets.cmnist import ColourRotation
 from baselines.datasets.rotmnist import turn
 from baselines.errors import UserError
 from baselines.experiment import experiment
@@ -77,13 +77,13 @@ def test_each_node_sees_its_own_colours(mnist_root: Path) -> None:
 def test_turning_moves_hues_and_leaves_grey() -> None:
     red = torch.zeros(1, 3, 2, 2, dtype=torch.uint8)
     red[:, 0] = 200
-    turned = Turned(10.0, IDENTITY)(red)
+    turned = ColourRotation(10.0, IDENTITY)(red)
     assert 5 < hues_of(turned)[0] < 12  # towards green
-    assert 348 < hues_of(Turned(-10.0, IDENTITY)(red))[0] < 355
+    assert 348 < hues_of(ColourRotation(-10.0, IDENTITY)(red))[0] < 355
     grey = torch.full((1, 3, 2, 2), 90, dtype=torch.uint8)
-    torch.testing.assert_close(Turned(37.0, IDENTITY)(grey), grey.float(), atol=1e-3, rtol=0)
-    torch.testing.assert_close(Turned(0.0, IDENTITY)(red), red.float())
-    third = Turned(120.0, IDENTITY)(red)
+    torch.testing.assert_close(ColourRotation(37.0, IDENTITY)(grey), grey.float(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(ColourRotation(0.0, IDENTITY)(red), red.float())
+    third = ColourRotation(120.0, IDENTITY)(red)
     torch.testing.assert_close(third, red.float().roll(1, 1), atol=1e-3, rtol=0)
 
 

@@ -6,11 +6,10 @@ import pandas as pd
 import pytest
 
 from baselines.engine.environment import environment
-from baselines.engine.metrics import objective
-from baselines.engine.stopping import best_round, should_stop
+from baselines.engine.metrics import best_round, objective, should_stop
 from baselines.errors import UserError
 from baselines.experiment import experiment
-from baselines.experiment.settings import EarlyStopping
+from baselines.experiment.validation import EarlyStopping
 from helpers.runs import curve, launch, lines_in, metrics_in, played
 
 SETTING = "num_nodes=3 partitioner=iid model=softmax validation_size=200 client.optimizer.lr=0.5"

@@ -1,7 +1,9 @@
 """TensorBoard and MLflow get what metrics.csv gets, once each, also when a run is resumed."""
 
 import re
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import pytest
 from flwr.app import Context, Message
 
 from baselines.engine import loggers
+from baselines.engine.environment import environment
+from baselines.engine.metrics import OWN_GROUP
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from helpers.runs import App, metrics_in, played
@@ -39,7 +43,7 @@ def resumed(logger: str, folder: Path) -> dict[str, list[tuple[int, float]]]:
 def curves(rows: pd.DataFrame) -> dict[str, list[tuple[int, float]]]:
     found: dict[str, list[tuple[int, float]]] = {}
     for row in rows.to_dict("records"):
-        name = f"{row['split']}/{row['model']}/{row['metric']}"
+        name = f"{row['split']}/{row['metric']}"
         found.setdefault(name, []).append((int(row["round"]), float(row["value"])))
     return found
 
@@ -59,20 +63,83 @@ def test_tensorboard(every: int, tmp_path: Path) -> None:
         found = events.Scalars(name)
         assert [event.step for event in found] == [server_round for server_round, _ in points]
         assert [event.value for event in found] == pytest.approx([value for _, value in points], rel=1e-6)
+    texts = {name.removesuffix("/text_summary") for name in events.Tags()["tensors"]}
+    assert {"identity", "status"} <= texts
+
+
+@pytest.mark.slow
+def test_tensorboard_has_a_table_of_hyperparameters(tmp_path: Path) -> None:
+    """Of all runs of a sweep, with the options by which they differ as columns, and numbers as numbers."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
+
+    read = event_file_reader()
+    options = f"{SETTING} logger=tensorboard strategy=fedexp client.optimizer.lr=0.5"
+    with pytest.raises(KeyboardInterrupt):
+        played(options, tmp_path, interrupted_in_round_4)
+    assert "_hparams_/session_end_info" not in read(tmp_path)
+    played(f"{options} resume=true", tmp_path)
+    found = {
+        tag: plugin_data_pb2.HParamsPluginData.FromString(data) for tag, data in read(tmp_path).items()
+    }
+    assert "_hparams_/experiment" not in found  # it would fix the columns of all runs
+    chosen = found["_hparams_/session_start_info"].session_start_info.hparams
+    assert chosen["strategy"].string_value == "fedexp"
+    assert chosen["client.optimizer.lr"].number_value == 0.5
+    assert chosen["deterministic"].string_value == "False"
+    ended = found["_hparams_/session_end_info"].session_end_info.status
+    assert ended == api_pb2.Status.Value("STATUS_SUCCESS")
+
+
+def event_file_reader() -> Callable[[Path], dict[str, bytes]]:
+    """Return what reads the plugin data of HPARAMS by tag."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def read(folder: Path) -> dict[str, bytes]:
+        events = EventAccumulator(str(folder / "tensorboard"))
+        events.Reload()
+        return dict(events.PluginTagToContent("hparams"))
+
+    return read
 
 
 @pytest.mark.slow
 def test_mlflow(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path}/store.db"
-    written = resumed(f"logger=mlflow logger.mlflow.uri={uri}", tmp_path)
+    statuses: list[str] = []
     client = mlflow.MlflowClient(uri)
-    (run,) = client.search_runs([client.get_experiment_by_name("florilegium").experiment_id])
+
+    def noted(app: App) -> App:
+        def answered(message: Message, context: Context) -> Message:
+            statuses.append(only_run(client).info.status)
+            return app(message, context)
+
+        return answered
+
+    options = f"{SETTING} logger=mlflow logger.mlflow.uri={uri}"
+    with pytest.raises(KeyboardInterrupt):
+        played(options, tmp_path, interrupted_in_round_4)
+    assert only_run(client).info.status == "KILLED"
+    played(f"{options} resume=true", tmp_path, noted)
+    written = curves(metrics_in(tmp_path))
+    run = only_run(client)
+    assert set(statuses) == {"RUNNING"}
     assert run.info.status == "FINISHED"
+    assert run.info.run_name == SETTING.removesuffix(" checkpoint_every=2")
     assert run.data.params["client.optimizer.lr"] == "0.05"
+    assert run.data.params["strategy"] == "fedavg"
+    account = environment(tmp_path)
+    assert run.data.tags["identity"] == account["identity"]
+    assert run.data.tags.get("mlflow.source.git.commit") == account["git_commit"]
     for name, points in written.items():
         history = client.get_metric_history(run.info.run_id, name)
         assert [(point.step, point.value) for point in history] == points
+
+
+def only_run(client: Any) -> Any:
+    (run,) = client.search_runs([client.get_experiment_by_name("florilegium").experiment_id])
+    return run
 
 
 @pytest.mark.slow
@@ -84,6 +151,8 @@ def test_wandb(tmp_path: Path) -> None:
     assert len(files) == 2  # before and after the interruption, one run
     assert len({path.name for path in tmp_path.glob("wandb/offline-run-*/*.wandb")}) == 1
     assert b"client.optimizer.lr" in files[0]
+    assert f"identity {environment(tmp_path)['identity']}".encode() in files[0]
+    assert b"num_nodes=3 rounds=5 model=softmax" in files[0]
     for name, points in written.items():
         found = [float(text) for file in files for text in values_of(name.encode(), file)]
         twice = [value for _, value in points for _ in ("history", "summary")]
@@ -121,6 +190,63 @@ def test_without_its_package_a_logger_is_refused_in_one_line(
         with pytest.raises(UserError, match=rf"pip install -e '.\[{name}\]'"):
             played(f"num_nodes=3 rounds=1 logger={name} resume=false", tmp_path)
     assert (tmp_path / "metrics.csv").read_bytes() == before
+
+
+@dataclass
+class Noted:
+    """A logger that keeps what it is given."""
+
+    metrics: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None: ...
+
+    def write(self, server_round: int, metrics: dict[str, float]) -> None:
+        new = {(name, server_round): value for name, value in metrics.items()}
+        assert not new.keys() & self.metrics.keys()
+        self.metrics |= new
+
+    def end(self, status: str) -> None: ...
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedexp", "local"])
+def test_a_metric_has_one_name_whatever_a_method_averages(
+    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several models it is the mean over the nodes, as the table has it; each of them has its own."""
+    noted = Noted()
+    monkeypatch.setattr(Experiment, "loggers", lambda this: [noted])
+    options = "num_nodes=3 rounds=2 model=softmax node_test_fraction=0.2 evaluation.node_spread=true"
+    rows = played(f"{options} evaluation.per_node=true strategy={strategy}", tmp_path)
+    names = {name for name, _ in noted.metrics}
+    shared = {"test/accuracy", "test/loss", "node-test/accuracy", "train/loss", "site-train/node 0/loss"}
+    assert shared <= names
+    tested = rows[(rows.split == "test") & (rows.metric == "accuracy")]
+    for server_round, own in tested.groupby("round"):
+        several = own.value[own.model == OWN_GROUP] if len(own) > 1 else own.value
+        assert noted.metrics["test/accuracy", int(str(server_round))] == several.item()
+    models = {name for name in names if re.fullmatch("test/.+/accuracy", name)}
+    assert bool(models) == (strategy == "local")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        (
+            "strategy=fedexp logger=[tensorboard,mlflow] logger.mlflow.uri=null seed=1",
+            "strategy=fedexp seed=1",
+        ),
+        ("resume=true checkpoint_every=2 data_root=/tmp logger=mlflow", "folder"),
+    ],
+)
+def test_a_runs_name_is_what_decides_its_numbers(overrides: str, name: str, tmp_path: Path) -> None:
+    assert loggers.run_name(Experiment(overrides), tmp_path / "folder") == name
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 101])
+def test_batches_hold_every_item_once(count: int) -> None:
+    batches = list(loggers.batched(list(range(count)), 100))
+    assert [item for batch in batches for item in batch] == list(range(count))
+    assert all(1 <= len(batch) <= 100 for batch in batches)
 
 
 def test_two_loggers_can_be_chosen(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from baselines import results
 from baselines.engine import saved_model
-from baselines.engine.saved_model import ModelSaver
+from baselines.engine.saved_model import METADATA_KEY, ModelSaver
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from clients.evaluation import evaluate
@@ -135,8 +135,8 @@ def test_equal_models_are_equal_files(tmp_path: Path) -> None:
     assert len(hashes) == 1
 
 
-def test_an_older_file_is_written_over_only_by_a_better_model(tmp_path: Path) -> None:
-    older = {"round": "1", "value": "0.5", "model": "global"}
+def test_a_file_is_written_over_only_by_a_better_model(tmp_path: Path) -> None:
+    older = {METADATA_KEY: json.dumps({"round": "1", "value": "0.5", "model": "global"})}
     save_file({"w": torch.zeros(2)}, tmp_path / "model.safetensors", metadata=older)
     keeper = ModelSaver(tmp_path, "best")
     keeper.offer(2, {"global": ArrayRecord({"w": torch.ones(2)})}, {"accuracy": 0.4})

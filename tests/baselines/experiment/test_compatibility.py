@@ -22,7 +22,7 @@ def name_of(row: Conflict) -> str:
 def refusal(example: str, folder: Path) -> Exception:
     """Return what running an example raises."""
     with pytest.raises((UserError, ValueError)) as caught:
-        run._run(example, folder)
+        run.run_experiment(example, folder)
     return caught.value
 
 

@@ -20,8 +20,7 @@ from baselines.errors import UserError
 from baselines.experiment import config, data
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.preflight import check_model
-from baselines.experiment.settings import GROUPS as NESTED
-from baselines.experiment.validation import check_ranges
+from baselines.experiment.validation import NESTED, check_ranges
 from clients import Classification
 from helpers.fuzz.conf_tree import GROUPS, options, settings_of, top_level
 

@@ -49,6 +49,15 @@ UNCLIPPED = {
         ("AdaptiveClipping", "initial_clipping_norm"),
     )
 }
+UNCOVERED = {  # what stands in the place of FedAvg, and what of it the noise of a mean does not cover
+    "fedexp": ("_target_: strategies.FedExP", "step_size=Extrapolated of FedExP"),
+    "adam": ("_target_: strategies.FedAdam", "server_optimizer=Adam of FedAdam"),
+    "scaffold": ("_target_: strategies.Scaffold", "the rule of Scaffold"),
+    "local": (
+        "_target_: strategies.LocalOnly, inner: {_target_: strategies.FedAvg}",
+        "the models of LocalOnly",
+    ),
+}
 
 
 @pytest.fixture
@@ -173,3 +182,22 @@ def test_what_its_file_takes_or_states_itself_is_not(file: str, options: Path) -
     setting = "strategy=taking seed=3 num_nodes=2 rounds=1 model=softmax"
     folder = f"hydra.run.dir={options.parent / 'run'}"
     assert launch("--config-dir", str(options), *setting.split(), folder) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ServerSideFixedClipping", "ServerSideAdaptiveClipping"])
+@pytest.mark.parametrize("name", UNCOVERED)
+def test_noise_that_does_not_cover_the_step_is_refused(
+    name: str, kind: str, options: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inner, beyond = UNCOVERED[name]
+    wrapped = STRATEGIES[f"DifferentialPrivacy{kind}"].replace(
+        "_target_: strategies.FedAvg, ", f"{inner}, "
+    )
+    wrapped = wrapped.replace(', num_nodes: "${num_nodes}"', "") if name == "local" else wrapped
+    (options / "strategy" / "wrapped.yaml").write_text(wrapped)
+    assert launch("--config-dir", str(options), "strategy=wrapped", "rounds=1", "num_nodes=2") == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: DifferentialPrivacy{kind} adds the noise of a mean, which does not cover {beyond}: let it wrap "
+        "strategies.FedAvg, or choose strategy=fedavg privacy=central"
+    ]

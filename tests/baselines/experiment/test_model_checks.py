@@ -43,7 +43,7 @@ class Frozen(Tuple):
         return super().forward(x)[0]
 """
 TAKES = "the model does not take the data set's inputs of shape (1, 8, 8) and dtype torch.float32"
-TOLD = {
+METADATA_KEY = {
     "Tuple": "the model returns a tuple: expected a tensor [examples, classes]",
     "Flat": "the model returns a tensor [2]: expected [examples, classes]",
     "Key": f"{TAKES} (KeyError: 'abc')",
@@ -53,7 +53,7 @@ TOLD = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "told"), TOLD.items(), ids=TOLD)
+@pytest.mark.parametrize(("model", "told"), METADATA_KEY.items(), ids=METADATA_KEY)
 def test_a_model_that_cannot_work(
     model: str,
     told: str,

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from baselines.errors import UserError
 from baselines.experiment import config
+from baselines.experiment.overrides import keyed, overrides_last
 from helpers.runs import launch
 
 SMALL = ["model=softmax", "num_nodes=2", "rounds=1"]
@@ -33,6 +35,26 @@ LONG = [  # defaults, so that the runs are those of the few that differ
 
 def told(folder: Path) -> str:
     return str(json.loads((folder / "environment.json").read_text())["overrides"])
+
+
+def test_options_may_stand_between_overrides() -> None:
+    written = ["-m", "seed=0,1", "--config-dir", "my=conf", "~hydra.x", "--config-name=c", "rounds=1"]
+    asked = ["-m", "--config-dir", "my=conf", "--config-name=c", "seed=0,1", "~hydra.x", "rounds=1"]
+    assert overrides_last(written) == asked == overrides_last(asked)
+
+
+@pytest.mark.slow
+def test_a_run_takes_an_option_between_its_overrides(tmp_path: Path) -> None:
+    folder = f"hydra.run.dir={tmp_path / 'run'}"
+    assert launch("dataset=digits", "--config-dir", str(tmp_path), *SMALL, folder) == 0
+
+
+@pytest.mark.parametrize("written", ["client.batch_size=None", "client.batch_size=None,16", "+quorum=None"])
+def test_pythons_none_is_named(written: str) -> None:
+    key = written.lstrip("+").partition("=")[0]
+    with pytest.raises(UserError, match=rf"^{key} is given the text 'None': for nothing write null$"):
+        keyed(["rounds=1", written])
+    assert keyed(["central_test=none", "client.batch_size=null"])
 
 
 @pytest.mark.slow

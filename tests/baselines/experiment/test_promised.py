@@ -42,9 +42,9 @@ class Counting(FedAvg):
         super().__post_init__()
         self.seen, self.table = 0, (1, 2)
 
-    def _step(self, server_round, updates):
+    def take_step(self, server_round, updates):
         self.seen += 1
-        return super()._step(server_round, updates)
+        return super().take_step(server_round, updates)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -53,9 +53,9 @@ class Computing(FedAvg):
     def table(self):
         return [1, 2]
 
-    def _step(self, server_round, updates):
+    def take_step(self, server_round, updates):
         assert self.table
-        return super()._step(server_round, updates)
+        return super().take_step(server_round, updates)
 
 
 @dataclass(kw_only=True, eq=False)

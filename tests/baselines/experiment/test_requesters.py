@@ -7,7 +7,7 @@ import pytest
 from flwr.app import ArrayRecord
 
 from baselines import results
-from baselines.engine.evaluator import Evaluator
+from baselines.engine.evaluation import Evaluator
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.preflight import check

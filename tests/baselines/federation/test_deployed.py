@@ -57,62 +57,57 @@ def test_strangers_are_refused(federation: Deployed) -> None:
     for name in STRANGERS:
         wait_until(lambda name=name: _refused(federation, name))
         federation.kill(name)
-    wait_until(lambda: list(federation.statuses().values()) == ["online"] * 4)
+    wait_until(lambda: list(federation.statuses().values()) == ["online"] * 3)
     known = json.loads((federation.made / "operator" / "registered.json").read_text())
     assert set(federation.statuses()) == {told["node_id"] for told in known.values()}
 
 
-def test_a_run_whose_superlink_is_killed_resumes_with_equal_numbers(
+def test_a_run_outlives_who_submitted_it_and_resumes_after_its_serverapp_and_its_superlink(
     federation: Deployed, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    output, asked = federation.folder / "out", ("rounds=2", "evaluate_every=2")
+    """Each round is its own: 1 with its submitter, 2 without, 3 after the ServerApp's end, 4 after all's."""
+    output, asked = federation.folder / "out", ("rounds=4", "evaluate_every=4")
+    command = [sys.executable, "-m", "baselines.federation", *federation.submission("out", *asked)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as submitter:
+        wait_until(lambda: _has_trained(output, 1))
+        os.killpg(submitter.pid, signal.SIGKILL)  # its terminal is closed
+    wait_until(lambda: _has_trained(output, 2))
+    federation.kill_server_app()
+    assert not _has_trained(output, 3)  # it has not finished
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(federation.submit, "out", *asked)
-        wait_until(lambda: (output / "metrics.csv").exists() and "\n1,train" in _text(output))
+        second = pool.submit(federation.submit, "out", *asked, "resume=true")
+        wait_until(lambda: _has_trained(output, 3))
         federation.kill("superlink")
         federation.start("superlink")
-        assert first.result() == 1
+        assert second.result() == 1
+    assert not _has_trained(output, 4)
     assert federation.submit("out", *asked, "resume=true") == 0
-    said = capfd.readouterr().out
-    assert "site odd takes no part: schema: 1 label" in said
+    assert "site odd takes no part: schema: 1 label" in capfd.readouterr().out
     assert launch(*_inline(federation, tmp_path), *asked) == 0
     assert lines_in(output) == lines_in(tmp_path)
-    told = json.loads((output / "environment.json").read_text())["contributions"]
-    assert list(told) == ["site north", "site south", "site west"]
+    environment = json.loads((output / "environment.json").read_text())
+    assert list(environment["contributions"]) == ["site north", "site south"]
+    assert len(environment["resumed"]) == 2
+
+
+def _has_trained(folder: Path, server_round: int) -> bool:
+    """Say whether a round's training is written down."""
+    metrics = folder / "metrics.csv"
+    return metrics.exists() and f"\n{server_round},train" in metrics.read_text()
 
 
 def _inline(federation: Deployed, folder: Path) -> list[str]:
     """Return the overrides of the same experiment in this process."""
-    who = ",".join(f"{name}:'{federation.folder / name}.npz'" for name in ("north", "south", "west"))
+    who = ",".join(f"{name}:'{federation.folder / name}.npz'" for name in ("north", "south"))
     return [*federation.experiment(), f"runtime.sites={{{who}}}", f"hydra.run.dir={folder}"]
-
-
-def _text(folder: Path) -> str:
-    return (folder / "metrics.csv").read_text()
-
-
-def test_a_run_goes_on_without_who_submitted_it_and_resumes_after_its_serverapp(
-    federation: Deployed, tmp_path: Path
-) -> None:
-    output, asked = federation.folder / "alone", ("rounds=3", "evaluate_every=3")
-    command = [sys.executable, "-m", "baselines.federation", *federation.submission("alone", *asked)]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
-    ) as submitter:
-        wait_until(lambda: (output / "metrics.csv").exists() and "\n1,train" in _text(output))
-        os.killpg(submitter.pid, signal.SIGKILL)  # its terminal is closed
-    wait_until(lambda: "\n2,train" in _text(output))
-    federation.kill_server_app()
-    assert "\n3,train" not in _text(output)  # it has not finished
-    assert federation.submit("alone", *asked, "resume=true") == 0
-    assert launch(*_inline(federation, tmp_path), *asked) == 0
-    assert lines_in(output) == lines_in(tmp_path)
 
 
 def test_a_mistake_that_only_the_server_sees_ends_with_2(
     federation: Deployed, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert federation.submit("out", "rounds=2", "evaluate_every=2", "resume=true", "seed=5") == 2
+    assert federation.submit("out", "rounds=4", "evaluate_every=4", "resume=true", "seed=5") == 2
     out, err = capfd.readouterr()
     assert "Traceback" not in out
     assert len(err.splitlines()) == 1
@@ -122,12 +117,12 @@ def test_a_revoked_site_is_refused_and_one_killed_in_a_round_comes_back(
     federation: Deployed, capfd: pytest.CaptureFixture[str]
 ) -> None:
     agreed = federation.file.read_text()
-    federation.file.write_text(agreed.replace("west: {", "west: {revoked: true, "))
+    federation.file.write_text(agreed.replace("odd: {", "odd: {revoked: true, "))
     assert main(["register", str(federation.file)]) == 0
-    assert "west: revoked" in capfd.readouterr().out
-    federation.kill("west")
-    federation.start("west")
-    wait_until(lambda: _refused(federation, "west"))
+    assert "odd: revoked" in capfd.readouterr().out
+    federation.kill("odd")
+    federation.start("odd")
+    wait_until(lambda: _refused(federation, "odd"))
     quorum = ["num_nodes=2", "quorum=1", "round_deadline=60", "rounds=5", "evaluate_every=5"]
     log, metrics = federation.programs.logs / "south.log", federation.folder / "quorum" / "metrics.csv"
     before = log.read_text().count("train message")

@@ -152,6 +152,7 @@ def test_a_folded_model_counts_each_node_once_though_a_worker_dies(tmp_path: Pat
     different = {id(mean): mean for mean in means.values()}
     counted = [int(node) for mean in different.values() for node in mean["nodes"].numpy()]  # type: ignore[index]
     assert sorted(counted) == sorted(means)
+    assert [int(node) for mean in different.values() for node in mean.sums["nodes"]] == counted  # type: ignore[union-attr]
     assert len(different) < len(means)  # the share of the worker that lived
     asked = grid.send_and_receive(toys.messages(grid, kind="evaluate"))
     assert not any(reply.content.array_records for reply in asked)

@@ -6,7 +6,7 @@ import pytest
 from baselines.errors import UserError
 from baselines.experiment import config, experiment
 from baselines.experiment.overrides import CONF
-from baselines.partitioners import Iid, Partitioner, split_node
+from baselines.partitioners import Dirichlet, Iid, Partitioner, split_node
 from strategies.shared.seeding import Purpose, generator
 
 OPTIONS = sorted(path.stem for path in (CONF / "partitioner").glob("*.yaml"))
@@ -251,6 +251,22 @@ def test_iid_is_flowers_cut_of_a_shuffled_set() -> None:
     theirs.dataset = Dataset.from_dict({"row": order})
     for node, rows in enumerate(Iid()(labels, None, 10, 3)):
         assert rows.tolist() == sorted(theirs.load_partition(node)["row"])
+
+
+@pytest.mark.filterwarnings("ignore:The specified min_partition_size")
+@pytest.mark.parametrize(("alpha", "min_size"), [(0.05, 1), (0.3, 8), (1.0, 3), (100.0, 20)])
+def test_dirichlet_is_flowers_dirichlet(alpha: float, min_size: int) -> None:
+    from datasets import Dataset
+    from flwr_datasets.partitioner import DirichletPartitioner
+
+    labels = np.random.default_rng(1).integers(2, 9, 503)
+    for seed in range(3):
+        drawn = int(generator(seed, Purpose.PARTITION).integers(2**31))
+        theirs = DirichletPartitioner(8, "label", alpha, min_size, seed=drawn)
+        theirs.dataset = Dataset.from_dict({"label": labels, "row": np.arange(503)})
+        ours = Dirichlet(alpha, min_size)(labels, None, 8, seed)
+        for node, rows in enumerate(ours):
+            assert rows.tolist() == sorted(theirs.load_partition(node)["row"])
 
 
 def test_without_node_test_data_a_node_holds_what_a_split_of_nothing_leaves() -> None:

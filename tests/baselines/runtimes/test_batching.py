@@ -62,7 +62,7 @@ def test_the_faster_way_is_taken_and_a_tie_keeps_the_bits(
     measures(monkeypatch, seconds)
     choice = batching.choice("auto", "", tmp_path, None)
     assert choice.batched == batched
-    assert choice.told()["batch_clients"]["seconds"] == dict(
+    assert choice.describe()["batch_clients"]["seconds"] == dict(
         zip(("one_by_one", "batched"), seconds, strict=True)
     )
 

@@ -97,7 +97,8 @@ def test_every_runtime_gives_the_metrics_of_inline(
 
 def test_partial_sums_are_inlines_to_rounding(tmp_path: Path) -> None:
     setting = (
-        "strategy=fedadam dataset=digits num_nodes=5 rounds=3 seed=3 runtime=ray runtime.partial_sums=true"
+        "strategy=fedexp mask=agreement server_optimizer=adam dataset=digits num_nodes=5 rounds=3 seed=3 "
+        "runtime=ray runtime.partial_sums=true"
     )
     Inline().run(setting, 5, tmp_path / "inline")
     command = [sys.executable, "-m", "baselines.run", f"hydra.run.dir={tmp_path / 'ray'}", "runtime.cpus=2"]
@@ -116,8 +117,8 @@ def test_partial_sums_are_inlines_to_rounding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
-        ("strategy=fedgma", "mask=AgreementMask"),
-        ("strategy=fedexp", "step_size=Extrapolated"),
+        ("strategy=feder", "weighting=EffectiveRank"),
+        ("mask=magnitude", "mask=MagnitudeMask"),
         ("aggregation=median weighting=uniform", "aggregation=Median"),
         ("strategy=scaffold", "strategy=Scaffold, whose replies carry 'control',"),
         ("strategy=selective validation_size=50", "strategy=SelectiveFedAvg"),

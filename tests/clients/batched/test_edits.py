@@ -8,7 +8,7 @@ import torch
 from torch.optim import SGD
 
 from clients import LocalTraining, Proximal
-from clients.batched.stack import Stack
+from clients.batched.stack import ModelStack
 from helpers.batched import Flipped, played
 from helpers.plain_loop import start_of
 
@@ -18,8 +18,8 @@ SHARED = {"proximal": {"proximal-mu": 0.5}, "nothing": {}}
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return what will hold one entry for each step in which nodes correct one after another."""
     calls: list[int] = []
-    one_by_one = Stack._corrected
-    monkeypatch.setattr(Stack, "_corrected", lambda *given: calls.append(1) or one_by_one(*given))
+    one_by_one = ModelStack._corrected
+    monkeypatch.setattr(ModelStack, "_corrected", lambda *given: calls.append(1) or one_by_one(*given))
     return calls
 
 

@@ -23,7 +23,7 @@ from clients import (
     Task,
     client_app,
 )
-from clients.batched.together import BatchedTrainer, Stack
+from clients.batched.together import BatchedTrainer, ModelStack
 from clients.fast import gradient as gradient_module
 from clients.optimizers import RMSGD
 from helpers.batched import CLASSES, FEATURES, SIZES, perceptron, same
@@ -162,7 +162,7 @@ def test_a_stack_smaller_than_the_round_is_filled_again(monkeypatch: pytest.Monk
     for one, other in zip(ask(alone, perceptron, 1), ask(together, perceptron, 1), strict=True):
         same(one, other)
     assert isinstance(together.answering.together, BatchedTrainer)
-    assert isinstance(together.answering.together._stack, Stack)
+    assert isinstance(together.answering.together._stack, ModelStack)
     assert len(together.answering.together._stack.places) == 2
 
 

@@ -11,17 +11,10 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
 
-from clients import Classification, Correction, LocalTraining
+from clients import Classification, Correction, LocalTraining, optimizer_step
 from clients.fast import cuda_graphs
-from clients.fast.cuda_graphs import (
-    CAPTURED,
-    GradientPipeline,
-    count_steps,
-    say_outside,
-    steps_since,
-    with_sgd,
-)
-from clients.optimizer_step import OptimizerStep, clipped
+from clients.fast.gradient import CAPTURED, count_steps, steps_since
+from clients.optimizer_step import GradientPipeline, OptimizerStep, clipped, say_outside, with_sgd
 from helpers.plain_loop import SEED, examples, perceptron, seeded
 from helpers.pretended_graph import pretended
 
@@ -37,7 +30,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def _graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "can_capture", lambda _: True)
+    monkeypatch.setattr(optimizer_step, "can_capture", lambda _: True)
     monkeypatch.setattr(cuda_graphs, "capture", pretended)
     say_outside.cache_clear()
 
@@ -61,7 +54,9 @@ def test_a_round_of_captured_sgd_is_torchs_whatever_the_rates(settings: str, lim
         update = OptimizerStep(ours, optimizer, steps.begin(after))
         for rate, batch in zip(RATES, batches, strict=True):
             optimizer.param_groups[0]["lr"] = other.param_groups[0]["lr"] = rate
-            update(steps.take("a step", slope, ours, [batch])[0])
+            step = steps.find("a step", slope, ours, [batch])
+            assert step is not None
+            update(step(ours, batch)[0])
             for p, gradient in zip(plain, slope(plain, batch)[0], strict=True):
                 p.grad = gradient
             if limit is not None:

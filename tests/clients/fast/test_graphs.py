@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clients import Classification
+from clients import Classification, optimizer_step
 from clients.fast import cuda_graphs
-from clients.fast.cuda_graphs import CAPTURED, EAGER, RECORDED, GradientPipeline, count_steps, steps_since
-from clients.fast.gradient import Gradient
+from clients.fast.gradient import CAPTURED, EAGER, RECORDED, Gradient, count_steps, steps_since
+from clients.optimizer_step import GradientPipeline
 from helpers.pretended_graph import pretended
 
 Results = tuple[Sequence[Tensor], dict[str, Tensor]]
@@ -22,7 +22,7 @@ def doubled(parameters: Sequence[Tensor], inputs: Tensor) -> Results:
 
 @pytest.fixture(autouse=True)
 def _graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "can_capture", lambda _: True)
+    monkeypatch.setattr(optimizer_step, "can_capture", lambda _: True)
     monkeypatch.setattr(cuda_graphs, "capture", pretended)
 
 
@@ -40,9 +40,12 @@ def test_each_call_computes_from_the_parameters_as_they_are_and_from_its_batch()
 
 
 def test_parameters_elsewhere_in_memory_have_a_graph_of_their_own() -> None:
-    taken_steps = cuda_graphs.Graphs()
+    graphs = cuda_graphs.Graphs()
     for factor in (1.0, 3.0):
-        gradients, _ = taken_steps.take("a step", doubled, [torch.full((2,), factor)], [torch.ones(3)])
+        parameters, batch = [torch.full((2,), factor)], [torch.ones(3)]
+        step = graphs.find("a step", doubled, parameters, batch)
+        assert step is not None
+        gradients, _ = step(parameters, *batch)
         assert gradients[0].tolist() == [2 * factor] * 2
 
 

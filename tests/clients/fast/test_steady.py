@@ -17,8 +17,7 @@ from torch.optim import SGD
 
 from clients import Classification, Correction, LocalTraining
 from clients.fast import gradient as gradient_module
-from clients.fast.cuda_graphs import RECORDED
-from clients.fast.gradient import gradient_of
+from clients.fast.gradient import RECORDED, gradient_of
 from clients.fast.guards import ModelSnapshot
 from helpers.plain_loop import CLASSES, FEATURES, SEED, assert_equal, by_hand, examples, perceptron, seeded
 

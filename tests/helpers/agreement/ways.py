@@ -18,10 +18,10 @@ from omegaconf import OmegaConf
 from torch.nn.functional import cross_entropy
 
 from baselines.apps import client_app_of, together_of
-from baselines.engine.evaluator import Evaluator
+from baselines.engine.evaluation import Evaluator
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid
-from clients import LeastSquares, NextToken
+from clients import LeastSquares, NextToken, optimizer_step
 from clients.fast import cuda_graphs
 from clients.fast import gradient as gradient_module
 from helpers.agreement.plain import Data, Plain, Round
@@ -66,7 +66,7 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
     overrides = full(overrides)
     with _prepared(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(gradient_module, "TRACE_AFTER", trace_after if way.recorded else 10**9)
-        patch.setattr(cuda_graphs, "can_capture", lambda _: way.captured)
+        patch.setattr(optimizer_step, "can_capture", lambda _: way.captured)
         if not torch.cuda.is_available():
             patch.setattr(cuda_graphs, "capture", pretended)
         this = experiment.load(overrides)

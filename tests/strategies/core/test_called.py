@@ -1,13 +1,14 @@
 """Parts that a strategy's own step leaves out are named, once, and no part is named that acts."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor
 
 from helpers.every_part import NODES
@@ -33,6 +34,7 @@ from strategies.core.strategy import NoStep
 from strategies.parts.aggregation import Spare
 from strategies.parts.mask import Mask, MaskResult
 from strategies.parts.updates import Updates
+from strategies.shared.arrays import values_of
 
 START = {"w": np.array([1.0, -2.0, 3.0, 0.5])}
 
@@ -48,9 +50,9 @@ class PlainMean(PseudoGradientStrategy):
 
     weighting: Weighting = Uniform()
 
-    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+    def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         weights, _ = Uniform()(updates, {})
-        self._parameters = self._parameters - updates.mean(weights)
+        self.parameters = self.parameters - updates.mean(weights)
         return {}, weights
 
 
@@ -58,11 +60,11 @@ class PlainMean(PseudoGradientStrategy):
 class WithItsLength(PlainMean):
     """Reads one setting of one part."""
 
-    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-        before = self._parameters
-        shown, weights = super()._step(server_round, updates)
+    def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        before = self.parameters
+        shown, weights = super().take_step(server_round, updates)
         assert isinstance(self.step_size, Constant)
-        self._parameters = before + self.step_size.eta * (self._parameters - before)
+        self.parameters = before + self.step_size.eta * (self.parameters - before)
         return shown, weights
 
 
@@ -70,9 +72,9 @@ class WithItsLength(PlainMean):
 class Afterwards(PseudoGradientStrategy):
     """Takes the package's step, and one more."""
 
-    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-        shown, weights = super()._step(server_round, updates)
-        self._parameters = 0.9 * self._parameters
+    def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        shown, weights = super().take_step(server_round, updates)
+        self.parameters = 0.9 * self.parameters
         return shown, weights
 
 
@@ -80,7 +82,7 @@ class Afterwards(PseudoGradientStrategy):
 class Unmasked(Mean):
     """A mean that does not ask the mask."""
 
-    needs_only_mean: ClassVar[bool] = True
+    sums: ClassVar[tuple[str, ...] | None] = ()
 
     def aggregate(
         self, updates: Updates, weights: Tensor, mask: Mask, spare: Spare = None
@@ -111,7 +113,7 @@ def test_what_a_step_of_ones_own_leaves_out_is_named_in_one_warning(
     assert line == (
         "strategy=PlainMean takes its step without mask=AgreementMask(tau=0.4), server_optimizer="
         f"{Adam()!r}, step_size=Constant(eta=0.5), weighting=ByExamples(): no effect; leave it out, or let "
-        "_step apply it"
+        "take_step apply it"
     )
 
 
@@ -154,10 +156,10 @@ def test_watching_changes_neither_the_class_nor_the_numbers() -> None:
 
 def test_a_round_without_a_step_is_not_the_first(caplog: pytest.LogCaptureFixture) -> None:
     class Late(PlainMean):
-        def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
             if server_round == 1:
                 raise NoStep("not yet")
-            return super()._step(server_round, updates)
+            return super().take_step(server_round, updates)
 
     strategy = Late(mask=AgreementMask())
     assert warnings_of(strategy, caplog, rounds=1) == []
@@ -181,3 +183,66 @@ def test_privacy_that_a_step_leaves_out_ends_the_run() -> None:
     strategy = PlainMean(privacy=CentralPrivacy())
     with pytest.raises(TooManyFailedRounds, match=r"privacy would not hold: .*PlainMean neither clips"):
         play(strategy, Federation(drifting, NODES), record(START))
+
+
+def test_hooks_by_their_old_names_act_with_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+
+    class Old(FedAvg):
+        """A strategy with the hooks of the last release."""
+
+        extra_record: ClassVar[str | None] = "control"
+
+        def _content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+            content = super()._content(server_round, arrays, config)  # type: ignore[misc]
+            content["control"] = self._layout.record(self._parameters, None)
+            return content  # type: ignore[no-any-return]
+
+        def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+            shown, weights = super()._step(server_round, updates)  # type: ignore[misc]
+            self._parameters = 0.5 * self._parameters
+            assert self._buffers is self.buffers
+            assert self._budget is self.accountant
+            return shown, weights
+
+        def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
+            self.absorbed = (partition_ids, extra.clone())
+
+    (line,) = caplog.messages
+    hooks = "_step is now take_step, _content is now make_content, _absorb is now absorb_extra"
+    assert line.endswith(f"Old: {hooks}; old names work in this release alone")
+    strategy = Old()
+
+    def answers(partition_id: int, content: RecordDict) -> RecordDict:
+        reply = drifting(partition_id, content)
+        reply["control"] = content["control"]
+        return reply
+
+    caplog.clear()
+    (mine, _), _ = play(strategy, Federation(answers, NODES), record(START), (1, 2))
+    (plain, _), _ = play(FedAvg(), Federation(drifting, NODES), record(START), (1, 2))
+    assert torch.equal(values_of(mine["w"]), 0.5 * values_of(plain["w"]))
+    assert strategy.absorbed[0] == tuple(range(NODES))
+    named = [line for line in caplog.messages if "old names work in this release alone" in line]
+    assert len(named) == 4  # an attribute each, however many rounds
+    assert any("_layout is now layout" in line for line in named)
+
+
+class Private(FedAvg):
+    """A step of the last release that keeps the promise of privacy."""
+
+    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        self._budget.clip_(updates, server_round)
+        weights = torch.full((len(updates.partition_ids),), 1 / len(updates.partition_ids))
+        mean = updates.mean(weights)
+        self._budget.noise_(mean, len(weights), server_round)
+        self._parameters = self._parameters - mean
+        return {}, weights
+
+
+def test_an_old_step_that_clips_and_adds_noise_keeps_privacy() -> None:
+    strategy = Private(weighting=Uniform(), privacy=CentralPrivacy())
+    play(strategy, Federation(drifting, NODES), record({"w": START["w"]}), (1, 2))
+    assert strategy.accountant.rounds == 2

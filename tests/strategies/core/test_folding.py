@@ -1,6 +1,8 @@
 """Folded replies: the round is that of each node's own, to rounding, and whoever needs each is refused."""
 
+import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,9 +11,12 @@ from flwr.app import ArrayRecord, Message, RecordDict
 
 from helpers.federation import Federation, Model, Node, answer, model_in, play, record, round_of, sent_model
 from strategies import (
+    Adam,
+    AndMask,
     ByExamples,
     CentralPrivacy,
     Erosion,
+    Extrapolated,
     FedAdam,
     FedAvg,
     FedAvgM,
@@ -22,15 +27,19 @@ from strategies import (
     FedNova,
     LocalOnly,
     LocalPrivacy,
+    MagnitudeMask,
     Mean,
     Median,
+    NoMask,
     QFedAvg,
+    SandMask,
     Scaffold,
     ScaledSign,
     Uniform,
 )
 from strategies.core.stacking import folding_of
 from strategies.core.strategy import BaseStrategy
+from strategies.parts.layout import Layout
 from strategies.parts.updates import Updates
 from strategies.shared import protocol
 from strategies.shared.arrays import SharedMean
@@ -60,7 +69,7 @@ class Folded(Federation):
             folded = [reply for reply in share if folding.take(reply)]
             mean = folding.mean()
             assert mean is not None
-            shared = SharedMean(mean)
+            shared = SharedMean(mean, folding.sums())
             for reply in folded:
                 assert not reply.content.array_records
                 reply.content[protocol.ARRAYS] = shared
@@ -97,9 +106,12 @@ def floats(arrays: ArrayRecord) -> Model:
         (lambda: FedAvgM(average_last=2), START),
         (FedAdam, START),
         (FedDyn, START),
+        (FedExP, START),
+        (FedGMA, START),
+        (lambda: FedExP(mask=AndMask(0.4), server_optimizer=Adam()), START),
         (lambda: FedAvg(weighting=Uniform(), privacy=LocalPrivacy()), "w"),  # statistics have no noise
     ],
-    ids=["fedavg", "uniform", "fedavgm", "fedadam", "feddyn", "local privacy"],
+    ids=["fedavg", "uniform", "fedavgm", "fedadam", "feddyn", "fedexp", "fedgma", "both", "local privacy"],
 )
 def test_a_round_of_means_is_that_of_all_nodes(
     make: Callable[[], BaseStrategy], names: Iterable[str], node: Node
@@ -108,7 +120,9 @@ def test_a_round_of_means_is_that_of_all_nodes(
     alone = play(make(), Federation(node, NODES), start, (1, 2, 3))
     folded = play(strategy, Folded(strategy, node), start, (1, 2, 3))
     for (ours, told), (theirs, expected) in zip(folded, alone, strict=True):
-        assert dict(told) == dict(expected)  # who answered, and what they measured
+        told, expected = dict(told), dict(expected)  # who answered, and what they measured
+        assert told.pop("step-size") == pytest.approx(expected.pop("step-size"), rel=1e-6)
+        assert told == expected  # the mask is the same, to the bit
         for name, found in floats(ours).items():
             np.testing.assert_allclose(found, floats(theirs)[name], rtol=1e-6, atol=2e-6, err_msg=name)
 
@@ -117,11 +131,11 @@ def test_the_mean_by_hand_and_a_row_for_each_mean() -> None:
     seen: list[Updates] = []
 
     class Spy(FedAvg):
-        needs_only_mean = True
+        sums = ()
 
-        def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], object]:  # type: ignore[override]
+        def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], object]:  # type: ignore[override]
             seen.append(updates)
-            return super()._step(server_round, updates)
+            return super().take_step(server_round, updates)
 
     strategy = Spy()
     ((arrays, _),) = play(strategy, Folded(strategy, breaks), record(START))
@@ -139,19 +153,25 @@ class Sober(Mean):
     """A user's own aggregation, which may read each update."""
 
 
+@dataclass(frozen=True)
+class Own(Extrapolated):
+    """A user's own step size, which may read each update."""
+
+
 class Normed(FedAvg):
     """A user's own strategy, whose step may read each update."""
 
-    def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], torch.Tensor]:
+    def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], torch.Tensor]:
         updates.deltas.div_(updates.deltas.norm(dim=1, keepdim=True))
-        return super()._step(server_round, updates)
+        return super().take_step(server_round, updates)
 
 
 @pytest.mark.parametrize(
     ("strategy", "named"),
     [
-        (FedGMA(), "mask=AgreementMask"),
-        (FedExP(), "step_size=Extrapolated"),
+        (FedAvg(mask=MagnitudeMask()), "mask=MagnitudeMask"),
+        (FedAvg(mask=SandMask()), "mask=SandMask"),
+        (FedExP(step_size=Own()), "step_size=Own"),
         (FedER(), "weighting=EffectiveRank"),
         (FedAvg(weighting=Erosion(requester=0, distance_penalty=0.05)), "weighting=Erosion"),
         (FedNova(), "aggregation=Normalized"),
@@ -170,3 +190,50 @@ class Normed(FedAvg):
 def test_who_needs_each_update_is_named(strategy: BaseStrategy, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         folding_of(strategy, record({"w": START["w"]}))
+
+
+def test_the_sums_by_hand() -> None:
+    """Nodes 0 and 2 share row 0, node 1 has row 1; f is computed of the rows of nodes that are alone."""
+    layout = Layout.of(record({"w": START["w"]}))
+    deltas = torch.tensor([[1.0, -2.0, 0.0, 3.0], [-1.0, -1.0, 4.0, 0.0]])
+    shared = {
+        "squared-norms": torch.tensor(5.0, dtype=torch.float64),
+        "signs": torch.tensor([2.0, -1, 0, 1]),
+    }
+    updates = Updates(
+        deltas,
+        torch.zeros(2, 0),
+        torch.ones(3, dtype=torch.float64),
+        (0, 1, 2),
+        layout,
+        torch.zeros(4),
+        rows=torch.tensor([0, 1, 0]),
+        row_sums={0: shared},
+    )
+    weights = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64)
+    assert float(updates.sum("squared-norms", weights)) == pytest.approx(0.5 * 5 + 0.5 * 18)
+    assert updates.sum("signs").tolist() == [1, -2, 1, 1]
+    alone = replace(updates, rows=None, row_sums={}, partition_ids=(0, 1))
+    assert float(alone.sum("squared-norms", weights[:2])) == pytest.approx(0.25 * 14 + 0.5 * 18)
+    assert alone.sum("signs").tolist() == [0, -2, 1, 1]
+
+
+def test_a_sum_that_nobody_computes_is_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"Cubes\.sums has 'cubes': expected names out of \['squared-norms'"
+    ):
+        type("Cubes", (Extrapolated,), {"sums": ("cubes",)})
+
+
+@pytest.mark.parametrize(("old", "now"), [(True, ()), (False, None)])
+@pytest.mark.parametrize("kind", [ByExamples, Mean, NoMask, Extrapolated, CentralPrivacy, FedAvg])
+def test_a_part_that_says_needs_only_mean_gets_one_line(
+    kind: type, old: bool, now: object, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    own = type(f"Own{kind.__name__}{old}", (kind,), {"needs_only_mean": old})
+    assert own.sums == now
+    (line,) = caplog.messages
+    assert line.startswith(
+        f"Own{kind.__name__}{old}: needs_only_mean is now sums, () for True and None for"
+    )

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from strategies import TooManyFailedRounds
-from strategies.core.update_monitor import StallDetector
+from strategies.core.strategy import StallDetector
 
 ABOVE_0, ALL_0, ONE_0 = torch.tensor([0.1, 0.2]), torch.zeros(2), torch.tensor([0.0, 0.1])
 

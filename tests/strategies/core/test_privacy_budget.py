@@ -54,10 +54,10 @@ def test_a_node_that_noises_pays_also_for_what_was_left_out() -> None:
     for privacy, paid in ((CentralPrivacy(), 2), (LocalPrivacy(), 2)):
         strategy = FedAvg(privacy=privacy, **UNIFORM)
         play(strategy, Federation(faulty, 2), record(model()), (1, 2))
-        assert strategy._budget.rounds == paid
+        assert strategy.accountant.rounds == paid
     only_failed = FedAvg(privacy=LocalPrivacy(), max_failed_rounds=9, **(UNIFORM | {"num_nodes": 1}))
     play(only_failed, Federation(lambda k, content: faulty(1, content), 1), record(model()), (1, 2, 3))
-    assert only_failed._budget.rounds == 3
+    assert only_failed.accountant.rounds == 3
 
 
 def test_the_run_ends_before_the_round_that_would_cost_more() -> None:
@@ -101,4 +101,4 @@ def test_a_checkpoint_from_before_there_was_privacy_still_loads() -> None:
     state = first.state_dict()
     del state["privacy"]
     second.load_state_dict(state)
-    assert second._budget.rounds == 1
+    assert second.accountant.rounds == 1

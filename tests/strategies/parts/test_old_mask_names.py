@@ -20,18 +20,20 @@ def loud(self: Mask, deltas: Tensor, scratch: Tensor, out: Tensor) -> None:
     out.gt_(0.5)
 
 
-OWN: dict[str, Any] = {"idle": property(lambda self: False), "factor": loud, "of_mean": False}
+OWN: dict[str, Any] = {"idle": property(lambda self: False), "factor": loud, "of_mean": True}
 
 
 def test_a_mask_with_the_old_names_gives_the_same_bytes_and_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
-    new = type("New", (Mask,), {RENAMED[old]: value for old, value in OWN.items()})
+    named = {RENAMED[old]: value for old, value in OWN.items() if old in RENAMED}
+    new = type("New", (Mask,), {**named, "sums": ()})
     assert not caplog.records
     before = type("Old", (Mask,), OWN)
     (line,) = caplog.messages
-    assert line.startswith("Old: idle is now is_identity, factor is now mask_values, of_mean is now needs_")
+    assert line.startswith("Old: idle is now is_identity, factor is now mask_values, of_mean is now sums, ")
+    assert before.sums == ()  # type: ignore[attr-defined]
     draws = torch.Generator().manual_seed(0)
     deltas = torch.randn(3, 40, generator=draws)
     layout = Layout.of(record({"w": np.zeros(40, np.float32)}))

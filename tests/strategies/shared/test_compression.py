@@ -2,6 +2,8 @@
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 
 from strategies import Compression, LowRank, NoCompression, RandomMask, ScaledSign, Sketch, TopK
 from strategies.shared import codecs
+from strategies.shared.codecs import requested_compression
 from strategies.shared.quantization import numbers, quantized
 
 F4 = np.dtype(np.float32)
@@ -167,7 +170,7 @@ def decoded(compression: Compression, values: np.ndarray, seed: int) -> np.ndarr
 
 def test_what_lacks_its_settings_is_refused() -> None:
     with pytest.raises(ValueError, match="asks for compression='sketch' without its settings"):
-        Compression.asked({"compression": "sketch"})
+        requested_compression({"compression": "sketch"})
 
 
 @pytest.mark.parametrize(
@@ -267,17 +270,29 @@ def test_what_makes_no_sense_is_refused(make: Callable[[], object], said: str) -
 
 @pytest.mark.parametrize("compression", EVERY, ids=repr)
 def test_a_node_makes_of_the_message_what_the_server_means(compression: Compression) -> None:
-    assert Compression.asked(compression.train_config()) == compression
+    assert requested_compression(compression.train_config()) == compression
 
 
 def test_nothing_is_asked_where_nothing_is_compressed() -> None:
     assert NoCompression().train_config() == {}
-    assert Compression.asked({"server-round": 1}) is None
+    assert requested_compression({"server-round": 1}) is None
 
 
 def test_a_compression_that_a_node_does_not_know() -> None:
     with pytest.raises(ValueError, match="asks for compression='gzip', and this node knows low-rank, "):
-        Compression.asked({"compression": "gzip"})
+        requested_compression({"compression": "gzip"})
+
+
+def test_a_node_builds_a_compression_of_the_user_s_own_only_where_it_is_named() -> None:
+    @dataclass(frozen=True)
+    class Own(TopK):
+        kind: ClassVar[str] = "own"
+
+    asked = Own(share=0.5).train_config()
+    with pytest.raises(ValueError, match="asks for compression='own', and this node knows"):
+        requested_compression(asked)
+    assert requested_compression(asked, (*codecs.COMPRESSIONS, Own)) == Own(share=0.5)
+    assert type(requested_compression(TopK().train_config())) is TopK  # whatever else is defined
 
 
 def test_the_share_is_of_whole_places() -> None:

@@ -9,7 +9,7 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 from baselines.apps import client_app_of, play
-from baselines.engine import measures
+from baselines.engine import metrics as measures
 from baselines.errors import UserError
 from baselines.experiment import experiment
 from baselines.grids.inline import InlineGrid

@@ -1,0 +1,79 @@
+"""Runs from Python, in a script or a notebook, with objects in the place of YAML files.
+
+    from baselines.api import run
+    from mylab.fedcm import FedCM
+
+    frame = run("dataset=digits rounds=20", strategy=FedCM(alpha=0.1), seeds=[0, 1, 2])
+
+An object is written out as an option in the results' folder (:mod:`.experiment.objects`), and from there on
+the run is one like any other.
+"""
+
+import os
+import shlex
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from . import results
+from .errors import UserError
+from .experiment import objects
+from .experiment.overrides import quoted
+from .run import run_experiment
+
+
+def run(
+    overrides: str = "",
+    *,
+    seeds: Iterable[int] = (0,),
+    folder: str | os.PathLike[str] | None = None,
+    **choices: object,
+) -> pd.DataFrame:
+    """Train once for each seed; return all measurements, as :func:`baselines.results.load` does.
+
+    Parameters
+    ----------
+    overrides : settings as on the command line, ``"dataset=digits client.optimizer.lr=0.1"``
+    seeds : a run each
+    folder : where the runs' folders go, one for each setting and seed; a run that is finished there is not
+        trained again. None: a new folder, ``outputs/DATE/TIME``
+    choices : settings by name: a plain value (``rounds=20``), or for a group of options an object
+        (``strategy=FedCM(alpha=0.1)``, ``mask=AgreementMask(tau=0.4)``), a class, a function or a
+        ``functools.partial`` of one (``model=partial(Net, hidden=32)``, which each node calls for itself).
+        What a strategy object leaves at FedAvg's value follows the settings, as ``mask=agreement`` beside
+        ``strategy=FedCM()``
+
+    Raises
+    ------
+    UserError : for settings that are not valid, and for an object that cannot be written as an option
+    RunFailed : when a run did
+    """
+    place = Path(datetime.now().strftime("outputs/%Y-%m-%d/%H-%M-%S-%f") if folder is None else folder)
+    given = shlex.split(overrides)
+    given += [
+        f"{name}={objects.write_plain(value)}" for name, value in choices.items() if objects.is_plain(value)
+    ]
+    options: dict[str, Any] = {}
+    for group, value in choices.items():
+        if not objects.is_plain(value):
+            described = objects.describe_option(group, value)
+            for twice in described:
+                if twice in options or any(override.startswith(f"{twice}=") for override in given):
+                    raise UserError(
+                        f"{twice} is set twice, once by {group}={objects.option_name(value)}: take one away"
+                    )
+            options |= described
+    label = ",".join(given)
+    given += [f"{group}={option[objects.NAME]}" for group, option in options.items()]
+    if options:
+        given.append(f"hydra.searchpath=[{quoted('file://' + str(objects.write_options(place, options)))}]")
+    folders = []
+    for seed in seeds:
+        seeded = shlex.join([*given, f"seed={seed}", "resume=true"])
+        objects.require_importable(seeded)
+        folders.append(place / objects.name_folder(label, options, seed))
+        run_experiment(seeded, folders[-1])
+    return results.load(*folders)

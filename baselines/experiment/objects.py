@@ -1,0 +1,187 @@
+"""Objects in the place of options: a strategy, a part, a model's class, written out as YAML.
+
+Every process builds the object anew from its option, so that Ray, ``resume`` and ``compare`` know no
+difference.
+"""
+
+import re
+import sys
+from contextlib import suppress
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import partial
+from hashlib import sha256
+from inspect import getsource, isclass, isfunction
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from baselines.errors import UserError
+from strategies import PseudoGradientStrategy
+
+from . import config
+from .overrides import CONF
+from .validation import takes_argument
+
+NAME = "_name_"  # of an option: its file's
+LONGEST = 120  # signs of a folder's name
+PLACES = {  # where a group's option lies in the configuration, if not under the group's own name
+    "schedule": "client.schedule",
+    "personal": "client.personal",
+    "corrections": "client.corrections",
+}
+BASE: Any = OmegaConf.to_container(
+    OmegaConf.load(CONF / "strategy" / "base.yaml")
+)  # what the settings give
+PARTS = [key for key in BASE if (CONF / key).is_dir()]
+OF_THE_RUN = [key for key, value in BASE.items() if str(value).startswith("${") and key not in PARTS]
+
+
+def is_plain(value: object) -> bool:
+    """Say whether a value is one of the command line's: a number, a word, None."""
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def write_plain(value: object) -> str:
+    """Return a plain value as the command line has it."""
+    return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
+
+
+def option_name(value: Any) -> str:
+    """Return what an object's option is called: its class."""
+    value = value.func if isinstance(value, partial) else value
+    return str(value.__name__ if isclass(value) or isfunction(value) else type(value).__name__)
+
+
+def name_folder(label: str, options: dict[str, Any], seed: int) -> str:
+    """Return the name of a run's folder: its settings, and a hash where these are objects, or long."""
+    label = label.replace("/", "_")
+    if options or len(label) > LONGEST:
+        label = f"{label[:LONGEST]},{_hash(label, options)}".removeprefix(",")
+    return f"{label},seed={seed}".removeprefix(",")
+
+
+def _hash(label: str, options: dict[str, Any]) -> str:
+    """Return a hash of settings, and of the source of what is defined in this script or notebook."""
+    text = f"{label}\n{OmegaConf.to_yaml(options)}"
+    for name in re.findall(r"_target_: __main__\.(\w+)", text):
+        with suppress(OSError, TypeError):  # typed into Python's prompt
+            text += getsource(getattr(sys.modules["__main__"], name))
+    return sha256(text.encode()).hexdigest()[:8]
+
+
+def write_options(folder: Path, options: dict[str, Any]) -> Path:
+    """Write each group's option; return the folder to search for them, named by what it holds."""
+    place = (folder / "options" / _hash("", options)).resolve()
+    for group, option in options.items():
+        file = place / group / f"{option[NAME]}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        header = f"# @package {PLACES[group]}\n" if group in PLACES else ""
+        content = {key: value for key, value in option.items() if key != NAME}
+        file.write_text(header + OmegaConf.to_yaml(content))
+    return place
+
+
+def describe_option(group: str, value: object) -> dict[str, dict[str, Any]]:
+    """Return the option that stands for an object, by group; those of a strategy's parts, too.
+
+    Raises
+    ------
+    UserError : for a name that is no group, an object of a local class, or one that holds no plain values
+    """
+    name = option_name(value)
+    if not (CONF / group).is_dir():
+        raise UserError(f"{group}={name}: {group} is no group of options, and takes a plain value")
+    if isinstance(value, PseudoGradientStrategy):
+        return _describe_strategy(value)
+    if group == "dataset":
+        option: dict[str, Any] = {"shape": None, "num_classes": None, "load": describe(group, value)}
+    elif group == "corrections":
+        option = {name.lower(): {**describe(group, value), "_partial_": True}}
+    else:
+        option = describe(group, value)
+    if group == "model":
+        measured = {"input_shape": "${dataset.shape}", "num_classes": "${dataset.num_classes}"}
+        option = {
+            key: at for key, at in measured.items() if takes_argument(option["_target_"], key)
+        } | option
+    return {group: {NAME: name, **option}}
+
+
+def _describe_strategy(strategy: PseudoGradientStrategy) -> dict[str, dict[str, Any]]:
+    """Return the options of a strategy and its parts: what it leaves at FedAvg's values is the settings'."""
+    name = option_name(strategy)
+    plain = {field.name: _default(field) for field in fields(PseudoGradientStrategy)}
+    own: dict[str, Any] = {}
+    options: dict[str, dict[str, Any]] = {}
+    for field in fields(strategy):
+        value = getattr(strategy, field.name)
+        if not field.init or value == plain.get(field.name, MISSING):
+            continue
+        if field.name in PARTS:
+            options |= describe_option(field.name, value)
+        elif field.name not in OF_THE_RUN:
+            own[field.name] = describe(f"strategy.{field.name}", value)
+        elif value != _default(field):
+            raise UserError(
+                f"strategy={name}({field.name}=...) is the run's: give {field.name} to run itself"
+            )
+    own = {"defaults": ["base", "_self_"], "_target_": name_target("strategy", type(strategy)), **own}
+    return {"strategy": {NAME: name, **own}, **options}
+
+
+def _default(field: "Field[Any]") -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def describe(name: str, value: object) -> Any:
+    """Return a value as a configuration holds it; an object as its class and fields.
+
+    Raises
+    ------
+    UserError : for what cannot be written so
+    """
+    if is_plain(value):
+        return value
+    if isinstance(value, list | tuple):
+        return [describe(name, item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): describe(f"{name}.{key}", item) for key, item in value.items()}
+    if isinstance(value, partial) and not value.args:
+        return {"_target_": name_target(name, value.func), **describe(name, value.keywords)}
+    if isclass(value) or isfunction(value):
+        return {"_target_": name_target(name, value)}
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        return {"_target_": name_target(name, type(value)), **describe(name, own)}
+    if isinstance(value, object) and not getattr(value, "__dict__", {"": None}):
+        return {"_target_": name_target(name, type(value))}
+    raise UserError(
+        f"{name}: an object of {type(value).__name__} cannot be written as an option: give its class, or "
+        f"functools.partial({type(value).__name__}, name=value), which each process calls for itself"
+    )
+
+
+def name_target(name: str, value: Any) -> str:
+    """Return where a class or function is found by import, by the package that shows it if there is one."""
+    if "<" in value.__qualname__:  # <locals>, <lambda>
+        raise UserError(
+            f"{name}: {value.__qualname__} has no name to import it by: define it at a module's top level"
+        )
+    package = value.__module__.partition(".")[0]
+    public: Any = getattr(sys.modules[package], value.__qualname__, None)
+    if public is value:
+        return f"{package}.{value.__qualname__}"
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def require_importable(overrides: str) -> None:
+    """Refuse what only this process has, where others are to build it."""
+    cfg = config.load(overrides)
+    here = [target for target in config.targets(cfg) if target.startswith("__main__.")]
+    inline = str(cfg.runtime._target_).endswith(".Inline")
+    if here and not inline:
+        raise UserError(
+            f"{here[0]} is defined in this script or notebook, which other processes do not have: put it into a "
+            "module, or take runtime=inline"
+        )

@@ -1,0 +1,141 @@
+"""Runs from Python: objects in the place of YAML files."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from torch import nn
+
+from baselines import results
+from baselines.api import run
+from baselines.errors import UserError
+from baselines.run import run_experiment
+from clients import Proximal
+from strategies import AgreementMask, FedAvg, FedExP, PseudoGradientStrategy
+
+SMALL = "dataset=digits num_nodes=3 rounds=2"
+
+
+class Net(nn.Module):
+    """A perceptron."""
+
+    def __init__(self, hidden: int = 8, num_classes: int = 3) -> None:
+        super().__init__()
+        layers = nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, num_classes)
+        self.layers = nn.Sequential(nn.Flatten(), *layers)
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x)
+
+
+@dataclass(kw_only=True, eq=False)
+class Halved(PseudoGradientStrategy):
+    """FedAvg whose update counts for a share; share = 1 is FedAvg."""
+
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share={self.share} is out of range: expected a number in (0, 1]")
+
+
+def measured(frame: pd.DataFrame) -> list[tuple[int, str, float]]:
+    """Return what a frame says of models."""
+    rows = frame[(frame.split == "test") & frame.metric.isin(["loss", "accuracy"])]
+    return [*zip(rows["round"], rows.metric, rows.value, strict=True)]
+
+
+def test_an_object_is_the_option_of_the_command_line(tmp_path: Path) -> None:
+    given = run(SMALL, strategy=FedExP(), mask=AgreementMask(tau=0.4), folder=tmp_path / "python")
+    run_experiment(f"{SMALL} strategy=fedexp mask=agreement", tmp_path / "command")
+    assert measured(given) == measured(results.load(tmp_path / "command"))
+    assert set(given.status) == {"finished"}
+
+
+def test_what_a_strategy_leaves_at_fedavgs_is_the_settings(tmp_path: Path) -> None:
+    masked = run(f"{SMALL} mask=agreement", strategy=FedAvg(), folder=tmp_path)
+    plain = run(SMALL, strategy=FedAvg(), folder=tmp_path)
+    inside = run(SMALL, strategy=FedAvg(mask=AgreementMask()), folder=tmp_path)
+    assert measured(masked) == measured(inside) != measured(plain)
+
+
+def test_a_class_and_a_partial_are_called_by_each_node(tmp_path: Path) -> None:
+    frame = run(
+        SMALL,
+        model=partial(Net, hidden=5),
+        corrections=partial(Proximal, mu=0.5),
+        folder=tmp_path,
+        save="last",
+    )
+    model = results.model(frame.run.iloc[0])
+    assert model.layers[1].out_features == 5  # type: ignore[union-attr, index]
+    assert model.layers[3].out_features == 10  # type: ignore[union-attr, index]
+    assert measured(frame) != measured(run(SMALL, model=partial(Net, hidden=5), folder=tmp_path))
+
+
+def test_seeds_are_runs_and_a_finished_one_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run(SMALL, strategy=Halved(share=0.5), seeds=[0, 1], folder=tmp_path)
+    assert set(first.seed) == {0, 1}
+    assert len(first.run.unique()) == 2
+    capsys.readouterr()
+    again = run(SMALL, strategy=Halved(share=0.5), seeds=[0, 1], folder=tmp_path)
+    assert capsys.readouterr().out.count("finished already") == 2
+    assert measured(first) == measured(again)
+
+
+def test_other_values_of_an_object_are_another_run(tmp_path: Path) -> None:
+    one = run(SMALL, strategy=Halved(share=0.5), folder=tmp_path)
+    other = run(SMALL, strategy=Halved(share=0.25), folder=tmp_path)
+    assert set(one.run).isdisjoint(other.run)
+    assert set(results.load(tmp_path)["strategy.share"]) == {0.5, 0.25}
+
+
+@pytest.mark.slow
+def test_on_ray_an_object_gives_the_same_bytes(tmp_path: Path) -> None:
+    inline = run(SMALL, strategy=FedExP(), folder=tmp_path)
+    ray = run(SMALL, strategy=FedExP(), runtime="ray", folder=tmp_path)
+    assert measured(inline) == measured(ray)
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"strategy": FedAvg(seed=3)}, "seed"),
+        ({"strategy": FedAvg(num_nodes=3)}, "num_nodes"),
+        ({"model": Net()}, "functools.partial"),
+        ({"rounds": Net}, "no group of options"),
+        ({"strategy": lambda: FedAvg()}, "top level"),
+        ({"strategy": "fedavg", "rounds": 0}, "rounds=0"),
+        ({"strategy": FedAvg(mask=AgreementMask()), "mask": "none"}, "set twice"),
+        ({"strategy": FedAvg(mask=AgreementMask()), "mask": AgreementMask(tau=0.1)}, "set twice"),
+        ({"strategy": partial(Halved, share=2.0)}, "share=2.0"),
+        ({"node_timeot": 3}, "node_timeout"),
+    ],
+)
+def test_what_cannot_be_an_option_is_refused_in_one_line(
+    choices: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=words) as refused:
+        run(SMALL, folder=tmp_path, **choices)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_only_a_notebook_has_does_not_go_to_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import __main__
+
+    class Here(Net):
+        pass
+
+    Here.__module__, Here.__qualname__ = "__main__", "Here"
+    monkeypatch.setattr(__main__, "Here", Here, raising=False)
+    assert measured(run(SMALL, model=Here, folder=tmp_path))
+    with pytest.raises(UserError, match="runtime=inline"):
+        run(SMALL, model=Here, runtime="ray", folder=tmp_path)
