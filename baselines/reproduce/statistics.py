@@ -170,6 +170,11 @@ def log10_step_spread(curve: "pd.Series[float]") -> float:
     return step_spread(curve.apply(np.log10))
 
 
+def late_log10_step_spread(curve: "pd.Series[float]") -> float:
+    """Return the same of the last quarter of the rounds, where learning is over."""
+    return log10_step_spread(curve.tail(len(curve) // 4))
+
+
 def last_log10_loss(folder: Path) -> float:
     """Return log10 of the last test loss: its differences are ratios of losses."""
     return float(_log_loss(folder)[-1])

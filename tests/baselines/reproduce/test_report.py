@@ -358,3 +358,16 @@ def test_a_number_may_be_of_another_tables_curve(papers: Path) -> None:
         }
     ]
     assert not (folder / "first_curves.csv").exists()
+    again = results.collect(PaperTable(**fields), [], "full", folder)
+    assert again.to_dict("records") == rows.to_dict("records")
+
+
+def test_a_run_comes_before_its_thinned_curve(papers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = vars(table_of("tiny", "figure1")) | {"curves": "figure1", "measure": "x"}
+    table = PaperTable(**fields)
+    (trial,) = plan(table, select(table, "method=fedavg"), (0,), "full", (), Path("out"))
+    row = {"method": "fedavg", "seed": 0, "value": "1", "changes": ""}
+    monkeypatch.setattr(results, "is_finished", lambda trial: True)
+    monkeypatch.setattr(results, "_of_curves", lambda *_: [row | {"seed": "0", "value": "2"}])
+    monkeypatch.setattr(results, "_row", lambda *_: row)
+    assert results.collect(table, [trial], "full", papers).value.tolist() == ["1"]
