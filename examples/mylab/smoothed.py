@@ -7,7 +7,7 @@ from clients import Correction, RoundStart
 
 
 class Smoothed(Correction):
-    """A label counts for 1 - share, all together for share; 0 is cross-entropy."""
+    """A label counts for 1 - share, all for share; 0 is cross-entropy."""
 
     def __init__(self, start: RoundStart, share: float) -> None:
         self.share = share
