@@ -451,10 +451,10 @@ def _captions(
 ) -> dict[str, str]:
     """Return the caption of each table: which metrics, of which data, over how many seeds, what marks are."""
     frame, panels = written.chosen.frame, written.chosen.panels
-    shown = choose(frame, tuple(options.metric))
+    metrics_shown = choose(frame, tuple(options.metric))
     if len(panels) > 1 and not options.metric:
-        shown = shown[:1]
-    metrics = " and ".join(one.title for one in shown) or "results"
+        metrics_shown = metrics_shown[:1]
+    metrics = " and ".join(one.title for one in metrics_shown) or "results"
     data = "" if len(panels) > 1 else f" on {', '.join(dataset_names(frame))}"
     seeds = frame.groupby("setting").seed.nunique()
     low, high = int(seeds.min()), int(seeds.max())
@@ -463,7 +463,7 @@ def _captions(
     rank = " Average rank over the columns, 1 the best." if "average rank" in tables["comparison"] else ""
     mark = f" {written.note}." if written.note else ""
     bold = " Bold: the best." if len(tables["comparison"]) > 1 else ""
-    title = shown[0].title if shown else ""
+    title = metrics_shown[0].title if metrics_shown else ""
     differ = f"Differences in the last {title}{data}, paired by seed, with p of the paired t-test."
     return {
         "comparison": f"{metrics[:1].upper()}{metrics[1:]}{data}: {spread} {counted}.{bold}{rank}{mark}",

@@ -10,7 +10,7 @@ from helpers.checkout import ROOT
 
 KEYS = (
     *("control-option", "gradient-variance", "proximal-mu"),
-    *("dynamic-alpha", "effective-steps", "start-loss"),
+    *("dynamic-alpha", "client-momentum", "mime-share", "effective-steps", "start-loss"),
 )
 
 

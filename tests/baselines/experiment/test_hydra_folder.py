@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from baselines.experiment.messages import warn_once
 from helpers.runs import launch
 
 TINY = ("model=softmax", "num_nodes=2", "checkpoint_every=1")
@@ -37,6 +38,7 @@ def test_a_resumed_run_keeps_the_overrides_that_it_was_begun_with(tmp_path: Path
 def test_the_log_has_the_warnings_and_errors_of_the_console(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    warn_once.cache_clear()  # another test of this process may have had the same warning
     assert launch(*TINY, IDLE, "rounds=1", f"hydra.run.dir={tmp_path}") == 0
     assert launch(*TINY, "rounds=1", f"hydra.run.dir={tmp_path}") == 2
     log, refused = (tmp_path / "run.log").read_text(), f"{tmp_path} holds a run"

@@ -41,7 +41,7 @@ def test_the_nearest_name_of_the_chosen_configuration(overrides: str, hint: str)
 @pytest.mark.parametrize(
     ("override", "hint"),
     [
-        ("strategy=fedxp", "did you mean fedexp? expected one of fedadagrad, "),
+        ("strategy=fedxp", "did you mean fedexp? expected one of afl, "),
         ("mask=agrement", "did you mean agreement? expected one of agreement, "),
         ("strategy=zzz", "strategy/zzz does not exist: expected one of "),
         ("client.optimizer=adam", "did you mean client_optimizer=adam?"),
