@@ -345,10 +345,10 @@ def composed_unchecked(overrides: str) -> Composed:
             options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]
-            check_unread(cfg)
             checked = [_must_exist(override, cfg) for override in given]
             if checked != given:
                 compose("config", overrides=checked)
+            check_unread(cfg)
     except (HydraException, OmegaConfBaseException) as error:
         raise describe_mistake(error, shlex.split(overrides)) from error
     except YAMLError as error:

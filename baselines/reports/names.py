@@ -4,7 +4,7 @@ Every figure, table and page takes its names and lines from here, so that a meth
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
@@ -41,6 +41,14 @@ def _table() -> dict[str, Any]:
     content = OmegaConf.to_container(OmegaConf.load(NAMES))
     assert isinstance(content, dict)
     return {str(part): value for part, value in content.items()}
+
+
+def names_of(values: Iterable[str]) -> dict[str, Any]:
+    """Return what is known of columns and values, and of methods those that these values name."""
+    methods = _table()["methods"]
+    used = {value: methods[value] for value in values if value in methods}
+    used |= {str(own["like"]): methods.get(own["like"]) for own in list(used.values()) if "like" in own}
+    return {**_table(), "methods": dict(sorted(used.items()))}
 
 
 def column_name(column: str) -> str:

@@ -19,11 +19,11 @@ from PIL import Image
 from baselines.reports.curves import is_logarithmic, scale_y
 from baselines.reports.names import (
     COLOURS,
-    NAMES,
     cell_name,
     column_name,
     is_number,
     line_styles,
+    names_of,
     value_name,
 )
 
@@ -337,7 +337,7 @@ def figure_key(table: PaperTable, results: Results, points: pd.DataFrame) -> str
         ours,
         points.to_csv(),
         table.paper_curves(),
-        NAMES.read_text(encoding="utf-8"),
+        names_of(value for cell in table.cells() for value in cell.keys.values()),
     ]
     return sha256(json.dumps(parts, default=str).encode()).hexdigest()
 

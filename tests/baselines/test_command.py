@@ -22,7 +22,8 @@ def test_it_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("compaer", "did you mean compare?"), ("train", "expected run, compare, new, inspect")]
+    ("name", "said"),
+    [("compaer", "did you mean compare?"), ("train", "expected run, compare, new, inspect")],
 )
 def test_another_command_is_one_line(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert florilegium.main([name, "seed=0"]) == 2

@@ -139,7 +139,7 @@ def test_one_line_and_status_2(
     [
         (
             "strategy=fedfoo",
-            "strategy/fedfoo does not exist: expected one of afl, fedadagrad, fedavgm",
+            "strategy/fedfoo does not exist: expected one of afl, fedadagrad, fedadam, fedams, fedavg, fedavgm",
         ),
         (
             "dataset=nowhere",
