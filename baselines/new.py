@@ -221,8 +221,7 @@ def create(name: str, kind: str, folder: Path) -> list[Path]:
     return [*files]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Begin the method that the command line names; return the exit status."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m baselines.new",
         description=__doc__,
@@ -231,7 +230,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("name", help="of the class, as FedMine")
     parser.add_argument("--kind", choices=KINDS, default="strategy", help="what it is (default: strategy)")
     parser.add_argument("--folder", type=Path, default=Path("mylab"), help="where (default: mylab)")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Begin the method that the command line names; return the exit status."""
+    options = _parser().parse_args(arguments)
     try:
         files = create(options.name, options.kind, options.folder)
     except (UserError, OSError) as error:

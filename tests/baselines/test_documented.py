@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from baselines import compare
+from baselines import compare, new
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.overrides import ROOT, with_config_dir
 from baselines.federation import __main__ as federation
@@ -67,6 +67,8 @@ def parsed(name: str, arguments: list[str]) -> Namespace:
     """Return what a command that is no run understands; it ends with ``SystemExit`` where it does not."""
     if name == "compare":
         return compare._parser().parse_args(arguments)
+    if name == "new":
+        return new._parser().parse_args(arguments)
     if name == "federation":
         return federation._parser().parse_args(arguments)
     return options.parser("").parse_intermixed_args(arguments)
