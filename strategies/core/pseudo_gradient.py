@@ -346,6 +346,9 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def _require_parts_fit(self) -> None:
         """Refuse parts that do not go together, or with so many nodes."""
+        has_kind = bool(self.compression.kind) or isinstance(self.compression, NoCompression)
+        called = "a class with a kind, the name by which messages ask nodes for it"
+        require(has_kind, "compression", type(self.compression).__name__, called)
         self.aggregation.require(self.weighting, self.step_size, self.most_in_round)
         if type(self.privacy) is not NoPrivacy:
             self.privacy.require(self.weighting, self.aggregation, self.mask, self.step_size)

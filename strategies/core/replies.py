@@ -288,4 +288,4 @@ def name_unread(replies: Iterable[Message], extra: str | None, tell: Tell) -> No
         for name, record in records.items():
             kind = type(record).__name__
             if name not in known and named[kind == "MetricRecord"]:
-                tell(f"nodes send a {kind} {name!r} beside the one that is read: it is not used")
+                tell(f"nodes send the {kind} {name!r} beside the one that is read: it is not used")

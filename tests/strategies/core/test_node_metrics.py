@@ -121,7 +121,7 @@ def test_a_single_record_may_have_any_name() -> None:
 def test_a_record_beside_the_one_that_is_read_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     node = sending([{}, {}], spare=ArrayRecord([np.ones(2)]), timing=MetricRecord({"seconds": 1.0}))
     metrics_of(node, rounds=2)
-    for line in ("a ArrayRecord 'spare'", "a MetricRecord 'timing'"):
+    for line in ("the ArrayRecord 'spare'", "the MetricRecord 'timing'"):
         assert caplog.text.count(f"nodes send {line} beside the one that is read: it is not used") == 1
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from strategies import Compression, LowRank, NoCompression, RandomMask, ScaledSign, Sketch, TopK
+from strategies import Compression, FedAvg, LowRank, NoCompression, RandomMask, ScaledSign, Sketch, TopK
 from strategies.shared import codecs
 from strategies.shared.codecs import requested_compression
 from strategies.shared.quantization import numbers, quantized
@@ -293,6 +293,19 @@ def test_a_node_builds_a_compression_of_the_user_s_own_only_where_it_is_named() 
         requested_compression(asked)
     assert requested_compression(asked, (*codecs.COMPRESSIONS, Own)) == Own(share=0.5)
     assert type(requested_compression(TopK().train_config())) is TopK  # whatever else is defined
+
+
+def test_one_that_no_message_can_name_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Nameless(Compression):
+        def encode(self, values: np.ndarray, seed: int) -> bytes:
+            return values.tobytes()
+
+        def decode(self, code: bytes, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+            return np.frombuffer(code, dtype).reshape(shape)
+
+    with pytest.raises(ValueError, match=r"compression=Nameless .* a class with a kind"):
+        FedAvg(compression=Nameless())
 
 
 def test_the_share_is_of_whole_places() -> None:
