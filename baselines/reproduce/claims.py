@@ -312,7 +312,11 @@ def page_claims(paper: str) -> str:
         [*_claim_row(claim), places(paper, claim.text.removesuffix(SMALLER)), _links(claim)]
         for claim in find_claims(paper)
     ]
-    return markdown_table([*COLUMNS, "in the text", "tables"], rows).rstrip()
+    heads = [*COLUMNS, "in the text", "tables"]
+    kept = [
+        place for place in range(len(heads)) if any(row[place] for row in rows)
+    ]  # a column says something
+    return markdown_table([heads[i] for i in kept], [[row[i] for i in kept] for row in rows]).rstrip()
 
 
 COLUMNS = ["claim", "verdict", "pairs run", "ahead", "seeds", "after Holm", "over all pairs (points)"]
