@@ -255,8 +255,9 @@ FRONT = [
 
 
 def front_table(papers: Sequence[str]) -> str:
-    """Return the table of the front page in Markdown: a line for each paper."""
+    """Return the table of the front page in Markdown: a line for each paper, what is decided first."""
     headlines = [headline for paper in papers if (headline := find_headline(paper)) is not None]
+    headlines.sort(key=lambda headline: VERDICTS.index(headline.verdict))
     lines = [
         [
             _linked_claim(headline),
