@@ -1,7 +1,7 @@
 """Runs from Python, in a script or a notebook, with objects in place of YAML files.
 
     from baselines.api import run
-    from mylab.fedcm import FedCM
+    from strategies import FedCM
 
     frame = run("dataset=digits rounds=20", strategy=FedCM(alpha=0.1), seeds=[0, 1, 2])
 
@@ -23,6 +23,8 @@ from .errors import UserError
 from .experiment import objects
 from .experiment.overrides import quoted
 from .run import run_experiment
+
+BESIDE = ("resume", "debug", "hydra.searchpath")  # what has no place in a folder's name
 
 
 def run(
@@ -49,13 +51,16 @@ def run(
     Raises
     ------
     UserError : for settings that are not valid, and for an object that cannot be written as an option
-    RunFailed : when a run did
+    RunFailed : when a run did; :func:`baselines.results.load` has those before it
     """
-    place = Path(datetime.now().strftime("outputs/%Y-%m-%d/%H-%M-%S-%f") if folder is None else folder)
     given = shlex.split(overrides)
     given += [
         f"{name}={objects.write_plain(value)}" for name, value in choices.items() if objects.is_plain(value)
     ]
+    keys = {override.lstrip("+~").partition("=")[0] for override in given}
+    if "seed" in keys:
+        raise UserError("seed is given to run as seeds=[...], a run for each")
+    place = Path(datetime.now().strftime("outputs/%Y-%m-%d/%H-%M-%S-%f") if folder is None else folder)
     options: dict[str, Any] = {}
     for group, value in choices.items():
         if not objects.is_plain(value):
@@ -66,14 +71,27 @@ def run(
                         f"{twice} is set twice, once by {group}={objects.option_name(value)}: take one away"
                     )
             options |= described
-    label = ",".join(given)
+    label = ",".join(override for override in given if override.partition("=")[0] not in BESIDE)
     given += [f"{group}={option[objects.NAME]}" for group, option in options.items()]
     if options:
-        given.append(f"hydra.searchpath=[{quoted('file://' + str(objects.write_options(place, options)))}]")
+        given = add_search_path(given, objects.write_options(place, options))
+    resume = [] if "resume" in keys else ["resume=true"]
     folders = []
     for seed in seeds:
-        seeded = shlex.join([*given, f"seed={seed}", "resume=true"])
+        seeded = shlex.join([*given, f"seed={seed}", *resume])
         objects.require_importable(seeded)
         folders.append(place / objects.name_folder(label, options, seed))
         run_experiment(seeded, folders[-1])
     return results.load(*folders)
+
+
+def add_search_path(overrides: list[str], folder: Path) -> list[str]:
+    """Return overrides whose one search path has this folder, too."""
+    paths, others = [quoted(f"file://{folder}")], []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if key == "hydra.searchpath":
+            paths.append(value.removeprefix("[").removesuffix("]"))
+        else:
+            others.append(override)
+    return [*others, f"hydra.searchpath=[{','.join(filter(None, paths))}]"]

@@ -14,6 +14,7 @@ if not __package__:  # called by its file, or as python baselines/run.py: in the
 
 import argparse
 import keyword
+import re
 import sys
 from pathlib import Path
 from string import Template
@@ -197,6 +198,12 @@ def create(name: str, kind: str, folder: Path) -> list[Path]:
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name == name.lower():
         raise UserError(f"{name!r} is no name for a class: expected a word such as FedMine")
+    taken = re.search(rf"^(from|import) .*\b{name}\b", STRATEGY + CORRECTION + TEST, flags=re.M)
+    conf = Path(__file__).parents[1] / "conf"
+    if taken or (conf / KINDS[kind]["group"] / f"{name.lower()}.yaml").exists():
+        raise UserError(f"{name} is the name of something of this project's: choose another")
+    if folder.name in ("baselines", "clients", "conf", "strategies"):
+        raise UserError(f"--folder {folder}: {folder.name} is a package of this project's: choose another")
     if not folder.name.isidentifier():
         raise UserError(f"--folder {folder}: a package needs a name that Python can import, such as mylab")
     module, text = name.lower(), KINDS[kind]

@@ -51,12 +51,12 @@ class MimeLite(PseudoGradientStrategy):
         return {**super().train_config(), protocol.MIME_SHARE: 1.0 - self.beta}
 
     def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
-        assert self._layout is not None
+        assert self.layout is not None
         if self._momentum is None:
-            self._momentum = torch.zeros_like(self._parameters)
-        self._momentum = self._momentum.to(self._parameters.device)  # a checkpoint's lies in host memory
+            self._momentum = torch.zeros_like(self.parameters)
+        self._momentum = self._momentum.to(self.parameters.device)  # a checkpoint's lies in host memory
         content = super().make_content(server_round, arrays, config)
-        content[protocol.MOMENTUM] = self._layout.record(self._momentum, None)
+        content[protocol.MOMENTUM] = self.layout.record(self._momentum, None)
         return content
 
     def absorb_extra(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:

@@ -4,6 +4,7 @@ Every process builds the object anew from its option, so that Ray, ``resume`` an
 difference.
 """
 
+import os
 import re
 import sys
 from contextlib import suppress
@@ -11,6 +12,8 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
 from hashlib import sha256
 from inspect import getsource, isclass, isfunction
+from numbers import Number
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +21,16 @@ from omegaconf import OmegaConf
 
 from baselines.errors import UserError
 from strategies import PseudoGradientStrategy
+from strategies.core.strategy import BaseStrategy
 
 from . import config
-from .overrides import CONF
+from .overrides import CONF, quoted
 from .validation import takes_argument
 
 NAME = "_name_"  # of an option: its file's
 LONGEST = 120  # signs of a folder's name
-PLACES = {  # where a group's option lies in the configuration, if not under the group's own name
+PLACES = {
+    "client_optimizer": "client",  # where a group's option lies in the configuration, if not under the group's own name
     "schedule": "client.schedule",
     "personal": "client.personal",
     "corrections": "client.corrections",
@@ -39,11 +44,14 @@ OF_THE_RUN = [key for key, value in BASE.items() if str(value).startswith("${") 
 
 def is_plain(value: object) -> bool:
     """Say whether a value is one of the command line's: a number, a word, None."""
-    return value is None or isinstance(value, bool | int | float | str)
+    return value is None or isinstance(value, str | Number | PathLike)
 
 
 def write_plain(value: object) -> str:
-    """Return a plain value as the command line has it."""
+    """Return a plain value as the command line has it; a text in quotes where it could be read otherwise."""
+    if isinstance(value, str | PathLike):
+        text = str(value)
+        return quoted(text) if re.search(r"[,()=:'\"\s]", text) and text[0] not in "[{$'\"" else text
     return {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
 
 
@@ -62,12 +70,25 @@ def name_folder(label: str, options: dict[str, Any], seed: int) -> str:
 
 
 def _hash(label: str, options: dict[str, Any]) -> str:
-    """Return a hash of settings, and of the source of what is defined in this script or notebook."""
+    """Return a hash of settings, and of the source of the classes among them that this script or notebook defines.
+
+    What these classes inherit and call is not in it.
+    """
     text = f"{label}\n{OmegaConf.to_yaml(options)}"
     for name in re.findall(r"_target_: __main__\.(\w+)", text):
-        with suppress(OSError, TypeError):  # typed into Python's prompt
-            text += getsource(getattr(sys.modules["__main__"], name))
+        text += _source(getattr(sys.modules["__main__"], name))
     return sha256(text.encode()).hexdigest()[:8]
+
+
+def _source(value: Any) -> str:
+    """Return the source of a class or function; in a notebook a class' is that of its methods, and its values."""
+    with suppress(OSError, TypeError):  # typed into Python's prompt
+        return getsource(value)
+    if not isclass(value):
+        return ""
+    own = vars(value).items()
+    values = {name: item for name, item in own if not name.startswith("__") and is_plain(item)}
+    return repr(values) + "".join(_source(item) for _, item in own if isfunction(item))
 
 
 def write_options(folder: Path, options: dict[str, Any]) -> Path:
@@ -92,20 +113,43 @@ def describe_option(group: str, value: object) -> dict[str, dict[str, Any]]:
     name = option_name(value)
     if not (CONF / group).is_dir():
         raise UserError(f"{group}={name}: {group} is no group of options, and takes a plain value")
+    kind = value.func if isinstance(value, partial) else value
+    if isclass(kind) and issubclass(kind, PseudoGradientStrategy):
+        value = _build(value)
     if isinstance(value, PseudoGradientStrategy):
         return _describe_strategy(value)
+    if isinstance(value, BaseStrategy) or (isclass(kind) and issubclass(kind, BaseStrategy)):
+        raise UserError(
+            f"strategy={name} is made around another strategy, which takes its settings from the run: choose it "
+            "by its option's name, or write a file"
+        )
     if group == "dataset":
         option: dict[str, Any] = {"shape": None, "num_classes": None, "load": describe(group, value)}
     elif group == "corrections":
-        option = {name.lower(): {**describe(group, value), "_partial_": True}}
+        several = value if isinstance(value, list | tuple) else [value]
+        option = {option_name(one).lower(): {**describe(group, one), "_partial_": True} for one in several}
+        name = "_".join(map(option_name, several))
+    elif isinstance(value, list | tuple | dict):
+        raise UserError(
+            f"{group}={name}: expected an object, a class or a function; other values go into the settings"
+        )
     else:
         option = describe(group, value)
+    if group == "client_optimizer":
+        option = {"defaults": ["base", "_self_"], "optimizer": {**option, "_partial_": True}}
     if group == "model":
         measured = {"input_shape": "${dataset.shape}", "num_classes": "${dataset.num_classes}"}
         option = {
             key: at for key, at in measured.items() if takes_argument(option["_target_"], key)
         } | option
     return {group: {NAME: name, **option}}
+
+
+def _build(strategy: Any) -> Any:
+    try:
+        return strategy()
+    except (TypeError, ValueError) as error:
+        raise UserError(f"strategy={option_name(strategy)}: {error}") from error
 
 
 def _describe_strategy(strategy: PseudoGradientStrategy) -> dict[str, dict[str, Any]]:
@@ -142,7 +186,7 @@ def describe(name: str, value: object) -> Any:
     UserError : for what cannot be written so
     """
     if is_plain(value):
-        return value
+        return os.fspath(value) if isinstance(value, PathLike) else getattr(value, "item", lambda: value)()
     if isinstance(value, list | tuple):
         return [describe(name, item) for item in value]
     if isinstance(value, dict):

@@ -257,7 +257,7 @@ def out_of_range(name: str, value: object, expected: str) -> str:
 @cache
 def _annotations(target: str) -> dict[str, Any]:
     """Return what a class' arguments may be; without an annotation: of the default's kind, or null."""
-    arguments = _arguments(target)
+    arguments = _arguments(target) or {}
     plain = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return {name: _annotation(argument) for name, argument in arguments.items() if argument.kind in plain}
 
@@ -265,16 +265,18 @@ def _annotations(target: str) -> dict[str, Any]:
 def takes_argument(target: str, name: str) -> bool:
     """Say whether a class has an argument of this name; yes where it takes any, or does not say."""
     arguments = _arguments(target)
+    if arguments is None:
+        return True
     anything = any(argument.kind is Parameter.VAR_KEYWORD for argument in arguments.values())
-    return not arguments or anything or name in arguments
+    return anything or name in arguments
 
 
-def _arguments(target: str) -> Mapping[str, Parameter]:
+def _arguments(target: str) -> Mapping[str, Parameter] | None:
     try:
         module, _, name = target.rpartition(".")
         return signature(getattr(import_module(module), name), eval_str=True).parameters
     except Exception:  # no such class, or one without a signature: who builds it says so
-        return {}
+        return None
 
 
 def _annotation(argument: Parameter) -> Any:

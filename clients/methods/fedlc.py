@@ -57,9 +57,9 @@ class FedLC(Correction):
 
 
 def require_labels(task: Task, name: str) -> None:
-    """Raise ``ValueError`` where the task is no classification."""
-    if not isinstance(task, Classification):
+    """Raise ``ValueError`` where the task is no plain classification, whose cross-entropy is replaced."""
+    if type(task) is not Classification:
         raise ValueError(
-            f"corrections={name} needs a data set with labels, one for each example, and the task of this one "
-            f"is {type(task).__name__}: choose corrections=none"
+            f"corrections={name} replaces the cross-entropy of labels, and the task of this data set is "
+            f"{type(task).__name__}: choose corrections=none"
         )

@@ -5,16 +5,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
+import yaml
 from torch import nn
 
 from baselines import results
 from baselines.api import run
 from baselines.errors import UserError
 from baselines.run import run_experiment
-from clients import Proximal
-from strategies import AgreementMask, FedAvg, FedExP, PseudoGradientStrategy
+from clients import FedLC, Proximal
+from strategies import AgreementMask, FedAvg, FedExP, LocalOnly, PseudoGradientStrategy
 
 SMALL = "dataset=digits num_nodes=3 rounds=2"
 
@@ -96,6 +99,75 @@ def test_other_values_of_an_object_are_another_run(tmp_path: Path) -> None:
     assert set(results.load(tmp_path)["strategy.share"]) == {0.5, 0.25}
 
 
+def test_a_class_of_a_strategy_and_its_partial_are_objects(tmp_path: Path) -> None:
+    given = [Halved(share=0.5), partial(Halved, share=0.5)]
+    first, second = (run(SMALL, strategy=one, folder=tmp_path / str(k)) for k, one in enumerate(given))
+    assert measured(first) == measured(second)
+    assert measured(run(SMALL, strategy=FedExP, folder=tmp_path)) == measured(
+        run(f"{SMALL} strategy=fedexp")
+    )
+
+
+def test_several_corrections_and_an_optimiser_of_torch(tmp_path: Path) -> None:
+    choices: dict[str, Any] = {
+        "corrections": [partial(Proximal, mu=0.5), partial(FedLC, tau=0.5)],
+        "client_optimizer": partial(torch.optim.Adam, lr=0.01),
+    }
+    ours = run(SMALL, folder=tmp_path / "python", **choices)
+    corrections = (
+        "corrections=[proximal,fedlc] client.corrections.proximal.mu=0.5 client.corrections.fedlc.tau=0.5"
+    )
+    run_experiment(
+        f"{SMALL} {corrections} client_optimizer=adam client.optimizer.lr=0.01", tmp_path / "command"
+    )
+    assert measured(ours) == measured(results.load(tmp_path / "command"))
+
+
+def test_plain_values_may_be_numpys_and_paths(tmp_path: Path) -> None:
+    place = tmp_path / "a, b (1)"
+    frame = run("dataset=digits num_nodes=3", rounds=np.int64(1), data_root=place, folder=tmp_path)
+    assert frame["round"].max() == 1
+    assert yaml.safe_load((Path(frame.run.iloc[0]) / "config.yaml").read_text())["data_root"] == str(place)
+
+
+def test_a_run_can_be_told_to_begin_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = run(SMALL, folder=tmp_path)
+    capsys.readouterr()
+    again = run(SMALL, folder=tmp_path, resume=False)
+    assert "finished already" not in capsys.readouterr().out
+    assert set(first.run) == set(again.run)
+
+
+def test_a_search_path_of_the_users_own_stays(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "mask").mkdir(parents=True)
+    (tmp_path / "conf" / "mask" / "mine.yaml").write_text("_target_: strategies.AgreementMask\ntau: 0.4\n")
+    path = f"hydra.searchpath=[file://{tmp_path}/conf]"
+    mine = run(f"{SMALL} mask=mine {path}", strategy=FedAvg(), folder=tmp_path / "runs")
+    assert measured(mine) == measured(run(SMALL, mask=AgreementMask(), folder=tmp_path / "runs"))
+
+
+def test_an_edited_class_of_a_notebook_is_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import __main__
+
+    def build(hidden: int) -> type[nn.Module]:
+        class Cell(Net):
+            width = hidden
+
+            def __init__(self) -> None:
+                super().__init__(hidden=self.width, num_classes=10)
+
+        Cell.__module__, Cell.__qualname__ = "__main__", "Cell"
+        monkeypatch.setattr(__main__, "Cell", Cell, raising=False)
+        return Cell
+
+    monkeypatch.delattr(__main__, "__file__", raising=False)  # a notebook has none
+    one, other = (run(SMALL, model=build(hidden), folder=tmp_path) for hidden in (4, 9))
+    assert set(one.run).isdisjoint(other.run)
+    assert measured(one) != measured(other)
+
+
 @pytest.mark.slow
 def test_on_ray_an_object_gives_the_same_bytes(tmp_path: Path) -> None:
     inline = run(SMALL, strategy=FedExP(), folder=tmp_path)
@@ -116,6 +188,10 @@ def test_on_ray_an_object_gives_the_same_bytes(tmp_path: Path) -> None:
         ({"strategy": FedAvg(mask=AgreementMask()), "mask": AgreementMask(tau=0.1)}, "set twice"),
         ({"strategy": partial(Halved, share=2.0)}, "share=2.0"),
         ({"node_timeot": 3}, "node_timeout"),
+        ({"seed": 3}, "seeds="),
+        ({"strategy": LocalOnly(inner=FedAvg())}, "around another strategy"),
+        ({"strategy": LocalOnly}, "around another strategy"),
+        ({"private": ["body"]}, "private=list"),
     ],
 )
 def test_what_cannot_be_an_option_is_refused_in_one_line(

@@ -64,6 +64,9 @@ def test_its_test_fails_where_the_method_is_wrong(
         (["fedmine"], "no name for a class"),
         (["Fed-Mine"], "no name for a class"),
         (["FedMine", "--folder", "my-lab"], "--folder my-lab"),
+        (["FedMine", "--folder", "strategies"], "a package of this project's"),
+        (["FedAvg"], "something of this project's"),
+        (["Correction", "--kind", "correction"], "something of this project's"),
     ],
 )
 def test_a_name_that_python_cannot_import_is_one_line(

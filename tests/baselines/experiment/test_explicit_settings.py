@@ -15,7 +15,7 @@ from baselines.errors import UserError
 from baselines.experiment import data
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.preflight import check_model
-from baselines.experiment.validation import NESTED
+from baselines.experiment.validation import NESTED, takes_argument
 from clients import Classification
 from helpers.fuzz.conf_tree import GROUPS, top_level
 from helpers.fuzz.explicit_settings import (
@@ -105,3 +105,15 @@ def test_fewer_classes_than_the_sites_schema_has_are_refused(monkeypatch: pytest
         assert data.dataset_of(changed(cfg, {"num_classes": enough})) is agreed
     with pytest.raises(UserError, match=r"dataset\.num_classes=2, but the schema has 3 classes"):
         data.dataset_of(changed(cfg, {"num_classes": 2}))
+
+
+class Plain(torch.nn.Module):
+    """A model without arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+def test_a_class_without_arguments_takes_none() -> None:
+    assert not takes_argument(f"{__name__}.Plain", "input_shape")
+    assert takes_argument("nowhere.at.all", "input_shape")  # who builds it says what is wrong
