@@ -8,8 +8,9 @@ Algorithm 2. The server keeps the momentum D, 0 at the start.
              w[t+1] = w[t] - eta (1/K) sum_k Delta_k                    weighting = Uniform
 
 The server sends D as one more record; nodes send nothing more, and keep nothing. Nodes must be ours, or say
-their learning rate and steps. Deviations: other parts (weights, a mask, eta) make another step of the
-updates, and leave D as it is; privacy's noise would not reach D, and is refused, as is a client's own
+their learning rate and steps. Deviations: the paper's server steps along D, by eta_g: eta here is
+eta_g / (eta_l steps) where all nodes take as many steps; other parts (weights, a mask, eta) make another
+step of the updates, and leave D as it is; privacy's noise would not reach D, and is refused, as is a client's own
 momentum. Reduction: alpha = 1 is FedAvg with uniform weights.
 """
 
