@@ -255,8 +255,9 @@ FRONT = [
 
 
 def front_table(papers: Sequence[str]) -> str:
-    """Return the table of the front page in Markdown: a line for each paper."""
+    """Return the table of the front page in Markdown: a line for each paper, what is decided first."""
     headlines = [headline for paper in papers if (headline := find_headline(paper)) is not None]
+    headlines.sort(key=lambda headline: VERDICTS.index(headline.verdict))
     lines = [
         [
             _linked_claim(headline),
@@ -312,7 +313,11 @@ def page_claims(paper: str) -> str:
         [*_claim_row(claim), places(paper, claim.text.removesuffix(SMALLER)), _links(claim)]
         for claim in find_claims(paper)
     ]
-    return markdown_table([*COLUMNS, "in the text", "tables"], rows).rstrip()
+    heads = [*COLUMNS, "in the text", "tables"]
+    kept = [
+        place for place in range(len(heads)) if any(row[place] for row in rows)
+    ]  # a column says something
+    return markdown_table([heads[i] for i in kept], [[row[i] for i in kept] for row in rows]).rstrip()
 
 
 COLUMNS = ["claim", "verdict", "pairs run", "ahead", "seeds", "after Holm", "over all pairs (points)"]

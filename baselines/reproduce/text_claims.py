@@ -10,6 +10,7 @@ test : the test that shows it, of what holds by construction
 takes : what an answer would take, of a claim that nothing here tests
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,9 @@ from omegaconf import OmegaConf
 from baselines.reports.tables import markdown_table
 
 from . import paper_tables
+
+PARTS = re.compile(r"[;,] *| and ")
+KINDS = ("section", "chapter", "appendix", "figure", "table", "theorem", "definition", "proposition")
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,25 @@ def _read(path: Path) -> Iterator[TextClaim]:
 
 
 def places(paper: str, finding: str) -> str:
-    """Return where the text says what a finding tests."""
-    return "; ".join(dict.fromkeys(one.where for one in text_claims(paper) if finding in one.finding))
+    """Return where the text says what a finding tests: "§ 4.1, 4.3; tables 4.1, 4.4"."""
+    numbers: dict[str, list[str]] = {}
+    kind = ""
+    for where in dict.fromkeys(one.where for one in text_claims(paper) if finding in one.finding):
+        for place in PARTS.split(where):
+            word, _, number = place.partition(" ")
+            if word.removesuffix("s") in KINDS:
+                kind = word.removesuffix("s")
+            else:
+                number = place
+            if number not in numbers.setdefault(kind, []):
+                numbers[kind].append(number)
+    return "; ".join(
+        f"{_plural(kind, listed)} {', '.join(listed)}".strip() for kind, listed in numbers.items()
+    )
+
+
+def _plural(kind: str, listed: list[str]) -> str:
+    return "§" if kind == "section" else kind + "s" * (len(listed) > 1 or " to " in listed[0])
 
 
 def page_others(paper: str) -> str:
