@@ -22,6 +22,7 @@ from .methods.own_initial_model import OwnInitialModel
 from .methods.per_fedavg import PerFedAvg
 from .methods.pfedme import PFedMe
 from .methods.qfedavg import StartLoss
+from .methods.scaffnew import LocalVariate
 from .methods.scaffold import ControlVariate
 from .methods.uga import KeepTrace, full_gradient, full_loss
 from .round import Node
@@ -56,6 +57,7 @@ __all__ = [
     "LeastSquares",
     "LocalTraining",
     "LocalUpdate",
+    "LocalVariate",
     "MimeMomentum",
     "Moon",
     "NextToken",

@@ -103,8 +103,8 @@ def check_training(
     for kind in asked:
         if training.private and kind.shares_all:
             raise ValueError(
-                f"client.private={list(training.private)} with strategy=scaffold, feddyn, fedcm or "
-                "mimelite: they correct nodes towards each other, and what is private has no others; choose "
+                f"client.private={list(training.private)} with strategy=scaffold, scaffnew, feddyn, fedcm "
+                "or mimelite: they correct nodes towards each other, and what is private has no others; choose "
                 "another strategy"
             )
         kind.check(training.optimizer, config)
@@ -116,6 +116,11 @@ def check_training(
                 f"client.corrections.{name}: the strategy asks for the same, which would act twice; leave "
                 "it out, or choose strategy=fedavg"
             )
+    if protocol.COMMUNICATION_PROBABILITY in config and training.stragglers > 0:
+        raise ValueError(
+            f"client.stragglers={training.stragglers}: strategy=scaffnew draws how many steps all nodes take; "
+            "set client.stragglers=0, or choose strategy=scaffold"
+        )
     feeds_back = compression is not None and compression.error_feedback
     if feeds_back and config.get(protocol.EFFECTIVE_STEPS) and training.stragglers > 0:
         raise ValueError(
@@ -149,7 +154,7 @@ def _check_way(
             )
         if reads:
             raise ValueError(
-                f"{name}: strategy=scaffold's option 2, fedcm and aggregation=normalized take "
+                f"{name}: strategy=scaffold's option 2, scaffnew, fedcm and aggregation=normalized take "
                 "the way from the server's model for gradients; leave it out (or set SCAFFOLD's option 1)"
             )
         if restricted:

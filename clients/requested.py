@@ -12,10 +12,12 @@ from .methods.feddyn import Dynamic
 from .methods.fednova import EffectiveSteps
 from .methods.fedprox import GradientVariance, Proximal
 from .methods.qfedavg import StartLoss
+from .methods.scaffnew import LocalVariate
 from .methods.scaffold import ControlVariate
 
 BUILT_IN: tuple[type[Correction], ...] = (  # in the order in which they act
     ControlVariate,
+    LocalVariate,
     GradientVariance,
     Proximal,
     Dynamic,

@@ -88,7 +88,7 @@ class ClientRound:
             demand(context.node_config, config)
         self.partition_id = partition_id_of(context, config)
         self.place = {"server_round": self.server_round, "partition_id": self.partition_id}
-        self.training = in_round(node.training, node.seed, self.server_round, self.partition_id)
+        self.training = training_of(node, message, context)
         if self.training.private:
             restore(node.model, self.training.private, self.memory)
         self.noise: LocalNoise | None = None
@@ -197,8 +197,10 @@ class ClientRound:
 
 
 def training_of(node: Node, message: Message, context: Context) -> LocalTraining:
-    """Return how a node trains in the round of a message."""
+    """Return how a node trains in the round of a message, which may say for how many steps."""
     config = get_record(ConfigRecord, message.content, protocol.CONFIG)
+    if (steps := config.get(protocol.LOCAL_STEPS)) is not None:
+        return node.training.with_duration(steps=steps)  # type: ignore[arg-type]
     server_round = int(config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
     return in_round(node.training, node.seed, server_round, partition_id_of(context, config))
 

@@ -34,6 +34,7 @@ from .parts.weighting import (
 )
 from .power_of_choice import PowerOfChoice
 from .qfedavg import QFedAvg
+from .scaffnew import Scaffnew
 from .scaffold import Scaffold
 from .selective import SelectiveFedAvg
 from .shared.codecs import LowRank, RandomMask, ScaledSign, Sketch, TopK
@@ -101,6 +102,7 @@ __all__ = [
     "QFedAvg",
     "RandomMask",
     "SandMask",
+    "Scaffnew",
     "Scaffold",
     "ScaledSign",
     "SelectiveFedAvg",

@@ -459,6 +459,27 @@ REFUSED_ELSEWHERE = (
         "strategy=feddyn compression=top_k",
     ),
     _row(
+        "strategy=scaffnew",
+        "another part than uniform weights and FedAvg's, participation.dropout, nodes_per_round",
+        "it needs the plain mean of all nodes",
+        "strategies.scaffnew.Scaffnew.__post_init__",
+        "strategy=scaffnew mask=agreement",
+    ),
+    _row(
+        "strategy=scaffnew",
+        "another optimiser than SGD without momentum",
+        "a node's way would be no sum of gradients",
+        "clients.methods.scaffnew.LocalVariate.check",
+        "strategy=scaffnew client_optimizer=adam",
+    ),
+    _row(
+        "strategy=scaffnew",
+        "client.stragglers above 0",
+        "it draws how many steps all nodes take",
+        f"{NODES}.check_training",
+        "strategy=scaffnew client.stragglers=0.5 client.local_epochs=2",
+    ),
+    _row(
         "strategy=fedcm",
         "privacy=",
         "its momentum would have no noise",
@@ -473,7 +494,7 @@ REFUSED_ELSEWHERE = (
         "strategy=fedcm client_optimizer=adam",
     ),
     _row(
-        "strategy=scaffold, feddyn, fedcm, mimelite",
+        "strategy=scaffold, scaffnew, feddyn, fedcm, mimelite",
         "private=",
         "what is private has no others to be corrected towards",
         f"{NODES}.check_training",
@@ -487,7 +508,7 @@ REFUSED_ELSEWHERE = (
         "strategy=scaffold client_optimizer=adam",
     ),
     _row(
-        "strategy=scaffold's option 2, fedcm, aggregation=normalized",
+        "strategy=scaffold's option 2, scaffnew, fedcm, aggregation=normalized",
         "corrections=own_initial_model",
         "the way from the server's model is taken for gradients",
         f"{NODES}._check_way",
@@ -579,7 +600,7 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "client=keep_trace",
-        "strategy=scaffold, fedprox, feddyn, fedcm, mimelite; compression=random_mask, low_rank",
+        "strategy=scaffold, scaffnew, fedprox, feddyn, fedcm, mimelite; compression=random_mask, low_rank",
         "it differentiates through plain steps",
         f"{NODES}.check_training",
         "client=keep_trace strategy=fedprox",

@@ -16,6 +16,7 @@ CODES = "codes"  # ArrayRecord of a reply: compressed arrays of the update, whic
 
 # Records of a node's state, beside CONTROL, which is c_k there.
 CONTROL_BEFORE = "control-before"  # ArrayRecord: the c_k before it
+CONTROL_END = "control-end"  # ArrayRecord: where a node of Scaffnew ended the round that made its h_k
 CONTROL_ROUNDS = "control-rounds"  # ConfigRecord: the rounds that made the two, 0 for c_k = 0
 
 # Keys of the ConfigRecord.
@@ -24,6 +25,7 @@ PROXIMAL_MU = "proximal-mu"
 CLIENT_MOMENTUM = "client-momentum"  # of FedCM: how much a node's own gradient counts
 MIME_SHARE = "mime-share"  # the same of Mime-lite
 DYNAMIC_ALPHA = "dynamic-alpha"  # of FedDyn
+COMMUNICATION_PROBABILITY = "communication-probability"  # of Scaffnew
 SOURCE_HASH = "source-hash"
 SITE = "site"  # in a node's answer to a query, and in its configuration: its name, where data are its own
 REFUSED = "refused"  # in a node's answer to a query: why it takes no part
@@ -54,7 +56,7 @@ NUM_EXAMPLES = "num-examples"
 PARTITION_ID = "partition-id"  # to a site, which has none, also in the ConfigRecord
 LOSS = "loss"
 ACCURACY = "accuracy"
-LOCAL_STEPS = "local-steps"
+LOCAL_STEPS = "local-steps"  # also the key of the ConfigRecord that sets them for a round
 CLIENT_SECONDS = "client-seconds"
 LEARNING_RATE = "learning-rate"
 GRADIENT_VARIANCE = "gradient-variance"  # also the key of the ConfigRecord that asks for it

@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     META = 14
     FOREIGN = 15
     EVALUATING_NODES = 16
+    LOCAL_STEPS = 17
 
 
 def generator(

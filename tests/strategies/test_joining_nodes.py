@@ -8,13 +8,14 @@ import torch
 
 from helpers.federation import play
 from helpers.quadratics import OPTIMUM, quadratics, start
-from strategies import FedDyn, Scaffold
+from strategies import FedDyn, Scaffnew, Scaffold
 from strategies.core.stateful_clients import StatefulClientsStrategy
 
 METHODS = {
     "option 2": Scaffold,
     "option 1": partial(Scaffold, option=1),
     "feddyn": partial(FedDyn, alpha=2.0),
+    "scaffnew": partial(Scaffnew, probability=0.3),
 }
 
 

@@ -7,14 +7,14 @@ from flwr.app import RecordDict
 
 from helpers.federation import assert_same, play
 from helpers.quadratics import quadratics, start
-from strategies import Constant, FedDyn, Scaffold
+from strategies import Constant, FedDyn, Scaffnew, Scaffold
 from strategies.core.stateful_clients import StatefulClientsStrategy
 
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: Scaffold(step_size=Constant(0.5)), lambda: FedDyn(alpha=2.0)],
-    ids=["scaffold", "feddyn"],
+    [lambda: Scaffold(step_size=Constant(0.5)), lambda: FedDyn(alpha=2.0), Scaffnew],
+    ids=["scaffold", "feddyn", "scaffnew"],
 )
 def test_a_restored_strategy_goes_on(make: Callable[[], StatefulClientsStrategy]) -> None:
     grid, first, second = quadratics(), make(), make()

@@ -22,6 +22,7 @@ SMALL = "num_nodes=4 rounds=6 checkpoint_every=2"
 METHODS = {
     "scaffold": f"{SMALL} strategy=scaffold nodes_per_round=2",
     "scaffold of option 1": f"{SMALL} strategy=scaffold strategy.option=1",
+    "scaffnew": f"{SMALL} strategy=scaffnew",
     "fedcm": f"{SMALL} strategy=fedcm nodes_per_round=2",
     "mime-lite": f"{SMALL} strategy=mimelite nodes_per_round=2",
     "agnostic": f"{SMALL} strategy=afl nodes_per_round=2",

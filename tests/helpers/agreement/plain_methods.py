@@ -69,6 +69,42 @@ class ScaffoldOption1(Scaffold):
         return self.at_start
 
 
+class Scaffnew(Plain):
+    """Mishchenko et al. 2022, Algorithm 2: all nodes communicate after a step with probability p.
+
+    The number of steps of a round is drawn from [seed, t, 0, 17].
+    """
+
+    p = 0.25
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.h: dict[int, list[Tensor]] = {}
+        self.ends: dict[int, tuple[list[Tensor], float]] = {}
+
+    def weights(self) -> Tensor:
+        return torch.full((len(self.data),), 1 / len(self.data), dtype=torch.float64)
+
+    def begin(self, server_round: int, node: int) -> None:
+        steps = int(np.random.default_rng([self.seed, server_round, 0, 17]).geometric(self.p))
+        self.client = self.client | {"local_epochs": None, "local_steps": steps}
+        mean = [p.detach().clone() for p in self.model.parameters() if p.requires_grad]
+        if node not in self.ends:
+            self.h[node] = [torch.zeros_like(p) for p in mean]
+            return
+        ends, rate = self.ends[node]
+        places = zip(self.h[node], mean, ends, strict=True)
+        self.h[node] = [h + self.p / rate * (x - end) for h, x, end in places]
+
+    def edit(self, node: int, trained: list[nn.Parameter]) -> None:
+        for p, h in zip(trained, self.h[node], strict=True):
+            assert p.grad is not None
+            p.grad.sub_(h)
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        self.ends[node] = [p.detach().clone() for p in trained], rate
+
+
 class InverseVariance(Plain):
     """Reyes et al. 2021: a node counts as the inverse of its gradient's variance over its steps."""
 

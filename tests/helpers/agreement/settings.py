@@ -15,6 +15,7 @@ from helpers.agreement.plain_methods import (
     LGFedAvg,
     MimeLite,
     PFedMe,
+    Scaffnew,
     Scaffold,
     ScaffoldOption1,
 )
@@ -46,6 +47,12 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
     "control variates, option 1": (
         f"{MLP} strategy=scaffold strategy.option=1 client.batch_size=null",
         ScaffoldOption1,
+        True,
+        ORDER,
+    ),
+    "variates, and steps by chance": (
+        f"{MLP} strategy=scaffnew strategy.probability=0.25 client.schedule.gamma=0.5",
+        Scaffnew,
         True,
         ORDER,
     ),
