@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 import pytest
 
 from baselines.experiment.overrides import ROOT
@@ -45,7 +46,8 @@ def test_each_cell_gives_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
             if o["output_type"] == "execute_result"
         ]
         if shown:
-            mine, theirs = ([float(n) for n in NUMBER.findall(str(text))] for text in (given, shown[0]))
+            text = given.to_string() if isinstance(given, pd.DataFrame) else str(given)  # all columns
+            mine, theirs = ([float(n) for n in NUMBER.findall(one)] for one in (text, shown[0]))
             assert mine == pytest.approx(theirs, abs=0.02)  # another processor rounds otherwise
             compared += len(theirs)
     assert compared > 40

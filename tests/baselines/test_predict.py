@@ -411,32 +411,21 @@ def test_what_is_no_classification_has_no_predictor(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_of_before_and_a_checkpoint_ask_the_configuration(digits: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_asks_the_configuration(digits: Path, tmp_path: Path) -> None:
     inputs = np.load(digits / "test.npz")["inputs"]
     wanted = results.predictor(digits / "run")(inputs).probabilities
-    run = rewritten(digits / "run", tmp_path / "older")
-    weights = load_file(run / "model.safetensors")
-    older = {"florilegium": json.dumps({"round": "2", "value": "0.5", "model": "global"})}
-    save_file(weights, run / "model.safetensors", metadata=older)
-    np.testing.assert_array_equal(results.predictor(run)(inputs).probabilities, wanted)
     played(SETTING.replace("save=last", "checkpoint_every=2"), tmp_path / "checkpoint")
     np.testing.assert_array_equal(results.predictor(tmp_path / "checkpoint")(inputs).probabilities, wanted)
 
 
 @pytest.mark.slow
-def test_a_configuration_of_before_lacks_what_was_no_choice_then(digits: Path, tmp_path: Path) -> None:
-    inputs = np.load(digits / "test.npz")["inputs"]
+@pytest.mark.parametrize("lost", ["dataset", "model", "seed", "threads"])
+def test_a_configuration_that_lacks_a_setting_is_refused(lost: str, digits: Path, tmp_path: Path) -> None:
     run = rewritten(digits / "run", tmp_path / "run")
     settings = yaml.safe_load((run / "config.yaml").read_text())
-    later = ("autocast", "channels_last", "deterministic", "checkpoint_keep", "evaluation", "privacy")
-    older = {key: value for key, value in settings.items() if key not in later}
-    (run / "config.yaml").write_text(yaml.safe_dump(older))
-    wanted = results.predictor(digits / "run")(inputs).probabilities
-    np.testing.assert_array_equal(results.predictor(run)(inputs).probabilities, wanted)
-    for lost in ("dataset", "model", "seed", "threads"):
-        (run / "config.yaml").write_text(yaml.safe_dump({k: v for k, v in older.items() if k != lost}))
-        with pytest.raises(UserError, match=lost):
-            results.predictor(run)
+    (run / "config.yaml").write_text(yaml.safe_dump({k: v for k, v in settings.items() if k != lost}))
+    with pytest.raises(UserError, match=lost):
+        results.predictor(run)
 
 
 @pytest.mark.slow
@@ -472,7 +461,7 @@ def test_a_models_file_names_no_code_to_run(digits: Path, tmp_path: Path) -> Non
     about["network"]["config"]["_target_"] = "os.system"
     save_file(load_file(path), path, metadata={"florilegium": json.dumps(about)})
     assert isinstance(results.predictor(run), Predictor)
-    keeper = saved_model.ModelSaver(run, "last")  # weights of another model than config.yaml's
+    keeper = saved_model.ModelSaver(run, "last", about)  # weights of another model than config.yaml's
     keeper.end(1, {"global": ArrayRecord({"w": torch.ones(2)})}, {"loss": 1.0})
     with pytest.raises(UserError, match=r"config.yaml and the model do not belong"):
         results.predictor(run)

@@ -43,7 +43,7 @@ MISTAKES = {
     "strategy.mask=???": "strategy.mask=??? has no value",
     "~model._target_": "model has no _target_, the class to build: choose an option, model=...",
     "dataset.load=true": "dataset.load has no _target_",
-    "strategy=[1]": "strategy=[1] names no option: expected one of fedadagrad, ",
+    "strategy=[1]": "strategy=[1] names no option: expected one of afl, ",
     "=3": "cannot read =3: expected key=value",
     "timeout=${nowhere}": "timeout cannot be read: Interpolation key 'nowhere' not found",
     "client.schedule.gamma=${oc.env:NO_SUCH}": "client.schedule.gamma cannot be read: ",
