@@ -257,7 +257,7 @@ FRONT = [
 def front_table(papers: Sequence[str]) -> str:
     """Return the table of the front page in Markdown: a line for each paper, what is decided first."""
     headlines = [headline for paper in papers if (headline := find_headline(paper)) is not None]
-    headlines.sort(key=lambda headline: VERDICTS.index(headline.verdict))
+    headlines.sort(key=lambda one: min(i for i, verdict in enumerate(VERDICTS) if verdict in one.verdict))
     lines = [
         [
             _linked_claim(headline),

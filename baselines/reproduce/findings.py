@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from baselines.reports.statistics import tied
+from baselines.reports.statistics import adjust_holm, tied
 
 from .paper_tables import Cell, PaperTable, agrees, texts
 from .results import Keys, Ours, less_is_better
@@ -72,10 +72,11 @@ class Comparison:
 
     @property
     def p_value(self) -> float | None:
-        """The p value of the paired t-test; None where there is no test, as on one seed."""
-        if not self.seeded or student_interval([*self.by_seed.values()]) is None:
+        """The p value of the paired t-test; None where there is no test: on one seed, or where one diverged."""
+        differences = [*self.by_seed.values()]
+        if not self.seeded or not np.isfinite(differences).all() or student_interval(differences) is None:
             return None
-        return float(stats.ttest_1samp([*self.by_seed.values()], 0.0).pvalue)
+        return float(stats.ttest_1samp(differences, 0.0).pvalue)
 
 
 def decide(interval: tuple[float, float] | None) -> str:
@@ -234,18 +235,9 @@ def corrected_verdicts(pairs: Sequence[Comparison]) -> list[str]:
     A pair that is not tested keeps its verdict: it was not run, or is undecided, or the seed decides nothing.
     """
     p_values = [pair.p_value for pair in pairs]
-    adjusted = iter(holm([p for p in p_values if p is not None]))
-    survives = [p is None or next(adjusted) < 1 - CONFIDENCE for p in p_values]
-    return [pair.verdict if kept else UNDECIDED for pair, kept in zip(pairs, survives, strict=True)]
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p values adjusted for their number, step by step (Holm, 1979)."""
-    order = np.argsort(p_values)
-    factors = np.arange(len(order), 0, -1)
-    adjusted = np.empty(len(order))
-    adjusted[order] = np.minimum(1, np.maximum.accumulate(np.asarray(p_values)[order] * factors))
-    return [float(one) for one in adjusted]
+    adjusted = adjust_holm([np.nan if p is None else p for p in p_values])
+    fails = adjusted >= 1 - CONFIDENCE  # False of NaN, which is not tested
+    return [UNDECIDED if failed else pair.verdict for pair, failed in zip(pairs, fails, strict=True)]
 
 
 def pooled_gains(pairs: Sequence[Comparison]) -> list[float]:

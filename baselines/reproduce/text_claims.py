@@ -23,7 +23,17 @@ from baselines.reports.tables import markdown_table
 from . import paper_tables
 
 PARTS = re.compile(r"[;,] *| and ")
-KINDS = ("section", "chapter", "appendix", "figure", "table", "theorem", "definition", "proposition")
+NUMBER = re.compile(r"\d|([IVXLC]+|[A-Za-z])\b")  # what a number begins with: "4.2 a", "V.A", "B"
+KINDS = {
+    "section": "sections",
+    "chapter": "chapters",
+    "appendix": "appendices",
+    "figure": "figures",
+    "table": "tables",
+    "theorem": "theorems",
+    "definition": "definitions",
+    "proposition": "propositions",
+}
 
 
 @dataclass(frozen=True)
@@ -61,16 +71,17 @@ def _read(path: Path) -> Iterator[TextClaim]:
 
 
 def places(paper: str, finding: str) -> str:
-    """Return where the text says what a finding tests: "§ 4.1, 4.3; tables 4.1, 4.4"."""
+    """Return where the text says what a finding tests: "§ 4.1, 4.3; tables 4.1, 4.4; abstract"."""
+    kinds = {word: kind for kind, plural in KINDS.items() for word in (kind, plural)}
     numbers: dict[str, list[str]] = {}
-    kind = ""
     for where in dict.fromkeys(one.where for one in text_claims(paper) if finding in one.finding):
+        kind = ""
         for place in PARTS.split(where):
             word, _, number = place.partition(" ")
-            if word.removesuffix("s") in KINDS:
-                kind = word.removesuffix("s")
+            if word in kinds:
+                kind = kinds[word]
             else:
-                number = place
+                kind, number = kind if NUMBER.match(place) else "", place
             if number not in numbers.setdefault(kind, []):
                 numbers[kind].append(number)
     return "; ".join(
@@ -79,7 +90,9 @@ def places(paper: str, finding: str) -> str:
 
 
 def _plural(kind: str, listed: list[str]) -> str:
-    return "§" if kind == "section" else kind + "s" * (len(listed) > 1 or " to " in listed[0])
+    if kind in ("", "section"):
+        return "§" * bool(kind)
+    return KINDS[kind] if len(listed) > 1 or " to " in listed[0] else kind
 
 
 def page_others(paper: str) -> str:

@@ -1,6 +1,7 @@
 """Many pairs are tested: Holm's correction over a claim's pairs, and one test over all of them."""
 
 from dataclasses import replace
+from math import nan
 
 import pytest
 
@@ -9,7 +10,6 @@ from baselines.reproduce.claims import Claim
 from baselines.reproduce.findings import (
     Comparison,
     corrected_verdicts,
-    holm,
     pooled_gains,
     student_interval,
 )
@@ -29,12 +29,6 @@ def pair(*gains: float, runs: str = "", points: float | None = 100.0) -> Compari
     )
 
 
-def test_holm_multiplies_the_least_by_their_number_and_never_turns_their_order() -> None:
-    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])  # 3 x 0.01, 2 x 0.03, then no less
-    assert holm([0.6, 0.7]) == [1.0, 1.0]
-    assert holm([]) == []
-
-
 def test_a_pair_that_is_decided_alone_may_not_be_among_many() -> None:
     """Gains of 2, 3 and 4: t = 5.196 on two degrees of freedom, p = 0.0351, which two more tests triple."""
     decided, close = pair(2, 3, 4), pair(1, -1, 0.5)
@@ -48,6 +42,13 @@ def test_a_pair_that_is_decided_alone_may_not_be_among_many() -> None:
         Comparison({}, None, None, None),
     ]
     assert corrected_verdicts([decided, *untested]) == ["confirmed", "undecided", "confirmed", "not run"]
+
+
+def test_a_pair_that_has_diverged_is_no_test() -> None:
+    decided, diverged = pair(2, 3, 4), pair(1, nan, 2)
+    assert diverged.p_value is None
+    assert corrected_verdicts([decided, diverged, diverged]) == ["confirmed", "undecided", "undecided"]
+    assert claims._corrected(Claim("gma", "x", (), (diverged,))) == ""
 
 
 def test_pairs_contradict_each_other_only_where_they_survive() -> None:

@@ -118,6 +118,23 @@ def test_a_headline_is_the_mean_gain_over_pairs_with_the_seeds_that_all_have(
     assert "| prints curves | +1.50 (-4.85 to +7.85); 2 seeds † |" in claims.front_table(["gma"])
 
 
+def test_a_headline_without_a_mean_stands_where_its_first_verdict_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pairs without points have no mean: the verdict is theirs, "1 confirmed, 1 undecided"."""
+    papers = {"fedexp": (WITHIN,), "afl": (AHEAD, WITHIN), "gma": (BEHIND,)}
+    monkeypatch.setattr(
+        claims, "find_claims", lambda paper: [Claim(paper, paper, (), papers[paper], headline=True)]
+    )
+    monkeypatch.setattr(claims, "paper_title", str)
+    rows = claims.front_table(list(papers)).splitlines()[2:]
+    assert [row.partition("**")[2].partition("**")[0] for row in rows] == [
+        "1 confirmed, 1 undecided",
+        "contradicted",
+        "undecided",
+    ]
+
+
 def test_every_paper_has_one_headline() -> None:
     for paper in paper_tables.papers():
         found = [one for one in claims.find_claims(paper) if one.headline]

@@ -41,8 +41,21 @@ def test_a_finding_says_where_the_text_makes_it_and_the_rest_what_it_would_take(
     text_claims.text_claims.cache_clear()
 
 
-def test_places_of_a_kind_stand_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    wheres = ("section 4.1, section 4.2; tables 1 and 2", "abstract", "figures 7.1 to 7.3; section 4.1")
+@pytest.mark.parametrize(
+    ("wheres", "line"),
+    [
+        (
+            ["section 4.1, section 4.2; tables 1 and 2", "abstract", "figures 7.1 to 7.3; section 4.1"],
+            "§ 4.1, 4.2; tables 1, 2; abstract; figures 7.1 to 7.3",
+        ),
+        (["section V.A, VI.B; abstract", "monotony"], "§ V.A, VI.B; abstract, monotony"),
+        (["figure 2", "3.1"], "figure 2; 3.1"),
+        (["appendix A", "appendices B and C"], "appendices A, B, C"),
+    ],
+)
+def test_places_of_a_kind_stand_together(
+    monkeypatch: pytest.MonkeyPatch, wheres: list[str], line: str
+) -> None:
     claims = tuple(text_claims.TextClaim(where, "", ("f",)) for where in wheres)
     monkeypatch.setattr(text_claims, "text_claims", lambda paper: claims)
-    assert text_claims.places("tiny", "f") == "§ 4.1, 4.2; tables 1, 2, abstract; figures 7.1 to 7.3"
+    assert text_claims.places("tiny", "f") == line
