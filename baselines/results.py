@@ -37,10 +37,10 @@ def load(*folders: str | os.PathLike[str]) -> pd.DataFrame:
     """Return all measurements of the runs at or below ``folders``, tidy.
 
     ``node`` is the partition whose model or measurement a row is of; empty where it is all nodes'. Runs
-    that cannot be read are left out; one that did not finish counts up to its last round. Of several runs
-    with the same setting and seed, the last started counts, of those that finished if any has. Each of
-    these is a ``UserWarning``, and so are runs that have diverged, and versions of packages that differ
-    within a setting.
+    that cannot be read are left out, as are those of older versions that hide a divergence; one that did
+    not finish counts up to its last round. Of several runs with the same setting and seed, the last started
+    counts, of those that finished if any has. Each of these is a ``UserWarning``, and so are runs that have
+    diverged, and versions of packages that differ within a setting.
 
     Raises
     ------

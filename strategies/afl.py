@@ -6,9 +6,10 @@ is min_w max_lambda sum_k lambda_k F_k(w) over all lambda that sum to one. With 
     w[t+1] = w[t] - eta sum_k lambda[t,k] Delta_k                       weighting = Agnostic(rate)
     lambda[t+1] = Proj( lambda[t] + rate (F_1, ..., F_N) )              onto the simplex
 
-Nodes must be ours, or send ``start-loss``; others are left out by name. Deviations: nodes take local steps,
-where the paper takes one gradient; where some nodes train in a round alone, lambda rises for these, and they
-are weighted among themselves; without projections on w. Reduction: rate = 0 is FedAvg with uniform weights.
+Nodes must be ours, or send ``start-loss``, 0 or above; others are left out by name. Deviations: nodes take
+local steps, where the paper takes one gradient; where some nodes train in a round alone, lambda rises for
+these, and they are weighted among themselves; without projections on w. Reduction: rate = 0 is FedAvg with
+uniform weights.
 """
 
 from dataclasses import dataclass

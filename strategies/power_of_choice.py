@@ -10,7 +10,8 @@ so that in the end each node has been asked at least once. Where losses are equa
 Deviations: candidates are drawn uniformly, where the paper draws node k with its share of the examples,
 which the server does not know before it has asked; updates are weighted by examples (``weighting=uniform``
 is the paper's mean). pow-d, which asks the candidates for their loss at w[t], is left out. Nodes must say
-their ``loss``. Reduction: candidates at most K is FedAvg.
+their ``loss``, 0 or above: one below leaves the node out of the round. Reduction: candidates at most K is
+FedAvg.
 """
 
 from dataclasses import dataclass, field

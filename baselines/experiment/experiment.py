@@ -49,7 +49,7 @@ from .identity import identity, own_sources, setting, source_hash
 from .overrides import resolved
 from .validation import Settings, takes_argument
 
-# Described: an experiment as its configuration tells it, before anything is built.
+# ExperimentSpec: an experiment as its configuration tells it, before anything is built.
 
 
 @dataclass(frozen=True)

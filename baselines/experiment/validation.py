@@ -280,6 +280,8 @@ def _arguments(target: str) -> Mapping[str, Parameter] | None:
 
 
 def _annotation(argument: Parameter) -> Any:
+    if isinstance(argument.annotation, str):  # names what is imported under TYPE_CHECKING alone
+        return Any
     if argument.annotation is not Parameter.empty:
         kinds = (argument.annotation, None) if argument.default is None else (argument.annotation,)
         return Union[kinds]  # noqa: UP007 (an annotation may be of any type)

@@ -288,29 +288,29 @@ class RayGrid(NodePool):
         kind = messages[0].metadata.message_type if messages else MessageType.TRAIN
         if kind == MessageType.QUERY:
             return [self._answer_here(message) for message in messages]
-        round = Round(self, folded=self.folded and kind == MessageType.TRAIN)
+        current = Round(self, folded=self.folded and kind == MessageType.TRAIN)
         self.workers.grow(len(messages))
         hurried = timeout is not None and timeout < HURRY
-        shares = self._shares(kind, travelling(messages), round, one_by_one=hurried)
+        shares = self._shares(kind, travelling(messages), current, one_by_one=hurried)
         self.dispatch.finish(self.dispatch.add(shares), timeout)
         self._seconds[kind] = max((one.seconds / len(one.messages) for one in shares), default=math.inf)
-        return round.replies
+        return current.replies
 
     def _shares(
-        self, kind: str, messages: list[Message], round: Round, *, one_by_one: bool
+        self, kind: str, messages: list[Message], current: Round, *, one_by_one: bool
     ) -> list[MessageBatch]:
         """Return the tasks that answer the messages.
 
         Nodes that train batched, or whose models are folded: one for each worker. Others: one for each
         message, or for as many as last time took a short time together, since a task has costs of its own.
         """
-        if round.folded or (self.batched and kind == MessageType.TRAIN):
+        if current.folded or (self.batched and kind == MessageType.TRAIN):
             count, patience = len(self.workers), math.inf
         else:
             several = 1 if one_by_one else max(1, int(SHORT / self._seconds.get(kind, math.inf)))
             count, patience = max(len(self.workers), math.ceil(len(messages) / several)), LONG
         count = min(count, len(messages))
-        return [MessageBatch(messages[k::count], round, patience) for k in range(count)]
+        return [MessageBatch(messages[k::count], current, patience) for k in range(count)]
 
     def used(self) -> list[dict[str, Any]]:
         """Return what each worker says of its steps and its memory."""

@@ -386,7 +386,7 @@ def _pair_in(
     """Return the differences within a panel, and a line for each setting that is in none."""
     setting, _, baseline = wish.rpartition("=")
     if labels := names_of(wish, renames) & set(part.setting):
-        setting, baseline = "setting", labels.pop()
+        setting, baseline = "setting", min(labels, key=lambda label: (label != wish, label))
     with warnings.catch_warnings(record=True, action="always") as caught:
         compared = results.paired(part, setting or "strategy", baseline, panel.metric, panel.split)
     # not what a library says

@@ -33,13 +33,19 @@ LIBRARY = "plotly.min.js"
 WIDTH = 2.0  # of a line, in pixels
 MANY_LABELS = 20  # of more labels, counts are a picture with a pixel for each
 LONG = 40  # characters of a name that a narrow window has room for
+HOVERS = {  # what follows a mean; customdata are the band's ends and the deviation
+    "std": " ± %{customdata[2]SHORT} (one standard deviation)",
+    "ci": " (95 % interval %{customdata[0]LONG} to %{customdata[1]LONG})",
+    "minmax": " (seeds from %{customdata[0]LONG} to %{customdata[1]LONG})",
+    "none": "",
+}
 AROUND: dict[str, Any] = {"l": 60, "r": 15, "t": 40, "b": 50}
 
 
 def plot_curves(frame: pd.DataFrame, drawing: Drawing) -> dict[str, go.Figure]:
     """Return a plot of each metric by its title: a line per setting, the mean over seeds, with a band.
 
-    ``frame`` is that of :func:`baselines.results.load`. A band is one standard deviation to each side.
+    ``frame`` is that of :func:`baselines.results.load`.
     """
     panels = choose(frame, drawing.metrics, step_size=not drawing.metrics)
     return {panel.title: _panel(frame, panel, drawing.x, drawing.band) for panel in panels}
@@ -54,8 +60,8 @@ def _panel(frame: pd.DataFrame, panel: Shown, x: str, band: str = "std") -> go.F
     widths = line_widths([(rows.x.to_numpy(), rows["mean"].to_numpy()) for rows in curves], WIDTH)
     every = list(frame.setting.unique())
     styles = dict(zip(every, line_styles(every), strict=True))  # in all plots the same
+    hover = _hover(band, panel.percent)
     for label, rows, width in zip(labels, curves, widths, strict=True):
-        hover = "%{y:.1%} ± %{customdata:.1%}" if panel.percent else "%{y:.4g} ± %{customdata:.2g}"
         for trace in _line(str(label), rows, rows.x / size, styles[label], width):
             figure.add_trace(trace.update(hovertemplate=hover) if trace.customdata is not None else trace)
     figure.update_layout(
@@ -79,6 +85,12 @@ def _panel(frame: pd.DataFrame, panel: Shown, x: str, band: str = "std") -> go.F
     return figure
 
 
+def _hover(band: str, percent: bool) -> str:
+    """Return Plotly's template of a point: its mean, and what the band around it goes to."""
+    long, short = (":.1%", ":.1%") if percent else (":.4g", ":.2g")
+    return f"%{{y{long}}}" + HOVERS[band].replace("LONG", long).replace("SHORT", short)
+
+
 def _line(
     label: str, rows: pd.DataFrame, x: "pd.Series[float]", style: dict[str, Any], width: float
 ) -> list[go.Scatter]:
@@ -91,7 +103,7 @@ def _line(
         legendgroup=label,
         mode="lines" if len(rows) > 1 else "markers",
         line={"color": colour, "dash": dash, "width": width},
-        customdata=rows["std"],
+        customdata=rows[["low", "high", "std"]].to_numpy(),
     )
     has_mean = rows["mean"].notna()
     low, high = rows["low"][has_mean], rows["high"][has_mean]

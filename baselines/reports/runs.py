@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from baselines.engine.environment import DIVERGED, ENDED, FINISHED, damage, environment
-from baselines.engine.metrics import COLUMNS, NODE, OWN_GROUP
+from baselines.engine.metrics import COLUMNS, NODE, OWN_GROUP, divergence_of
 from baselines.errors import UserError
 from baselines.experiment.config import choices, leaves
 from baselines.experiment.identity import BESIDE, PACKAGES
@@ -27,8 +27,7 @@ from .names import value_name
 # Same setting: runs whose configurations differ in nothing that counts but their seed.
 #
 # Each run has written a hash of that down. Two hashes are one setting where the configurations differ only
-# in
-# how a number is written, 0 and 0.0, or in where a cluster is.
+# in how a number is written, 0 and 0.0, or in where a cluster is.
 
 
 ASIDE = ("seed", "data_root", "hydra", *BESIDE)  # what makes no other setting
@@ -237,6 +236,12 @@ def _plain(value: object) -> object:
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
+# Runs of older versions: what has a loss of NaN was said to have finished, with an accuracy.
+HIDES_DIVERGENCE = (
+    "environment.json says finished, but the {split} evaluation is not finite from round {server_round} on"
+)
+
+
 def examined(folders: list[Path]) -> tuple[list[Path], dict[Path, str]]:
     """Return the runs at or below ``folders`` that count, sorted, and why the others do not.
 
@@ -256,9 +261,15 @@ def examined(folders: list[Path]) -> tuple[list[Path], dict[Path, str]]:
 
 def _unreadable(run: Path) -> str | None:
     try:
-        return None if len(measured(run)) else "metrics.csv has no measurement yet"
+        rows = measured(run)
     except UserError as error:
         return str(error)
+    if rows.empty:
+        return "metrics.csv has no measurement yet"
+    if environment(run)["status"] != FINISHED:
+        return None
+    divergence = divergence_of(rows[list(COLUMNS)].itertuples(index=False, name=None))
+    return None if divergence is None else HIDES_DIVERGENCE.format(**vars(divergence))
 
 
 def measured(run: Path) -> pd.DataFrame:

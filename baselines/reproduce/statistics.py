@@ -95,9 +95,8 @@ def accuracy_gap(folder: Path) -> float:
 # How low does a loss curve run, and how smooth is it?
 #
 # The FedExP report sees a trade-off "between having a much smoother curve and still having low loss"
-# (figure
-# 4). The last value says neither: where the extrapolated iteration is chaotic, it is one draw out of many.
-# Both numbers leave out the first rounds, in which all windows average the same few iterates.
+# (figure 4). The last value says neither: where the extrapolated iteration is chaotic, it is one draw out
+# of many. Both numbers leave out the first rounds, in which all windows average the same few iterates.
 
 
 FIRST = 20  # round: the longest window is full

@@ -6,9 +6,10 @@ representations, which the model's last linear layer is given, the loss gets
 
     beta (1 / d^2) || K ||_F^2
 
-Deviations: the authors' code leaves the diagonal out, which is 1, and divides by the batch size as well,
-which is a part of beta here; variances have 1e-8 added, so that a coordinate that is the same for all
-examples counts as uncorrelated; a batch of one example has no term. Reduction: beta = 0 is FedAvg.
+Deviations: the authors' code leaves the diagonal out, which is 1, and does not divide K by the batch size N,
+only its square: its beta counts about N times as much; variances have 1e-8 added, so that a coordinate that
+is the same for all examples counts as uncorrelated; a batch of one example has no term. Reduction: beta = 0
+is FedAvg.
 """
 
 from torch import Tensor, nn

@@ -6,8 +6,9 @@ global one, w_t, both over all labels but the example's own, the loss gets
 
     beta KL( softmax(f_g / tau) || softmax(f / tau) )
 
-averaged over the batch. Deviations: the global model is in evaluation mode; the authors' code multiplies by
-tau^2 besides, which is a part of beta here. Reduction: beta = 0 is FedAvg.
+averaged over the batch. Of two labels one is left, and the term is 0: there it is FedAvg. Deviations: the
+global model is in evaluation mode; the authors' code multiplies by tau^2 besides, which is a part of beta
+here. Reduction: beta = 0 is FedAvg.
 """
 
 import copy

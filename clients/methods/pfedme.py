@@ -11,7 +11,8 @@ with eta_l ``client.optimizer.lr`` (and its optimiser). A node is judged by thet
 which it computes in the same way from all of its training examples; the loss and accuracy of its training
 are those at w. Nothing is kept. The paper's beta is ``step_size.eta``, its mean over nodes
 ``weighting=uniform``. Deviation: theta begins at w in each step, where the authors' code goes on from the
-one before. Reduction: inner_steps = 1 with inner_rate = 1 / lambda is FedAvg.
+one before; running statistics move ``inner_steps`` times in each local step. Reduction: inner_steps = 1 with
+inner_rate = 1 / lambda is FedAvg.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,6 +53,8 @@ class PFedMe(Personal):
         require_count("client.personal.inner_steps", self.inner_steps)
         valid = 0 < self.inner_rate < float("inf")
         require(valid, "client.personal.inner_rate", self.inner_rate, "above 0")
+        limit = f"below 2 / strength = {2 / self.strength:g}, or the inner steps diverge"
+        require(self.inner_rate * self.strength < 2, "client.personal.inner_rate", self.inner_rate, limit)
 
     def train(self, update: LocalUpdate) -> dict[str, float]:
         return replace(update, corrections=[*update.corrections, Envelope(self)]).run()

@@ -48,7 +48,10 @@ class Advising(ABCMeta):
     @property
     def __signature__(cls) -> Signature:
         """What the class takes, which ``__call__`` would hide."""
-        taken = signature(cls.__init__, eval_str=True).parameters  # type: ignore[misc]
+        try:
+            taken = signature(cls.__init__, eval_str=True).parameters  # type: ignore[misc]
+        except NameError:  # a name that the class' module imports under TYPE_CHECKING
+            taken = signature(cls.__init__).parameters  # type: ignore[misc]
         return Signature([parameter for name, parameter in taken.items() if name != "self"])
 
 

@@ -61,11 +61,10 @@ def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
     return shape, fortran_order, dtype
 
 
-# Held arrays: values that stay a tensor, on the device where it lies, until somebody asks for bytes.
+# TensorArray: values that stay a tensor, on the device where it lies, until somebody asks for bytes.
 #
 # Server and nodes of one process pass them on as they are; whatever saves, sends or reads a Flower
-# ``Array``
-# gets its bytes, the same as of any other.
+# ``Array`` gets its bytes, the same as of any other.
 
 
 class TensorArray(Array):

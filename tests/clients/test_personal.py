@@ -25,6 +25,7 @@ REFUSED = {
     "pfedme client.personal.strength=0": "client.personal.strength=0 is out of range",
     "pfedme client.personal.inner_steps=0": "client.personal.inner_steps=0 is out of range",
     "pfedme client.personal.inner_rate=0": "client.personal.inner_rate=0 is out of range",
+    "pfedme client.personal.inner_rate=0.2 client.personal.strength=10": "below 2 / strength = 0.2, or the inner",
     "fedbabu client.personal.fine_tune_epochs=-1": "client.personal.fine_tune_epochs=-1 is out of range",
     "fedbabu client.personal.rate=0": "client.personal.rate=0 is out of range",
     "fedbabu client.personal.head=[]": "client.personal.head=[] is no parameter of the model",

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from flwr.app import MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import Strategy
+from omegaconf import OmegaConf
 
 import strategies
+from baselines.experiment.validation import wrong_types
 from helpers.federation import Federation, Model, answer, model_in, play, record, sent_model
 from strategies import (
     ByExamples,
@@ -247,3 +250,17 @@ def test_a_share_of_the_nodes_evaluates() -> None:
 def test_a_share_out_of_range_is_refused(given: dict[str, Any], line: str) -> None:
     with pytest.raises(ValueError, match=line):
         FedAvg(**given)
+
+
+class Annotated(strategies.FedAvg):
+    """A strategy of a user's own; its module imports a name for type checkers alone."""
+
+    def __init__(self, extra: "Unknown | None" = None, rate: "float | None" = None, **others: Any) -> None:  # type: ignore[name-defined]  # noqa: F821
+        super().__init__(**others)
+        self._extra, self._rate = extra, rate
+
+
+def test_a_class_that_names_types_for_type_checkers_alone_has_a_signature() -> None:
+    assert list(signature(Annotated).parameters) == ["extra", "rate", "others"]
+    node = OmegaConf.create({"_target_": f"{__name__}.Annotated", "extra": 1.5, "rate": 0.5})
+    assert not [*wrong_types(node)]

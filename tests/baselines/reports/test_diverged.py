@@ -83,6 +83,22 @@ def test_a_run_without_any_number_has_no_best_round(tmp_path: Path) -> None:
     assert summarise(frame)["best accuracy"].item() == "diverged"
 
 
+@pytest.mark.parametrize("lost", ["nan", "inf"])
+def test_an_older_run_that_hides_its_divergence_is_left_out_by_name(tmp_path: Path, lost: str) -> None:
+    """Its status is "finished", and a model of NaN has an accuracy; the loss tells."""
+    run = tmp_path / "old"
+    write_run(run, "", 0, [], "finished")
+    lines = ["0,test,global,loss,2", f"1,test,global,loss,{lost}", "1,test,global,accuracy,0.885"]
+    (run / "metrics.csv").write_text("\n".join(["round,split,model,metric,value", *lines]) + "\n")
+    reason = "environment.json says finished, but the test evaluation is not finite from round 1 on"
+    with pytest.raises(UserError, match=f"old/{reason}: run it again"):
+        results.load(tmp_path)
+    write_run(tmp_path / "sound", "", 1, [0.1, 0.5], "finished")
+    with pytest.warns(UserWarning, match=reason):
+        frame = results.load(tmp_path)
+    assert results.last(frame).value.tolist() == [0.5]
+
+
 def test_a_metric_that_is_not_finite_where_the_loss_is_makes_no_divergence(tmp_path: Path) -> None:
     write_run(tmp_path / "run", "", 0, [], "finished")
     lines = ["round,split,model,metric,value", "1,test,global,loss,0.5", "1,test,global,mape,inf"]

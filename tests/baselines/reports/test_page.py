@@ -7,9 +7,12 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from baselines import compare
+from baselines.reports import html
+from baselines.reports.curves import Drawing
 from helpers.runs import write_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -122,8 +125,34 @@ def in_a_browser(page: str, width: int, folder: Path) -> dict[str, Any]:
 
 def test_hovers_say_the_round_and_shares_in_per_cent(page: str) -> None:
     assert '"unifiedhovertitle":{"text":"round %{x}"}' in page
-    assert r'"hovertemplate":"%{y:.1%} \u00b1 %{customdata:.1%}"' in page
+    hover = r'"hovertemplate":"%{y:.1%} \u00b1 %{customdata[2]:.1%} (one standard deviation)"'
+    assert hover in page
     assert '"showlegend":false' in page
+
+
+@pytest.mark.parametrize(
+    ("band", "hover", "shown"),
+    [
+        ("std", "%{y:.4g} ± %{customdata[2]:.2g} (one standard deviation)", [2.0, 4.0, 2**0.5]),
+        ("minmax", "%{y:.4g} (seeds from %{customdata[0]:.4g} to %{customdata[1]:.4g})", [2.0, 4.0]),
+        ("ci", "%{y:.4g} (95 % interval %{customdata[0]:.4g} to %{customdata[1]:.4g})", [-9.706, 15.706]),
+        ("none", "%{y:.4g}", []),
+    ],
+)
+def test_a_hover_says_what_the_band_is(band: str, hover: str, shown: list[float]) -> None:
+    """Losses of 2 and 4: the mean is 3, the interval 12.706 standard errors to each side, which are 1."""
+    rows = [
+        {"setting": "a", "seed": seed, "run": str(seed), "round": 1, "split": "test", "model": "global"}
+        | {"metric": "loss", "value": value}
+        for seed, value in enumerate((2.0, 4.0))
+    ]
+    (figure,) = html.plot_curves(pd.DataFrame(rows), Drawing(("loss",), band=band)).values()
+    (mean,) = (trace for trace in figure.data if trace.hovertemplate)
+    assert mean.hovertemplate == hover
+    low, high, deviation = mean.customdata[0]
+    assert deviation == pytest.approx(2**0.5)
+    if band in ("ci", "minmax"):
+        assert [low, high] == pytest.approx(shown, abs=1e-3)
 
 
 def test_the_library_may_lie_beside_the_page(tmp_path: Path) -> None:

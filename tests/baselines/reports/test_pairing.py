@@ -3,10 +3,14 @@
 import warnings
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from baselines import compare, results
 from baselines.errors import UserError
+from baselines.reports import comparison
+from baselines.reports.names import setting_name
+from baselines.reports.runs import Shown
 from helpers.runs import write_run
 
 
@@ -65,3 +69,16 @@ def test_what_tells_baselines_apart_may_be_no_setting_of_the_other(tmp_path: Pat
     write_run(tmp_path / "exp", "strategy=fedexp", 0, [0.1, 0.6], "finished")
     with pytest.raises(UserError, match=r"fedexp \(baselines differ in step_size.eta, which it has not\)"):
         results.paired(results.load(tmp_path), "strategy", "fedavg")
+
+
+@pytest.mark.parametrize(
+    "wish", ["fedavg", "fedexp", "fedadam", "fedprox", "fedyogi", "fedavgm", "fedadagrad"]
+)
+def test_of_two_settings_with_a_name_the_one_that_is_written_so_is_the_baseline(
+    wish: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = [wish, setting_name(wish)]
+    assert written[0] != written[1]
+    monkeypatch.setattr(results, "paired", lambda part, setting, baseline, *_: baseline)
+    part = pd.DataFrame({"setting": written})
+    assert comparison._pair_in(part, wish, [], Shown("test", "accuracy"))[0] == wish
