@@ -43,7 +43,7 @@ class FedLC(Correction):
 
     @staticmethod
     def check_model(model: nn.Module, task: Task) -> None:
-        require_labels(task, "fedlc")
+        require_cross_entropy(task, "fedlc")
 
     @property
     def replaces_loss(self) -> bool:
@@ -57,9 +57,19 @@ class FedLC(Correction):
 
 
 def require_labels(task: Task, name: str) -> None:
-    """Raise ``ValueError`` where the task is no plain classification, whose cross-entropy is replaced."""
+    """Raise ``ValueError`` where the task is no classification."""
+    if not isinstance(task, Classification):
+        raise ValueError(
+            f"corrections={name} needs a data set with labels, one for each example, and the task of this one "
+            f"is {type(task).__name__}: choose corrections=none"
+        )
+
+
+def require_cross_entropy(task: Task, name: str) -> None:
+    """Raise ``ValueError`` where the loss is not the cross-entropy that ``replace_loss`` takes the place of."""
+    require_labels(task, name)
     if type(task) is not Classification:
         raise ValueError(
-            f"corrections={name} replaces the cross-entropy of labels, and the task of this data set is "
+            f"corrections={name} replaces the cross-entropy, and the loss of this data set is that of "
             f"{type(task).__name__}: choose corrections=none"
         )

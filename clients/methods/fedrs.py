@@ -21,7 +21,7 @@ from clients.examples import Inputs
 from clients.tasks import Task
 from strategies.shared.checks import require
 
-from .fedlc import require_labels
+from .fedlc import require_cross_entropy
 
 
 class FedRS(Correction):
@@ -45,7 +45,7 @@ class FedRS(Correction):
 
     @staticmethod
     def check_model(model: nn.Module, task: Task) -> None:
-        require_labels(task, "fedrs")
+        require_cross_entropy(task, "fedrs")
 
     @property
     def replaces_loss(self) -> bool:

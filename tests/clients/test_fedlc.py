@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import Examples, FedLC, LeastSquares
+from clients import Classification, Examples, FedLC, LeastSquares
 from helpers.plain_loop import assert_equal, examples, perceptron, seeded, start_of, train
 
 
@@ -45,3 +45,11 @@ def test_what_it_cannot_work_with_is_refused() -> None:
         FedLC(start, -1)
     with pytest.raises(ValueError, match="corrections=fedlc needs a data set with labels"):
         FedLC(replace(start, task=LeastSquares()))
+
+
+def test_a_loss_of_the_users_own_is_not_replaced_without_a_word() -> None:
+    class Focal(Classification):
+        pass
+
+    with pytest.raises(ValueError, match="corrections=fedlc replaces the cross-entropy"):
+        FedLC(replace(start_of(perceptron()), task=Focal()))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import Examples, FedRS, LeastSquares
+from clients import Classification, Examples, FedRS, LeastSquares
 from helpers.plain_loop import assert_equal, examples, perceptron, seeded, start_of, train
 
 
@@ -43,3 +43,11 @@ def test_what_it_cannot_work_with_is_refused() -> None:
         FedRS(start, 1.5)
     with pytest.raises(ValueError, match="corrections=fedrs needs a data set with labels"):
         FedRS(replace(start, task=LeastSquares()))
+
+
+def test_a_loss_of_the_users_own_is_not_replaced_without_a_word() -> None:
+    class Focal(Classification):
+        pass
+
+    with pytest.raises(ValueError, match="corrections=fedrs replaces the cross-entropy"):
+        FedRS(replace(start_of(perceptron()), task=Focal()))

@@ -9,7 +9,7 @@ from clients.requested import BUILT_IN, requested_corrections
 from helpers.checkout import ROOT
 
 KEYS = (
-    *("control-option", "gradient-variance", "proximal-mu"),
+    *("control-option", "communication-probability", "gradient-variance", "proximal-mu"),
     *("dynamic-alpha", "client-momentum", "mime-share", "effective-steps", "start-loss"),
 )
 
