@@ -206,7 +206,7 @@ def run_tags(experiment: Experiment) -> dict[str, str]:
 
 
 def batched(items: list[Any], count: int) -> Iterator[list[Any]]:
-    """Yield the items, so many at a time."""
+    """Yield the items in batches of a size."""
     for first in range(0, len(items), count):
         yield items[first : first + count]
 

@@ -30,7 +30,7 @@ KEY = "Description"  # of the PNG file's texts
 LEFT, RIGHT = -8.0, 13.0  # percentage points: intervals end there
 LEAST = 85.0  # per cent: cells below are drawn at the edge
 NEAR = 1.0  # percentage point
-FEW = 4  # pairs: a bar of so many is too short for its number
+FEW = 4  # pairs: a bar of these is too short for its number
 BARS = {  # face, pattern and letters: no colour, since a colour is a paper
     CONFIRMED: ("#333333", "", "white"),
     UNDECIDED: ("#D0D0D0", "", "black"),

@@ -23,6 +23,17 @@ from strategies.shared.arrays import to_array_record, values_of
 from .uga import full_gradient
 
 
+def require_plain_sgd(optimizer: OptimizerOf, reason: str) -> None:
+    """Raise ``ValueError``, with the reason, for another optimiser than SGD without momentum."""
+    built = optimizer([Parameter(torch.zeros(1))])
+    settings = built.param_groups[0]
+    if type(built) is not SGD or settings["momentum"] or settings["maximize"]:
+        raise ValueError(
+            f"client.optimizer is {type(built).__name__}, not plain SGD: {reason}; "
+            "set client_optimizer=sgd client.optimizer.momentum=0"
+        )
+
+
 class ClientMomentum(Correction):
     """FedCM's step, of one round; the message carries the momentum as a record, and alpha."""
 
@@ -40,13 +51,7 @@ class ClientMomentum(Correction):
     @classmethod
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` for another optimiser than SGD without momentum."""
-        built = optimizer([Parameter(torch.zeros(1))])
-        settings = built.param_groups[0]
-        if type(built) is not SGD or settings["momentum"] or settings["maximize"]:
-            raise ValueError(
-                f"client.optimizer is {type(built).__name__}, not plain SGD: the strategy sends the momentum of "
-                "the nodes' steps; set client_optimizer=sgd client.optimizer.momentum=0"
-            )
+        require_plain_sgd(optimizer, "the strategy sends the momentum of the nodes' steps")
 
     @classmethod
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:

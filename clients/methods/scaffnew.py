@@ -12,12 +12,12 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord
 from torch import Tensor
 from torch.nn import Parameter
-from torch.optim import SGD
 
 from clients.correction import Correction, GradientTransform, OptimizerOf, RoundStart, Tensors
 from strategies.shared import protocol
 from strategies.shared.arrays import to_array_record, values_of
 
+from .fedcm import require_plain_sgd
 from .scaffold import counted_round
 
 SCALE = "scale"  # p / gamma of the round that CONTROL_END is of
@@ -41,13 +41,7 @@ class LocalVariate(Correction):
     @classmethod
     def check(cls, optimizer: OptimizerOf, config: Mapping[str, object]) -> None:
         """Raise ``ValueError`` for another optimiser than SGD without momentum."""
-        built = optimizer([Parameter(torch.zeros(1))])
-        settings = built.param_groups[0]
-        if type(built) is not SGD or settings["momentum"] or settings["maximize"]:
-            raise ValueError(
-                f"client.optimizer is {type(built).__name__}, not plain SGD: Scaffnew takes how far a node has "
-                "moved for a sum of gradients; set client_optimizer=sgd client.optimizer.momentum=0"
-            )
+        require_plain_sgd(optimizer, "Scaffnew takes how far a node has moved for a sum of gradients")
 
     @classmethod
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:

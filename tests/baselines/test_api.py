@@ -1,4 +1,4 @@
-"""Runs from Python: objects in the place of YAML files."""
+"""Runs from Python: objects for YAML files."""
 
 from dataclasses import dataclass
 from functools import partial
