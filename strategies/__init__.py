@@ -1,10 +1,13 @@
 """Flower strategies: the server side of federated-learning papers, as parts that compose."""
 
 from .afl import AFL
+from .core.clock import Clock, ConstantClock, LognormalClock, TraceClock
 from .core.pseudo_gradient import PseudoGradientStrategy
 from .core.strategy import TooManyFailedRounds
 from .fedams import FedAMS
+from .fedasync import FedAsync
 from .fedavg import FedAvg, FedAvgM, FedMeta
+from .fedbuff import FedBuff
 from .fedcm import FedCM
 from .feddyn import FedDyn
 from .feder import FedER
@@ -20,6 +23,7 @@ from .parts.clustering import Grouping, KMeans, Overlap
 from .parts.mask import AgreementMask, AndMask, GeometricMask, MagnitudeMask, Mask, NoMask, SandMask
 from .parts.privacy import AdaptivePrivacy, CentralPrivacy, LocalPrivacy, NoPrivacy, Privacy
 from .parts.server_optimizer import AMS, Adagrad, Adam, Identity, Momentum, ServerOptimizer, Yogi
+from .parts.staleness import ConstantStaleness, HingeStaleness, PolynomialStaleness, Staleness
 from .parts.step_size import Constant, Extrapolated, StepSize
 from .parts.updates import Updates
 from .parts.weighting import (
@@ -54,8 +58,11 @@ __all__ = [
     "AndMask",
     "ByExamples",
     "CentralPrivacy",
+    "Clock",
     "Compression",
     "Constant",
+    "ConstantClock",
+    "ConstantStaleness",
     "EffectiveRank",
     "Erosion",
     "Extrapolated",
@@ -63,8 +70,10 @@ __all__ = [
     "FedAMS",
     "FedAdagrad",
     "FedAdam",
+    "FedAsync",
     "FedAvg",
     "FedAvgM",
+    "FedBuff",
     "FedCM",
     "FedDyn",
     "FedER",
@@ -77,12 +86,14 @@ __all__ = [
     "GeometricMask",
     "Grouped",
     "Grouping",
+    "HingeStaleness",
     "Identity",
     "InverseVariance",
     "KMeans",
     "Krum",
     "LocalOnly",
     "LocalPrivacy",
+    "LognormalClock",
     "LowRank",
     "MagnitudeMask",
     "MajorityVote",
@@ -96,6 +107,7 @@ __all__ = [
     "NoPrivacy",
     "Normalized",
     "Overlap",
+    "PolynomialStaleness",
     "PowerOfChoice",
     "Privacy",
     "PseudoGradientStrategy",
@@ -110,9 +122,11 @@ __all__ = [
     "SignSGD",
     "Sketch",
     "StableRank",
+    "Staleness",
     "StepSize",
     "TooManyFailedRounds",
     "TopK",
+    "TraceClock",
     "TrimmedMean",
     "Uniform",
     "Updates",

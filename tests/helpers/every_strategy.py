@@ -26,8 +26,10 @@ from strategies import (
     FedAdagrad,
     FedAdam,
     FedAMS,
+    FedAsync,
     FedAvg,
     FedAvgM,
+    FedBuff,
     FedCM,
     FedDyn,
     FedER,
@@ -96,7 +98,18 @@ STRATEGIES: dict[str, Make] = {
     },
     **{
         kind.__name__: kind
-        for kind in (FedNova, QFedAvg, SignSGD, FedAMS, AFL, FedCM, MimeLite, PowerOfChoice)
+        for kind in (
+            FedAsync,
+            FedBuff,
+            FedNova,
+            QFedAvg,
+            SignSGD,
+            FedAMS,
+            AFL,
+            FedCM,
+            MimeLite,
+            PowerOfChoice,
+        )
     },
     "WeightErosion": WeightErosion,
     "Scaffold": lambda: Scaffold(num_nodes=NODES),

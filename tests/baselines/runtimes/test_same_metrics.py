@@ -36,6 +36,9 @@ DITTO = "personal=ditto dataset=digits num_nodes=4 nodes_per_round=2 rounds=3 no
 LOSSES = "corrections=[fedsam,fedlc,fedntd,feddecorr] dataset=digits num_nodes=4 nodes_per_round=2 rounds=3"
 # The server sends a momentum, and nodes their gradients.
 MIME = "strategy=mimelite dataset=digits num_nodes=4 nodes_per_round=2 rounds=3"
+# Replies wait for their virtual arrival, whichever worker has made them first.
+BUFFERED = "strategy=fedbuff compression=top_k count_bytes=true dataset=digits num_nodes=5 nodes_per_round=4 rounds=6"
+MIXED = "strategy=fedasync corrections=proximal dataset=digits num_nodes=5 nodes_per_round=4 rounds=6"
 FOR_ALL = (  # each node keeps something for each of three models
     "strategy=weight_erosion_all dataset=digits num_nodes=3 rounds=3 client.keep_optimizer=true "
     "client.optimizer.momentum=0.9 compression=top_k"
@@ -49,7 +52,8 @@ MANY = (
 
 def rows_in(folder: Path) -> list[str]:
     """Return metrics.csv without the rows that are times."""
-    return [row for row in (folder / "metrics.csv").read_text().splitlines() if "seconds" not in row]
+    rows = (folder / "metrics.csv").read_text().splitlines()
+    return [row for row in rows if "seconds" not in row or ",virtual_seconds," in row]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,8 @@ def rows_in(folder: Path) -> list[str]:
         pytest.param("ray", 4, f"{LOSSES} runtime.cpus=2", False, id="losses on ray"),
         pytest.param("ray", 4, f"{APFL} runtime.cpus=2", False, id="apfl on ray"),
         pytest.param("ray", 4, f"{MIME} runtime.cpus=2", False, id="mimelite on ray"),
+        pytest.param("ray", 5, f"{BUFFERED} runtime.cpus=2", False, id="fedbuff on ray"),
+        pytest.param("ray", 5, f"{MIXED} runtime.cpus=2", False, id="fedasync on ray"),
         pytest.param("ray", 3, f"{FOR_ALL} runtime.cpus=2", False, id="weight erosion for all on ray"),
         pytest.param("ray", 10_000, f"{MANY} runtime.cpus=2", False, id="10,000 nodes on ray"),
         pytest.param("ray", 3, f"{COMPRESSED} runtime.cpus=2", False, id="compressed on ray"),
