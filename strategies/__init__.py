@@ -1,7 +1,7 @@
 """Flower strategies: the server side of federated-learning papers, as parts that compose."""
 
 from .afl import AFL
-from .core.clock import Clock, ConstantClock, LognormalClock, TraceClock
+from .core.clock import ConstantClock, LognormalClock, TraceClock, VirtualClock
 from .core.pseudo_gradient import PseudoGradientStrategy
 from .core.strategy import TooManyFailedRounds
 from .fedams import FedAMS
@@ -58,7 +58,6 @@ __all__ = [
     "AndMask",
     "ByExamples",
     "CentralPrivacy",
-    "Clock",
     "Compression",
     "Constant",
     "ConstantClock",
@@ -130,6 +129,7 @@ __all__ = [
     "TrimmedMean",
     "Uniform",
     "Updates",
+    "VirtualClock",
     "WeightErosion",
     "WeightErosionForAll",
     "Weighting",

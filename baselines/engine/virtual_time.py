@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flwr.app import Message
 
-from strategies.core.clock import Clock
+from strategies.core.clock import VirtualClock
 
 from .metrics import by_round, partition_of
 
@@ -30,7 +30,7 @@ class VirtualTime:
     now : virtual seconds since the run began
     """
 
-    def __init__(self, clock: Clock, seed: int) -> None:
+    def __init__(self, clock: VirtualClock, seed: int) -> None:
         self.clock, self.seed = clock, seed
         self.now = 0.0
 

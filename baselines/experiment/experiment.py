@@ -25,7 +25,7 @@ from clients import Examples, LocalTraining, Node
 from clients.correction import Correction
 from clients.frozen import Frozen
 from clients.requested import BUILT_IN, requested_corrections
-from strategies.core.clock import Clock
+from strategies.core.clock import VirtualClock
 from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol
 from strategies.shared.checks import require_count
@@ -318,7 +318,7 @@ class Experiment(ExperimentSpec):
         return self.strategy()
 
     @cached_property
-    def clock(self) -> Clock | None:
+    def clock(self) -> VirtualClock | None:
         """How long nodes take, in virtual seconds; None where nobody counts them."""
         return config.build(self.cfg.clock) if "clock" in self.cfg else None
 

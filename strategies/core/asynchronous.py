@@ -36,7 +36,7 @@ from strategies.shared import protocol
 from strategies.shared.checks import require, require_count
 
 from .client_registry import sample
-from .clock import Clock, ConstantClock
+from .clock import ConstantClock, VirtualClock
 from .pseudo_gradient import PseudoGradientStrategy
 from .replies import metrics_of, scalar_metrics
 from .stacking import Collected
@@ -77,7 +77,7 @@ class AsynchronousStrategy(PseudoGradientStrategy):
     keeps_time: ClassVar[bool] = True
     weighting: Weighting = Uniform()
     buffer_size: int = 1
-    clock: Clock = ConstantClock()
+    clock: VirtualClock = ConstantClock()
     staleness: Staleness = PolynomialStaleness()
 
     _now: float = field(default=0.0, init=False, repr=False)  # T[t], virtual seconds

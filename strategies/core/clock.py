@@ -65,7 +65,7 @@ class Profile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clock(ABC):
+class VirtualClock(ABC):
     """How long nodes take; a subclass says what each of them can do.
 
     Parameters
@@ -103,7 +103,7 @@ class Clock(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConstantClock(Clock):
+class ConstantClock(VirtualClock):
     """All nodes are equally fast.
 
     Parameters
@@ -176,7 +176,7 @@ WINDOW = ("available_from", "available_until")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceClock(Clock):
+class TraceClock(VirtualClock):
     """What each node can do is a row of a CSV file.
 
     Its columns are ``node`` (the partition), ``seconds_per_step`` and ``bytes_per_second`` (empty sends at

@@ -16,7 +16,6 @@ from strategies import (
     Adam,
     AgreementMask,
     CentralPrivacy,
-    Clock,
     ConstantStaleness,
     FedAsync,
     FedAvg,
@@ -26,6 +25,7 @@ from strategies import (
     PolynomialStaleness,
     TooManyFailedRounds,
     Uniform,
+    VirtualClock,
 )
 from strategies.core.asynchronous import AsynchronousStrategy
 from strategies.core.clock import Profile
@@ -37,7 +37,7 @@ LOGNORMAL = LognormalClock(bytes_per_second=None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given(Clock):
+class Given(VirtualClock):
     """Seconds of a step, by partition."""
 
     seconds: tuple[float, ...]
@@ -244,7 +244,7 @@ def test_a_buffer_that_is_never_full_ends_the_run() -> None:
             {"clock": replace(LOGNORMAL, keep_first=3)},
             r"clock\.keep_first=3 .*whose server waits for no round",
         ),
-        ({"clock": None}, "clock=None: expected a Clock"),
+        ({"clock": None}, "clock=None: expected a VirtualClock"),
         ({"max_norm": 10.0}, r"participation\.max_norm=10\.0 .*updates are of several rounds"),
         ({"privacy": CentralPrivacy()}, "privacy=CentralPrivacy .*counted by synchronous rounds"),
     ],

@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from baselines.engine.virtual_time import VirtualTime
 from helpers.federation import Federation, answer, model_in, record, sent_model
 from helpers.runs import curve, played
-from strategies import Clock, FedAvg, Grouped, TooManyFailedRounds, Uniform
+from strategies import FedAvg, Grouped, TooManyFailedRounds, Uniform, VirtualClock
 from strategies.core.clock import Profile
 
 START = record({"w": np.zeros(1)})
@@ -19,7 +19,7 @@ SECONDS = (3.0, 1.0, 9.0, 2.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given(Clock):
+class Given(VirtualClock):
     """Seconds of a step by partition; node 2 is away for the first five."""
 
     def profile(self, seed: int, partition_id: int) -> Profile:
@@ -64,7 +64,9 @@ def train(
     ],
     ids=lambda one: repr(one)[-40:],
 )
-def test_a_round_by_hand(clock: Clock, model: float, replies: int, failed: int, seconds: float) -> None:
+def test_a_round_by_hand(
+    clock: VirtualClock, model: float, replies: int, failed: int, seconds: float
+) -> None:
     end, metrics, taken = train(FedAvg(weighting=Uniform()), VirtualTime(clock, 0))
     assert end == pytest.approx(model)
     assert (metrics["replies"], metrics["failed"], taken) == (replies, failed, seconds)

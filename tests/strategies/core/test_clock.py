@@ -11,12 +11,14 @@ from helpers.federation import answer, record
 from strategies import ConstantClock, LognormalClock, TraceClock
 from strategies.core.clock import Profile
 from strategies.shared.arrays import count_message_bytes
+from strategies.shared.flower_private import become_server
 
 TRACE = "node,seconds_per_step,bytes_per_second,available_from,available_until\n"
 
 
 def exchange(**metrics: float) -> tuple[Message, Message]:
     """Return a message to a node, and its reply."""
+    become_server()
     model = {"w": np.zeros(3, np.float32)}
     message = Message(RecordDict({"arrays": record(model)}), 1, "train")
     return message, Message(answer(model, 7, **metrics), 1, "train")
