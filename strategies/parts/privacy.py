@@ -391,7 +391,7 @@ class AdaptivePrivacy(CentralPrivacy):
         return float(z * state["used"] / nodes)
 
 
-class Ledger(Protocol):
+class ContributionCounts(Protocol):
     """By partition, in how many rounds its update was sound (``updates``), and was ``left_out``."""
 
     kept: dict[int, dict[str, int]]
@@ -410,7 +410,7 @@ class PrivacyAccountant:
     """
 
     privacy: Privacy
-    ledger: Ledger
+    ledger: ContributionCounts
     state: State = field(default_factory=dict)
     again: int = 0
     has_compared: bool = False  # whether the noise has been set beside the update, once a process
@@ -425,7 +425,7 @@ class PrivacyAccountant:
         return max(paid, default=0) + self.again
 
     @property
-    def over(self) -> str:
+    def stop_reason(self) -> str:
         """Say why no further round may be taken; empty where it may."""
         limit = self.privacy.stop_at_epsilon
         cost = None if limit is None else self.privacy.epsilon(self.rounds + 1)
