@@ -87,7 +87,7 @@ def by_round(folder: Path, name: str) -> dict[int, float]:
     return {number: models.get(OWN_GROUP, fmean(models.values())) for number, models in rows.items()}
 
 
-# When a run is over: it has diverged, or its best round is so many rounds ago.
+# When a run is over: it has diverged, or has not improved for ``patience`` rounds.
 
 
 Row = tuple[int, str, str, str, float]  # as COLUMNS

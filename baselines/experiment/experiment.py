@@ -77,7 +77,7 @@ class ExperimentSpec:
         return list(config.build(self.cfg.get("logger") or {}).values())
 
     def identity(self, rounds: int | None = None, like: object = None) -> str:
-        """Return the hash of what decides the run's numbers; with ``rounds``, of one of so many rounds.
+        """Return the hash of what decides the run's numbers; with ``rounds``, of a run of that length.
 
         ``like`` are settings whose way to write a number counts: 0 or 0.0.
         """

@@ -116,7 +116,7 @@ class FlowerStrategyAdapter(BaseStrategy):
 
         Raises
         ------
-        TooManyFailedRounds : when there was no step so many times in a row
+        TooManyFailedRounds : when there was no step in ``max_failed_rounds`` rounds in a row
         """
         replies = list(replies)
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)

@@ -328,5 +328,5 @@ def sample(
 
 
 def share_of(count: int, share: float) -> int:
-    """Return a share of so many nodes, rounded down; one at least."""
+    """Return a share of the nodes, rounded down; at least one."""
     return max(1, math.floor(share * count + 1e-9))

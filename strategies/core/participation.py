@@ -110,7 +110,7 @@ class ClientSampler:
         return min(wanted or len(self.members), len(self.members))
 
     def count_in_round(self, nodes: int) -> int:
-        """Return how many of so many nodes train in a round."""
+        """Return how many of the nodes train in a round."""
         if self.fraction_train is None:
             return self.nodes_per_round or nodes
         return max(share_of(nodes, self.fraction_train), self.min_replies)

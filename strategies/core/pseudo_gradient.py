@@ -345,7 +345,7 @@ class PseudoGradientStrategy(BaseStrategy):
             require(given is None or callable(given), name, given, expected)
 
     def _require_parts_fit(self) -> None:
-        """Refuse parts that do not go together, or with so many nodes."""
+        """Refuse parts that do not go together, or do not suit the number of nodes."""
         has_kind = bool(self.compression.kind) or isinstance(self.compression, NoCompression)
         called = "a class with a kind, the name by which messages ask nodes for it"
         require(has_kind, "compression", type(self.compression).__name__, called)

@@ -117,7 +117,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
         return None
 
     def max_num_models(self, num_nodes: int) -> int:
-        """Return how many models there can be to evaluate, with so many nodes."""
+        """Return the largest number of models to evaluate, with ``num_nodes`` nodes."""
         return 1
 
     @property
