@@ -111,6 +111,7 @@ STRATEGIES: dict[str, Make] = {
             PowerOfChoice,
         )
     },
+    "FedAsync": lambda: FedAsync(alpha=1),  # less than 1 keeps a share of the server's model
     "WeightErosion": WeightErosion,
     "Scaffold": lambda: Scaffold(num_nodes=NODES),
     "Scaffnew": lambda: Scaffnew(num_nodes=NODES),
