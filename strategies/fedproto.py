@@ -14,7 +14,7 @@ Deviations: all nodes' models have one architecture, and travel to the server an
 evaluate, save and resume them; the paper's stay at their nodes, which saves the bytes. Equation 6 divides the
 mean by the number of nodes that have the class once more, and the authors' code takes the plain mean over
 nodes; here it is the mean over examples. The distance is that of the authors' code, a mean square over the
-batch and d, taken for each example; equation 7 takes it for each class. A class that no node of a round has
+batch and d, taken for each example; equation 8 sums one for each class. A class that no node of a round has
 keeps its prototype. Reduction: lambda = 0 is local training.
 """
 

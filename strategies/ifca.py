@@ -13,15 +13,15 @@ remembers it remembers for each. Nodes are evaluated with the model that they ch
 model is evaluated, weighted by the nodes that chose it when they trained last.
 
 :class:`HypCluster` (Mansour, Mohri, Ro, Suresh: *Three Approaches for Personalization with Applications to
-Federated Learning*, 2020, arXiv 2002.10619, section 4) is the same algorithm but for the mean: a node counts
-with its number of examples, as in FedAvg.
+Federated Learning*, 2020, arXiv 2002.10619, user clustering) is the same algorithm but for the mean: a node
+counts with its number of examples, as in FedAvg.
 
 Deviations: both papers begin with M different models, drawn at random or chosen; here all begin with the
 server's one, and a node that finds several models equally good draws one of them (by seed, round and
-partition), so that models that are pretrained or begin with zeros go, too. IFCA's option I, gradient averaging,
-is one local step (``client.local_epochs=null client.local_steps=1 client.batch_size=null``), but for the sum's
-division by the nodes of the cluster, not of the round. Layers that all clusters share (section 5.3) are left
-out. Reduction: one model is FedAvg with uniform weights (HypCluster: FedAvg), bit for bit.
+partition), so that pretrained models, and those that begin with zeros, divide, too. What a node keeps (an
+optimiser's state, what a compression left out) is one for all models. IFCA's option I, gradient averaging,
+and layers that all clusters share are left out. Reduction: one model is FedAvg with uniform weights
+(HypCluster: FedAvg), bit for bit.
 """
 
 from collections.abc import Sequence
@@ -97,7 +97,7 @@ class IFCA(PseudoGradientStrategy):
         chosen = updates.metrics.pop(protocol.CHOSEN_MODEL).int()  # no mean of it means anything
         self._chosen |= dict(zip(updates.partition_ids, chosen.tolist(), strict=True))
         weights: Tensor | None = None
-        shown, lack = dict[int, dict[str, float]](), NoStep("no node has chosen a model")
+        by_cluster, lack = dict[int, dict[str, float]](), NoStep("no node has chosen a model")
         for number, state in enumerate(self._states):
             rows = (chosen == number).nonzero().flatten()
             if not len(rows):
@@ -115,15 +115,16 @@ class IFCA(PseudoGradientStrategy):
             if weights is None:
                 weights = result.weights.new_zeros(len(chosen), *result.weights.shape[1:])
             weights[rows] = result.weights
-            shown[number] = result.metrics
+            by_cluster[number] = result.metrics
             if not result.is_masked:
                 self._watch.name(self, {"mask"})
         if weights is None:
             raise lack
         self.server_state = self._states[0]
-        return self._shown(shown, torch.bincount(chosen, minlength=self.num_models).tolist()), weights
+        nodes = torch.bincount(chosen, minlength=self.num_models).tolist()
+        return self._mean_step(by_cluster, nodes), weights
 
-    def _shown(self, by_cluster: dict[int, dict[str, float]], nodes: list[int]) -> dict[str, float]:
+    def _mean_step(self, by_cluster: dict[int, dict[str, float]], nodes: list[int]) -> dict[str, float]:
         """Return the clusters' mean metrics, weighted by their nodes, and how many nodes each has."""
         if self.num_models == 1:
             return by_cluster[0]

@@ -125,13 +125,6 @@ def test_a_reply_that_names_no_model_is_left_out(
     assert any(fault in line for line in caplog.messages)
 
 
-def test_a_run_whose_nodes_name_no_model_ends() -> None:
-    with pytest.raises(
-        TooManyFailedRounds, match="sent no 'chosen-model': IFCA needs this project's ClientApp"
-    ):
-        IFCA().start(Federation(node(lambda k, t: None), 3), record(START), num_rounds=5)
-
-
 def test_a_cluster_too_small_for_its_parts_keeps_its_model() -> None:
     """Krum needs five nodes with one that is hostile; where no cluster has them, the round takes no step."""
     strategy = IFCA(aggregation=Krum(num_hostile=1), max_failed_rounds=2)

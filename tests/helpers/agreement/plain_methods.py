@@ -425,7 +425,7 @@ class IFCA(Plain):
 
 
 class HypCluster(IFCA):
-    """Mansour et al. 2020, section 4: the same, weighted by examples."""
+    """Mansour et al. 2020, HypCluster: the same, weighted by examples."""
 
     def weights(self) -> Tensor:
         sizes = torch.tensor([len(self.data[k].targets) for k in self.cluster], dtype=torch.float64)
