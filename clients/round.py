@@ -96,10 +96,10 @@ class ClientRound:
             restore(node.model, self.training.private, self.memory)
         self.noise: LocalNoise | None = None
         if protocol.PRIVACY in config:
-            self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
+            self.noise = LocalNoise.from_config(config, self.server_round, self.partition_id)
         self.coding: Coding | None = None
         if protocol.COMPRESSION in config:
-            self.coding = Coding.asked(
+            self.coding = Coding.from_config(
                 config, node.model, self._draws, self.training.private, node.known_compressions
             )
         self._stored = set(self.memory)  # the records' names, before any correction
@@ -112,10 +112,10 @@ class ClientRound:
         What changes the model begins after all others: they look at the model that was sent.
         """
         node, start = self.node, self._start()
-        asked = requested_corrections(config, node.known_corrections)
-        first = [kind.begin(start) for kind in asked if not kind.changes_initial_model]
+        requested = requested_corrections(config, node.known_corrections)
+        first = [kind.begin(start) for kind in requested if not kind.changes_initial_model]
         own = [begin(start) for begin in order_corrections(self.training.corrections)]
-        last = [kind.begin(start) for kind in asked if kind.changes_initial_model]
+        last = [kind.begin(start) for kind in requested if kind.changes_initial_model]
         return first + own + last + (self.coding.corrections(node.model) if self.coding else [])
 
     def _start(self) -> RoundStart:
@@ -280,8 +280,8 @@ def load_chosen(
             restore(node.model, training.private, start.state)
             yield node.model
 
-    asked = requested_corrections(start.config, node.known_corrections)
-    chooses = [kind for kind in asked if kind.choose_model is not Correction.choose_model]
+    requested = requested_corrections(start.config, node.known_corrections)
+    chooses = [kind for kind in requested if kind.choose_model is not Correction.choose_model]
     chosen = chooses[-1].choose_model(start, each())
     if not 0 <= chosen < count:
         raise ValueError(f"{chooses[-1].__name__}.choose_model returns {chosen}: expected 0 to {count - 1}")

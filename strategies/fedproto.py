@@ -110,8 +110,8 @@ class FedProto(LocalOnly):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Send each node its own model, and the global prototypes."""
-        asked = ConfigRecord({**config, **self.train_config()})
-        messages = list(super().configure_train(server_round, arrays, asked, grid))
+        config = ConfigRecord({**config, **self.train_config()})
+        messages = list(super().configure_train(server_round, arrays, config, grid))
         if self._means is not None and self._counts is not None:
             record = to_array_record({"means": self._means.float(), "counts": self._counts})
             for message in messages:

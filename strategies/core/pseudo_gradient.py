@@ -40,9 +40,9 @@ from .client_registry import MOST_PARTITIONS, ClientRegistry, LostStateMonitor, 
 from .frozen import FrozenParameters, known_hashes, require_frozen
 from .participation import SITE_SHARE, ClientSampler, NodeEvaluation, Sample, addressed
 from .replies import (
-    answers,
     arrays_of,
     is_of_other_app,
+    match_replies,
     mean_lists,
     mean_metrics,
     name_unread,
@@ -58,8 +58,8 @@ from .strategy import (
     FailurePolicy,
     StallDetector,
     TooManyFailedRounds,
-    end_if_alike,
     require_covered,
+    stop_if_all_failed,
 )
 from .update_monitor import (
     AUTO,
@@ -357,7 +357,7 @@ class PseudoGradientStrategy(BaseStrategy):
             require(given is None or callable(given), name, given, expected)
 
     def _require_parts_fit(self) -> None:
-        """Refuse parts that do not go together, or with so many nodes."""
+        """Refuse parts that do not go together, or do not suit the number of nodes."""
         has_kind = bool(self.compression.kind) or isinstance(self.compression, NoCompression)
         called = "a class with a kind, the name by which messages ask nodes for it"
         require(has_kind, "compression", type(self.compression).__name__, called)
@@ -451,8 +451,8 @@ class PseudoGradientStrategy(BaseStrategy):
         self._asked = {k: nodes[k] for k in drawn}
         models = list(self.models_to_evaluate(arrays).values())
         chooses = self.train_config() if len(models) > 1 else {}  # a node is evaluated with its choice
-        asked = {**config, **chooses, protocol.SERVER_ROUND: server_round}
-        return self._messages(self._content_of(models, asked), MessageType.EVALUATE)
+        config_values = {**config, **chooses, protocol.SERVER_ROUND: server_round}
+        return self._messages(self._content_of(models, config_values), MessageType.EVALUATE)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
@@ -517,8 +517,8 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return what every node of the round is sent; a subclass adds its own."""
-        asked = {**config, **self.train_config(), protocol.SERVER_ROUND: server_round}
-        return self._content_of(self.models_to_train(arrays), asked)
+        config_values = {**config, **self.train_config(), protocol.SERVER_ROUND: server_round}
+        return self._content_of(self.models_to_train(arrays), config_values)
 
     def models_to_train(self, arrays: ArrayRecord) -> Sequence[ArrayRecord]:
         """Return the models that every node of a round is sent; ``arrays``, w[t], is the first.
@@ -537,11 +537,11 @@ class PseudoGradientStrategy(BaseStrategy):
         """
         return self.parameters
 
-    def _content_of(self, models: Sequence[ArrayRecord], asked: Mapping[str, Any]) -> RecordDict:
+    def _content_of(self, models: Sequence[ArrayRecord], config: Mapping[str, Any]) -> RecordDict:
         """Return a message's models, the further ones without what is frozen, and what it asks for."""
         first, *others = models
         number = {protocol.NUM_MODELS: len(models)} if others else {}
-        content = RecordDict({protocol.ARRAYS: first, protocol.CONFIG: ConfigRecord({**asked, **number})})
+        content = RecordDict({protocol.ARRAYS: first, protocol.CONFIG: ConfigRecord({**config, **number})})
         frozen = self.layout.frozen if self.layout else ()
         for k, model in enumerate(others, 1):
             content[protocol.model_key(k)] = without(model, frozen) if frozen else model
@@ -567,7 +567,7 @@ class PseudoGradientStrategy(BaseStrategy):
         if message_type not in self._has_asked_to:
             self._sent = dict(enumerate(replies))
             return dict(self._sent)
-        answered = answers(self._sent, replies)
+        answered = match_replies(self._sent, replies)
         if frozen := self._frozen:
             frozen.note(self._sent, answered)
         return answered
@@ -601,7 +601,7 @@ class PseudoGradientStrategy(BaseStrategy):
         if self.is_guarded or self.measures_norms:
             collected = self._without_outliers(collected)
         if server_round == 1 and not self.group:
-            end_if_alike(len(self._sent), answered)
+            stop_if_all_failed(len(self._sent), answered)
         self._note(server_round, collected, answered)
         if server_round == 1 and answered.keys() == collected.lacking.keys():
             self._end_for_lack(collected.lacking)
@@ -862,7 +862,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
     @property
     def stop_reason(self) -> str:
-        return "" if self.privacy.stop_at_epsilon is None else self.accountant.over
+        return "" if self.privacy.stop_at_epsilon is None else self.accountant.stop_reason
 
     @property
     def examples_key(self) -> str:

@@ -228,10 +228,10 @@ class Stack:
         self._kept = 0  # rows that are written
 
     def all(
-        self, asked: Iterable[int], answered: Mapping[int, Message], has_partition_ids: bool
+        self, partition_ids: Iterable[int], answered: Mapping[int, Message], has_partition_ids: bool
     ) -> Collected:
         """Return what the partitions that were asked have answered, in their order."""
-        for partition_id in sorted(asked):
+        for partition_id in sorted(partition_ids):
             self.read(partition_id, answered.get(partition_id), has_partition_ids)
         return self.collected()
 
@@ -287,7 +287,7 @@ class Stack:
         """Write a reply into a row; the next one writes over it where it is not sound."""
         delta, start = self.deltas[row], self.start
         if self.start_of is not None:
-            start = _asked(self.start_of, reply)
+            start = _call_hook(self.start_of, reply)
         if self.compression is None:
             record = read_delta(reply, self.extra, self.layout, start, delta)
         else:
@@ -320,7 +320,7 @@ class Stack:
             if not all(map(_finite, read[name].values())):
                 raise Fault(f"sent NaN or infinite values in {name!r}")
         if read and self.check_records is not None:
-            _asked(self.check_records, read)
+            _call_hook(self.check_records, read)
         return read
 
     def collected(self) -> Collected:
@@ -343,14 +343,14 @@ class Stack:
         return Collected(updates, extra, self._faults, moved, self._sound, self._lacking, self._read)
 
 
-def rows(asked: Iterable[int], answered: Mapping[int, Message]) -> int:
+def rows(partition_ids: Iterable[int], answered: Mapping[int, Message]) -> int:
     """Return how many rows the partitions that were asked can take, where some replies carry one mean."""
     shared = [reply for reply in answered.values() if reply.has_content()]
     means = [id(record) for reply in shared if isinstance(record := arrays_of(reply), SharedMean)]
-    return len(list(asked)) - len(means) + len(set(means))
+    return len(list(partition_ids)) - len(means) + len(set(means))
 
 
-def _asked(hook: Callable[[Any], Any], given: Any) -> Any:
+def _call_hook(hook: Callable[[Any], Any], given: Any) -> Any:
     """Return what a strategy's hook says of a reply; the ``ValueError`` of one is a fault of the reply."""
     try:
         return hook(given)
