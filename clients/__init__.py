@@ -13,10 +13,12 @@ from .methods.feddyn import Dynamic
 from .methods.fedlc import FedLC
 from .methods.fednova import EffectiveSteps
 from .methods.fedntd import FedNTD
+from .methods.fedproto import PrototypeDistance
 from .methods.fedprox import GradientVariance, Inexact, Proximal
 from .methods.fedrep import FedRep
 from .methods.fedrs import FedRS
 from .methods.fedsam import FedSAM
+from .methods.ifca import LeastLoss
 from .methods.moon import Moon, Representation
 from .methods.own_initial_model import OwnInitialModel
 from .methods.per_fedavg import PerFedAvg
@@ -54,6 +56,7 @@ __all__ = [
     "Inexact",
     "KeepTrace",
     "LazyRows",
+    "LeastLoss",
     "LeastSquares",
     "LocalTraining",
     "LocalUpdate",
@@ -67,6 +70,7 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "Personal",
+    "PrototypeDistance",
     "Proximal",
     "Representation",
     "RoundStart",

@@ -21,7 +21,16 @@ from .optimizer_step import has_state
 from .privacy import demand, demand_silence
 from .private import restore
 from .requested import BUILT_IN, requested_corrections
-from .round import ClientRound, Node, get_record, load_sent, partition_id_of, replied
+from .round import (
+    ClientRound,
+    Node,
+    get_record,
+    load_chosen,
+    load_sent,
+    partition_id_of,
+    replied,
+    round_start,
+)
 from .training import LocalTraining, changes_initial_model, correction_class
 
 
@@ -66,9 +75,14 @@ def client_app(
     def evaluate_(message: Message, context: Context) -> Message:
         demand_silence(context.node_config)
         node = node_of(message, context)
-        load_sent(node, message, context.state)
-        personalise(node, client_state.load(context.state, message.metadata.group_id))
+        sent, frozen = load_sent(node, message, context.state)
+        memory = client_state.load(context.state, message.metadata.group_id)
         config = get_record(ConfigRecord, message.content, protocol.CONFIG)
+        if protocol.NUM_MODELS in config:
+            place = 0, partition_id_of(context, config)  # no round's seed: equal models evaluate alike
+            start = round_start(node, node.training, message.content, memory, *place)
+            load_chosen(node, start, node.training, sent, frozen)
+        personalise(node, memory)
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
         if len(node.test):
             metrics |= evaluate(node.model, node.test, node.task)

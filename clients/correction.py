@@ -9,7 +9,7 @@ anew for each round, and chosen in one of two ways:
 * by ``client.corrections``: a YAML file names the class and its settings (``_partial_: true``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -76,6 +76,7 @@ class RoundStart:
     state : what the node keeps from round to round; may be changed
     partition_id : the node's
     own_model : returns the initial model that the node draws for itself; None where it draws none
+    seed : decides whatever the node draws in this round
     """
 
     model: nn.Module
@@ -88,6 +89,7 @@ class RoundStart:
     state: RecordDict
     partition_id: int
     own_model: Callable[[], nn.Module] | None = None
+    seed: int = 0
 
     @property
     def named(self) -> dict[str, Parameter]:
@@ -202,6 +204,19 @@ class Correction:
     def wrap_gradient(self, step: Step) -> Step:
         """Return what computes a batch's gradient and metrics in place of ``step``."""
         return step
+
+    @staticmethod
+    def choose_model(start: RoundStart, models: Iterable[nn.Module]) -> int:
+        """Return which of a message's models the node trains, or is evaluated with: 0, 1, ...
+
+        The last of the corrections that have this hook chooses.
+
+        Parameters
+        ----------
+        start : of the round, before a model is chosen
+        models : yields the node's one model at the values of each of them, with its private layers
+        """
+        raise NotImplementedError
 
     @property
     def requires_sequential(self) -> bool:

@@ -12,8 +12,10 @@ from .fedexp import FedExP
 from .fedgma import FedGMA
 from .fednova import FedNova
 from .fedopt import FedAdagrad, FedAdam, FedYogi
+from .fedproto import FedProto
 from .fedprox import FedProx
 from .grouped import Grouped, LocalOnly
+from .ifca import IFCA, HypCluster
 from .mimelite import MimeLite
 from .parts.aggregation import Aggregation, Fair, Krum, MajorityVote, Mean, Median, Normalized, TrimmedMean
 from .parts.clustering import Grouping, KMeans, Overlap
@@ -45,6 +47,7 @@ from .weight_erosion import WeightErosion, WeightErosionForAll
 __all__ = [
     "AFL",
     "AMS",
+    "IFCA",
     "Adagrad",
     "Adam",
     "AdaptivePrivacy",
@@ -72,11 +75,13 @@ __all__ = [
     "FedGMA",
     "FedMeta",
     "FedNova",
+    "FedProto",
     "FedProx",
     "FedYogi",
     "GeometricMask",
     "Grouped",
     "Grouping",
+    "HypCluster",
     "Identity",
     "InverseVariance",
     "KMeans",

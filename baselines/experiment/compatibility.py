@@ -418,7 +418,7 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "privacy=",
-        "strategy=selective, local, weight_erosion_all",
+        "strategy=selective, local, weight_erosion_all, ifca, hypcluster, fedproto",
         "a group's model shows who is in it",
         f"{PARTS}.privacy.refuse_groups",
         "strategy=selective privacy=local weighting=uniform validation_size=50",
@@ -492,6 +492,27 @@ REFUSED_ELSEWHERE = (
         "the strategy sends the momentum of the nodes' steps",
         "clients.methods.fedcm.ClientMomentum.check",
         "strategy=fedcm client_optimizer=adam",
+    ),
+    _row(
+        "strategy=ifca, hypcluster",
+        "weighting=agnostic, erosion",
+        "it remembers each node's weight in one model",
+        "strategies.ifca.IFCA.__post_init__",
+        "strategy=ifca weighting=agnostic",
+    ),
+    _row(
+        "strategy=ifca, hypcluster",
+        "strategy.average_last above 1",
+        "each of the models is evaluated as it is",
+        "strategies.ifca.IFCA.__post_init__",
+        "strategy=ifca strategy.average_last=2",
+    ),
+    _row(
+        "strategy=fedproto",
+        "a model without an nn.Linear layer, data without labels (dataset=synthetic)",
+        "it needs what the last one is given, by class",
+        "clients.methods.fedproto.PrototypeDistance.check_model",
+        "strategy=fedproto dataset=synthetic num_nodes=20",
     ),
     _row(
         "strategy=scaffold, scaffnew, feddyn, fedcm, mimelite",
@@ -600,7 +621,8 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "client=keep_trace",
-        "strategy=scaffold, scaffnew, fedprox, feddyn, fedcm, mimelite; compression=random_mask, low_rank",
+        "strategy=scaffold, scaffnew, fedprox, feddyn, fedcm, mimelite, ifca, hypcluster, fedproto; "
+        "compression=random_mask, low_rank",
         "it differentiates through plain steps",
         f"{NODES}.check_training",
         "client=keep_trace strategy=fedprox",
@@ -609,7 +631,7 @@ REFUSED_ELSEWHERE = (
 ONE_BY_ONE = (  # nothing is refused: these nodes train one by one
     *OBSTACLES,
     Conflict(
-        "corrections=moon, fedsam, fedlc, ...",
+        "corrections=moon, fedsam, fedlc, ...; strategy=fedproto",
         BATCHED,
         "a correction adds to the loss, or takes the gradient elsewhere",
         checked_by="clients.batched.stack.ModelStack.train",

@@ -31,6 +31,7 @@ from strategies.parts.step_size import Constant, StepSize, compute_step_size
 from strategies.parts.updates import Lacking, NoStep, Updates
 from strategies.parts.weighting import ByExamples, State, Uniform, Weighting
 from strategies.shared import protocol
+from strategies.shared.arrays import without
 from strategies.shared.checks import require, require_count, require_named_part, require_parts
 from strategies.shared.compression import Compression, NoCompression
 from strategies.shared.flower_names import accept_old_names, old_attribute
@@ -48,7 +49,7 @@ from .replies import (
     read_config,
     with_own,
 )
-from .stacking import Collected, Stack, Workspace, rows
+from .stacking import Collected, Records, Stack, Workspace, further_records, rows
 from .step_watch import StepWatch
 from .strategy import (
     LOOK_AT_NODES,
@@ -161,6 +162,16 @@ class ServerState:
     server_optimizer: State = field(default_factory=dict)
     iterates: tuple[Iterate, ...] = ()
 
+    def at(self, arrays: ArrayRecord, layout: Layout) -> Self:
+        """Return the state whose w[t] are ``arrays``, and what the optimizer remembers beside it."""
+        parameters, optimizer = layout.flatten_parameters(arrays), self.server_optimizer
+        return replace(
+            self,
+            parameters=parameters,
+            buffers=layout.flatten_buffers(arrays),
+            server_optimizer=beside(parameters, optimizer) if optimizer else {},
+        )
+
     def with_iterate(self, most: int) -> Self:
         """Return the state that remembers its model too, and ``most`` models at most."""
         return replace(self, iterates=(*self.iterates, (self.parameters, self.buffers))[-most:])
@@ -254,6 +265,7 @@ class PseudoGradientStrategy(BaseStrategy):
     sums: ClassVar[tuple[str, ...] | None] = ()  # what take_step needs of the updates, as parts say it
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
+    extra_records: ClassVar[tuple[str, ...]] = ()  # more of them, of any shapes
     required_metrics: ClassVar[tuple[str, ...]] = ()  # which every reply must carry, numbers, 0 or above
 
     nodes_per_round: int | None = None
@@ -437,10 +449,10 @@ class PseudoGradientStrategy(BaseStrategy):
         judges = [k for k in nodes if self.judges is None or k in self.judges]
         drawn = self._sampler.draw_judges(judges, self.fraction_evaluate, server_round)
         self._asked = {k: nodes[k] for k in drawn}
-        (judged,) = self.models_to_evaluate(arrays).values()
-        config_record = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
-        content = RecordDict({protocol.ARRAYS: judged, protocol.CONFIG: config_record})
-        return self._messages(content, MessageType.EVALUATE)
+        models = list(self.models_to_evaluate(arrays).values())
+        chooses = self.train_config() if len(models) > 1 else {}  # a node is evaluated with its choice
+        config_values = {**config, **chooses, protocol.SERVER_ROUND: server_round}
+        return self._messages(self._content_of(models, config_values), MessageType.EVALUATE)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
@@ -505,8 +517,35 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return what every node of the round is sent; a subclass adds its own."""
-        config_record = ConfigRecord({**config, **self.train_config(), protocol.SERVER_ROUND: server_round})
-        return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: config_record})
+        config_values = {**config, **self.train_config(), protocol.SERVER_ROUND: server_round}
+        return self._content_of(self.models_to_train(arrays), config_values)
+
+    def models_to_train(self, arrays: ArrayRecord) -> Sequence[ArrayRecord]:
+        """Return the models that every node of a round is sent; ``arrays``, w[t], is the first.
+
+        Of several a node trains the one that it chooses (:meth:`clients.Correction.choose_model`), and
+        replies with it and its number, the metric ``chosen-model``; :meth:`start_of` reads that.
+        """
+        return [arrays]
+
+    def start_of(self, reply: Message) -> Tensor:
+        """Return the parameters [P] from which the node of a reply started: w[t], where there is one model.
+
+        Raises
+        ------
+        ValueError : for a reply that does not say it soundly; it is left out of the round
+        """
+        return self.parameters
+
+    def _content_of(self, models: Sequence[ArrayRecord], config: Mapping[str, Any]) -> RecordDict:
+        """Return a message's models, the further ones without what is frozen, and what it asks for."""
+        first, *others = models
+        number = {protocol.NUM_MODELS: len(models)} if others else {}
+        content = RecordDict({protocol.ARRAYS: first, protocol.CONFIG: ConfigRecord({**config, **number})})
+        frozen = self.layout.frozen if self.layout else ()
+        for k, model in enumerate(others, 1):
+            content[protocol.model_key(k)] = without(model, frozen) if frozen else model
+        return content
 
     def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
         """Return a message to each of the nodes that are asked."""
@@ -554,6 +593,9 @@ class PseudoGradientStrategy(BaseStrategy):
             self.required_reply_keys(),
             self.examples_key,
             self._log_once,
+            self.extra_records,
+            self.check_records,
+            self.start_of,
         )
         collected = stack.all(self._sent, answered, self.registry.has_partition_ids)
         if self.is_guarded or self.measures_norms:
@@ -616,7 +658,7 @@ class PseudoGradientStrategy(BaseStrategy):
         if self.train_metrics_aggr_fn is not None:
             return self._call("train_metrics_aggr_fn", collected.replies)
         replies, updates = collected.replies.values(), collected.updates
-        name_unread(replies, self.extra_record, self._log_once)
+        name_unread(replies, further_records(self), self._log_once)
         if unproved := self.unproved() if any(map(is_of_other_app, replies)) else "":
             self._log_once(UNPROVED.format(name=self.name, unproved=unproved))
         lists = mean_lists(replies, updates.num_examples, self._log_once)
@@ -698,11 +740,28 @@ class PseudoGradientStrategy(BaseStrategy):
         self.movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
         if collected.extra is not None:
             self.absorb_extra(server_round, updates.partition_ids, collected.extra)
+        if collected.records:
+            self.absorb_records(server_round, collected.records)
         if self.average_last > 1:
             self.server_state = self.server_state.with_iterate(self.average_last)
 
     def absorb_extra(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Use the rows [K, P] of the ``extra_record``, one for each partition; the step has been taken."""
+
+    def check_records(self, records: Records) -> None:
+        """Look at the ``extra_records`` of one reply, whose values are finite.
+
+        Parameters
+        ----------
+        records : {name of the record: {name of the array: its values}}
+
+        Raises
+        ------
+        ValueError : for names, shapes or values that they should not have; the reply is left out
+        """
+
+    def absorb_records(self, server_round: int, records: Mapping[int, Records]) -> None:
+        """Use the ``extra_records`` of the sound replies, by partition id; the step has been taken."""
 
     def _fail(
         self, server_round: int, lack: NoStep, faults: dict[int, str], answered: Mapping[int, Message]
@@ -723,20 +782,14 @@ class PseudoGradientStrategy(BaseStrategy):
         beyond = [f"{name}={kind.__name__}" for name, kind in kinds.items() if kind not in PLAIN]
         if isinstance(self.step_size, Constant) and self.step_size.eta > 1:
             beyond.append(f"step_size={self.step_size!r}")
-        if type(self).take_step is not PseudoGradientStrategy.take_step or self.extra_record:
+        if type(self).take_step is not PseudoGradientStrategy.take_step or further_records(self):
             beyond.append("the rule")
         return " and ".join(beyond)
 
     def _start_from(self, arrays: ArrayRecord) -> None:
         """Take ``arrays`` as w[t]."""
         self.layout = self.layout or self.check(arrays)
-        parameters, optimizer = self.layout.flatten_parameters(arrays), self.server_state.server_optimizer
-        self.server_state = replace(
-            self.server_state,
-            parameters=parameters,
-            buffers=self.layout.flatten_buffers(arrays),
-            server_optimizer=beside(parameters, optimizer) if optimizer else {},
-        )
+        self.server_state = self.server_state.at(arrays, self.layout)
         if self.average_last > 1 and not self.server_state.iterates:
             self.server_state = self.server_state.with_iterate(self.average_last)
 
@@ -834,7 +887,7 @@ class PseudoGradientStrategy(BaseStrategy):
         layout = Layout.of(arrays, self.buffer_names, self.frozen_names)
         self.weighting.check(layout)
         if type(self.privacy) is not NoPrivacy:
-            self.privacy.check(layout, self.extra_record)
+            self.privacy.check(layout, next(iter(further_records(self)), None))
         return layout
 
     def train_config(self) -> dict[str, ConfigScalar]:

@@ -12,6 +12,7 @@ MOMENTUM = "momentum"  # ArrayRecord of a message: FedCM's and Mime-lite's
 FULL_GRADIENT = (
     "full-gradient"  # ArrayRecord of a reply: that of a node's examples at the model it was sent
 )
+PROTOTYPES = "prototypes"  # ArrayRecord: FedProto's means of representations by class; also a key, which asks for them
 CODES = "codes"  # ArrayRecord of a reply: compressed arrays of the update, which ARRAYS then lacks
 
 # Records of a node's state, beside CONTROL, which is c_k there.
@@ -26,6 +27,8 @@ CLIENT_MOMENTUM = "client-momentum"  # of FedCM: how much a node's own gradient 
 MIME_SHARE = "mime-share"  # the same of Mime-lite
 DYNAMIC_ALPHA = "dynamic-alpha"  # of FedDyn
 COMMUNICATION_PROBABILITY = "communication-probability"  # of Scaffnew
+PROTOTYPE_WEIGHT = "prototype-weight"  # of FedProto
+NUM_MODELS = "num-models"  # of a message whose nodes choose among several (:func:`model_key`)
 SOURCE_HASH = "source-hash"
 SITE = "site"  # in a node's answer to a query, and in its configuration: its name, where data are its own
 REFUSED = "refused"  # in a node's answer to a query: why it takes no part
@@ -61,6 +64,7 @@ CLIENT_SECONDS = "client-seconds"
 LEARNING_RATE = "learning-rate"
 GRADIENT_VARIANCE = "gradient-variance"  # also the key of the ConfigRecord that asks for it
 START_LOSS = "start-loss"  # the same; a node's loss at the model that it was sent
+CHOSEN_MODEL = "chosen-model"  # the number of the model that a node has chosen and trained
 INEXACTNESS = "inexactness"  # the norm of the last gradient of a node's objective over that of the first
 EFFECTIVE_STEPS = "effective-steps"  # the same; how many learning rates a gradient of 1 moves a node
 
@@ -72,3 +76,8 @@ CLIP = "clip"
 REPLIES = "replies"
 FAILED = "failed"
 DROPPED = "dropped"  # nodes that were chosen and did not take part: participation.dropout
+
+
+def model_key(number: int) -> str:
+    """Return the name of the record with a message's model 0, 1, ...; the first has the usual one."""
+    return f"{ARRAYS}-{number}" if number else ARRAYS

@@ -14,13 +14,14 @@ from helpers.every_part import AGGREGATIONS, MASKS, NODES, OPTIMIZERS, STEP_SIZE
 from helpers.federation import (
     Model,
     answer,
+    chosen_model,
     model_in,
     record,
     round_of,
-    sent_model,
 )
 from strategies import (
     AFL,
+    IFCA,
     AgreementMask,
     Extrapolated,
     FedAdagrad,
@@ -35,9 +36,11 @@ from strategies import (
     FedGMA,
     FedMeta,
     FedNova,
+    FedProto,
     FedProx,
     FedYogi,
     Grouped,
+    HypCluster,
     InverseVariance,
     LocalOnly,
     Median,
@@ -106,6 +109,9 @@ STRATEGIES: dict[str, Make] = {
     "Grouped": lambda: Grouped(inner=FedExP(), groups={"low": (0, 1), "high": (2, 3, 4)}),
     "LocalOnly": lambda: LocalOnly(inner=FedAvgM()),
     "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), correctness_fn=correctness_fn),
+    "IFCA": lambda: IFCA(server_optimizer=Yogi(), mask=AgreementMask(0.5)),
+    "HypCluster": lambda: HypCluster(num_models=3, nodes_per_round=4, num_nodes=NODES),
+    "FedProto": FedProto,
     "WeightErosionForAll": lambda: WeightErosionForAll(inner=WeightErosion()),
 }
 
@@ -149,10 +155,22 @@ def reply(
     if protocol.MOMENTUM in content.array_records:
         momentum = model_in(content.array_records[protocol.MOMENTUM])
         out[protocol.FULL_GRADIENT] = record(moved(momentum, np.random.default_rng(partition_id)))
+    asked = content.config_records[protocol.CONFIG]
+    if protocol.NUM_MODELS in asked:
+        out.metric_records[protocol.METRICS][protocol.CHOSEN_MODEL] = partition_id % int(
+            asked[protocol.NUM_MODELS]
+        )
+    if protocol.PROTOTYPES in asked:
+        means = np.random.default_rng([partition_id, round_of(content)]).normal(
+            size=model["fc.weight"].shape
+        )
+        out[protocol.PROTOTYPES] = record({"means": means, "counts": np.array([partition_id, 2])})
     return out
 
 
 def drifting(partition_id: int, content: RecordDict) -> RecordDict:
     """Return a model that depends on the partition and the round alone."""
     rng = np.random.default_rng([partition_id, round_of(content)])
-    return reply(content, moved(sent_model(content), rng), partition_id, steps=3.0 + partition_id)
+    return reply(
+        content, moved(chosen_model(partition_id, content), rng), partition_id, steps=3.0 + partition_id
+    )

@@ -85,6 +85,12 @@ def sent_model(content: RecordDict) -> Model:
     return model_in(content.array_records[protocol.ARRAYS])
 
 
+def chosen_model(partition_id: int, content: RecordDict) -> Model:
+    """Return the model that a partition chooses of those in a message: each has one that is its own."""
+    count = int(content.config_records[protocol.CONFIG].get(protocol.NUM_MODELS, 1))  # type: ignore[arg-type]
+    return model_in(content.array_records[protocol.model_key(partition_id % count)])
+
+
 def round_of(content: RecordDict) -> int:
     return int(content.config_records[protocol.CONFIG][protocol.SERVER_ROUND])  # type: ignore[arg-type]
 

@@ -2,15 +2,18 @@
 
 from helpers.agreement.plain import Plain
 from helpers.agreement.plain_methods import (
+    IFCA,
     FedBABU,
     FedCM,
     FedDecorr,
     FedLC,
     FedNTD,
+    FedProto,
     FedProx,
     FedRep,
     FedRS,
     FedSAM,
+    HypCluster,
     InverseVariance,
     LGFedAvg,
     MimeLite,
@@ -108,6 +111,14 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         "client.personal.inner_rate=0.1",
         PFedMe,
         False,
+        ORDER,
+    ),
+    "clusters that nodes choose": (f"{MLP} strategy=ifca num_nodes=6 seed=7", IFCA, True, TO_THE_BIT),
+    "clusters by examples": (f"{MLP} strategy=hypcluster num_nodes=6 seed=7", HypCluster, True, TO_THE_BIT),
+    "prototypes of classes": (
+        f"{MLP} strategy=fedproto strategy.strength=4",
+        FedProto,
+        None,  # those of the first round alone, which has no prototypes
         ORDER,
     ),
     "a mixture besides": (f"{MLP} personal=apfl", Plain, False, TO_THE_BIT),
