@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     FOREIGN = 15
     EVALUATING_NODES = 16
     LOCAL_STEPS = 17
+    DISTILLATION = 18
 
 
 def generator(

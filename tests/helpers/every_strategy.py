@@ -19,9 +19,12 @@ from helpers.federation import (
     round_of,
     sent_model,
 )
+from helpers.server_data import Functions, Products
 from strategies import (
     AFL,
     AgreementMask,
+    CoDistillation,
+    Distillation,
     Extrapolated,
     FedAdagrad,
     FedAdam,
@@ -29,6 +32,7 @@ from strategies import (
     FedAvg,
     FedAvgM,
     FedCM,
+    FedDF,
     FedDyn,
     FedER,
     FedExP,
@@ -69,6 +73,7 @@ def level(arrays: ArrayRecord) -> ArrayRecord:
 
 
 Make = Callable[[], Strategy]
+BRIEF, INPUTS = Distillation(steps=4, lr=0.1, batch_size=3), (0.5, -1.0, 2.0, 1.5)
 BASE = PseudoGradientStrategy
 STRATEGIES: dict[str, Make] = {
     **{f"weighting={k}": lambda part=part: BASE(weighting=part) for k, part in WEIGHTINGS.items()},
@@ -102,10 +107,14 @@ STRATEGIES: dict[str, Make] = {
     "Scaffold": lambda: Scaffold(num_nodes=NODES),
     "Scaffnew": lambda: Scaffnew(num_nodes=NODES),
     "FedDyn": lambda: FedDyn(num_nodes=NODES),
-    "FedMeta": lambda: FedMeta(gradient=level),
+    "FedMeta": lambda: FedMeta(server_data=Functions(gradient=level)),
     "Grouped": lambda: Grouped(inner=FedExP(), groups={"low": (0, 1), "high": (2, 3, 4)}),
     "LocalOnly": lambda: LocalOnly(inner=FedAvgM()),
-    "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), correctness_fn=correctness_fn),
+    "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), server_data=Functions(correctness_fn)),
+    "FedDF": lambda: FedDF(distillation=BRIEF, server_data=Products("fc.weight", INPUTS)),
+    "CoDistillation": lambda: CoDistillation(
+        inner=FedAvgM(), distillation=BRIEF, server_data=Products("fc.weight", INPUTS)
+    ),
     "WeightErosionForAll": lambda: WeightErosionForAll(inner=WeightErosion()),
 }
 
