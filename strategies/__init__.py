@@ -1,11 +1,15 @@
 """Flower strategies: the server side of federated-learning papers, as parts that compose."""
 
 from .afl import AFL
+from .codistillation import CoDistillation
+from .core.distillation import Distillation
 from .core.pseudo_gradient import PseudoGradientStrategy
+from .core.server_data import ServerData
 from .core.strategy import TooManyFailedRounds
 from .fedams import FedAMS
 from .fedavg import FedAvg, FedAvgM, FedMeta
 from .fedcm import FedCM
+from .feddf import FedDF
 from .feddyn import FedDyn
 from .feder import FedER
 from .fedexp import FedExP
@@ -57,8 +61,10 @@ __all__ = [
     "AndMask",
     "ByExamples",
     "CentralPrivacy",
+    "CoDistillation",
     "Compression",
     "Constant",
+    "Distillation",
     "EffectiveRank",
     "Erosion",
     "Extrapolated",
@@ -69,6 +75,7 @@ __all__ = [
     "FedAvg",
     "FedAvgM",
     "FedCM",
+    "FedDF",
     "FedDyn",
     "FedER",
     "FedExP",
@@ -111,6 +118,7 @@ __all__ = [
     "Scaffold",
     "ScaledSign",
     "SelectiveFedAvg",
+    "ServerData",
     "ServerOptimizer",
     "SignSGD",
     "Sketch",

@@ -98,9 +98,8 @@ class Rounds:
         self._used: dict[str, Any] = {}  # by the nodes' own processes
         if experiment.settings.evaluation.per_node:
             self.strategy.measure_norms()
-        if self.strategy.needs_validation:
-            self.strategy.set_correctness_fn(self.evaluation.evaluator.correctness_fn)
-            self.strategy.set_gradient_fn(self.evaluation.evaluator.gradient)
+        if self.strategy.needs_server_data:
+            self.strategy.set_server_data(self.evaluation.evaluator)
 
     def run(self, saved: Checkpoint | None) -> None:
         """Take all rounds that are left, evaluate and save."""

@@ -27,10 +27,12 @@ from strategies.parts.updates import Lacking, NoStep
 from strategies.shared import flower_names, protocol
 from strategies.shared.flower_private import UNREACHABLE
 
+from .server_data import ServerData
+
 logger = logging.getLogger("flwr.strategies")
 
-Selections = Callable[[Sequence[ArrayRecord]], Tensor]
-Gradient = Callable[[ArrayRecord], ArrayRecord]
+
+NO_SERVER_DATA = "{name} needs examples on the server: set validation_size, or call set_server_data before"
 
 
 class Advising(ABCMeta):
@@ -59,6 +61,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
     resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
+    server_data: ServerData | None = None  # a field of each strategy that needs it
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse a name of Flower's, or of a part, that nothing would read.
@@ -131,8 +134,8 @@ class BaseStrategy(Strategy, metaclass=Advising):
         return ""
 
     @property
-    def needs_validation(self) -> bool:
-        """Whether :meth:`set_correctness_fn` and :meth:`set_gradient_fn` have to be called before the first round."""
+    def needs_server_data(self) -> bool:
+        """Whether :meth:`set_server_data` has to be called before the first round."""
         return False
 
     def per_site_metrics(self) -> dict[str, dict[str, float]]:
@@ -153,11 +156,15 @@ class BaseStrategy(Strategy, metaclass=Advising):
         """Return the norms of the last round's updates, by site's name or as ``node 3``."""
         return {}
 
-    def set_correctness_fn(self, correctness_fn: Selections) -> None:
-        """Take a function that tells what models are right about, [models, validation examples]."""
+    def set_server_data(self, server_data: ServerData) -> None:
+        """Take the model on the server's examples."""
+        self.server_data = server_data
 
-    def set_gradient_fn(self, gradient: Gradient) -> None:
-        """Take a function that gives the gradient of the loss on the validation examples at a model."""
+    def require_server_data(self) -> ServerData:
+        """Return it; raise ``ValueError`` where nobody has set it."""
+        if self.server_data is None:
+            raise ValueError(NO_SERVER_DATA.format(name=self.name))
+        return self.server_data
 
     def start(
         self,
@@ -180,10 +187,8 @@ class BaseStrategy(Strategy, metaclass=Advising):
         TooManyFailedRounds : after ``max_failed_rounds`` rounds in a row without a step, or when none took one
         """
         self.set_num_rounds(num_rounds)
-        if self.needs_validation:
-            raise ValueError(
-                f"{self.name} needs validation examples: call set_correctness_fn and set_gradient_fn before"
-            )
+        if self.needs_server_data:
+            raise ValueError(NO_SERVER_DATA.format(name=self.name))
 
         def evaluate_all(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None

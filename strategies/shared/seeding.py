@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     EVALUATING_NODES = 16
     LOCAL_STEPS = 17
     MODEL_CHOICE = 18
+    DISTILLATION = 19
 
 
 def generator(

@@ -19,10 +19,13 @@ from helpers.federation import (
     record,
     round_of,
 )
+from helpers.server_data import Functions, Products
 from strategies import (
     AFL,
     IFCA,
     AgreementMask,
+    CoDistillation,
+    Distillation,
     Extrapolated,
     FedAdagrad,
     FedAdam,
@@ -30,6 +33,7 @@ from strategies import (
     FedAvg,
     FedAvgM,
     FedCM,
+    FedDF,
     FedDyn,
     FedER,
     FedExP,
@@ -72,6 +76,7 @@ def level(arrays: ArrayRecord) -> ArrayRecord:
 
 
 Make = Callable[[], Strategy]
+BRIEF, INPUTS = Distillation(steps=4, lr=0.1, batch_size=3), (0.5, -1.0, 2.0, 1.5)
 BASE = PseudoGradientStrategy
 STRATEGIES: dict[str, Make] = {
     **{f"weighting={k}": lambda part=part: BASE(weighting=part) for k, part in WEIGHTINGS.items()},
@@ -105,13 +110,17 @@ STRATEGIES: dict[str, Make] = {
     "Scaffold": lambda: Scaffold(num_nodes=NODES),
     "Scaffnew": lambda: Scaffnew(num_nodes=NODES),
     "FedDyn": lambda: FedDyn(num_nodes=NODES),
-    "FedMeta": lambda: FedMeta(gradient=level),
+    "FedMeta": lambda: FedMeta(server_data=Functions(gradient=level)),
     "Grouped": lambda: Grouped(inner=FedExP(), groups={"low": (0, 1), "high": (2, 3, 4)}),
     "LocalOnly": lambda: LocalOnly(inner=FedAvgM()),
-    "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), correctness_fn=correctness_fn),
     "IFCA": lambda: IFCA(server_optimizer=Yogi(), mask=AgreementMask(0.5)),
     "HypCluster": lambda: HypCluster(num_models=3, nodes_per_round=4, num_nodes=NODES),
     "FedProto": FedProto,
+    "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), server_data=Functions(correctness_fn)),
+    "FedDF": lambda: FedDF(distillation=BRIEF, server_data=Products("fc.weight", INPUTS)),
+    "CoDistillation": lambda: CoDistillation(
+        inner=FedAvgM(), distillation=BRIEF, server_data=Products("fc.weight", INPUTS)
+    ),
     "WeightErosionForAll": lambda: WeightErosionForAll(inner=WeightErosion()),
 }
 

@@ -36,6 +36,7 @@ from strategies import (
     Constant,
     Extrapolated,
     Fair,
+    FedDF,
     FedDyn,
     Grouped,
     MajorityVote,
@@ -50,7 +51,7 @@ from strategies.parts.server_optimizer import Adaptive
 
 def has_own_length(parts: PseudoGradientStrategy) -> bool:
     """Say whether a direction's length is not that of the nodes' updates."""
-    if isinstance(parts, FedDyn):  # twice the way, in the first round
+    if isinstance(parts, FedDyn | FedDF):  # twice the way, in the first round; what rounding says to Adam
         return True
     return isinstance(parts.server_optimizer, Adaptive | AMS) or isinstance(
         parts.aggregation, MajorityVote | Fair

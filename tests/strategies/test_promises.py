@@ -3,9 +3,13 @@
 import pytest
 import torch
 
+from helpers.server_data import Functions
 from strategies import (
     IFCA,
+    CoDistillation,
+    Distillation,
     FedAvg,
+    FedDF,
     FedExP,
     FedMeta,
     FedProto,
@@ -38,6 +42,9 @@ PROMISES: list[tuple[BaseStrategy, tuple[int, bool, bool]]] = [
     (IFCA(num_models=3), (3, False, False)),
     (FedProto(), (7, False, False)),
     (FedMeta(), (1, False, True)),
+    (FedDF(), (1, False, True)),
+    (FedDF(distillation=Distillation(steps=0)), NOTHING_MORE),
+    (CoDistillation(inner=FedAvg()), (7, False, True)),
     (FedAvg(compression=TopK()), (1, True, False)),
     (FedAvg(compression=Sketch()), NOTHING_MORE),
     (LocalOnly(inner=FedAvg(compression=TopK())), (7, True, False)),
@@ -46,13 +53,13 @@ PROMISES: list[tuple[BaseStrategy, tuple[int, bool, bool]]] = [
 
 @pytest.mark.parametrize(("strategy", "expected"), PROMISES, ids=[each.name for each, _ in PROMISES])
 def test_models_states_and_validation(strategy: BaseStrategy, expected: tuple[int, bool, bool]) -> None:
-    assert (strategy.max_num_models(7), strategy.nodes_remember, strategy.needs_validation) == expected
+    assert (strategy.max_num_models(7), strategy.nodes_remember, strategy.needs_server_data) == expected
 
 
 def test_selective_needs_nothing_more_once_it_can_validate() -> None:
     strategy = SelectiveFedAvg(inner=FedAvg())
-    strategy.set_correctness_fn(lambda arrays: torch.ones(2, dtype=torch.bool))
-    assert not strategy.needs_validation
+    strategy.set_server_data(Functions())
+    assert not strategy.needs_server_data
 
 
 def test_no_mask_leaves_every_coordinate_as_it_is() -> None:

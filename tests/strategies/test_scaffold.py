@@ -24,6 +24,7 @@ from helpers.quadratics import (
     start,
     training,
 )
+from helpers.server_data import Functions
 from strategies import FedAvg, LocalOnly, Scaffold, SelectiveFedAvg, Uniform
 from strategies.shared import client_state
 
@@ -190,7 +191,9 @@ def test_one_group_after_local_training_is_scaffold() -> None:
     def correctness_fn(models: Sequence[ArrayRecord]) -> Tensor:
         return torch.ones(len(models), 4, dtype=torch.bool)
 
-    alike = SelectiveFedAvg(inner=Scaffold(num_nodes=3), local_rounds=3, correctness_fn=correctness_fn)
+    alike = SelectiveFedAvg(
+        inner=Scaffold(num_nodes=3), local_rounds=3, server_data=Functions(correctness_fn)
+    )
     found = play(alike, quadratics(), start(), range(1, 9))[-1][0]
     assert_same(found, play(Scaffold(), quadratics(), start(), range(1, 6))[-1][0])
 

@@ -19,6 +19,7 @@ from helpers.runs import App, launch, lines_in, played
 from strategies.core.strategy import BaseStrategy
 
 SMALL = "num_nodes=4 rounds=6 checkpoint_every=2"
+DISTILLED = "validation_size=50 strategy.distillation.steps=5"
 METHODS = {
     "scaffold": f"{SMALL} strategy=scaffold nodes_per_round=2",
     "scaffold of option 1": f"{SMALL} strategy=scaffold strategy.option=1",
@@ -36,6 +37,8 @@ METHODS = {
     "erosion for all": f"{SMALL} strategy=weight_erosion_all",
     "selective, while local": f"{SMALL} strategy=selective validation_size=50 strategy.local_rounds=5",
     "selective, in groups": f"{SMALL} strategy=selective validation_size=50 strategy.local_rounds=3",
+    "ensemble distillation": f"{SMALL} strategy=feddf {DISTILLED}",
+    "co-distillation": f"{SMALL} strategy=codistillation {DISTILLED} nodes_per_round=2",
     "grouped scaffold": f"{SMALL} strategy=local strategy.inner._target_=strategies.Scaffold",
     "private layers": f"{SMALL} private=fedper node_test_fraction=0.2 nodes_per_round=2",
     "head and body in turn": f"{SMALL} personal=fedrep node_test_fraction=0.2 nodes_per_round=2",

@@ -42,6 +42,11 @@ CLUSTERS = (
     "partitioner=label_groups"
 )
 PROTOTYPES = "strategy=fedproto dataset=digits num_nodes=3 rounds=3 node_test_fraction=0.2"
+# The server distils each node's model, by itself and with the others'.
+DISTILLED = (
+    "strategy=codistillation strategy.inner._target_=strategies.FedDF validation_size=50 dataset=digits "
+    "model=softmax num_nodes=4 nodes_per_round=2 rounds=3"
+)
 FOR_ALL = (  # each node keeps something for each of three models
     "strategy=weight_erosion_all dataset=digits num_nodes=3 rounds=3 client.keep_optimizer=true "
     "client.optimizer.momentum=0.9 compression=top_k"
@@ -77,6 +82,7 @@ def rows_in(folder: Path) -> list[str]:
         pytest.param("ray", 4, f"{CLUSTERS} runtime.cpus=2", False, id="clusters on ray"),
         pytest.param("ray", 3, f"{PROTOTYPES} runtime.cpus=2", False, id="prototypes on ray"),
         pytest.param("ray", 3, f"{FOR_ALL} runtime.cpus=2", False, id="weight erosion for all on ray"),
+        pytest.param("ray", 4, f"{DISTILLED} runtime.cpus=2", False, id="distilled on ray"),
         pytest.param("ray", 10_000, f"{MANY} runtime.cpus=2", False, id="10,000 nodes on ray"),
         pytest.param("ray", 3, f"{COMPRESSED} runtime.cpus=2", False, id="compressed on ray"),
         pytest.param(
@@ -147,6 +153,7 @@ def test_partial_sums_are_inlines_to_rounding(tmp_path: Path) -> None:
         ("aggregation=median weighting=uniform", "aggregation=Median"),
         ("strategy=scaffold", "strategy=Scaffold, whose replies carry 'control',"),
         ("strategy=selective validation_size=50", "strategy=SelectiveFedAvg"),
+        ("strategy=feddf validation_size=50", "strategy=FedDF, with a step of its own,"),
     ],
 )
 def test_partial_sums_are_refused_where_each_update_is_needed(

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import kl_div
 
 from helpers.agreement.plain import LOCAL_TRAINING, Plain, Round, State
 
@@ -480,3 +481,58 @@ class Alternating(Plain):
     def begin(self, server_round: int, node: int) -> None:
         for number, layer in enumerate((self.model.a, self.model.b)):
             layer.requires_grad_((server_round + number) % 2 == 0)
+
+
+class FedDF(Plain):
+    """Lin et al. 2020, Algorithm 1: after the mean, Adam on the divergence from the mean of the logits.
+
+    The order of the server's inputs is drawn from [seed, t, 0, 18].
+    """
+
+    steps, size, rate = 7, 5, 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.t = 0
+
+    def _mean(self, start: State, ends: list[State]) -> State:
+        self.t += 1
+        return self.learn(super()._mean(start, ends), ends)
+
+    def learn(self, student: State, teachers: list[State]) -> State:
+        assert self.server_inputs is not None
+        seed = np.random.default_rng([self.seed, self.t, 0, 18]).integers(2**63, dtype=np.uint64)
+        draws, orders = torch.Generator().manual_seed(int(seed)), []
+        for _ in range(self.steps):
+            orders += torch.randperm(len(self.server_inputs), generator=draws).split(self.size)
+        model, *others = (copy.deepcopy(self.model).eval() for _ in range(1 + len(teachers)))
+        model.load_state_dict(student)
+        for other, state in zip(others, teachers, strict=True):
+            other.load_state_dict(state)
+        optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=self.rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        for rows in orders[: self.steps]:
+            x = self.server_inputs[rows]
+            with torch.no_grad():
+                target = torch.stack([other(x) for other in others]).mean(0).softmax(1)
+            optimizer.zero_grad()
+            kl_div(model(x).log_softmax(1), target, reduction="batchmean").backward()
+            optimizer.step()
+            schedule.step()
+        return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+class CoDistillation(FedDF):
+    """Anil et al. 2018, between rounds: each node's own model learns from the mean of the others' logits."""
+
+    def weights(self) -> Tensor:
+        return torch.full((len(self.data),), 1 / len(self.data), dtype=torch.float64)
+
+    def begin(self, server_round: int, node: int) -> None:
+        if server_round > 1:
+            self.model.load_state_dict(self.own[node])
+
+    def _mean(self, start: State, ends: list[State]) -> State:
+        self.t += 1
+        self.own = [self.learn(end, [other for other in ends if other is not end]) for end in ends]
+        return Plain._mean(self, start, self.own)
