@@ -10,6 +10,7 @@ from .feddyn import FedDyn
 from .feder import FedER
 from .fedexp import FedExP
 from .fedgma import FedGMA
+from .fedlars import FedLAMB, FedLARS
 from .fednova import FedNova
 from .fedopt import FedAdagrad, FedAdam, FedYogi
 from .fedprox import FedProx
@@ -19,8 +20,18 @@ from .parts.aggregation import Aggregation, Fair, Krum, MajorityVote, Mean, Medi
 from .parts.clustering import Grouping, KMeans, Overlap
 from .parts.mask import AgreementMask, AndMask, GeometricMask, MagnitudeMask, Mask, NoMask, SandMask
 from .parts.privacy import AdaptivePrivacy, CentralPrivacy, LocalPrivacy, NoPrivacy, Privacy
-from .parts.server_optimizer import AMS, Adagrad, Adam, Identity, Momentum, ServerOptimizer, Yogi
-from .parts.step_size import Constant, Extrapolated, StepSize
+from .parts.server_optimizer import (
+    AMS,
+    LAMB,
+    LARS,
+    Adagrad,
+    Adam,
+    Identity,
+    Momentum,
+    ServerOptimizer,
+    Yogi,
+)
+from .parts.step_size import Constant, Extrapolated, ExtrapolatedByLayer, StepSize
 from .parts.updates import Updates
 from .parts.weighting import (
     Agnostic,
@@ -45,6 +56,8 @@ from .weight_erosion import WeightErosion, WeightErosionForAll
 __all__ = [
     "AFL",
     "AMS",
+    "LAMB",
+    "LARS",
     "Adagrad",
     "Adam",
     "AdaptivePrivacy",
@@ -59,6 +72,7 @@ __all__ = [
     "EffectiveRank",
     "Erosion",
     "Extrapolated",
+    "ExtrapolatedByLayer",
     "Fair",
     "FedAMS",
     "FedAdagrad",
@@ -70,6 +84,8 @@ __all__ = [
     "FedER",
     "FedExP",
     "FedGMA",
+    "FedLAMB",
+    "FedLARS",
     "FedMeta",
     "FedNova",
     "FedProx",

@@ -26,8 +26,15 @@ from strategies.parts.aggregation import Aggregation, Mean, compute_weights, nee
 from strategies.parts.layout import BUFFER_NAMES, Layout
 from strategies.parts.mask import Mask, NoMask
 from strategies.parts.privacy import NoPrivacy, Privacy, PrivacyAccountant, Untouched, refuse
-from strategies.parts.server_optimizer import Identity, ServerOptimizer, apply_optimizer, beside, copied
-from strategies.parts.step_size import Constant, StepSize, compute_step_size
+from strategies.parts.server_optimizer import (
+    Identity,
+    ServerOptimizer,
+    apply_optimizer,
+    beside,
+    copied,
+    scale_step_size,
+)
+from strategies.parts.step_size import Constant, StepSize, compute_step_size, step_size_metrics
 from strategies.parts.updates import Lacking, NoStep, Updates
 from strategies.parts.weighting import ByExamples, State, Uniform, Weighting
 from strategies.shared import protocol
@@ -127,18 +134,42 @@ class UpdateRule:
         out: Tensor | None = mean  # fresh memory would cost more
         if self.server_optimizer is not None:
             direction, optimizer = apply_optimizer(self.server_optimizer, mean, optimizer)
+            start, layout = state.parameters, updates.layout
+            eta = scale_step_size(self.server_optimizer, eta, direction, start, layout)
             out = None if self.server_optimizer.keeps_mean else mean
-        if m is None:
-            parameters = torch.sub(state.parameters, direction, alpha=eta, out=out)
-        else:
-            parameters = torch.addcmul(state.parameters, m.values, direction, value=-eta, out=out)
-            workspace.release(state.parameters, m.values)
+        factors = None if m is None else m.values
+        parameters = descend(state.parameters, eta, factors, direction, updates.layout, out)
+        if factors is not None:
+            workspace.release(state.parameters, factors)
         buffers = self.aggregation.aggregate_buffers(updates, alpha)
         stepped = ServerState(privacy, parameters, buffers, weighting, optimizer, state.iterates)
-        metrics = {protocol.STEP_SIZE: eta} | ({} if self.mask is None else self.mask.metrics(m))
+        metrics = step_size_metrics(eta, updates.layout) | (
+            {} if self.mask is None else self.mask.metrics(m)
+        )
         return stepped, StepResult(
             alpha, metrics, m is not None or self.mask is None or self.mask.is_identity
         )
+
+
+def descend(
+    parameters: Tensor,
+    eta: float | Tensor,
+    factors: Tensor | None,
+    direction: Tensor,
+    layout: Layout,
+    out: Tensor | None,
+) -> Tensor:
+    """Return w - eta m P, in ``out`` [P] if given; ``eta`` is a number or one for each layer [L]."""
+    if isinstance(eta, Tensor):
+        out = torch.empty_like(parameters) if out is None else out
+        for layer, value in zip(layout.parameters, eta.tolist(), strict=True):
+            c = layer.columns
+            m = None if factors is None else factors[c]
+            descend(parameters[c], value, m, direction[c], layout, out[c])
+        return out
+    if factors is None:
+        return torch.sub(parameters, direction, alpha=eta, out=out)
+    return torch.addcmul(parameters, factors, direction, value=-eta, out=out)
 
 
 @dataclass(frozen=True)

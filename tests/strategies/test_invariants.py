@@ -31,6 +31,7 @@ from helpers.federation import (
 )
 from strategies import (
     AMS,
+    LARS,
     Aggregation,
     Constant,
     Extrapolated,
@@ -51,7 +52,7 @@ def has_own_length(parts: PseudoGradientStrategy) -> bool:
     """Say whether a direction's length is not that of the nodes' updates."""
     if isinstance(parts, FedDyn):  # twice the way, in the first round
         return True
-    return isinstance(parts.server_optimizer, Adaptive | AMS) or isinstance(
+    return isinstance(parts.server_optimizer, Adaptive | AMS | LARS) or isinstance(
         parts.aggregation, MajorityVote | Fair
     )
 
