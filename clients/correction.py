@@ -19,6 +19,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from strategies.shared import protocol
+from strategies.shared.arrays import values_of
 from strategies.shared.flower_names import accept_old_names, warn_of_old_names
 
 from .examples import Examples, Inputs
@@ -100,6 +101,11 @@ class RoundStart:
         record = self.content[protocol.CONFIG]
         assert isinstance(record, ConfigRecord)
         return record
+
+    def tensors(self, name: str) -> list[Tensor]:
+        """Return an ArrayRecord of the message, by its name, as a tensor for each trained parameter."""
+        record = self.content.array_records[name]
+        return [values_of(record[key]).to(p) for key, p in self.named.items()]
 
 
 Edit = GradientTransform  # its old name, for one release

@@ -284,6 +284,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
     sums: ClassVar[tuple[str, ...] | None] = ()  # what take_step needs of the updates, as parts say it
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
+    sent_record: ClassVar[str | None] = None  # a further ArrayRecord of the message: ``server_vector``
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
     required_metrics: ClassVar[tuple[str, ...]] = ()  # which every reply must carry, numbers, 0 or above
 
@@ -326,6 +327,7 @@ class PseudoGradientStrategy(BaseStrategy):
     trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
 
     layout: Layout | None = field(default=None, init=False, repr=False)
+    _server_vector: Tensor | None = field(default=None, init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
     _sample: Sample = field(default_factory=Sample, init=False, repr=False)  # who trains in this round
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
@@ -537,7 +539,15 @@ class PseudoGradientStrategy(BaseStrategy):
     def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return what every node of the round is sent; a subclass adds its own."""
         asked = ConfigRecord({**config, **self.train_config(), protocol.SERVER_ROUND: server_round})
-        return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: asked})
+        content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: asked})
+        if self.sent_record is not None:
+            assert self.layout is not None
+            content[self.sent_record] = self.layout.record(self.vector_to_send(), None)
+        return content
+
+    def vector_to_send(self) -> Tensor:
+        """Return what the message carries as ``sent_record``, [P]."""
+        return self.server_vector
 
     def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
         """Return a message to each of the nodes that are asked."""
@@ -710,6 +720,21 @@ class PseudoGradientStrategy(BaseStrategy):
     @buffers.setter
     def buffers(self, buffers: Tensor) -> None:
         self.server_state = replace(self.server_state, buffers=buffers)
+
+    @property
+    def server_vector(self) -> Tensor:
+        """What a strategy with a ``sent_record`` keeps beside the model, [P]; zeros at the start.
+
+        It is sent with each message, and a resumed run goes on with it. Give it a new tensor, no changed one.
+        """
+        kept = self._server_vector
+        kept = torch.zeros_like(self.parameters) if kept is None else kept
+        self._server_vector = kept.to(self.parameters.device)  # a checkpoint's lies in host memory
+        return self._server_vector
+
+    @server_vector.setter
+    def server_vector(self, vector: Tensor | None) -> None:
+        self._server_vector = vector
 
     @property
     def accountant(self) -> PrivacyAccountant:
@@ -907,6 +932,8 @@ class PseudoGradientStrategy(BaseStrategy):
         }
         if self.is_guarded:
             state |= {"monitor": self._monitor.state_dict(), "recovery": self._recovery.state_dict()}
+        if self.sent_record is not None:
+            state["server_vector"] = self._server_vector
         return state | ({"frozen_at": known_hashes(self.registry)} if self.frozen_names else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -915,6 +942,8 @@ class PseudoGradientStrategy(BaseStrategy):
         self.failures.num_failed = state["failed_rounds"]
         self.registry.sites.update(state.get("sites", {}))  # without what stays: see STAYS
         self.registry.ledger.load_state_dict(state.get("contributions", {}))
+        if self.sent_record is not None:
+            self._server_vector = state["server_vector"]
         if "monitor" in state:
             self._monitor.load_state_dict(state["monitor"])
             self._recovery.load_state_dict(state["recovery"])
