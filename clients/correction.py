@@ -130,7 +130,7 @@ class Correction:
     config_key: ClassVar[str] = ""  # the key of a message's configuration that asks for it; none if empty
     reads: ClassVar[tuple[str, ...]] = ()  # further keys of the message's configuration that it looks at
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
-    shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
+    shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node: refuses ``private=``
     changes_initial_model: ClassVar[bool] = False  # whether the node begins from another model than w_t
     gradient_transform: GradientTransform | None = None  # what it does to gradients, if one can say it
 
@@ -162,7 +162,9 @@ class Correction:
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:
         """Say whether it takes the way from w_t for this round's gradients, in steps of known weights.
 
-        Then a momentum of earlier rounds, or a start elsewhere, would count as gradients of this one.
+        Then a momentum of earlier rounds, or a start elsewhere, would count as gradients of this one: a kept
+        optimiser, and a correction that changes the initial model, are refused beside it. The same holds where
+        the strategy does it with the updates, as FedCM's server does.
         """
         return False
 

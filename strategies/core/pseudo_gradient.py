@@ -903,7 +903,11 @@ class PseudoGradientStrategy(BaseStrategy):
         return config
 
     def required_reply_keys(self) -> dict[str, str]:
-        """Return what a reply says of a node that does its part, and the fault of one that does not."""
+        """Return what a reply says of a node that does its part, and the fault of one that does not.
+
+        The keys are of the reply's configuration. A node of this project whose correction ``remembers`` says
+        ``kept`` (``protocol.KEPT``); a reply without a key is left out, with its fault in the log.
+        """
         return self.privacy.required_reply_keys
 
     def unproved(self) -> str:

@@ -132,7 +132,7 @@ def test_batched_nodes_keep_their_own_too(tmp_path: Path) -> None:
         (f"{SMALL} private=fedper strategy=scaffold", "client.private=['last'] with strategy=scaffold"),
         (
             f"{SMALL} private=fedper strategy=feddyn",
-            "client.private=['last'] with strategy=scaffold, scaffnew, feddyn, fedcm or",
+            "client.private=['last'] with a strategy that asks nodes for ControlVariate, which corrects",
         ),
         (f"{SMALL} private=fedper model=softmax", "leaves no parameter to share"),
     ],
