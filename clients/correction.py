@@ -208,7 +208,12 @@ class Correction:
         return type(self).replace_loss is not Correction.replace_loss
 
     def wrap_gradient(self, step: Step) -> Step:
-        """Return what computes a batch's gradient and metrics in place of ``step``."""
+        """Return what computes a batch's gradient and metrics in place of ``step``.
+
+        ``step(parameters, inputs, targets)`` returns a gradient for each parameter, and the sums of the metrics over
+        the batch; what is returned here does the same. Neither is recorded by autograd, so that parameters can be
+        written to; put them back.
+        """
         return step
 
     @property
