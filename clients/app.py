@@ -117,9 +117,9 @@ def check_training(
     for kind in requested:
         if training.private and kind.shares_all:
             raise ValueError(
-                f"client.private={list(training.private)} with strategy=scaffold, scaffnew, feddyn, fedcm "
-                "or mimelite: they correct nodes towards each other, and what is private has no others; choose "
-                "another strategy"
+                f"client.private={list(training.private)} with a strategy that asks nodes for {kind.__name__}, "
+                "which corrects them towards each other, and what is private has no others; choose another "
+                "strategy"
             )
         kind.check(training.optimizer, config)
     if restricted and ControlVariate in requested and ControlVariate.uses_displacement(config):

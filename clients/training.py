@@ -277,7 +277,12 @@ class Personal:
         """Raise ``ValueError`` for a model, or for private layers, that it cannot work with."""
 
     def train(self, update: "LocalUpdate") -> dict[str, float]:
-        """Train ``update.model`` to what the server is sent; return the metrics."""
+        """Train ``update.model`` to what the server is sent; return the metrics.
+
+        ``dataclasses.replace(update, corrections=[*update.corrections, mine])`` takes the same steps with a
+        correction of the method's own; ``update.training.rate(update.server_round)`` is their learning rate, and
+        ``update.memory`` what the node keeps.
+        """
         return update.run()
 
     def personalise(

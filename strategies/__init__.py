@@ -14,6 +14,7 @@ from .feddyn import FedDyn
 from .feder import FedER
 from .fedexp import FedExP
 from .fedgma import FedGMA
+from .fedlars import FedLAMB, FedLARS
 from .fednova import FedNova
 from .fedopt import FedAdagrad, FedAdam, FedYogi
 from .fedproto import FedProto
@@ -25,8 +26,18 @@ from .parts.aggregation import Aggregation, Fair, Krum, MajorityVote, Mean, Medi
 from .parts.clustering import Grouping, KMeans, Overlap
 from .parts.mask import AgreementMask, AndMask, GeometricMask, MagnitudeMask, Mask, NoMask, SandMask
 from .parts.privacy import AdaptivePrivacy, CentralPrivacy, LocalPrivacy, NoPrivacy, Privacy
-from .parts.server_optimizer import AMS, Adagrad, Adam, Identity, Momentum, ServerOptimizer, Yogi
-from .parts.step_size import Constant, Extrapolated, StepSize
+from .parts.server_optimizer import (
+    AMS,
+    LAMB,
+    LARS,
+    Adagrad,
+    Adam,
+    Identity,
+    Momentum,
+    ServerOptimizer,
+    Yogi,
+)
+from .parts.step_size import Constant, Extrapolated, ExtrapolatedByLayer, StepSize
 from .parts.updates import Updates
 from .parts.weighting import (
     Agnostic,
@@ -52,6 +63,8 @@ __all__ = [
     "AFL",
     "AMS",
     "IFCA",
+    "LAMB",
+    "LARS",
     "Adagrad",
     "Adam",
     "AdaptivePrivacy",
@@ -68,6 +81,7 @@ __all__ = [
     "EffectiveRank",
     "Erosion",
     "Extrapolated",
+    "ExtrapolatedByLayer",
     "Fair",
     "FedAMS",
     "FedAdagrad",
@@ -80,6 +94,8 @@ __all__ = [
     "FedER",
     "FedExP",
     "FedGMA",
+    "FedLAMB",
+    "FedLARS",
     "FedMeta",
     "FedNova",
     "FedProto",

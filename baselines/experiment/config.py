@@ -46,7 +46,7 @@ from .validation import check_ranges, find_object, wrong_types
 # Corrections of the user's own that a strategy, or one of its parts, asks nodes for: its file names them.
 
 NODE_CORRECTIONS = (
-    "node_corrections"  # in that file: [{_target_: mylab.pull.Pull}]; nobody builds them here
+    "node_corrections"  # in that file: [{_target_: mylab.inertia.Inertia}]; nobody builds them here
 )
 
 
@@ -72,7 +72,7 @@ def _named(settings: Any) -> Iterator[str]:
             if not isinstance(entry, dict) or [*entry] != ["_target_"]:
                 raise UserError(
                     f"strategy.{NODE_CORRECTIONS} has {entry}: expected a list of classes, "
-                    "[{_target_: mylab.pull.Pull}]; their settings come with the message"
+                    "[{_target_: mylab.inertia.Inertia}]; their settings come with the message"
                 )
             yield str(entry["_target_"])
 

@@ -26,8 +26,15 @@ from strategies.parts.aggregation import Aggregation, Mean, compute_weights, nee
 from strategies.parts.layout import BUFFER_NAMES, Layout
 from strategies.parts.mask import Mask, NoMask
 from strategies.parts.privacy import NoPrivacy, Privacy, PrivacyAccountant, Untouched, refuse
-from strategies.parts.server_optimizer import Identity, ServerOptimizer, apply_optimizer, beside, copied
-from strategies.parts.step_size import Constant, StepSize, compute_step_size
+from strategies.parts.server_optimizer import (
+    Identity,
+    ServerOptimizer,
+    apply_optimizer,
+    beside,
+    copied,
+    scale_step_size,
+)
+from strategies.parts.step_size import Constant, StepSize, compute_step_size, step_size_metrics
 from strategies.parts.updates import Lacking, NoStep, Updates
 from strategies.parts.weighting import ByExamples, State, Uniform, Weighting
 from strategies.shared import protocol
@@ -128,18 +135,42 @@ class UpdateRule:
         out: Tensor | None = mean  # fresh memory would cost more
         if self.server_optimizer is not None:
             direction, optimizer = apply_optimizer(self.server_optimizer, mean, optimizer)
+            start, layout = state.parameters, updates.layout
+            eta = scale_step_size(self.server_optimizer, eta, direction, start, layout)
             out = None if self.server_optimizer.keeps_mean else mean
-        if m is None:
-            parameters = torch.sub(state.parameters, direction, alpha=eta, out=out)
-        else:
-            parameters = torch.addcmul(state.parameters, m.values, direction, value=-eta, out=out)
-            workspace.release(state.parameters, m.values)
+        factors = None if m is None else m.values
+        parameters = descend(state.parameters, eta, factors, direction, updates.layout, out)
+        if factors is not None:
+            workspace.release(state.parameters, factors)
         buffers = self.aggregation.aggregate_buffers(updates, alpha)
         stepped = ServerState(privacy, parameters, buffers, weighting, optimizer, state.iterates)
-        metrics = {protocol.STEP_SIZE: eta} | ({} if self.mask is None else self.mask.metrics(m))
+        metrics = step_size_metrics(eta, updates.layout) | (
+            {} if self.mask is None else self.mask.metrics(m)
+        )
         return stepped, StepResult(
             alpha, metrics, m is not None or self.mask is None or self.mask.is_identity
         )
+
+
+def descend(
+    parameters: Tensor,
+    eta: float | Tensor,
+    factors: Tensor | None,
+    direction: Tensor,
+    layout: Layout,
+    out: Tensor | None,
+) -> Tensor:
+    """Return w - eta m P, in ``out`` [P] if given; ``eta`` is a number or one for each layer [L]."""
+    if isinstance(eta, Tensor):
+        out = torch.empty_like(parameters) if out is None else out
+        for layer, value in zip(layout.parameters, eta.tolist(), strict=True):
+            c = layer.columns
+            m = None if factors is None else factors[c]
+            descend(parameters[c], value, m, direction[c], layout, out[c])
+        return out
+    if factors is None:
+        return torch.sub(parameters, direction, alpha=eta, out=out)
+    return torch.addcmul(parameters, factors, direction, value=-eta, out=out)
 
 
 @dataclass(frozen=True)
@@ -264,6 +295,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
     sums: ClassVar[tuple[str, ...] | None] = ()  # what take_step needs of the updates, as parts say it
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
+    sent_record: ClassVar[str | None] = None  # a further ArrayRecord of the message: ``server_vector``
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
     extra_records: ClassVar[tuple[str, ...]] = ()  # more of them, of any shapes
     required_metrics: ClassVar[tuple[str, ...]] = ()  # which every reply must carry, numbers, 0 or above
@@ -307,6 +339,7 @@ class PseudoGradientStrategy(BaseStrategy):
     trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
 
     layout: Layout | None = field(default=None, init=False, repr=False)
+    _server_vector: Tensor | None = field(default=None, init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
     _sample: Sample = field(default_factory=Sample, init=False, repr=False)  # who trains in this round
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
@@ -518,7 +551,11 @@ class PseudoGradientStrategy(BaseStrategy):
     def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return what every node of the round is sent; a subclass adds its own."""
         config_values = {**config, **self.train_config(), protocol.SERVER_ROUND: server_round}
-        return self._content_of(self.models_to_train(arrays), config_values)
+        content = self._content_of(self.models_to_train(arrays), config_values)
+        if self.sent_record is not None:
+            assert self.layout is not None
+            content[self.sent_record] = self.layout.record(self.vector_to_send(), None)
+        return content
 
     def models_to_train(self, arrays: ArrayRecord) -> Sequence[ArrayRecord]:
         """Return the models that every node of a round is sent; ``arrays``, w[t], is the first.
@@ -546,6 +583,10 @@ class PseudoGradientStrategy(BaseStrategy):
         for k, model in enumerate(others, 1):
             content[protocol.model_key(k)] = without(model, frozen) if frozen else model
         return content
+
+    def vector_to_send(self) -> Tensor:
+        """Return what the message carries as ``sent_record``, [P]."""
+        return self.server_vector
 
     def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
         """Return a message to each of the nodes that are asked."""
@@ -721,6 +762,21 @@ class PseudoGradientStrategy(BaseStrategy):
     @buffers.setter
     def buffers(self, buffers: Tensor) -> None:
         self.server_state = replace(self.server_state, buffers=buffers)
+
+    @property
+    def server_vector(self) -> Tensor:
+        """What a strategy with a ``sent_record`` keeps beside the model, [P]; zeros at the start.
+
+        It is sent with each message, and a resumed run goes on with it. Give it a new tensor, no changed one.
+        """
+        kept = self._server_vector
+        kept = torch.zeros_like(self.parameters) if kept is None else kept
+        self._server_vector = kept.to(self.parameters.device)  # a checkpoint's lies in host memory
+        return self._server_vector
+
+    @server_vector.setter
+    def server_vector(self, vector: Tensor | None) -> None:
+        self._server_vector = vector
 
     @property
     def accountant(self) -> PrivacyAccountant:
@@ -900,7 +956,11 @@ class PseudoGradientStrategy(BaseStrategy):
         return config
 
     def required_reply_keys(self) -> dict[str, str]:
-        """Return what a reply says of a node that does its part, and the fault of one that does not."""
+        """Return what a reply says of a node that does its part, and the fault of one that does not.
+
+        The keys are of the reply's configuration. A node of this project whose correction ``remembers`` says
+        ``kept`` (``protocol.KEPT``); a reply without a key is left out, with its fault in the log.
+        """
         return self.privacy.required_reply_keys
 
     def unproved(self) -> str:
@@ -929,6 +989,8 @@ class PseudoGradientStrategy(BaseStrategy):
         }
         if self.is_guarded:
             state |= {"monitor": self._monitor.state_dict(), "recovery": self._recovery.state_dict()}
+        if self.sent_record is not None:
+            state["server_vector"] = self._server_vector
         return state | ({"frozen_at": known_hashes(self.registry)} if self.frozen_names else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -937,6 +999,8 @@ class PseudoGradientStrategy(BaseStrategy):
         self.failures.num_failed = state["failed_rounds"]
         self.registry.sites.update(state.get("sites", {}))  # without what stays: see STAYS
         self.registry.ledger.load_state_dict(state.get("contributions", {}))
+        if self.sent_record is not None:
+            self._server_vector = state["server_vector"]
         if "monitor" in state:
             self._monitor.load_state_dict(state["monitor"])
             self._recovery.load_state_dict(state["recovery"])

@@ -37,6 +37,7 @@ MORE = [
     f"{MLP} private=fedper client.private=[output.*]",
     f"{MLP} strategy=afl",
     f"{MLP} strategy=fedams",
+    f"{MLP} strategy=fedlamb step_size=extrapolated_by_layer",
     f"{MLP} strategy=feddyn",
     f"{MLP} strategy=fedexp mask=agreement",
     f"{MLP} strategy=fednova client.optimizer.momentum=0.9",

@@ -38,6 +38,8 @@ from strategies import (
     FedER,
     FedExP,
     FedGMA,
+    FedLAMB,
+    FedLARS,
     FedMeta,
     FedNova,
     FedProto,
@@ -104,7 +106,18 @@ STRATEGIES: dict[str, Make] = {
     },
     **{
         kind.__name__: kind
-        for kind in (FedNova, QFedAvg, SignSGD, FedAMS, AFL, FedCM, MimeLite, PowerOfChoice)
+        for kind in (
+            FedNova,
+            QFedAvg,
+            SignSGD,
+            FedAMS,
+            FedLARS,
+            FedLAMB,
+            AFL,
+            FedCM,
+            MimeLite,
+            PowerOfChoice,
+        )
     },
     "WeightErosion": WeightErosion,
     "Scaffold": lambda: Scaffold(num_nodes=NODES),

@@ -32,6 +32,7 @@ from helpers.federation import (
 from strategies import (
     AMS,
     IFCA,
+    LARS,
     Aggregation,
     Constant,
     Extrapolated,
@@ -53,7 +54,7 @@ def has_own_length(parts: PseudoGradientStrategy) -> bool:
     """Say whether a direction's length is not that of the nodes' updates."""
     if isinstance(parts, FedDyn | FedDF):  # twice the way, in the first round; what rounding says to Adam
         return True
-    return isinstance(parts.server_optimizer, Adaptive | AMS) or isinstance(
+    return isinstance(parts.server_optimizer, Adaptive | AMS | LARS) or isinstance(
         parts.aggregation, MajorityVote | Fair
     )
 
