@@ -5,8 +5,8 @@ Liu: *Federated Learning Model Complexity vs Robustness to non-IID data and Sele
 rest goes where its label belongs; a group's data are dealt equally to its nodes.
 
 Table 3.1 can also be read partition by partition: each holds N % random data and (100 - N) % of its own
-labels, and all are of one size, "13333 images" (chapter 4). That many is a third of 40,000, and nearly all
-that there is of labels 4 to 6 once 10,000 images are set aside: ``group_size``.
+labels, and all are of one size, "13333 images" (chapter 4): ``group_share``, 0.26667 of the 50,000 that are left
+once 10,000 are set aside, and nearly all that there is of labels 4 to 6.
 """
 
 import numpy as np
@@ -25,24 +25,22 @@ class LabelGroups(Partitioner):
     ----------
     balanced : fraction of the data that is dealt at random; 1 is iid
     groups : the labels of each group; every label of the data set is in one of them
-    group_size : how many rows each group has, ``balanced`` of them at random; the others are dealt to nobody.
-        None deals all rows, and groups are as large as their labels are frequent
+    group_share : the fraction of all rows that each group has, ``balanced`` of them at random; the others are
+        dealt to nobody. None deals all rows, and groups are as large as their labels are frequent
     """
 
-    def __init__(self, balanced: float, groups: list[list[int]], group_size: int | None = None) -> None:
+    def __init__(self, balanced: float, groups: list[list[int]], group_share: float | None = None) -> None:
         require(0 <= balanced <= 1, "partitioner.balanced", balanced, "a fraction in [0, 1]")
         listed = [label for group in groups for label in group]
         if not groups or len(set(listed)) < len(listed):
             raise UserError(f"partitioner.groups={groups}: expected lists of labels, no label twice")
+        valid = group_share is None or 0 < group_share * len(groups) <= 1
         require(
-            group_size is None or group_size >= 1,
-            "partitioner.group_size",
-            group_size,
-            "1 or more, or null",
+            valid, "partitioner.group_share", group_share, f"above 0, at most 1 / {len(groups)}, or null"
         )
         self.balanced = balanced
         self.groups = groups
-        self.group_size = group_size
+        self.group_share = group_share
 
     def __call__(
         self, labels: np.ndarray, owners: np.ndarray | None, num_nodes: int, seed: int
@@ -59,7 +57,7 @@ class LabelGroups(Partitioner):
         rng = generator(seed, Purpose.PARTITION)
         shuffled = rng.permutation(len(labels))
         dealt = (
-            self._deal_all(labels, shuffled) if self.group_size is None else self._deal(labels, shuffled)
+            self._deal_all(labels, shuffled) if self.group_share is None else self._deal(labels, shuffled)
         )
         parts: list[np.ndarray] = []
         members = np.array_split(np.arange(num_nodes), len(self.groups))
@@ -83,19 +81,19 @@ class LabelGroups(Partitioner):
         ]
 
     def _deal(self, labels: np.ndarray, shuffled: np.ndarray) -> list[np.ndarray]:
-        """Return ``group_size`` rows for each group: random ones, and of what is left its own labels'."""
-        assert self.group_size is not None
-        mixed = round(self.balanced * self.group_size)
+        """Return the same number of rows for each group: random ones, and of what is left its own labels'."""
+        assert self.group_share is not None
+        size = round(self.group_share * len(labels))
+        mixed = round(self.balanced * size)
         cut = mixed * len(self.groups)
         balanced, rest = np.array_split(shuffled[:cut], len(self.groups)), shuffled[cut:]
         own = [rest[np.isin(labels[rest], group)] for group in self.groups]
         most = min(map(len, own))
-        if cut > len(shuffled) or most < self.group_size - mixed:
+        if most < size - mixed:
             raise UserError(
-                f"partitioner.group_size={self.group_size} is more than the data give: a group has {most} rows of "
-                f"its own labels for {self.group_size - mixed}: lower it"
+                f"partitioner.group_share={self.group_share} is more than the data give: a group has {most} rows of "
+                f"its own labels for {size - mixed}: lower it"
             )
         return [
-            np.concatenate([some, rows[: self.group_size - mixed]])
-            for some, rows in zip(balanced, own, strict=True)
+            np.concatenate([some, rows[: size - mixed]]) for some, rows in zip(balanced, own, strict=True)
         ]

@@ -51,7 +51,7 @@ def test_any_number_of_nodes() -> None:
 @pytest.mark.parametrize("balanced", [0.0, 0.1, 1.0])
 def test_groups_of_one_size_are_balanced_each_within_itself(balanced: float) -> None:
     """13,333 images each: of those, so many of the group's own labels, the others of any label at random."""
-    parts = LabelGroups(balanced, GROUPS, group_size=13_333)(LABELS, None, 9, 0)
+    parts = LabelGroups(balanced, GROUPS, group_share=13_333 / 60_000)(LABELS, None, 9, 0)
     assert len(np.unique(np.concatenate(parts))) == 3 * 13_333  # no row twice
     mixed = round(balanced * 13_333)
     for place, labels in enumerate(GROUPS):
@@ -63,8 +63,12 @@ def test_groups_of_one_size_are_balanced_each_within_itself(balanced: float) -> 
 
 
 def test_groups_of_one_size_cannot_be_larger_than_the_rarest_labels() -> None:
-    with pytest.raises(
-        UserError, match=r"group_size=17182 is more than the data give: a group has 17181 rows"
-    ):
-        LabelGroups(0.0, GROUPS, group_size=17_182)(LABELS, None, 9, 0)
-    LabelGroups(0.0, GROUPS, group_size=17_181)(LABELS, None, 9, 0)
+    with pytest.raises(UserError, match="is more than the data give: a group has 17181 rows of its own"):
+        LabelGroups(0.0, GROUPS, group_share=17_182 / 60_000)(LABELS, None, 9, 0)
+    LabelGroups(0.0, GROUPS, group_share=17_181 / 60_000)(LABELS, None, 9, 0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.34])
+def test_a_share_of_each_group_leaves_room_for_all(share: float) -> None:
+    with pytest.raises(ValueError, match="partitioner.group_share"):
+        LabelGroups(0.0, GROUPS, group_share=share)
