@@ -70,5 +70,5 @@ def test_groups_of_one_size_cannot_be_larger_than_the_rarest_labels() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.34])
 def test_a_share_of_each_group_leaves_room_for_all(share: float) -> None:
-    with pytest.raises(ValueError, match="partitioner.group_share"):
+    with pytest.raises(ValueError, match=r"partitioner\.group_share"):
         LabelGroups(0.0, GROUPS, group_share=share)
