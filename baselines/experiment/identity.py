@@ -77,6 +77,7 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "evaluation": {},  # where nothing else is left of it
     "participation": {},  # where nothing else is left of it
     "partitioner.even": True,
+    "partitioner.group_share": None,
     "quorum": None,
     "round_deadline": None,
     "runtime.authenticate": False,
