@@ -18,6 +18,7 @@ from .methods.fedrep import FedRep
 from .methods.fedrs import FedRS
 from .methods.fedsam import FedSAM
 from .methods.moon import Moon, Representation
+from .methods.oort import SquaredLoss
 from .methods.own_initial_model import OwnInitialModel
 from .methods.per_fedavg import PerFedAvg
 from .methods.pfedme import PFedMe
@@ -71,6 +72,7 @@ __all__ = [
     "Representation",
     "RoundStart",
     "Schedule",
+    "SquaredLoss",
     "StartLoss",
     "StepDecay",
     "Task",

@@ -15,10 +15,11 @@ from strategies.shared.compression import Compression
 
 from .correction import Correction
 from .evaluation import evaluate
+from .measures import answer_question
 from .methods.scaffold import RESTRICTED, ControlVariate
 from .methods.uga import NO_CORRECTIONS
 from .optimizer_step import has_state
-from .privacy import demand, demand_silence
+from .privacy import demand, demand_no_question, demand_silence
 from .private import restore
 from .requested import BUILT_IN, requested_corrections
 from .round import ClientRound, Node, get_record, load_sent, partition_id_of, replied
@@ -57,6 +58,11 @@ def client_app(
         except Exception as error:  # whatever is wrong
             answer[protocol.REFUSED] = describe(error)
         return Message(RecordDict({protocol.CONFIG: answer}), reply_to=message)
+
+    @app.query(protocol.QUESTION.partition(".")[2])
+    def measure(message: Message, context: Context) -> Message:
+        demand_no_question(context.node_config)
+        return answer_question(node_of(message, context), message, context)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

@@ -11,6 +11,7 @@ from .methods.fedcm import ClientMomentum, MimeMomentum
 from .methods.feddyn import Dynamic
 from .methods.fednova import EffectiveSteps
 from .methods.fedprox import GradientVariance, Proximal
+from .methods.oort import SquaredLoss
 from .methods.qfedavg import StartLoss
 from .methods.scaffnew import LocalVariate
 from .methods.scaffold import ControlVariate
@@ -25,6 +26,7 @@ BUILT_IN: tuple[type[Correction], ...] = (  # in the order in which they act
     MimeMomentum,
     EffectiveSteps,
     StartLoss,
+    SquaredLoss,
 )
 
 

@@ -2,6 +2,7 @@
 
 from .afl import AFL
 from .core.pseudo_gradient import PseudoGradientStrategy
+from .core.questions import Question
 from .core.strategy import TooManyFailedRounds
 from .fedams import FedAMS
 from .fedavg import FedAvg, FedAvgM, FedMeta
@@ -15,6 +16,7 @@ from .fedopt import FedAdagrad, FedAdam, FedYogi
 from .fedprox import FedProx
 from .grouped import Grouped, LocalOnly
 from .mimelite import MimeLite
+from .oort import Oort
 from .parts.aggregation import Aggregation, Fair, Krum, MajorityVote, Mean, Median, Normalized, TrimmedMean
 from .parts.clustering import Grouping, KMeans, Overlap
 from .parts.mask import AgreementMask, AndMask, GeometricMask, MagnitudeMask, Mask, NoMask, SandMask
@@ -95,11 +97,13 @@ __all__ = [
     "NoMask",
     "NoPrivacy",
     "Normalized",
+    "Oort",
     "Overlap",
     "PowerOfChoice",
     "Privacy",
     "PseudoGradientStrategy",
     "QFedAvg",
+    "Question",
     "RandomMask",
     "SandMask",
     "Scaffnew",

@@ -15,7 +15,7 @@ from functools import reduce
 from inspect import Signature, signature
 from operator import add
 from types import FrameType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -26,6 +26,9 @@ from torch import Tensor
 from strategies.parts.updates import Lacking, NoStep
 from strategies.shared import flower_names, protocol
 from strategies.shared.flower_private import UNREACHABLE
+
+if TYPE_CHECKING:
+    from .questions import Question
 
 logger = logging.getLogger("flwr.strategies")
 
@@ -107,6 +110,15 @@ class BaseStrategy(Strategy, metaclass=Advising):
     def train_config(self) -> dict[str, ConfigScalar]:
         """Return what the messages' configuration asks of each node besides its training."""
         return {}
+
+    @property
+    def question(self) -> "Question | None":
+        """What candidates are asked before each round; None for nothing."""
+        return None
+
+    def question_messages(self) -> tuple[list[Message], list[Message]]:
+        """Return what nodes were asked before this round, and what they answered, for who counts bytes."""
+        return [], []
 
     def model_weight(self, name: str) -> int:
         """Return how many nodes a model is for, relative to the others: what it counts in their mean."""

@@ -29,6 +29,8 @@ class Purpose(IntEnum):
     FOREIGN = 15
     EVALUATING_NODES = 16
     LOCAL_STEPS = 17
+    QUESTION = 18
+    GUIDED_SELECTION = 19
 
 
 def generator(

@@ -21,6 +21,7 @@ from strategies import (
     LocalOnly,
     LocalPrivacy,
     MimeLite,
+    Oort,
     PowerOfChoice,
     QFedAvg,
     Scaffnew,
@@ -52,6 +53,7 @@ LACKING: dict[str, tuple[BaseStrategy, str]] = {
     "fedcm": (FedCM(), "sent no 'learning-rate': FedCM"),
     "mimelite": (MimeLite(), "sent no 'full-gradient' record: MimeLite"),
     "power of choice": (PowerOfChoice(), "sent no 'loss': PowerOfChoice"),
+    "oort": (Oort(), "sent no 'squared-loss': Oort"),
     "afl": (AFL(), "sent no 'start-loss': AFL with weighting=Agnostic"),
     "inverse_variance": (
         FedAvg(weighting=InverseVariance()),

@@ -36,6 +36,12 @@ DITTO = "personal=ditto dataset=digits num_nodes=4 nodes_per_round=2 rounds=3 no
 LOSSES = "corrections=[fedsam,fedlc,fedntd,feddecorr] dataset=digits num_nodes=4 nodes_per_round=2 rounds=3"
 # The server sends a momentum, and nodes their gradients.
 MIME = "strategy=mimelite dataset=digits num_nodes=4 nodes_per_round=2 rounds=3"
+# Candidates are asked before a round, at its model; the layers that a node keeps are in its state.
+ASKING = (
+    "strategy=power_of_choice strategy.asks=true strategy.candidates=4 strategy.loss_examples=30 count_bytes=true "
+    "private=fedper node_test_fraction=0.2 dataset=digits num_nodes=5 nodes_per_round=2 rounds=4"
+)
+OORT = "strategy=oort dataset=digits num_nodes=5 nodes_per_round=2 rounds=4"
 FOR_ALL = (  # each node keeps something for each of three models
     "strategy=weight_erosion_all dataset=digits num_nodes=3 rounds=3 client.keep_optimizer=true "
     "client.optimizer.momentum=0.9 compression=top_k"
@@ -68,6 +74,8 @@ def rows_in(folder: Path) -> list[str]:
         pytest.param("ray", 4, f"{LOSSES} runtime.cpus=2", False, id="losses on ray"),
         pytest.param("ray", 4, f"{APFL} runtime.cpus=2", False, id="apfl on ray"),
         pytest.param("ray", 4, f"{MIME} runtime.cpus=2", False, id="mimelite on ray"),
+        pytest.param("ray", 5, f"{ASKING} runtime.cpus=2", False, id="pow-d on ray"),
+        pytest.param("ray", 5, f"{OORT} runtime.cpus=2", False, id="oort on ray"),
         pytest.param("ray", 3, f"{FOR_ALL} runtime.cpus=2", False, id="weight erosion for all on ray"),
         pytest.param("ray", 10_000, f"{MANY} runtime.cpus=2", False, id="10,000 nodes on ray"),
         pytest.param("ray", 3, f"{COMPRESSED} runtime.cpus=2", False, id="compressed on ray"),
