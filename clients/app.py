@@ -73,7 +73,7 @@ def client_app(
         demand_silence(context.node_config)
         node = node_of(message, context)
         load_sent(node, message, context.state)
-        personalise(node, client_state.load(context.state, message.metadata.group_id))
+        personalise(node, client_state.load(context.state, message.metadata.group_id), message.content)
         config = get_record(ConfigRecord, message.content, protocol.CONFIG)
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
         if len(node.test):
@@ -83,12 +83,13 @@ def client_app(
     return app
 
 
-def personalise(node: Node, state: RecordDict) -> None:
-    """Turn the server's model, which has been loaded, into the one that the node is judged by."""
+def personalise(node: Node, state: RecordDict, content: RecordDict) -> None:
+    """Turn the server's model, which a message's ``content`` has and is loaded, into the one to judge."""
     training = node.training
     restore(node.model, training.private, state)
     if training.personal is not None:
-        training.personal.personalise(node.model, node.train, node.task, training.batch_size, state)
+        personal = training.personal.for_message(content)
+        personal.personalise(node.model, node.train, node.task, training.batch_size, state)
 
 
 def check_training(

@@ -2,7 +2,6 @@
 
 from .afl import AFL
 from .core.pseudo_gradient import PseudoGradientStrategy
-from .core.questions import Question
 from .core.strategy import TooManyFailedRounds
 from .fedams import FedAMS
 from .fedavg import FedAvg, FedAvgM, FedMeta
@@ -41,6 +40,7 @@ from .scaffold import Scaffold
 from .selective import SelectiveFedAvg
 from .shared.codecs import LowRank, RandomMask, ScaledSign, Sketch, TopK
 from .shared.compression import Compression, NoCompression
+from .shared.question import Question
 from .signsgd import SignSGD
 from .weight_erosion import WeightErosion, WeightErosionForAll
 

@@ -15,7 +15,7 @@ from functools import reduce
 from inspect import Signature, signature
 from operator import add
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -26,9 +26,7 @@ from torch import Tensor
 from strategies.parts.updates import Lacking, NoStep
 from strategies.shared import flower_names, protocol
 from strategies.shared.flower_private import UNREACHABLE
-
-if TYPE_CHECKING:
-    from .questions import Question
+from strategies.shared.question import Question
 
 logger = logging.getLogger("flwr.strategies")
 
@@ -112,7 +110,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
         return {}
 
     @property
-    def question(self) -> "Question | None":
+    def question(self) -> Question | None:
         """What candidates are asked before each round; None for nothing."""
         return None
 
