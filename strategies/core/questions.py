@@ -14,7 +14,7 @@ from strategies.shared.question import Question
 
 from .client_registry import ClientRegistry
 from .replies import Fault, LacksOurs, checked, metrics_of
-from .strategy import TooManyFailedRounds, end_if_alike
+from .strategy import TooManyFailedRounds, stop_if_all_failed
 
 logger = logging.getLogger("flwr.strategies")
 
@@ -63,7 +63,7 @@ class Poll:
                 faults[k] = str(fault)
                 lacking |= {k} if isinstance(fault, LacksOurs) else set()
         if server_round == 1:
-            end_if_alike(len(sent), replies)
+            stop_if_all_failed(len(sent), replies)
             if lacking and lacking == replies.keys():
                 raise TooManyFailedRounds(
                     f"each of the {len(lacking)} nodes that answered before round 1 {faults[min(lacking)]}: "
