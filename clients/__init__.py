@@ -20,6 +20,7 @@ from .methods.fedrs import FedRS
 from .methods.fedsam import FedSAM
 from .methods.ifca import LeastLoss
 from .methods.moon import Moon, Representation
+from .methods.oort import SquaredLoss
 from .methods.own_initial_model import OwnInitialModel
 from .methods.per_fedavg import PerFedAvg
 from .methods.pfedme import PFedMe
@@ -75,6 +76,7 @@ __all__ = [
     "Representation",
     "RoundStart",
     "Schedule",
+    "SquaredLoss",
     "StartLoss",
     "StepDecay",
     "Task",

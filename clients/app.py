@@ -15,10 +15,11 @@ from strategies.shared.compression import Compression
 
 from .correction import Correction
 from .evaluation import evaluate
+from .measures import answer_question
 from .methods.scaffold import RESTRICTED, ControlVariate
 from .methods.uga import NO_CORRECTIONS
 from .optimizer_step import has_state
-from .privacy import demand, demand_silence
+from .privacy import demand, demand_no_question, demand_silence
 from .private import restore
 from .requested import BUILT_IN, requested_corrections
 from .round import (
@@ -67,6 +68,11 @@ def client_app(
             answer[protocol.REFUSED] = describe(error)
         return Message(RecordDict({protocol.CONFIG: answer}), reply_to=message)
 
+    @app.query(protocol.QUESTION.partition(".")[2])
+    def measure(message: Message, context: Context) -> Message:
+        demand_no_question(context.node_config)
+        return answer_question(node_of(message, context), message, context)
+
     @app.train()
     def train(message: Message, context: Context) -> Message:
         return ClientRound(node_of(message, context), message, context).run()
@@ -82,7 +88,7 @@ def client_app(
             place = 0, partition_id_of(context, config)  # no round's seed: equal models evaluate alike
             start = round_start(node, node.training, message.content, memory, *place)
             load_chosen(node, start, node.training, sent, frozen)
-        personalise(node, memory)
+        personalise(node, memory, message.content)
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
         if len(node.test):
             metrics |= evaluate(node.model, node.test, node.task)
@@ -91,12 +97,13 @@ def client_app(
     return app
 
 
-def personalise(node: Node, state: RecordDict) -> None:
-    """Turn the server's model, which has been loaded, into the one that the node is judged by."""
+def personalise(node: Node, state: RecordDict, content: RecordDict) -> None:
+    """Turn the server's model, which a message's ``content`` has and is loaded, into the one to judge."""
     training = node.training
     restore(node.model, training.private, state)
     if training.personal is not None:
-        training.personal.personalise(node.model, node.train, node.task, training.batch_size, state)
+        personal = training.personal.for_message(content)
+        personal.personalise(node.model, node.train, node.task, training.batch_size, state)
 
 
 def check_training(

@@ -13,6 +13,7 @@ from .methods.fednova import EffectiveSteps
 from .methods.fedproto import PrototypeDistance
 from .methods.fedprox import GradientVariance, Proximal
 from .methods.ifca import LeastLoss
+from .methods.oort import SquaredLoss
 from .methods.qfedavg import StartLoss
 from .methods.scaffnew import LocalVariate
 from .methods.scaffold import ControlVariate
@@ -29,6 +30,7 @@ BUILT_IN: tuple[type[Correction], ...] = (  # in the order in which they act
     StartLoss,
     PrototypeDistance,
     LeastLoss,
+    SquaredLoss,
 )
 
 

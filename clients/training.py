@@ -276,6 +276,10 @@ class Personal:
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
         """Raise ``ValueError`` for a model, or for private layers, that it cannot work with."""
 
+    def for_message(self, content: RecordDict) -> "Personal":
+        """Return the method as it evaluates for a message: a copy, where its round or records matter."""
+        return self
+
     def train(self, update: "LocalUpdate") -> dict[str, float]:
         """Train ``update.model`` to what the server is sent; return the metrics.
 

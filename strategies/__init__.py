@@ -22,6 +22,7 @@ from .fedprox import FedProx
 from .grouped import Grouped, LocalOnly
 from .ifca import IFCA, HypCluster
 from .mimelite import MimeLite
+from .oort import Oort
 from .parts.aggregation import Aggregation, Fair, Krum, MajorityVote, Mean, Median, Normalized, TrimmedMean
 from .parts.clustering import Grouping, KMeans, Overlap
 from .parts.mask import AgreementMask, AndMask, GeometricMask, MagnitudeMask, Mask, NoMask, SandMask
@@ -56,6 +57,7 @@ from .scaffold import Scaffold
 from .selective import SelectiveFedAvg
 from .shared.codecs import LowRank, RandomMask, ScaledSign, Sketch, TopK
 from .shared.compression import Compression, NoCompression
+from .shared.question import Question
 from .signsgd import SignSGD
 from .weight_erosion import WeightErosion, WeightErosionForAll
 
@@ -123,11 +125,13 @@ __all__ = [
     "NoMask",
     "NoPrivacy",
     "Normalized",
+    "Oort",
     "Overlap",
     "PowerOfChoice",
     "Privacy",
     "PseudoGradientStrategy",
     "QFedAvg",
+    "Question",
     "RandomMask",
     "SandMask",
     "Scaffnew",

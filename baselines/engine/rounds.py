@@ -174,7 +174,8 @@ class Rounds:
         wanted = self.experiment.settings.count_bytes
         if not wanted:
             return {}
-        counted = sent(messages, replies, compressed=wanted == "compressed")
+        questions, answers = self.strategy.question_messages()
+        counted = sent([*questions, *messages], [*answers, *replies], compressed=wanted == "compressed")
         return counted if self.experiment.dataset.site is None else {GLOBAL: counted[GLOBAL]}
 
     def evaluate(self, server_round: int) -> None:

@@ -446,6 +446,13 @@ REFUSED_ELSEWHERE = (
         "strategy=selective privacy=local weighting=uniform validation_size=50",
     ),
     _row(
+        "privacy=",
+        "strategy=power_of_choice with asks=true, oort",
+        "nodes' losses, which get no noise, decide who trains",
+        f"{PARTS}.privacy.refuse",
+        f"{NOISED} strategy=power_of_choice strategy.asks=true",
+    ),
+    _row(
         "privacy=central, adaptive",
         "another aggregation than mean",
         "it is no sum",

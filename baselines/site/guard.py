@@ -97,7 +97,9 @@ class Guard:
         closed.check(overrides, policy.targets)
         experiment = load(overrides)
         config = get_record(ConfigRecord, message.content, protocol.CONFIG)
-        kind = message.metadata.message_type.partition(".")[0]
+        kind = message.metadata.message_type
+        if kind != protocol.QUESTION:
+            kind = kind.partition(".")[0]
         policy.admit(experiment, kind, config)
         record = SiteRecord(policy) if policy.file else None
         if record:

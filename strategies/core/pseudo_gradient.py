@@ -46,6 +46,7 @@ from strategies.shared.flower_names import accept_old_names, old_attribute
 from .client_registry import MOST_PARTITIONS, ClientRegistry, LostStateMonitor, sample
 from .frozen import FrozenParameters, known_hashes, require_frozen
 from .participation import SITE_SHARE, ClientSampler, NodeEvaluation, Sample, addressed
+from .questions import Poll
 from .replies import (
     arrays_of,
     is_of_other_app,
@@ -270,7 +271,7 @@ class PseudoGradientStrategy(BaseStrategy):
     query_partitions : ask each node once for its partition id, which our ClientApp tells: then the seed
         alone decides who trains when. False: nodes are ordered by node id, which each run draws anew,
         unless ``members``, ``judges``, groups or a requester name partitions
-    node_timeout : how many seconds to wait for nodes to connect
+    node_timeout : how many seconds to wait for nodes to connect, and to answer a :attr:`question`
     max_norm : an update whose norm is more than ``max_norm`` times the median of those accepted is left out
         (:mod:`.update_monitor`); ``auto`` is 10, None leaves out none
     max_share : the largest share of one node in the mean over nodes that evaluate; 0 weighs all equally.
@@ -342,6 +343,7 @@ class PseudoGradientStrategy(BaseStrategy):
     _server_vector: Tensor | None = field(default=None, init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
     _sample: Sample = field(default_factory=Sample, init=False, repr=False)  # who trains in this round
+    _poll: Poll | None = field(default=None, init=False, repr=False)  # of the last question
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
     _has_asked_to: set[str] = field(default_factory=set, init=False, repr=False)  # train, evaluate
@@ -400,6 +402,9 @@ class PseudoGradientStrategy(BaseStrategy):
             if self.max_norm is not None and not self.privacy.is_local:
                 looks = f"max_norm={self.max_norm} looks at the updates before they have their noise"
                 refuse(looks, "set participation.max_norm=null (each update is clipped)")
+            if self.question is not None:
+                answers = "nodes would answer a question before each round, and without noise"
+                refuse(answers, "choose a strategy that asks none")
         if self.num_nodes is not None:
             if type(self.mask) is not NoMask:
                 self.mask.require_nodes(self.count_in_round(self.num_nodes))
@@ -409,7 +414,16 @@ class PseudoGradientStrategy(BaseStrategy):
         """Return a fresh strategy like this one for a group of nodes: one of several that share a round.
 
         They share what is known of nodes, and, as they take turns, their scratch space.
+
+        Raises
+        ------
+        ValueError : for a strategy that asks a question, whose answers are about one model
         """
+        if self.question is not None:
+            raise ValueError(
+                f"strategy.inner={self.name} asks nodes before each round about one model, and groups have "
+                "several: take another inner strategy"
+            )
         strategy = replace(
             self,
             members=members,
@@ -433,6 +447,8 @@ class PseudoGradientStrategy(BaseStrategy):
         """Choose the round's nodes and send each of them the model w[t]."""
         require_covered(self, self.beyond_mean())
         self._start_from(arrays)
+        if self.question is not None and not self.stop_reason:
+            self._pose_question(server_round, arrays, config, grid)
         self._asked = {} if self.stop_reason else self.ask(grid, server_round)
         if self.is_guarded:
             state = self.state_dict()
@@ -461,7 +477,8 @@ class PseudoGradientStrategy(BaseStrategy):
             self.failures.require_replies(len(collected.updates.partition_ids))
             step_metrics, weights = self._watched_step(server_round, collected.updates)
         except NoStep as lack:
-            self._fail(server_round, lack, collected.faults, answered)
+            faults = collected.faults if self._poll is None else {**self._poll.faults, **collected.faults}
+            self._fail(server_round, lack, faults, answered)
             return None, MetricRecord(dict(metrics))
         self._accept(server_round, collected)
         metrics |= step_metrics
@@ -531,6 +548,41 @@ class PseudoGradientStrategy(BaseStrategy):
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the partitions to ask in this round, out of those that are connected."""
         return sample(partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round)
+
+    def choose_candidates(self, partition_ids: list[int], server_round: int) -> list[int]:
+        """Return the partitions that are asked the :attr:`question`, out of those that are connected."""
+        return partition_ids
+
+    @property
+    def answers(self) -> Mapping[int, Mapping[str, float]]:
+        """What candidates have answered before this round: {partition: {metric: value}}, all finite.
+
+        One that did not answer, or not with numbers, has no part in it.
+        """
+        return {} if self._poll is None else self._poll.answers
+
+    def _pose_question(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> None:
+        """Ask the candidates at w[t]; a round that is configured again has its answers already."""
+        question, last = self.question, self._poll
+        assert question is not None
+        if last is not None and last.server_round == server_round and last.arrays is arrays:
+            return
+        nodes = self.available(grid)
+        self._asked = {k: nodes[k] for k in self.choose_candidates(list(nodes), server_round)}
+        settings = ConfigRecord({**config, **question.config(), protocol.SERVER_ROUND: server_round})
+        content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: settings})
+        messages = self._messages(content, protocol.QUESTION)
+        replies = self._answers(
+            protocol.QUESTION, grid.send_and_receive(messages, timeout=self.node_timeout)
+        )
+        self._poll = Poll.of(question, server_round, arrays, self._sent, replies, self.registry)
+
+    def question_messages(self) -> tuple[list[Message], list[Message]]:
+        if self._poll is None:
+            return [], []
+        return list(self._poll.sent.values()), list(self._poll.replies.values())
 
     def count_in_round(self, nodes: int) -> int:
         """Return how many of ``nodes`` train in a round."""

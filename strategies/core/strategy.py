@@ -26,6 +26,7 @@ from torch import Tensor
 from strategies.parts.updates import Lacking, NoStep
 from strategies.shared import flower_names, protocol
 from strategies.shared.flower_private import UNREACHABLE
+from strategies.shared.question import Question
 
 from .server_data import ServerData
 
@@ -110,6 +111,15 @@ class BaseStrategy(Strategy, metaclass=Advising):
     def train_config(self) -> dict[str, ConfigScalar]:
         """Return what the messages' configuration asks of each node besides its training."""
         return {}
+
+    @property
+    def question(self) -> Question | None:
+        """What candidates are asked before each round; None for nothing."""
+        return None
+
+    def question_messages(self) -> tuple[list[Message], list[Message]]:
+        """Return what nodes were asked before this round, and what they answered, for who counts bytes."""
+        return [], []
 
     def model_weight(self, name: str) -> int:
         """Return how many nodes a model is for, relative to the others: what it counts in their mean."""

@@ -20,6 +20,9 @@ CONTROL_BEFORE = "control-before"  # ArrayRecord: the c_k before it
 CONTROL_END = "control-end"  # ArrayRecord: where a node of Scaffnew ended the round that made its h_k
 CONTROL_ROUNDS = "control-rounds"  # ConfigRecord: the rounds that made the two, 0 for c_k = 0
 
+# The type of a message: Flower's own train, evaluate and query, and one of its named queries.
+QUESTION = "query.measure"  # asks for metrics of a node's training examples at the model that it is sent
+
 # Keys of the ConfigRecord.
 SERVER_ROUND = "server-round"
 PROXIMAL_MU = "proximal-mu"
@@ -45,6 +48,8 @@ FROZEN = "frozen"  # the hash of the frozen parameters; in a reply: the node has
 FROZEN_NAMES = "frozen-names"  # their names, where a message brings them
 KEPT = "kept"  # in a reply of a node that keeps anything between rounds: whether it had any when asked
 COMPRESSION = "compression"  # its kind; its settings are told by keys that begin with this
+MEASURES = "measures"  # of a question: the names of the metrics
+MEASURED_EXAMPLES = "measured-examples"  # of a question: on how many examples; without it on all
 CONTROL_OPTION = "control-option"  # how c_k is renewed, 1 or 2
 CONTROL_LOST = "control-lost"  # whose last change of c_k, or FedDyn's g_k, has not been counted
 CONTROL_COUNTED = "control-counted"  # for each of them the round of the last that has; 0 for none
@@ -65,6 +70,7 @@ LEARNING_RATE = "learning-rate"
 GRADIENT_VARIANCE = "gradient-variance"  # also the key of the ConfigRecord that asks for it
 START_LOSS = "start-loss"  # the same; a node's loss at the model that it was sent
 CHOSEN_MODEL = "chosen-model"  # the number of the model that a node has chosen and trained
+SQUARED_LOSS = "squared-loss"  # the same; the mean of its examples' squared losses there
 INEXACTNESS = "inexactness"  # the norm of the last gradient of a node's objective over that of the first
 EFFECTIVE_STEPS = "effective-steps"  # the same; how many learning rates a gradient of 1 moves a node
 

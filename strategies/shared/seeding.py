@@ -34,6 +34,8 @@ class Purpose(IntEnum):
     LOCAL_STEPS = 17
     MODEL_CHOICE = 18
     DISTILLATION = 19
+    QUESTION = 20
+    GUIDED_SELECTION = 21
 
 
 def generator(

@@ -12,6 +12,7 @@ KEYS = (
     *("control-option", "communication-probability", "gradient-variance", "proximal-mu"),
     *("dynamic-alpha", "client-momentum", "mime-share", "effective-steps", "start-loss"),
     *("prototypes", "num-models"),
+    "squared-loss",
 )
 
 

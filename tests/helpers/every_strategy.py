@@ -51,6 +51,7 @@ from strategies import (
     LocalOnly,
     Median,
     MimeLite,
+    Oort,
     PowerOfChoice,
     PseudoGradientStrategy,
     QFedAvg,
@@ -117,8 +118,10 @@ STRATEGIES: dict[str, Make] = {
             FedCM,
             MimeLite,
             PowerOfChoice,
+            Oort,
         )
     },
+    "pow-d": lambda: PowerOfChoice(asks=True),
     "WeightErosion": WeightErosion,
     "Scaffold": lambda: Scaffold(num_nodes=NODES),
     "Scaffnew": lambda: Scaffnew(num_nodes=NODES),
@@ -170,6 +173,7 @@ def reply(
     told = {protocol.GRADIENT_VARIANCE: 0.5 + partition_id, protocol.EFFECTIVE_STEPS: steps}
     told |= {protocol.START_LOSS: 0.1 + partition_id, protocol.LEARNING_RATE: rate}
     told |= {protocol.LOCAL_STEPS: steps, protocol.LOSS: 0.5 + partition_id}
+    told |= {protocol.SQUARED_LOSS: 0.3 + partition_id}
     out = answer(model, partition_id + 1, **told)
     if protocol.CONTROL in content.array_records:
         control = model_in(content.array_records[protocol.CONTROL])

@@ -70,6 +70,10 @@ def _app(node: Node, query: bool) -> ClientApp:
             told = MetricRecord({"partition-id": partition_id(context)})
             return Message(RecordDict({"metrics": told}), reply_to=message)
 
+        @app.query("measure")
+        def measure(message: Message, context: Context) -> Message:
+            return Message(node(partition_id(context), message.content), reply_to=message)
+
     return app
 
 

@@ -22,6 +22,7 @@ from strategies import (
     LocalOnly,
     LocalPrivacy,
     MimeLite,
+    Oort,
     PowerOfChoice,
     QFedAvg,
     Scaffnew,
@@ -54,6 +55,7 @@ LACKING: dict[str, tuple[BaseStrategy, str]] = {
     "mimelite": (MimeLite(), "sent no 'full-gradient' record: MimeLite"),
     "power of choice": (PowerOfChoice(), "sent no 'loss': PowerOfChoice"),
     "ifca": (IFCA(), "sent no 'chosen-model': IFCA"),
+    "oort": (Oort(), "sent no 'squared-loss': Oort"),
     "afl": (AFL(), "sent no 'start-loss': AFL with weighting=Agnostic"),
     "inverse_variance": (
         FedAvg(weighting=InverseVariance()),

@@ -30,6 +30,11 @@ METHODS = {
     "power of choice": f"{SMALL} strategy=power_of_choice nodes_per_round=2 strategy.candidates=3",
     "clusters": f"{SMALL} strategy=ifca node_test_fraction=0.2 nodes_per_round=3",
     "prototypes": f"{SMALL} strategy=fedproto node_test_fraction=0.2 nodes_per_round=2",
+    "power of choice that asks": (
+        f"{SMALL} strategy=power_of_choice nodes_per_round=2 strategy.candidates=3 strategy.asks=true "
+        "strategy.loss_examples=20"
+    ),
+    "oort": f"{SMALL} strategy=oort nodes_per_round=2",
     "largest moments": f"{SMALL} strategy=fedams",
     "average of iterates": f"{SMALL} strategy=fedadam strategy.average_last=3 mask=agreement",
     "momentum": f"{SMALL} strategy=fedavgm node_test_fraction=0.2",

@@ -47,6 +47,12 @@ DISTILLED = (
     "strategy=codistillation strategy.inner._target_=strategies.FedDF validation_size=50 dataset=digits "
     "model=softmax num_nodes=4 nodes_per_round=2 rounds=3"
 )
+# Candidates are asked before a round, at its model; the layers that a node keeps are in its state.
+ASKING = (
+    "strategy=power_of_choice strategy.asks=true strategy.candidates=4 strategy.loss_examples=30 count_bytes=true "
+    "private=fedper node_test_fraction=0.2 dataset=digits num_nodes=5 nodes_per_round=2 rounds=4"
+)
+OORT = "strategy=oort dataset=digits num_nodes=5 nodes_per_round=2 rounds=4"
 FOR_ALL = (  # each node keeps something for each of three models
     "strategy=weight_erosion_all dataset=digits num_nodes=3 rounds=3 client.keep_optimizer=true "
     "client.optimizer.momentum=0.9 compression=top_k"
@@ -81,6 +87,8 @@ def rows_in(folder: Path) -> list[str]:
         pytest.param("ray", 4, f"{MIME} runtime.cpus=2", False, id="mimelite on ray"),
         pytest.param("ray", 4, f"{CLUSTERS} runtime.cpus=2", False, id="clusters on ray"),
         pytest.param("ray", 3, f"{PROTOTYPES} runtime.cpus=2", False, id="prototypes on ray"),
+        pytest.param("ray", 5, f"{ASKING} runtime.cpus=2", False, id="pow-d on ray"),
+        pytest.param("ray", 5, f"{OORT} runtime.cpus=2", False, id="oort on ray"),
         pytest.param("ray", 3, f"{FOR_ALL} runtime.cpus=2", False, id="weight erosion for all on ray"),
         pytest.param("ray", 4, f"{DISTILLED} runtime.cpus=2", False, id="distilled on ray"),
         pytest.param("ray", 10_000, f"{MANY} runtime.cpus=2", False, id="10,000 nodes on ray"),
