@@ -97,10 +97,10 @@ def check_training(
     """
     compression = requested_compression(config, compressions)
     restricted = compression is not None and compression.restricts
-    asked = requested_corrections(config, known)
-    if not training.corrected and (restricted or asked):
+    requested = requested_corrections(config, known)
+    if not training.corrected and (restricted or requested):
         raise ValueError(NO_CORRECTIONS)
-    for kind in asked:
+    for kind in requested:
         if training.private and kind.shares_all:
             raise ValueError(
                 f"client.private={list(training.private)} with strategy=scaffold, scaffnew, feddyn, fedcm "
@@ -108,10 +108,10 @@ def check_training(
                 "another strategy"
             )
         kind.check(training.optimizer, config)
-    if restricted and ControlVariate in asked and ControlVariate.uses_displacement(config):
+    if restricted and ControlVariate in requested and ControlVariate.uses_displacement(config):
         raise ValueError(RESTRICTED)
     for name, begin in training.corrections.items():
-        if correction_class(begin) in asked:
+        if correction_class(begin) in requested:
             raise ValueError(
                 f"client.corrections.{name}: the strategy asks for the same, which would act twice; leave "
                 "it out, or choose strategy=fedavg"
@@ -127,11 +127,11 @@ def check_training(
             "compression.error_feedback=true with aggregation=normalized and client.stragglers above 0: "
             "what a round left out would count by another round's steps; leave one of the three out"
         )
-    _check_way(training, asked, any(kind.uses_displacement(config) for kind in asked), restricted)
+    _check_way(training, requested, any(kind.uses_displacement(config) for kind in requested), restricted)
 
 
 def _check_way(
-    training: LocalTraining, asked: Sequence[type[Correction]], reads: bool, restricted: bool
+    training: LocalTraining, requested: Sequence[type[Correction]], reads: bool, restricted: bool
 ) -> None:
     """Refuse what moves a node besides the gradients of a round, where the method counts on these alone."""
     if training.keep_optimizer and has_state(training.optimizer) and (reads or restricted):
@@ -142,7 +142,7 @@ def _check_way(
             "would move it, too; set client.keep_optimizer=false"
         )
     corrections = {f"client.corrections.{name}": begin for name, begin in training.corrections.items()}
-    corrections |= {f"{kind.__name__}, which the strategy asks for": kind for kind in asked}
+    corrections |= {f"{kind.__name__}, which the strategy asks for": kind for kind in requested}
     for name, begin in corrections.items():
         if not changes_initial_model(begin):
             continue

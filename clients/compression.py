@@ -40,7 +40,7 @@ class Coding:
     private: Sequence[str] = ()
 
     @classmethod
-    def asked(
+    def from_config(
         cls,
         config: Mapping[str, object],
         model: nn.Module,

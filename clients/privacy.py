@@ -90,7 +90,7 @@ class LocalNoise:
     generator: torch.Generator
 
     @classmethod
-    def asked(cls, config: ConfigRecord, server_round: int, partition_id: int) -> "LocalNoise | None":
+    def from_config(cls, config: ConfigRecord, server_round: int, partition_id: int) -> "LocalNoise | None":
         """Return what a message asks for; None for nothing."""
         if config.get(protocol.PRIVACY) != protocol.LOCAL:
             return None

@@ -93,10 +93,10 @@ class ClientRound:
             restore(node.model, self.training.private, self.memory)
         self.noise: LocalNoise | None = None
         if protocol.PRIVACY in config:
-            self.noise = LocalNoise.asked(config, self.server_round, self.partition_id)
+            self.noise = LocalNoise.from_config(config, self.server_round, self.partition_id)
         self.coding: Coding | None = None
         if protocol.COMPRESSION in config:
-            self.coding = Coding.asked(
+            self.coding = Coding.from_config(
                 config, node.model, self._draws, self.training.private, node.known_compressions
             )
         self._stored = set(self.memory)  # the records' names, before any correction
@@ -123,10 +123,10 @@ class ClientRound:
             self.partition_id,
             node.own_model,
         )
-        asked = requested_corrections(config, node.known_corrections)
-        first = [kind.begin(start) for kind in asked if not kind.changes_initial_model]
+        requested = requested_corrections(config, node.known_corrections)
+        first = [kind.begin(start) for kind in requested if not kind.changes_initial_model]
         own = [begin(start) for begin in order_corrections(self.training.corrections)]
-        last = [kind.begin(start) for kind in asked if kind.changes_initial_model]
+        last = [kind.begin(start) for kind in requested if kind.changes_initial_model]
         return first + own + last + (self.coding.corrections(node.model) if self.coding else [])
 
     def _draws(self) -> np.random.Generator:

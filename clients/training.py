@@ -481,7 +481,7 @@ class LocalTraining:
         return steps if size else 0
 
     def idle_corrections(self, sizes: Iterable[int]) -> list[str]:
-        """Return a line for each correction that does nothing at nodes with so many examples each."""
+        """Return a line for each correction that does nothing at nodes of these sizes."""
         work = {(self.steps(size), self.steps_per_epoch(size)) for size in sizes if size}
         return list(without_effect(self.corrections, work))
 

@@ -114,7 +114,7 @@ def read_round_seconds(folder: Path) -> float:
 
 
 def with_rounds(setting: str, rounds: int) -> str:
-    """Return the overrides of a setting for so many rounds, evaluated only before and after all of them."""
+    """Return the overrides of a setting for ``rounds`` rounds, evaluated only before and after all of them."""
     return f"{setting} rounds={rounds} evaluate_every={rounds}"
 
 

@@ -122,11 +122,10 @@ def _paint(
 
 # cmnist_maps, FedCMNIST read another way: every node has a colour for each digit of its own choosing.
 #
-# Tenison: *Generalization in Federated Learning*, 2022, section 4.2: "the spurious mechanism at each train
-# client is unique to itself", and the test set has one "that was not present in any of the train clients".
-# Here each node draws a colour for each digit, and so does the test set; on a node a digit's colour is
-# always
-# the same. In :mod:`~baselines.datasets.cmnist` all nodes share nearly the same colours.
+# Tenison: *Generalization in Federated Learning*, 2022, section 4.2: "the spurious mechanism at each train client
+# is unique to itself", and the test set has one "that was not present in any of the train clients". Here each
+# node draws a colour for each digit, and so does the test set; on a node a digit's colour is always the same. In
+# :mod:`~baselines.datasets.cmnist` all nodes share nearly the same colours.
 
 
 def cmnist_maps(

@@ -23,9 +23,8 @@ from .labels import RULE, class_name, classes_of
 
 # Schema: what all sites of a federation have agreed on about their data, without any of the data.
 #
-# It travels with the experiment. A site whose data do not fit it takes no part; labels are never
-# renumbered,
-# and every site normalises with the schema's mean and deviation, not with its own.
+# It travels with the experiment. A site whose data do not fit it takes no part; labels are never renumbered, and
+# every site normalises with the schema's mean and deviation, not with its own.
 
 
 DTYPES = ("uint8", "float32", "float64")

@@ -64,9 +64,8 @@ def turn(images: Tensor, angle: float, padding: int) -> Tensor:
 
 # rotmnist_nodes, FedRotMNIST read another way: every node sees all of its digits turned by one angle.
 #
-# Tenison: *Generalization in Federated Learning*, 2022, section 4.2: "the spurious mechanism at each train
-# client is unique to itself", and test images are upright. Ten angles are also one for each of ten nodes.
-# In
+# Tenison: *Generalization in Federated Learning*, 2022, section 4.2: "the spurious mechanism at each train client
+# is unique to itself", and test images are upright. Ten angles are also one for each of ten nodes. In
 # :mod:`~baselines.datasets.rotmnist` an angle goes with a digit, the same on all nodes.
 
 

@@ -55,7 +55,7 @@ def number_labels(tables: Sequence[Table], where: str) -> list[Table]:
 
 
 def hold_out(table: Table) -> tuple[Table, Table]:
-    """Divide into train and test: every tenth writer is for testing, a tenth of each label without so many.
+    """Divide into train and test: every tenth writer, or a tenth of each label where writers are few.
 
     Which rows of a label does not go by their order; it is the same every time.
 

@@ -201,7 +201,7 @@ def unsaved(strategy: Any) -> list[str]:
     return [field.name for field in fields(strategy) if suite and not field.init and field.name not in held]
 
 
-class Watched:
+class UndeclaredStateCheck:
     """The attributes that are no fields: they are seen when they are set, in the first round or later.
 
     What a ``cached_property`` holds is none of them: it is computed again.

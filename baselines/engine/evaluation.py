@@ -61,7 +61,7 @@ class Evaluator:
 
     def correctness_fn(self, models: Sequence[ArrayRecord]) -> Tensor:
         """Return whether each model classifies each validation example rightly, [models, V] of bools."""
-        return torch.stack([self._right_on(arrays) for arrays in models])
+        return torch.stack([self._is_correct(arrays) for arrays in models])
 
     def gradient(self, arrays: ArrayRecord) -> ArrayRecord:
         """Return the gradient of the loss on the validation examples; 0 for what is not trained."""
@@ -78,7 +78,7 @@ class Evaluator:
         load(self._model, arrays)
         return evaluate(self._model, kept(self.experiment, split, owner), self.experiment.dataset.task)
 
-    def _right_on(self, arrays: ArrayRecord) -> Tensor:
+    def _is_correct(self, arrays: ArrayRecord) -> Tensor:
         load(self._model, arrays)
         examples = self.experiment.validation_examples
         return correct(self._model, examples, range(num_batches(examples)))
@@ -88,7 +88,7 @@ def kept(experiment: Experiment, split: str, owner: int | None) -> Examples:
     """Return the server's examples of ``test`` or ``validation`` for a model, of one node or of several."""
     if split == "validation":
         return experiment.validation_examples
-    return experiment.test_examples if owner is None else experiment.holdings.own_test_examples(owner)
+    return experiment.test_examples if owner is None else experiment.node_data.own_test_examples(owner)
 
 
 Models = dict[str, ArrayRecord]
@@ -144,7 +144,7 @@ class ServerEvaluation:
         """Begin to evaluate the models; where it costs no time, wait."""
         arrays, wanted = list(models.values()), {"test": len(self.experiment.test_examples) > 0}
         wanted["validation"] = self.experiment.settings.validates
-        splits = [split for split, asked in wanted.items() if asked]
+        splits = [split for split, is_wanted in wanted.items() if is_wanted]
         waits = {split: self.evaluator.evaluated(arrays, split, owners) for split in splits}
         self._pending = Pending(server_round, models, weights, on_nodes, waits)
         if not self.evaluator.aside or not waits:

@@ -87,7 +87,7 @@ def by_round(folder: Path, name: str) -> dict[int, float]:
     return {number: models.get(OWN_GROUP, fmean(models.values())) for number, models in rows.items()}
 
 
-# When a run is over: it has diverged, or its best round is so many rounds ago.
+# When a run is over: it has diverged, or has not improved for ``patience`` rounds.
 
 
 Row = tuple[int, str, str, str, float]  # as COLUMNS
@@ -356,7 +356,7 @@ def find_rare_nodes(contributions: Mapping[str, Mapping[str, int]]) -> str:
     }
     rare = {name: pair for name, pair in counts.items() if 2 * pair[0] < pair[1]}
     ordered = sorted(rare.items(), key=lambda one: one[1][0] / one[1][1])
-    named = [f"{name} ({took} of {asked})" for name, (took, asked) in ordered]
+    named = [f"{name} ({took} of {num_sent})" for name, (took, num_sent) in ordered]
     more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
     return ", ".join(named[:MOST_NAMED] + more)
 

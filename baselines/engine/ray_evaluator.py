@@ -62,7 +62,7 @@ class RayEvaluator(Evaluator):
     def _tasks(
         self, arrays: ArrayRecord, batches: int, models: int, method: str, *arguments: object
     ) -> list["Evaluating"]:
-        """Return the tasks that evaluate one of so many models by a worker's method."""
+        """Return the tasks by which workers evaluate one of the models."""
         wanted = max(1, TASKS_PER_WORKER * len(self.dispatch.workers) // models)
         each = math.ceil(batches / wanted)
         stored = Stored(arrays)

@@ -98,11 +98,11 @@ def finished(experiment: Experiment, folder: Path) -> bool:
 
 def lacks(experiment: Experiment, folder: Path) -> str:
     """Return what a finished run has not left that is asked for now, in brackets; empty where nothing."""
-    written, asked = _written(folder), experiment.settings.save
-    if asked == "last" and written.get("save") is None and kept(folder):  # its checkpoint has that model
-        asked = None
-    left = asked == written.get("save") and kept(folder)
-    missing = f"save={asked}" if asked is not None and not left else ""
+    written, save = _written(folder), experiment.settings.save
+    if save == "last" and written.get("save") is None and kept(folder):  # its checkpoint has that model
+        save = None
+    left = save == written.get("save") and kept(folder)
+    missing = f"save={save}" if save is not None and not left else ""
     loggers = written.get("logger") or {}
     wanted = yaml.safe_load(experiment.configuration()).get("logger") or {}
     if any(loggers.get(name) != settings for name, settings in wanted.items()):
@@ -136,12 +136,12 @@ def _is_begun_by(experiment: Experiment, saved: Checkpoint, written: dict[str, A
 
 
 def _of_other_length(experiment: Experiment, folder: Path, rounds: int, saved: Checkpoint | None) -> str:
-    asked = experiment.settings.rounds
-    if rounds > asked:
-        return f"{folder} has {rounds} rounds of this run already, and rounds={asked}: {ELSEWHERE}"
+    wanted = experiment.settings.rounds
+    if rounds > wanted:
+        return f"{folder} has {rounds} rounds of this run already, and rounds={wanted}: {ELSEWHERE}"
     why = f"left no {LATEST}" if saved is None else f"its {LATEST} is of other versions, or another run"
     return (
-        f"{folder} has {rounds} rounds of this run, and {why}, so that it cannot go on to {asked}: start "
+        f"{folder} has {rounds} rounds of this run, and {why}, so that it cannot go on to {wanted}: start "
         f"again with resume=false, or {ELSEWHERE}"
     )
 

@@ -15,7 +15,7 @@ from strategies import TooManyFailedRounds
 from strategies.shared.arrays import move_record
 
 from . import resume
-from .checkpoint import Checkpoint, Watched
+from .checkpoint import Checkpoint, UndeclaredStateCheck
 from .environment import merge_usage
 from .evaluation import Evaluator, ServerEvaluation
 from .loggers import Progress
@@ -105,7 +105,7 @@ class Rounds:
     def run(self, saved: Checkpoint | None) -> None:
         """Take all rounds that are left, evaluate and save."""
         settings = self.experiment.settings
-        own_state = Watched(self.strategy) if settings.checkpoint_every else None
+        own_state = UndeclaredStateCheck(self.strategy) if settings.checkpoint_every else None
         if saved:
             self.resume_from(saved)
         else:

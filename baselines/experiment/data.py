@@ -123,14 +123,14 @@ def _check_classes(parts: list[Tensor]) -> None:
         )
 
 
-# Holdings: who holds which rows of the data, for one seed.
+# NodeData: who holds which rows of the data, for one seed.
 
 
 Dealt = tuple[np.ndarray, np.ndarray]  # the rows of all nodes, and the length of each one's two lists
 
 
 @dataclass(frozen=True)
-class Holdings:
+class NodeData:
     """The rows of the training set that each node holds, and those that the server keeps.
 
     Parameters

@@ -42,7 +42,7 @@ from .config import (
     own_corrections,
     targets,
 )
-from .data import Holdings, dataset_of, site_examples
+from .data import NodeData, dataset_of, site_examples
 from .device import device_of, placed, prepare_model, require_bool
 from .flower_adapter import FlowerStrategyAdapter
 from .identity import identity, own_sources, setting, source_hash
@@ -77,7 +77,7 @@ class ExperimentSpec:
         return list(config.build(self.cfg.get("logger") or {}).values())
 
     def identity(self, rounds: int | None = None, like: object = None) -> str:
-        """Return the hash of what decides the run's numbers; with ``rounds``, of one of so many rounds.
+        """Return the hash of what decides the run's numbers; with ``rounds``, of a run of that length.
 
         ``like`` are settings whose way to write a number counts: 0 or 0.0.
         """
@@ -260,14 +260,14 @@ class Experiment(ExperimentSpec):
         return partitioner
 
     @cached_property
-    def holdings(self) -> Holdings:
+    def node_data(self) -> NodeData:
         """Who holds which rows of the data."""
-        return Holdings(self.settings, self.dataset, self.partitioner)
+        return NodeData(self.settings, self.dataset, self.partitioner)
 
     @property
     def partitions(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Each node's rows of the training set, as (train, test)."""
-        return self.holdings.partitions
+        return self.node_data.partitions
 
     @property
     def num_classes(self) -> int | None:
@@ -407,8 +407,8 @@ class Experiment(ExperimentSpec):
             self.node_model,
             self.training,
             self.dataset.task,
-            self.holdings.examples(train, transform, augmented=True),
-            self.holdings.examples(test, transform),
+            self.node_data.examples(train, transform, augmented=True),
+            self.node_data.examples(test, transform),
             self.settings.seed,
             partial(self.model, partition_id),
             self.frozen,
@@ -419,12 +419,12 @@ class Experiment(ExperimentSpec):
     @property
     def test_examples(self) -> Examples:
         """What the server evaluates on."""
-        return self.holdings.test_examples
+        return self.node_data.test_examples
 
     @property
     def validation_examples(self) -> Examples:
         """What the server sets aside, seen as by node 0: ``transform`` may show what is the test set's."""
-        return self.holdings.examples(self.holdings.validation_rows, self.dataset.seen_by(0))
+        return self.node_data.examples(self.node_data.validation_rows, self.dataset.seen_by(0))
 
 
 @lru_cache(maxsize=4)

@@ -53,7 +53,7 @@ class FlowerStrategyAdapter(BaseStrategy):
         self.seed = seed
         self.max_failed_rounds = max_failed_rounds
         self._failed_rounds = 0
-        self._asked = True
+        self._has_sent = True
 
     @property
     def name(self) -> str:
@@ -106,7 +106,7 @@ class FlowerStrategyAdapter(BaseStrategy):
     ) -> Iterable[Message]:
         with _drawing(self.seed, server_round, 0):
             messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
-        self._asked = bool(messages)
+        self._has_sent = bool(messages)
         return messages
 
     def aggregate_train(
@@ -116,11 +116,11 @@ class FlowerStrategyAdapter(BaseStrategy):
 
         Raises
         ------
-        TooManyFailedRounds : when there was no step so many times in a row
+        TooManyFailedRounds : when there was no step in ``max_failed_rounds`` rounds in a row
         """
         replies = list(replies)
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)
-        moved_on = arrays is not None or not self._asked  # one that asks nobody to train means it so
+        moved_on = arrays is not None or not self._has_sent  # one that asks nobody to train means it so
         self._failed_rounds = 0 if moved_on else self._failed_rounds + 1
         if self._failed_rounds >= self.max_failed_rounds:
             raise TooManyFailedRounds(

@@ -174,7 +174,7 @@ def _other(error: Exception) -> str:
 
 
 def _has_single(count: int, batch_size: int | None) -> bool:
-    """Say whether one of the batches of so many examples holds a single one."""
+    """Say whether one of the batches holds a single example."""
     return count == 1 or (batch_size is not None and count % batch_size == 1 % batch_size)
 
 

@@ -58,7 +58,7 @@ def owned(content: RecordDict) -> RecordDict:
     return copy
 
 
-class Room:
+class StoreBudget:
     """What a round's replies may keep of Ray's store on this machine; the others are copied out of it.
 
     A full store would go on on the disk.
@@ -165,7 +165,7 @@ class Round:
     nodes: NodePool
     folded: bool = False
     replies: list[Message] = field(default_factory=list)
-    room: Room = field(default_factory=Room)
+    room: StoreBudget = field(default_factory=StoreBudget)
 
     def context(self, message: Message) -> Context:
         """Return the context of the node that a message is for."""

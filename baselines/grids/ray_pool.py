@@ -146,8 +146,8 @@ class Workers:
 
     def used(self) -> list[dict[str, Any]]:
         """Return what workers say of what they have used; without those that do not answer in time."""
-        asked = [worker.actor.do.remote("used") for worker in self.ready]
-        come, _ = ray.wait(asked, num_returns=len(asked), timeout=ANSWERS) if asked else ([], [])
+        futures = [worker.actor.do.remote("used") for worker in self.ready]
+        come, _ = ray.wait(futures, num_returns=len(futures), timeout=ANSWERS) if futures else ([], [])
         usages = []
         for reference in come:
             with suppress(RayError):  # it has died since

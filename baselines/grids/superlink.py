@@ -22,7 +22,7 @@ class PollingGrid(SuiteGrid):
     Parameters
     ----------
     grid : the other one
-    quorum : so many replies are enough once ``deadline`` is over; None waits for all. The question who a
+    quorum : the number of replies that are enough once ``deadline`` is over; None waits for all. The question who a
         node is goes on asking for ``timeout``
     deadline : seconds from the start of a round
     commit : of the app's code, as who submitted it has told; empty where nobody has

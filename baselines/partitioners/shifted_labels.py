@@ -25,7 +25,7 @@ DISTRIBUTIONS = {
     "F": (0, 0, 0.1, 0.1, 0.2, 0.2, 0.2, 0.1, 0.1, 0),
     "G": (0.91, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01),
 }
-CHUNKS = 100  # the authors use so many of a digit
+CHUNKS = 100  # of a digit, as the authors use
 
 
 class ShiftedLabels(Partitioner):

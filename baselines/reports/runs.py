@@ -381,7 +381,7 @@ class Shown:
         return self.metric in ("accuracy", "accuracy_worst", "accuracy_worst_tenth")
 
 
-def choose(frame: pd.DataFrame, asked: tuple[str, ...] = (), step_size: bool = False) -> list[Shown]:
+def choose(frame: pd.DataFrame, requested: tuple[str, ...] = (), step_size: bool = False) -> list[Shown]:
     """Return what is asked for, as ``metric`` (of the test set) or ``split/metric``.
 
     Each comes once. Without a wish, everything measured on the test set, accuracy and loss first; without
@@ -393,8 +393,8 @@ def choose(frame: pd.DataFrame, asked: tuple[str, ...] = (), step_size: bool = F
     UserError : for a metric that no run has
     """
     available = list(frame[["split", "metric"]].drop_duplicates().itertuples(index=False, name=None))
-    if asked:
-        return list(dict.fromkeys(_find_panel(name, available) for name in asked))
+    if requested:
+        return list(dict.fromkeys(_find_panel(name, available) for name in requested))
     tested = [metric for split, metric in available if split == "test"]
     first = [metric for metric in ("accuracy", "loss") if metric in tested]
     panels = [Shown("test", metric) for metric in [*first, *(m for m in tested if m not in first)]]

@@ -36,7 +36,7 @@ def tied(differences: Sequence[float] | np.ndarray) -> bool:
 
 
 def adjust_holm(chances: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return Holm's adjusted p values: of so many comparisons, one is wrong by chance as often as each says.
+    """Return Holm's adjusted p values: the chance that any of the comparisons is wrong is what each says.
 
     A comparison without a p value (NaN) counts for nothing.
     """

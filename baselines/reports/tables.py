@@ -151,11 +151,11 @@ def is_less_better(panel: Shown, lower: Collection[str]) -> bool:
     return named or less_is_better(panel.metric)
 
 
-def _columns(frame: pd.DataFrame, panel: Shown, asked: bool, lower: Collection[str]) -> list[Column]:
+def _columns(frame: pd.DataFrame, panel: Shown, is_requested: bool, lower: Collection[str]) -> list[Column]:
     metric, split, falls = panel.metric, panel.split, is_less_better(panel, lower)
     name = metric if split == "test" else f"{split} {metric}"
     columns = [Column(f"last {name}", results.last(frame, metric, split), falls, panel.percent)]
-    if asked or metric != "loss":
+    if is_requested or metric != "loss":
         best = results.best(frame, metric, split, falls)
         columns.append(Column(f"best {name}", best, falls, panel.percent))
     return columns

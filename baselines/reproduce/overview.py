@@ -203,7 +203,7 @@ def _draw_gain(axis: Axes, row: dict[str, Any], place: int, colour: str) -> None
     seeds = "any" if row["ratio"] is not None else str(row["seeds"])
     axis.text(RIGHT + 1.9, place, seeds, fontsize=9, ha="right", va="center")
     if row["ratio"] is not None:
-        text = f"no accuracy; loss about $10^{{{round(log10(row['ratio']))}}}$ times below FedAvg's"
+        text = f"no accuracy; loss about $10^{{{round(log10(row['ratio']))}}}$ times lower"
         axis.text(0.3, place, text, fontsize=8.5, va="center", color=colour)
         return
     if row["low"] is not None:
@@ -267,7 +267,10 @@ def _draw_verdicts(axis: Axes, verdicts: dict[str, dict[str, int]]) -> None:
     axis.set_yticks([])
     axis.set_ylim(len(verdicts) - 0.6, -0.75)
     axis.spines["left"].set_visible(False)
-    axis.set_xlabel("pairs of cells that were run, smaller settings included")
+    axis.set_xlabel(
+        "pairs of cells that were run, smaller settings included\n"
+        f"{UNDECIDED}: 0 in the interval, or too few seeds"
+    )
     axis.set_title("All claims, not only the main one", loc="left", weight="bold", fontsize=12, pad=24)
     names = [
         Rectangle((0, 0), 1, 1, facecolor=face, hatch=pattern, edgecolor="#333333", linewidth=0.6)
@@ -275,7 +278,7 @@ def _draw_verdicts(axis: Axes, verdicts: dict[str, dict[str, int]]) -> None:
     ]
     axis.legend(
         names,
-        [CONFIRMED, f"{UNDECIDED}: 0 in the interval, or too few seeds", CONTRADICTED],
+        list(BARS),
         loc="lower left",
         bbox_to_anchor=(-0.02, 0.99),
         ncols=3,

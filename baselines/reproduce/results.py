@@ -5,7 +5,8 @@
 
 ``changes`` are the overrides in which the run departs from the paper's setting, ``config`` is a hash of the
 whole configuration, ``source`` one of the code. ``<table>_curves.csv`` has the figures' curves, those of
-more than ``POINTS`` rounds thinned to so many. A new row takes the place of the old one of its cell, seed and changes.
+more than ``POINTS`` rounds thinned to that number. A new row takes the place of the old one of its cell, seed
+and changes.
 """
 
 import shutil
@@ -215,11 +216,9 @@ def _write(rows: pd.DataFrame, target: Path) -> None:
 
 # Our number for a cell, out of the rows that there are of it.
 #
-# Of a cell's rows those at the paper's own setting count; where there are none, those that depart from it
-# in
-# the same way and have the most rounds, and the departure is printed with them. What was measured in
-# further
-# settings is kept apart.
+# Of a cell's rows those at the paper's own setting count; where there are none, those that depart from it in the
+# same way and have the most rounds, and the departure is printed with them. What was measured in further settings
+# is kept apart.
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ logger = getLogger("flwr")
 
 MEASURED = "measured"
 SMALL_MODEL = 1_000_000  # parameters, below which one node's steps leave an accelerator idle
-ASKED, ON_CPU = "as asked", "on the CPU auto keeps the results of every runtime, bit for bit"
+AS_REQUESTED, ON_CPU = "as asked", "on the CPU auto keeps the results of every runtime, bit for bit"
 LEAST = 0.95  # of the time one by one, which batched has to undercut: a tie keeps the bits
 
 
@@ -30,27 +30,27 @@ class Choice:
 
     Parameters
     ----------
-    asked : what ``runtime.batch_clients`` says
+    requested : what ``runtime.batch_clients`` says
     batched : what came of it
     why : in a few words
     seconds : of the shortened round that was measured, in either way; empty where none was
     """
 
-    asked: bool | str
+    requested: bool | str
     batched: bool
     why: str
     seconds: Mapping[str, float] | None = None
 
     def describe(self) -> dict[str, Any]:
         """Return what environment.json says of it."""
-        record = {"asked": self.asked, "batched": self.batched, "why": self.why}
+        record = {"asked": self.requested, "batched": self.batched, "why": self.why}
         return {"batch_clients": record | ({"seconds": dict(self.seconds)} if self.seconds else {})}
 
     def say(self) -> "Choice":
         """Tell the user, where it is neither what was asked for nor what every run does; return itself."""
-        if self.why not in (ASKED, ON_CPU):
+        if self.why not in (AS_REQUESTED, ON_CPU):
             way = "batched" if self.batched else "one by one"
-            logger.info("runtime.batch_clients=%s: nodes train %s (%s)", self.asked, way, self.why)
+            logger.info("runtime.batch_clients=%s: nodes train %s (%s)", self.requested, way, self.why)
         return self
 
 
@@ -72,51 +72,53 @@ def check_elsewhere(batch_clients: bool | str) -> None:
         )
 
 
-def choice(asked: bool | str, overrides: str, folder: Path, sites: Mapping[str, str] | None) -> Choice:
+def choice(requested: bool | str, overrides: str, folder: Path, sites: Mapping[str, str] | None) -> Choice:
     """Return the choice for a run in this process; it is measured where the clock may decide.
 
     Raises
     ------
     UserError : for ``measured`` where equal bytes are asked for
     """
-    if isinstance(asked, bool):
-        return Choice(asked, asked, ASKED)
+    if isinstance(requested, bool):
+        return Choice(requested, requested, AS_REQUESTED)
     from baselines.experiment.experiment import load as load_experiment
 
     experiment = load_experiment(overrides)
-    if asked == MEASURED and experiment.deterministic:
+    if requested == MEASURED and experiment.deterministic:
         raise UserError(
             "runtime.batch_clients=measured lets the clock decide, and deterministic=true asks for equal "
             "bytes: set runtime.batch_clients to true or false"
         )
     if (earlier := _earlier(experiment, folder)) is not None:
         return earlier
-    if asked == "auto" and (experiment.device.type == "cpu" or experiment.deterministic):
-        return unmeasured(asked, experiment)
-    return measured(asked, experiment, sites)
+    if requested == "auto" and (experiment.device.type == "cpu" or experiment.deterministic):
+        return unmeasured(requested, experiment)
+    return measured(requested, experiment, sites)
 
 
-def unmeasured(asked: bool | str, experiment: "Experiment") -> Choice:
+def unmeasured(requested: bool | str, experiment: "Experiment") -> Choice:
     """Return the choice that depends on the configuration and the kind of device alone."""
-    if isinstance(asked, bool):
-        return Choice(asked, asked, ASKED)
+    if isinstance(requested, bool):
+        return Choice(requested, requested, AS_REQUESTED)
     if experiment.device.type == "cpu":
-        return Choice(asked, False, ON_CPU)
+        return Choice(requested, False, ON_CPU)
     size = sum(p.numel() for p in experiment.node_model.parameters())
     small = size < SMALL_MODEL
-    return Choice(asked, small, f"{size:,} parameters are {'' if small else 'not '}below {SMALL_MODEL:,}")
+    return Choice(
+        requested, small, f"{size:,} parameters are {'' if small else 'not '}below {SMALL_MODEL:,}"
+    )
 
 
-def measured(asked: bool | str, experiment: "Experiment", sites: Mapping[str, str] | None) -> Choice:
+def measured(requested: bool | str, experiment: "Experiment", sites: Mapping[str, str] | None) -> Choice:
     """Return the way that takes less time here; one by one where nodes cannot be batched."""
     from .measuring import seconds_of
 
     seconds = seconds_of(experiment, sites)
     if isinstance(seconds, str):
-        return Choice(asked, False, seconds)
+        return Choice(requested, False, seconds)
     alone, together = seconds
     why = f"a shortened round takes {together:.3g} s batched, {alone:.3g} s one by one"
-    return Choice(asked, together < LEAST * alone, why, {"one_by_one": alone, "batched": together})
+    return Choice(requested, together < LEAST * alone, why, {"one_by_one": alone, "batched": together})
 
 
 def _earlier(experiment: "Experiment", folder: Path) -> Choice | None:

@@ -65,8 +65,8 @@ class _Trial:
         self.strategy = experiment.strategy()
         self.arrays = move_record(experiment.initial_arrays(), experiment.device)
         grid = InlineGrid(client_app_of(experiment.overrides), experiment.settings.num_nodes, None, sites)
-        asked = [(m, grid.context(m.metadata.dst_node_id)) for m in self._messages(grid)]
-        self.sizes = [len(node_of(experiment.overrides, *each).train) for each in asked]
+        pairs = [(m, grid.context(m.metadata.dst_node_id)) for m in self._messages(grid)]
+        self.sizes = [len(node_of(experiment.overrides, *each).train) for each in pairs]
         self.training, self.share = shortened(experiment.training, self.sizes)
 
     def node(self, message: Message, context: Context) -> Node:

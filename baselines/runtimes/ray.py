@@ -257,7 +257,7 @@ class Ray:
         settings = experiment.settings
         self._tell_idle(ray.cluster_resources().get("GPU", 0), settings.device)  # type: ignore[no-untyped-call]
         choice = batching.unmeasured(self.batch_clients, experiment).say()
-        dealt = ray.put(experiment.holdings.partition_arrays())
+        dealt = ray.put(experiment.node_data.partition_arrays())
         arguments = (overrides, config.text(overrides), versions(), choice.batched, dealt)
         workers = Workers(partial(_start, seats, arguments), self.client_cpus, self.client_gpus)
         workers.grow(settings.nodes_in_round)  # they start while the server prepares

@@ -64,7 +64,7 @@ class Worker:
             _ = self._experiment.training, self._experiment.known_compressions
             _ = self._experiment.node_model
             self._used = ResourceUsage(self._experiment.device)
-            self._experiment.holdings.set_partition(self.dealt)
+            self._experiment.node_data.set_partition(self.dealt)
         except UserError as error:  # a device or a data set that is not there
             return str(error)
         return None

@@ -138,9 +138,9 @@ class Policy:
 
     def _admit_requests(self, experiment: Experiment, config: Mapping[str, Any]) -> None:
         """Refuse what the strategy that is named does not ask of nodes, whatever the message says."""
-        asked = experiment.prototype.train_config()
+        requested = experiment.prototype.train_config()
         kinds = requested_corrections(config, experiment.known_corrections)
-        if other := [kind.config_key for kind in kinds if not asked.get(kind.config_key)]:
+        if other := [kind.config_key for kind in kinds if not requested.get(kind.config_key)]:
             raise SiteRefusal("strategies", f"the message asks for {', '.join(other)} besides")
 
     def require_rows(self, count: int) -> None:
@@ -187,8 +187,8 @@ class Policy:
 
     def demand_privacy(self, config: Mapping[str, Any]) -> None:
         """Raise :class:`clients.privacy.Refused` where a message promises too little privacy."""
-        asked = {protocol.PRIVACY: self.privacy, protocol.MIN_NOISE: self.min_noise}
-        settings: dict[str, object] = {key: value for key, value in asked.items() if value is not None}
+        requested = {protocol.PRIVACY: self.privacy, protocol.MIN_NOISE: self.min_noise}
+        settings: dict[str, object] = {key: value for key, value in requested.items() if value is not None}
         if self.max_epsilon is not None:  # which only noise can be counted against
             settings.setdefault(protocol.PRIVACY, protocol.CENTRAL)
         demand(settings, config)

@@ -76,7 +76,7 @@ def counted_round(config: ConfigRecord, partition_id: int) -> int | None:
 
 
 def gradient_weight(optimizer: OptimizerOf, steps: int, who: str, remedy: str) -> float:
-    """Return how many learning rates a parameter moves whose gradient is 1 in each of so many steps.
+    """Return how many learning rates a parameter moves whose gradient is 1 in each of its steps.
 
     It is ``steps`` in plain SGD, and the norm |a|_1 of FedNova (Wang et al., NeurIPS 2020, section 4) with
     momentum, which begins at 0. ``who`` needs it, and ``remedy`` is what to

@@ -17,7 +17,7 @@ from strategies.shared import protocol
 from strategies.shared.flower_private import UNREACHABLE
 from strategies.shared.seeding import Purpose, generator
 
-from .replies import answers, metrics_of
+from .replies import match_replies, metrics_of
 from .strategy import reason_of
 
 logger = logging.getLogger("flwr.strategies")
@@ -151,15 +151,15 @@ class ClientRegistry:
         that was away is asked again. Raises ``TimeoutError`` when there are fewer than ``least``.
         """
         deadline = time.monotonic() + self.timeout
-        asked, is_waiting = set[int](), False
+        queried, is_waiting = set[int](), False
         while True:
             online = set(grid.get_node_ids())
             if online == self._online and len(self._nodes) >= wanted:
                 return dict(self._nodes)
             self._away |= self._known - online
-            if new := online - self._present - asked:
+            if new := online - self._present - queried:
                 self._register(grid, sorted(new))
-                asked |= new
+                queried |= new
                 continue  # more may have connected meanwhile
             known, late = online & self._present, time.monotonic() > deadline
             if len(known) >= wanted or (len(known) >= least and late):
@@ -172,7 +172,7 @@ class ClientRegistry:
                 logger.info(WAITING, wanted, len(known), deadline - time.monotonic())
                 is_waiting = True
             time.sleep(POLL_SECONDS)
-            asked.clear()
+            queried.clear()
         if len(known) < wanted:
             here = "are connected" if known == online else f"take part, of {len(online)} that are connected"
             logger.warning("%d of %d nodes %s: continuing with them", len(known), wanted, here)
@@ -231,7 +231,7 @@ class ClientRegistry:
         silent: dict[int, str] = {}
         held = {of[n]: n for n in self._present for of in (self._site_of, self.partition_of) if n in of}
         replies = grid.send_and_receive(messages, timeout=self.timeout)
-        answered = answers(dict(zip(nodes, messages, strict=True)), replies)
+        answered = match_replies(dict(zip(nodes, messages, strict=True)), replies)
         for node, reply in sorted(answered.items(), key=lambda one: (one[0] not in self._known, one[0])):
             if reply.has_error() and reply.error.code in UNREACHABLE:
                 continue
@@ -328,5 +328,5 @@ def sample(
 
 
 def share_of(count: int, share: float) -> int:
-    """Return a share of so many nodes, rounded down; one at least."""
+    """Return a share of the nodes, rounded down; at least one."""
     return max(1, math.floor(share * count + 1e-9))

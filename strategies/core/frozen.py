@@ -36,7 +36,7 @@ class FrozenParameters:
     registry: ClientRegistry
 
     def split(
-        self, content: RecordDict, asked: Mapping[int, int]
+        self, content: RecordDict, receivers: Mapping[int, int]
     ) -> tuple[RecordDict, dict[int, RecordDict]]:
         """Return what is sent to nodes that have them, and, by partition, to those that lack them."""
         layout = self.layout
@@ -46,7 +46,9 @@ class FrozenParameters:
         trained = RecordDict({**content, protocol.ARRAYS: rest, protocol.CONFIG: hashed})
         named = ConfigRecord({**hashed, protocol.FROZEN_NAMES: list(layout.frozen)})
         whole = RecordDict({**content, protocol.CONFIG: named})
-        return trained, dict.fromkeys((k for k, node in asked.items() if not self._is_at(k, node)), whole)
+        return trained, dict.fromkeys(
+            (k for k, node in receivers.items() if not self._is_at(k, node)), whole
+        )
 
     def _is_at(self, partition_id: int, node: int) -> bool:
         holder, known = self.registry.frozen_at.get(partition_id, (None, ""))

@@ -89,11 +89,11 @@ class ClientSampler:
         require(train is None or 0 < train <= 1, "fraction_train", train, "above 0, at most 1, or None")
         both = train is not None and count is not None
         require(not both, "fraction_train", train, f"None, as nodes_per_round={count} counts")
-        asked, population = self._num_in_all, self.num_nodes
-        if asked is not None:
-            valid = population is None or asked <= population
-            require(valid, "nodes_per_round", asked, f"at most num_nodes={population}")
-            require(self.min_replies <= asked, "min_replies", self.min_replies, f"at most {asked}")
+        wanted, population = self._num_in_all, self.num_nodes
+        if wanted is not None:
+            valid = population is None or wanted <= population
+            require(valid, "nodes_per_round", wanted, f"at most num_nodes={population}")
+            require(self.min_replies <= wanted, "min_replies", self.min_replies, f"at most {wanted}")
         require(0 <= self.dropout < 1, "participation.dropout", self.dropout, "in [0, 1)")
 
     @property
@@ -104,13 +104,13 @@ class ClientSampler:
     @property
     def most_in_round(self) -> int | None:
         """How many nodes a round can have, a group's members at most; None where that is not known."""
-        asked = self._num_in_all
+        wanted = self._num_in_all
         if self.members is None:
-            return asked
-        return min(asked or len(self.members), len(self.members))
+            return wanted
+        return min(wanted or len(self.members), len(self.members))
 
     def count_in_round(self, nodes: int) -> int:
-        """Return how many of so many nodes train in a round."""
+        """Return how many of the nodes train in a round."""
         if self.fraction_train is None:
             return self.nodes_per_round or nodes
         return max(share_of(nodes, self.fraction_train), self.min_replies)

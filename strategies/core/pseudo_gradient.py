@@ -39,9 +39,9 @@ from .client_registry import MOST_PARTITIONS, ClientRegistry, LostStateMonitor, 
 from .frozen import FrozenParameters, known_hashes, require_frozen
 from .participation import SITE_SHARE, ClientSampler, NodeEvaluation, Sample, addressed
 from .replies import (
-    answers,
     arrays_of,
     is_of_other_app,
+    match_replies,
     mean_lists,
     mean_metrics,
     name_unread,
@@ -57,8 +57,8 @@ from .strategy import (
     FailurePolicy,
     StallDetector,
     TooManyFailedRounds,
-    end_if_alike,
     require_covered,
+    stop_if_all_failed,
 )
 from .update_monitor import (
     AUTO,
@@ -345,7 +345,7 @@ class PseudoGradientStrategy(BaseStrategy):
             require(given is None or callable(given), name, given, expected)
 
     def _require_parts_fit(self) -> None:
-        """Refuse parts that do not go together, or with so many nodes."""
+        """Refuse parts that do not go together, or do not suit the number of nodes."""
         has_kind = bool(self.compression.kind) or isinstance(self.compression, NoCompression)
         called = "a class with a kind, the name by which messages ask nodes for it"
         require(has_kind, "compression", type(self.compression).__name__, called)
@@ -438,8 +438,8 @@ class PseudoGradientStrategy(BaseStrategy):
         drawn = self._sampler.draw_judges(judges, self.fraction_evaluate, server_round)
         self._asked = {k: nodes[k] for k in drawn}
         (judged,) = self.models_to_evaluate(arrays).values()
-        asked = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
-        content = RecordDict({protocol.ARRAYS: judged, protocol.CONFIG: asked})
+        config_record = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
+        content = RecordDict({protocol.ARRAYS: judged, protocol.CONFIG: config_record})
         return self._messages(content, MessageType.EVALUATE)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -505,8 +505,8 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return what every node of the round is sent; a subclass adds its own."""
-        asked = ConfigRecord({**config, **self.train_config(), protocol.SERVER_ROUND: server_round})
-        return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: asked})
+        config_record = ConfigRecord({**config, **self.train_config(), protocol.SERVER_ROUND: server_round})
+        return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: config_record})
 
     def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
         """Return a message to each of the nodes that are asked."""
@@ -528,7 +528,7 @@ class PseudoGradientStrategy(BaseStrategy):
         if message_type not in self._has_asked_to:
             self._sent = dict(enumerate(replies))
             return dict(self._sent)
-        answered = answers(self._sent, replies)
+        answered = match_replies(self._sent, replies)
         if frozen := self._frozen:
             frozen.note(self._sent, answered)
         return answered
@@ -559,7 +559,7 @@ class PseudoGradientStrategy(BaseStrategy):
         if self.is_guarded or self.measures_norms:
             collected = self._without_outliers(collected)
         if server_round == 1 and not self.group:
-            end_if_alike(len(self._sent), answered)
+            stop_if_all_failed(len(self._sent), answered)
         self._note(server_round, collected, answered)
         if server_round == 1 and answered.keys() == collected.lacking.keys():
             self._end_for_lack(collected.lacking)
@@ -809,7 +809,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
     @property
     def stop_reason(self) -> str:
-        return "" if self.privacy.stop_at_epsilon is None else self.accountant.over
+        return "" if self.privacy.stop_at_epsilon is None else self.accountant.stop_reason
 
     @property
     def examples_key(self) -> str:

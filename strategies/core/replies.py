@@ -156,15 +156,15 @@ def void_mean(diverged: Iterable[Message], num_sound: int, key: str) -> dict[str
     return dict.fromkeys(names, math.nan) if len(replies) >= num_sound else {}
 
 
-def answers(asked: Mapping[int, Message], replies: Iterable[Message]) -> dict[int, Message]:
-    """Return the replies to the messages ``asked`` ({partition id: message}), by partition id.
+def match_replies(messages: Mapping[int, Message], replies: Iterable[Message]) -> dict[int, Message]:
+    """Return the replies to the messages ``messages`` ({partition id: message}), by partition id.
 
     A reply belongs to the message that it answers, and comes from the node that was asked, or is the
     SuperLink's error in its place. Of several the first counts: no node takes back what it sent. Where a
     grid gives messages no id, a reply belongs to the node that sent it.
     """
-    by_message = {message.metadata.message_id: k for k, message in asked.items()}
-    by_node = {m.metadata.dst_node_id: k for k, m in asked.items() if not m.metadata.message_id}
+    by_message = {message.metadata.message_id: k for k, message in messages.items()}
+    by_node = {m.metadata.dst_node_id: k for k, m in messages.items() if not m.metadata.message_id}
     by_partition: dict[int, Message] = {}
     for reply in replies:
         sender = reply.metadata.src_node_id
@@ -174,7 +174,7 @@ def answers(asked: Mapping[int, Message], replies: Iterable[Message]) -> dict[in
         if partition_id is None or partition_id in by_partition:
             continue
         instead = reply.has_error() and sender == SUPERLINK_NODE_ID
-        if instead or sender == asked[partition_id].metadata.dst_node_id:
+        if instead or sender == messages[partition_id].metadata.dst_node_id:
             by_partition[partition_id] = reply
     return by_partition
 

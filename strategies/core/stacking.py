@@ -213,10 +213,10 @@ class Stack:
         self._kept = 0  # rows that are written
 
     def all(
-        self, asked: Iterable[int], answered: Mapping[int, Message], has_partition_ids: bool
+        self, partition_ids: Iterable[int], answered: Mapping[int, Message], has_partition_ids: bool
     ) -> Collected:
         """Return what the partitions that were asked have answered, in their order."""
-        for partition_id in sorted(asked):
+        for partition_id in sorted(partition_ids):
             self.read(partition_id, answered.get(partition_id), has_partition_ids)
         return self.collected()
 
@@ -307,11 +307,11 @@ class Stack:
         return Collected(updates, extra, self._faults, moved, self._sound, self._lacking)
 
 
-def rows(asked: Iterable[int], answered: Mapping[int, Message]) -> int:
+def rows(partition_ids: Iterable[int], answered: Mapping[int, Message]) -> int:
     """Return how many rows the partitions that were asked can take, where some replies carry one mean."""
     shared = [reply for reply in answered.values() if reply.has_content()]
     means = [id(record) for reply in shared if isinstance(record := arrays_of(reply), SharedMean)]
-    return len(list(asked)) - len(means) + len(set(means))
+    return len(list(partition_ids)) - len(means) + len(set(means))
 
 
 def _finite(values: Tensor) -> bool:

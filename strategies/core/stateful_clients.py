@@ -43,7 +43,7 @@ class StatefulClientsStrategy(PseudoGradientStrategy):
         return arrays
 
     def clear_sum(self) -> None:
-        """Take 0 for the sum of what the nodes keep; each is told that none of its changes counts."""
+        """Take 0 for the sum of what the nodes keep; tell each that none of its changes counts."""
         raise NotImplementedError
 
     def count_changes(self, server_round: int, partition_ids: Iterable[int]) -> None:

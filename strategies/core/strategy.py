@@ -117,7 +117,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
         return None
 
     def max_num_models(self, num_nodes: int) -> int:
-        """Return how many models there can be to evaluate, with so many nodes."""
+        """Return the largest number of models to evaluate, with ``num_nodes`` nodes."""
         return 1
 
     @property
@@ -379,7 +379,7 @@ def reason_of(reply: Message) -> str:
     return " ".join(reason.split()) or f"failed with code {reply.error.code}"
 
 
-def end_if_alike(asked: int, answered: Mapping[int, Message]) -> None:
+def stop_if_all_failed(num_sent: int, answered: Mapping[int, Message]) -> None:
     """End a run in which all of several nodes have raised the same error: so they would in each round.
 
     Logs one traceback, where the nodes have sent theirs.
@@ -390,12 +390,14 @@ def end_if_alike(asked: int, answered: Mapping[int, Message]) -> None:
     """
     errors = [r for r in answered.values() if r.has_error() and r.error.code not in UNREACHABLE]
     reasons = {reason_of(reply) for reply in errors}
-    if asked < 2 or len(errors) < asked or len(reasons) > 1:
+    if num_sent < 2 or len(errors) < num_sent or len(reasons) > 1:
         return
     _, separator, traceback = (errors[0].error.reason or "").partition(TRACEBACK)
     if separator:
         logger.error("%s%s", separator, traceback)
-    raise TooManyFailedRounds(f"all {asked} nodes failed in round 1 with the same error: {reasons.pop()}")
+    raise TooManyFailedRounds(
+        f"all {num_sent} nodes failed in round 1 with the same error: {reasons.pop()}"
+    )
 
 
 # Flower's strategies of differential privacy, around one of this package's, clip the nodes' models before

@@ -46,7 +46,7 @@ class UpdateMonitor:
 
     Parameters
     ----------
-    max_norm : an update whose norm is more than so many times the median is left out; None leaves out none
+    max_norm : a multiple of the median: an update with a larger norm is left out; None leaves out none
 
     The median is that of the last hundred accepted norms and of the round's own together; with fewer than
     three norms in all, or a median of 0, nothing is left out.

@@ -245,7 +245,7 @@ def _copy(values: Tensor, layer: Layer, out: Tensor) -> None:
 def _require(layer: Layer, dtype: np.dtype, shape: Sequence[int]) -> None:
     if dtype.kind not in (
         "biuf" if layer.buffer else "iuf" if layer.is_count else "f"
-    ):  # would be cast without a word
+    ):  # would be cast silently
         raise ValueError(f"{layer.name!r} holds {dtype}, the model's {layer.dtype}")
     if tuple(shape) != layer.shape:  # whatever the message claims
         raise ValueError(f"{layer.name!r} holds shape {tuple(shape)}, the model's {layer.shape}")
@@ -253,10 +253,9 @@ def _require(layer: Layer, dtype: np.dtype, shape: Sequence[int]) -> None:
 
 # Norms of long vectors: a float32 sum of many squares loses digits, a sum of pieces' sums does not.
 #
-# torch adds the squares of a float32 vector in float32. The norm of 11 million entries of one size comes
-# out
-# wrong by 4e-3 of it, that of normally distributed ones by 4e-4; in pieces of 2 million by 2e-4 and 3e-5.
-# The few numbers that are left are added in host memory: not every accelerator has float64.
+# torch adds the squares of a float32 vector in float32. The norm of 11 million entries of one size comes out
+# wrong by 4e-3 of it, that of normally distributed ones by 4e-4; in pieces of 2 million by 2e-4 and 3e-5. The few
+# numbers that are left are added in host memory: not every accelerator has float64.
 
 
 PIECE = 1 << 21  # elements

@@ -161,7 +161,7 @@ class AndMask(Mask):
         return updates.mean(weights), MaskResult(values, float((values < 1).double().mean()))
 
     def judge_signs_(self, sums: Tensor, nodes: int) -> Tensor:
-        """Write the factors over the sums of the signs of so many nodes; return them."""
+        """Write the factors over the sums of the signs of ``nodes`` nodes; return them."""
         return sums.abs_().ge_(self._least(nodes))
 
     def _least(self, nodes: int) -> float:
@@ -190,10 +190,9 @@ class AgreementMask(AndMask):
 
 # Masks that look at how large the nodes' updates are, too, not at their signs alone.
 #
-# I. Tenison's thesis names them in section 2.1 (SAND-mask), in 2.2 (the geometric mean that the AND-mask
-# stands for) and in 4.8 ("masks incorporating magnitude", left to future work without a rule). A is the
-# sign
-# agreement of :mod:`strategies.parts.mask`, sums and means are over the nodes, unweighted.
+# I. Tenison's thesis names them in section 2.1 (SAND-mask), in 2.2 (the geometric mean that the AND-mask stands
+# for) and in 4.8 ("masks incorporating magnitude", left to future work without a rule). A is the sign agreement
+# of :mod:`strategies.parts.mask`, sums and means are over the nodes, unweighted.
 
 
 @dataclass(frozen=True)

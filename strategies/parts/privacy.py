@@ -52,7 +52,7 @@ DROWNED = ": the step is mostly noise; more nodes in a round, or fewer parameter
 
 @cache
 def epsilon(noise: float, rounds: int, delta: float) -> float:
-    """Return the epsilon of so many Gaussian mechanisms at ``delta``, never too small; above 1e6 infinity.
+    """Return the epsilon of ``rounds`` Gaussian mechanisms at ``delta``, never too small; above 1e6 infinity.
 
     The arithmetic is Google's dp-accounting: the delta of a Gaussian mechanism at a given epsilon (Balle,
     Wang: *Improving the Gaussian Mechanism for Differential Privacy*, ICML 2018, Theorem 8). n Gaussian
@@ -124,14 +124,14 @@ class Privacy(Part, ABC):
 
     @abstractmethod
     def noise_(self, mean: Tensor, nodes: int, state: State, server_round: int) -> None:
-        """Add noise to the mean pseudo-gradient [P] of so many nodes, in place; ``state`` is clip_'s."""
+        """Add noise to the mean pseudo-gradient [P] of ``nodes`` nodes, in place; ``state`` is clip_'s."""
 
     def deviation(self, nodes: int, state: State) -> float:
         """Return the standard deviation of what :meth:`noise_` adds to each coordinate; 0 for nothing."""
         return 0.0
 
     def epsilon(self, rounds: int) -> float | None:
-        """Return what so many rounds cost a node; None where nothing is promised."""
+        """Return what ``rounds`` rounds cost a node; None where nothing is promised."""
         return None
 
 
@@ -228,7 +228,7 @@ class Gaussian(Privacy):
             refuse(f"the model's buffer {name!r} gets no noise", "choose a model without batch norm")
 
     def epsilon(self, rounds: int) -> float | None:
-        """Return what so many rounds cost a node, at ``delta``."""
+        """Return what ``rounds`` rounds cost a node, at ``delta``."""
         if self.noise_multiplier == 0:
             return None
         cost = epsilon(self.noise_multiplier / self.distance, rounds, self.delta)
@@ -391,7 +391,7 @@ class AdaptivePrivacy(CentralPrivacy):
         return float(z * state["used"] / nodes)
 
 
-class Ledger(Protocol):
+class ContributionCounts(Protocol):
     """By partition, in how many rounds its update was sound (``updates``), and was ``left_out``."""
 
     kept: dict[int, dict[str, int]]
@@ -410,7 +410,7 @@ class PrivacyAccountant:
     """
 
     privacy: Privacy
-    ledger: Ledger
+    ledger: ContributionCounts
     state: State = field(default_factory=dict)
     again: int = 0
     has_compared: bool = False  # whether the noise has been set beside the update, once a process
@@ -425,7 +425,7 @@ class PrivacyAccountant:
         return max(paid, default=0) + self.again
 
     @property
-    def over(self) -> str:
+    def stop_reason(self) -> str:
         """Say why no further round may be taken; empty where it may."""
         limit = self.privacy.stop_at_epsilon
         cost = None if limit is None else self.privacy.epsilon(self.rounds + 1)
@@ -444,7 +444,7 @@ class PrivacyAccountant:
         self.state = self.privacy.clip_(updates, self.state, server_round)
 
     def noise_(self, mean: Tensor, nodes: int, server_round: int) -> None:
-        """Add the round's noise to the mean of so many updates, in place."""
+        """Add the round's noise to the mean of ``nodes`` updates, in place."""
         deviation = 0.0 if self.has_compared else self.privacy.deviation(nodes, self.state)
         if deviation:
             self.has_compared = True
@@ -460,7 +460,7 @@ class PrivacyAccountant:
     def load_state_dict(self, state: dict[str, Any] | None) -> None:
         """Continue; a round that was under way is paid for once more where its noise will be another.
 
-        None leaves it as it is: what has been spent stays spent where a strategy goes back to a good model.
+        None changes nothing: what has been spent stays spent where a strategy goes back to a good model.
         """
         if state is None:
             return

@@ -95,13 +95,11 @@ def copied(state: State) -> State:
 #          v - (1 - beta2) D^2 sign(v - D^2)              Yogi
 #     P(D) = m / (sqrt(v) + epsilon)        epsilon is the paper's tau, the adaptivity
 #
-# Deviations: v starts at 0, the paper asks for v >= epsilon^2 (as Flower does). Options: ``epsilon_inside``
-# gives m / sqrt(v + epsilon), which the FedExP paper's FedAdagrad uses; ``bias_correction`` divides m and v
-# by 1 - beta^t as Kingma and Ba (2015) do, Algorithm 2 does not (Yogi's as well, as in declearn, though its
-# v
-# grows by (1 - beta2) D^2 a round where D stays). Flower's own FedAdam corrects with the exponent t + 1,
-# its
-# FedYogi and FedAdagrad do not correct.
+# Deviations: v starts at 0, the paper asks for v >= epsilon^2 (as Flower does). Options: ``epsilon_inside`` gives
+# m / sqrt(v + epsilon), which the FedExP paper's FedAdagrad uses; ``bias_correction`` divides m and v by
+# 1 - beta^t as Kingma and Ba (2015) do, Algorithm 2 does not (Yogi's as well, as in declearn, though its v grows by
+# (1 - beta2) D^2 a round where D stays). Flower's own FedAdam corrects with the exponent t + 1, its FedYogi and
+# FedAdagrad do not correct.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,15 +135,13 @@ class InverseVariance(Weighting):
 #     alpha_l,k = er_l,k / sum_k er_l,k                                                     (3.1)
 #
 # The other layers (biases, normalisation, running statistics, the classifier) take the alpha of the last
-# convolutional layer before them, in ``state_dict`` order (Algorithm 4), or 1/K (Algorithm 3). Layers
-# before
-# the first convolution take 1/K.
+# convolutional layer before them, in ``state_dict`` order (Algorithm 4), or 1/K (Algorithm 3). Layers before the
+# first convolution take 1/K.
 #
-# Readings where the thesis is silent: the rank of a layer is the mean over its two unfoldings
-# (``unfolding``
+# Readings where the thesis is silent: the rank of a layer is the mean over its two unfoldings (``unfolding``
 # chooses one); the floor holds in both places where Algorithm 4 computes er (it is printed in one), since
-# otherwise the weights would not sum to one. Reduction: nodes of equal rank, identical ones for instance,
-# have weight 1/K, as :class:`~strategies.Uniform`.
+# otherwise the weights would not sum to one. Reduction: nodes of equal rank, identical ones for instance, have
+# weight 1/K, as :class:`~strategies.Uniform`.
 
 
 LARGEST_KERNEL = 11
@@ -298,14 +296,11 @@ def _is_kernel(height: int, width: int) -> bool:
 #     alpha_i = max{0, alpha_i - (1 + p_s floor((r - 1) b / |S_i|)) p_d d_i},  from 1        (2)
 #     D       = sum alpha_i Delta_i / sum alpha_i                                            (3), (4)
 #
-# The norms are over all parameters, concatenated; ``by_layer`` gives every layer weights of its own, from
-# the
-# norms of its own parameters, as the report proposes in its last section. The requester's own alpha stays
-# 1.
-# The report sums the minibatch gradients, which is Delta_i divided by the client learning rate: the same
-# d_i,
-# and with ``step_size=Constant(1)`` the same step. Two readings of |S_i|: the report prints the number of
-# examples, the authors' code counts batches, which erodes far more; see ``batch_size``.
+# The norms are over all parameters, concatenated; ``by_layer`` gives every layer weights of its own, from the
+# norms of its own parameters, as the report proposes in its last section. The requester's own alpha stays 1. The
+# report sums the minibatch gradients, which is Delta_i divided by the client learning rate: the same d_i, and
+# with ``step_size=Constant(1)`` the same step. Two readings of |S_i|: the report prints the number of examples,
+# the authors' code counts batches, which erodes far more; see ``batch_size``.
 
 
 EACH = "each"  # every node in turn is the requester
@@ -476,7 +471,7 @@ class Agnostic(Weighting):
 
 def _project(vector: Tensor) -> Tensor:
     """Return the nearest vector that sums to one and has no negative entry (Duchi et al., ICML 2008)."""
-    if vector.min() >= 0 and vector.sum() == 1:  # to the bit
+    if vector.min() >= 0 and vector.sum() == 1:  # exactly
         return vector
     falling, _ = vector.sort(descending=True)
     shifts = (falling.cumsum(0) - 1) / torch.arange(1, len(vector) + 1)

@@ -92,8 +92,7 @@ def is_count(name: str) -> bool:
 
 # A row of the table of what does not go together.
 #
-# ``baselines/experiment/compatibility.py`` is the table. Parts that are used from plain Python, too, refuse
-# by
+# ``baselines/experiment/compatibility.py`` is the table. Parts that are used from plain Python, too, refuse by
 # themselves, and a row names the check; batching is decided at a node, and has its rows there.
 
 

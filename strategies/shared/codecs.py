@@ -73,10 +73,9 @@ class PartialCodec(Compression):
 
 # Low rank: a node trains each matrix in a random subspace, and sends what it did there.
 #
-# Konecny, McMahan, Yu, Richtarik, Suresh, Bacon: *Federated Learning: Strategies for Improving
-# Communication
-# Efficiency*, 2016, section 2, "low rank". The update of a matrix [d1, d2] is A B. A [d1, k] is random, new
-# in each round and for each node, and sent as a seed; a node trains B [k, d2] alone, and sends it.
+# Konecny, McMahan, Yu, Richtarik, Suresh, Bacon: *Federated Learning: Strategies for Improving Communication
+# Efficiency*, 2016, section 2, "low rank". The update of a matrix [d1, d2] is A B. A [d1, k] is random, new in
+# each round and for each node, and sent as a seed; a node trains B [k, d2] alone, and sends it.
 
 
 @dataclass(frozen=True)
@@ -137,10 +136,9 @@ def subspace(rows: int, rank: int, seed: int) -> Tensor:
 
 # The random compressions: places that a seed decides, and few bits for each number.
 #
-# Konecny, McMahan, Yu, Richtarik, Suresh, Bacon: *Federated Learning: Strategies for Improving
-# Communication
-# Efficiency*, 2016, sections 2 and 3. Each array of the model is compressed by itself, as is each matrix
-# there. Buffers are sent as they are. The paper's other structured update is :mod:`.low_rank`.
+# Konecny, McMahan, Yu, Richtarik, Suresh, Bacon: *Federated Learning: Strategies for Improving Communication
+# Efficiency*, 2016, sections 2 and 3. Each array of the model is compressed by itself, as is each matrix there.
+# Buffers are sent as they are. The paper's other structured update is :mod:`.low_rank`.
 
 
 class Sparse(PartialCodec):

@@ -15,12 +15,10 @@ from .compression import after_seed, require_length, seed_and_rest
 
 # Rotation: a random orthogonal map, fast to apply, that makes all numbers about equally large.
 #
-# Konecny, McMahan, Yu, Richtarik, Suresh, Bacon: *Federated Learning: Strategies for Improving
-# Communication
+# Konecny, McMahan, Yu, Richtarik, Suresh, Bacon: *Federated Learning: Strategies for Improving Communication
 # Efficiency*, 2016, section 3, "structured random rotations": y = H D x. D are random signs, H is the
-# Walsh-Hadamard matrix divided by the root of its size, which is a power of two. An array of another size
-# is
-# cut into powers of two, the largest first, and each is rotated by itself: nothing is padded.
+# Walsh-Hadamard matrix divided by the root of its size, which is a power of two. An array of another size is cut
+# into powers of two, the largest first, and each is rotated by itself: nothing is padded.
 
 
 SIGNS = 17  # beside the seed: rounding has its bits there, 1 to 16, places nothing, to NumPy a 0

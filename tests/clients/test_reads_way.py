@@ -130,7 +130,9 @@ def test_private_layers_are_trained_as_a_whole_under_a_restriction() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     for p in model.parameters():
         p.grad = torch.ones_like(p)
-    coding = Coding.asked(RandomMask(share=0.25).train_config(), model, lambda: generator(0, 1), ["last"])
+    coding = Coding.from_config(
+        RandomMask(share=0.25).train_config(), model, lambda: generator(0, 1), ["last"]
+    )
     assert coding is not None
     (restricted,) = coding.corrections(model)
     restricted.transform_gradients(list(model.parameters()))

@@ -11,6 +11,7 @@ from helpers.source import name_of
 HIDDEN = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)  # what is code is no link
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NAMED = re.compile(r"`((?:baselines|clients|conf|deploy|docs|examples|scripts|strategies|tests)/[\w./-]+)`")
+NAMES_FILE = re.compile(r"\[`?([\w/]+\.\w+)`?\]\(([^)#\s]+)\)")  # whose text is a file's name
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -57,3 +58,9 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     theirs = ROOT / "examples" / "mylab"  # docs/your-own.md names the files of a folder of one's own
     named = NAMED.findall(page.read_text())
     assert [name for name in named if not (ROOT / name).exists() and not (theirs / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_link_that_is_a_files_name_leads_to_that_file(page: Path) -> None:
+    links = NAMES_FILE.findall(page.read_text())
+    assert [pair for pair in links if not pair[1].endswith(pair[0])] == []

@@ -62,7 +62,7 @@ def test_validation_is_of_the_examples_set_aside(tmp_path: Path) -> None:
     accuracy = curve(asked, "validation", "accuracy")[-1]
     assert (accuracy * 200) == pytest.approx(round(accuracy * 200))
     this = experiment.load(f"{SETTING} rounds=1")
-    held = set(this.holdings.validation_rows.tolist())
+    held = set(this.node_data.validation_rows.tolist())
     assert len(held) == 200
     assert not held & {row for train, test in this.partitions for row in (*train, *test)}
 

@@ -64,7 +64,7 @@ def test_each_model_is_judged_on_its_own_node_s_test_examples(tmp_path: Path) ->
     labels = this.dataset.labels_of("test")
     assert labels is not None
     for node in range(10):
-        examples = this.holdings.own_test_examples(node)
+        examples = this.node_data.own_test_examples(node)
         assert set(labels[examples.index]) == {(digit - node) % 10 for digit in range(4)}
         model = results.model(tmp_path, f"node{node}")
         expected = evaluate(model, examples, this.dataset.task)["accuracy"]

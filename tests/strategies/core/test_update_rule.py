@@ -125,7 +125,7 @@ OFF = [
     "strategies.parts.privacy.Privacy.epsilon",
     "strategies.parts.privacy.PrivacyAccountant.clip_",
     "strategies.parts.privacy.PrivacyAccountant.metrics",
-    "strategies.parts.privacy.PrivacyAccountant.over",
+    "strategies.parts.privacy.PrivacyAccountant.stop_reason",
     "strategies.core.client_registry.LostStateMonitor.note",
     "strategies.core.client_registry.ClientRegistry.recheck",
     "strategies.core.frozen.FrozenParameters.split",

@@ -13,8 +13,8 @@ OVERRIDES = "dataset=digits num_nodes=7 node_test_fraction=0.2"
 
 
 def test_a_process_holds_what_another_has_dealt_without_dealing_again() -> None:
-    dealt = Experiment(OVERRIDES).holdings
-    taken = Experiment(f"{OVERRIDES} partitioner=pathological").holdings  # which would deal otherwise
+    dealt = Experiment(OVERRIDES).node_data
+    taken = Experiment(f"{OVERRIDES} partitioner=pathological").node_data  # which would deal otherwise
     rows, lengths = dealt.partition_arrays()
     rows.flags.writeable = False  # as what comes through Ray
     taken.set_partition((rows, lengths))
@@ -26,7 +26,7 @@ def test_a_process_holds_what_another_has_dealt_without_dealing_again() -> None:
 
 
 def test_a_node_without_a_test_set_has_none_where_its_rows_were_taken() -> None:
-    first, second = (Experiment("dataset=digits num_nodes=3").holdings for _ in range(2))
+    first, second = (Experiment("dataset=digits num_nodes=3").node_data for _ in range(2))
     second.set_partition(first.partition_arrays())
     assert [len(test) for _, test in second.partitions] == [0, 0, 0]
     assert sum(len(train) for train, _ in second.partitions) == 1437
@@ -44,8 +44,8 @@ class Given(Partitioner):
 
 def dealt(parts: object) -> list[np.ndarray]:
     """Return what two nodes train on; the digits have 1437 rows."""
-    holdings = replace(Experiment("dataset=digits num_nodes=2").holdings, partitioner=Given(parts))
-    return [train for train, _ in holdings.partitions]
+    node_data = replace(Experiment("dataset=digits num_nodes=2").node_data, partitioner=Given(parts))
+    return [train for train, _ in node_data.partitions]
 
 
 ROWS = np.arange(1437)
