@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
 from clients import Classification, Examples, LocalTraining, Node, client_app
+from clients.training import Begin
 
 NODES, STEPS, RATE = 5, 4, 0.2
 SIZES = (8, 3, 20, 5, 12)
@@ -67,13 +68,16 @@ def plain_app(make: Callable[[], nn.Module], momentum: float = 0.0) -> ClientApp
     return app
 
 
-def our_app(make: Callable[[], nn.Module], momentum: float = 0.0) -> ClientApp:
+def our_app(
+    make: Callable[[], nn.Module], momentum: float = 0.0, correction: Begin | None = None
+) -> ClientApp:
     """Return ours for the same work."""
     training = LocalTraining(
         optimizer=partial(SGD, lr=RATE, momentum=momentum),
         local_epochs=None,
         local_steps=STEPS,
         batch_size=None,
+        corrections={} if correction is None else {"correction": correction},
     )
     net = make()
 

@@ -8,6 +8,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord
 
 from baselines.runtimes.inline import InlineGrid
+from clients.training import Begin
 from helpers.peers.random_updates import close
 from helpers.peers.small_problem import NODES, model, our_app
 from strategies import Scaffold
@@ -22,9 +23,12 @@ def vector(tensors: Sequence[torch.Tensor]) -> np.ndarray:
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).numpy().copy()
 
 
-def ours(strategy: PseudoGradientStrategy, momentum: float = 0.0) -> tuple[list[Vectors], list[list[int]]]:
+def ours(
+    strategy: PseudoGradientStrategy, momentum: float = 0.0, correction: Begin | None = None
+) -> tuple[list[Vectors], list[list[int]]]:
     """Return what there is after each round, and who took part."""
-    grid, arrays = InlineGrid(our_app(make, momentum), NODES), ArrayRecord(make().state_dict())
+    grid = InlineGrid(our_app(make, momentum, correction), NODES)
+    arrays = ArrayRecord(make().state_dict())
     history, asked = [], []
     for server_round in range(1, ROUNDS + 1):
         messages = strategy.configure_train(server_round, arrays, ConfigRecord(), grid)
@@ -34,7 +38,7 @@ def ours(strategy: PseudoGradientStrategy, momentum: float = 0.0) -> tuple[list[
         arrays = new
         found = {"model": vector([torch.from_numpy(w.numpy()) for w in arrays.values()])}
         if isinstance(strategy, Scaffold):
-            found["server"] = strategy.state_dict()["control"].numpy().copy()
+            found["server"] = (strategy.state_dict()["controls"] / NODES).numpy().copy()
             for k, state in grid.node_states().items():
                 if "control" in state:
                     own = state.array_records["control"].values()
