@@ -4,8 +4,9 @@
 
 Delta[t,k], node k's *pseudo-gradient*, is computed here from the plain weights w[t,k] that any stock
 Flower client returns. The letters are exchangeable parts: alpha is the ``weighting``, the sum over k the
-``aggregation``, P the ``server_optimizer``, m the ``mask`` and eta the ``step_size``. A method names its
-part and leaves the others open: FedExP is an extrapolated step size. A ``privacy`` noises the sum.
+``aggregation``, P the ``server_optimizer``, m the ``mask`` and eta the ``step_size``, a number or one
+for each array. A method names its part and leaves the others open: FedExP is an extrapolated step size. A
+``privacy`` noises the sum.
 
 Buffers (integer arrays, running statistics) are aggregated too, never masked and never optimised. Frozen
 parameters are neither sent nor aggregated.

@@ -61,9 +61,9 @@ def test_a_step_size_of_ones_own_sees_the_model_and_moves_a_layer_alone() -> Non
         return answer({name: values + 1 for name, values in sent_model(content).items()})
 
     strategy = FedAvg(step_size=Halved(), buffer_names=("mean",))
-    (first, shown), (second, _) = play(strategy, Federation(moved, 2), record(model), (1, 2))
+    (first, metrics), (second, _) = play(strategy, Federation(moved, 2), record(model), (1, 2))
     assert {k: v.tolist() for k, v in model_in(first).items()} == {"a": [3, 4], "mean": [2], "b": [18.5]}
     length = float(np.sqrt(25 + 18.5**2))
     assert model_in(second)["a"].tolist() == pytest.approx([3 + length / 2, 4 + length / 2])
     assert model_in(second)["b"].tolist() == [18.5]
-    assert (shown["step-size-a"], shown["step-size-b"]) == (0, 6.5)
+    assert (metrics["step-size-a"], metrics["step-size-b"]) == (0, 6.5)
