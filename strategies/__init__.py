@@ -2,12 +2,15 @@
 
 from .afl import AFL
 from .codistillation import CoDistillation
+from .core.clock import ConstantClock, LognormalClock, TraceClock, VirtualClock
 from .core.distillation import Distillation
 from .core.pseudo_gradient import PseudoGradientStrategy
 from .core.server_data import ServerData
 from .core.strategy import TooManyFailedRounds
 from .fedams import FedAMS
+from .fedasync import FedAsync
 from .fedavg import FedAvg, FedAvgM, FedMeta
+from .fedbuff import FedBuff
 from .fedcm import FedCM
 from .feddf import FedDF
 from .feddyn import FedDyn
@@ -38,6 +41,7 @@ from .parts.server_optimizer import (
     ServerOptimizer,
     Yogi,
 )
+from .parts.staleness import ConstantStaleness, HingeStaleness, PolynomialStaleness, Staleness
 from .parts.step_size import Constant, Extrapolated, ExtrapolatedByLayer, StepSize
 from .parts.updates import Updates
 from .parts.weighting import (
@@ -79,6 +83,8 @@ __all__ = [
     "CoDistillation",
     "Compression",
     "Constant",
+    "ConstantClock",
+    "ConstantStaleness",
     "Distillation",
     "EffectiveRank",
     "Erosion",
@@ -88,8 +94,10 @@ __all__ = [
     "FedAMS",
     "FedAdagrad",
     "FedAdam",
+    "FedAsync",
     "FedAvg",
     "FedAvgM",
+    "FedBuff",
     "FedCM",
     "FedDF",
     "FedDyn",
@@ -106,6 +114,7 @@ __all__ = [
     "GeometricMask",
     "Grouped",
     "Grouping",
+    "HingeStaleness",
     "HypCluster",
     "Identity",
     "InverseVariance",
@@ -113,6 +122,7 @@ __all__ = [
     "Krum",
     "LocalOnly",
     "LocalPrivacy",
+    "LognormalClock",
     "LowRank",
     "MagnitudeMask",
     "MajorityVote",
@@ -127,6 +137,7 @@ __all__ = [
     "Normalized",
     "Oort",
     "Overlap",
+    "PolynomialStaleness",
     "PowerOfChoice",
     "Privacy",
     "PseudoGradientStrategy",
@@ -143,12 +154,15 @@ __all__ = [
     "SignSGD",
     "Sketch",
     "StableRank",
+    "Staleness",
     "StepSize",
     "TooManyFailedRounds",
     "TopK",
+    "TraceClock",
     "TrimmedMean",
     "Uniform",
     "Updates",
+    "VirtualClock",
     "WeightErosion",
     "WeightErosionForAll",
     "Weighting",

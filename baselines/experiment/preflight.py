@@ -331,6 +331,8 @@ def _check(experiment: Experiment) -> None:
     try:
         strategy = experiment.prototype
         layout = strategy.check(experiment.initial_arrays())
+        if experiment.clock is not None:
+            experiment.clock.require_nodes(experiment.settings.num_nodes)
         check_training(
             experiment.training,
             strategy.train_config(),

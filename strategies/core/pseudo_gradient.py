@@ -14,7 +14,7 @@ parameters are neither sent nor aggregated.
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -655,6 +655,12 @@ class PseudoGradientStrategy(BaseStrategy):
             for k, node in self._asked.items()
         }
         return list(self._sent.values())
+
+    def pass_over(self, messages: Collection[Message]) -> None:
+        passed = set(map(id, messages))
+        kept = {k: message for k, message in self._sent.items() if id(message) not in passed}
+        num_passed_over = self._sample.num_passed_over + len(self._sent) - len(kept)
+        self._sent, self._sample = kept, replace(self._sample, num_passed_over=num_passed_over)
 
     def _answers(self, message_type: str, replies: Iterable[Message]) -> dict[int, Message]:
         """Return the replies to what was sent; where nothing ever was, as in a unit test, all, in order."""

@@ -9,7 +9,7 @@ are something else.
 import logging
 import sys
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from inspect import Signature, signature
@@ -63,6 +63,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
 
     resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
     server_data: ServerData | None = None  # a field of each strategy that needs it
+    keeps_time: ClassVar[bool] = False  # whether it reads the clock itself, as asynchronous strategies do
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse a name of Flower's, or of a part, that nothing would read.
@@ -155,6 +156,9 @@ class BaseStrategy(Strategy, metaclass=Advising):
     def participation_counts(self) -> dict[str, dict[str, int]]:
         """Return what each node has contributed so far (:class:`~.client_registry.ContributionLog`)."""
         return {}
+
+    def pass_over(self, messages: Collection[Message]) -> None:
+        """Take the messages of the round that nobody waits for any more: no failures of their nodes."""
 
     def measure_norms(self) -> None:
         """Measure the norm of each update from now on (:meth:`update_norms`)."""

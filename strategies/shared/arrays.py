@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, Message
 from torch import Tensor
 
 
@@ -59,6 +59,14 @@ def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
     if dtype.hasobject:
         raise ValueError("the array holds Python objects, expected numbers")
     return shape, fortran_order, dtype
+
+
+def count_message_bytes(message: Message) -> int:
+    """Return how many bytes of arrays and metrics a message carries, as sent; a failure has none."""
+    if not message.has_content():
+        return 0
+    kinds = (message.content.array_records, message.content.metric_records)
+    return sum(record.count_bytes() for records in kinds for record in records.values())
 
 
 # TensorArray: values that stay a tensor, on the device where it lies, until somebody asks for bytes.

@@ -81,6 +81,8 @@ EPSILON = "epsilon"
 CLIP = "clip"
 REPLIES = "replies"
 FAILED = "failed"
+VIRTUAL_SECONDS = "virtual-seconds"  # that the round took by the clock
+STALENESS = "staleness"  # server steps since a node was sent the model that its update is from
 DROPPED = "dropped"  # nodes that were chosen and did not take part: participation.dropout
 
 

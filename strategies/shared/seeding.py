@@ -36,6 +36,7 @@ class Purpose(IntEnum):
     DISTILLATION = 19
     QUESTION = 20
     GUIDED_SELECTION = 21
+    CLOCK = 22
 
 
 def generator(

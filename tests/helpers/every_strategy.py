@@ -30,8 +30,10 @@ from strategies import (
     FedAdagrad,
     FedAdam,
     FedAMS,
+    FedAsync,
     FedAvg,
     FedAvgM,
+    FedBuff,
     FedCM,
     FedDF,
     FedDyn,
@@ -108,6 +110,8 @@ STRATEGIES: dict[str, Make] = {
     **{
         kind.__name__: kind
         for kind in (
+            FedAsync,
+            FedBuff,
             FedNova,
             QFedAvg,
             SignSGD,

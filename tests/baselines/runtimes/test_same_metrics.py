@@ -53,6 +53,9 @@ ASKING = (
     "private=fedper node_test_fraction=0.2 dataset=digits num_nodes=5 nodes_per_round=2 rounds=4"
 )
 OORT = "strategy=oort dataset=digits num_nodes=5 nodes_per_round=2 rounds=4"
+# Replies wait for their virtual arrival, whichever worker has made them first.
+BUFFERED = "strategy=fedbuff compression=top_k count_bytes=true dataset=digits num_nodes=5 nodes_per_round=4 rounds=6"
+MIXED = "strategy=fedasync corrections=proximal dataset=digits num_nodes=5 nodes_per_round=4 rounds=6"
 FOR_ALL = (  # each node keeps something for each of three models
     "strategy=weight_erosion_all dataset=digits num_nodes=3 rounds=3 client.keep_optimizer=true "
     "client.optimizer.momentum=0.9 compression=top_k"
@@ -66,7 +69,8 @@ MANY = (
 
 def rows_in(folder: Path) -> list[str]:
     """Return metrics.csv without the rows that are times."""
-    return [row for row in (folder / "metrics.csv").read_text().splitlines() if "seconds" not in row]
+    rows = (folder / "metrics.csv").read_text().splitlines()
+    return [row for row in rows if "seconds" not in row or ",virtual_seconds," in row]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +93,8 @@ def rows_in(folder: Path) -> list[str]:
         pytest.param("ray", 3, f"{PROTOTYPES} runtime.cpus=2", False, id="prototypes on ray"),
         pytest.param("ray", 5, f"{ASKING} runtime.cpus=2", False, id="pow-d on ray"),
         pytest.param("ray", 5, f"{OORT} runtime.cpus=2", False, id="oort on ray"),
+        pytest.param("ray", 5, f"{BUFFERED} runtime.cpus=2", False, id="fedbuff on ray"),
+        pytest.param("ray", 5, f"{MIXED} runtime.cpus=2", False, id="fedasync on ray"),
         pytest.param("ray", 3, f"{FOR_ALL} runtime.cpus=2", False, id="weight erosion for all on ray"),
         pytest.param("ray", 4, f"{DISTILLED} runtime.cpus=2", False, id="distilled on ray"),
         pytest.param("ray", 10_000, f"{MANY} runtime.cpus=2", False, id="10,000 nodes on ray"),
