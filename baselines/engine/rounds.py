@@ -122,9 +122,8 @@ class Rounds:
         self._used: dict[str, Any] = {}  # by the nodes' own processes
         if experiment.settings.evaluation.per_node:
             self.strategy.measure_norms()
-        if self.strategy.needs_validation:
-            self.strategy.set_correctness_fn(self.evaluation.evaluator.correctness_fn)
-            self.strategy.set_gradient_fn(self.evaluation.evaluator.gradient)
+        if self.strategy.needs_server_data:
+            self.strategy.set_server_data(self.evaluation.evaluator)
 
     def run(self, saved: Checkpoint | None) -> None:
         """Take all rounds that are left, evaluate and save."""
@@ -205,7 +204,8 @@ class Rounds:
         wanted = self.experiment.settings.count_bytes
         if not wanted:
             return {}
-        counted = sent(messages, replies, compressed=wanted == "compressed")
+        questions, answers = self.strategy.question_messages()
+        counted = sent([*questions, *messages], [*answers, *replies], compressed=wanted == "compressed")
         return counted if self.experiment.dataset.site is None else {GLOBAL: counted[GLOBAL]}
 
     def evaluate(self, server_round: int) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from baselines.errors import UserError
-from clients import Classification
+from clients import Classification, NextToken
 from clients.batched.eligibility import BATCHED, OBSTACLES
 from strategies import WeightErosionForAll
 from strategies.parts.clustering import Grouping
@@ -79,7 +79,7 @@ def _find_few_validation_examples(experiment: Experiment) -> str | None:
     grouping = getattr(strategy, "grouping", None)
     if (
         not isinstance(grouping, Grouping)
-        or not strategy.needs_validation
+        or not strategy.needs_server_data
         or size >= grouping.least_examples
     ):
         return None
@@ -110,10 +110,25 @@ def _find_moved_private_layers(experiment: Experiment) -> str | None:
         why = "privacy's noise would move what is to stay at its node"
     elif getattr(strategy, "meta_rate", 0):
         why = "FedMeta's step on the server would move what is to stay at its node"
-    elif experiment.prototype.needs_validation:
-        why = "the server groups the nodes by models that are whole at a node alone"
+    elif experiment.prototype.needs_server_data:
+        why = "the server would predict with models that are whole at a node alone"
     own = list(experiment.training.private)
     return f"client.private={own}: {why}; set private=none, or leave that out" if why and own else None
+
+
+def has_distillation(experiment: Experiment) -> bool:
+    """Say whether the server distils models into each other."""
+    return any(hasattr(one, "distillation") for one in (experiment.prototype, _rule_of(experiment)))
+
+
+def _find_distillation_without_logits(experiment: Experiment) -> str | None:
+    has_logits = isinstance(experiment.dataset.task, Classification | NextToken)
+    if has_logits or not has_distillation(experiment):
+        return None
+    return (
+        f"strategy={experiment.prototype.name}: it distils logits, and the data set's task "
+        f"({type(experiment.dataset.task).__name__}) has none; choose other data, or another strategy"
+    )
 
 
 def _find_rows_of_sites(experiment: Experiment) -> str | None:
@@ -254,10 +269,17 @@ CONFLICTS = (  # found in this order
     ),
     Conflict(
         "private=",
-        "privacy's noise, strategy=fedmeta, selective",
+        "privacy's noise, strategy=fedmeta, feddf, codistillation, selective",
         "the server would move, or judge by, what stays at the nodes",
         _find_moved_private_layers,
         example=f"private=fedper node_test_fraction=0.2 {NOISED}",
+    ),
+    Conflict(
+        "strategy=feddf, codistillation",
+        "data without classes (dataset=synthetic)",
+        "there are no logits to distil",
+        _find_distillation_without_logits,
+        example="strategy=feddf dataset=synthetic num_nodes=20 validation_size=5",
     ),
     Conflict(
         "dataset=local",
@@ -332,7 +354,7 @@ CONFLICTS = (  # found in this order
 )
 REFUSED_ELSEWHERE = (
     _row(
-        "strategy=fedmeta, selective",
+        "strategy=fedmeta, feddf, codistillation, selective",
         "validation_size=0",
         "they learn from, or group by, these examples",
         "baselines.experiment.experiment.Experiment.strategy",
@@ -452,10 +474,17 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "privacy=",
-        "strategy=selective, local, weight_erosion_all",
+        "strategy=selective, local, codistillation, weight_erosion_all, ifca, hypcluster, fedproto",
         "a group's model shows who is in it",
         f"{PARTS}.privacy.refuse_groups",
         "strategy=selective privacy=local weighting=uniform validation_size=50",
+    ),
+    _row(
+        "privacy=",
+        "strategy=power_of_choice with asks=true, oort",
+        "nodes' losses, which get no noise, decide who trains",
+        f"{PARTS}.privacy.refuse",
+        f"{NOISED} strategy=power_of_choice strategy.asks=true",
     ),
     _row(
         "privacy=central, adaptive",
@@ -514,6 +543,20 @@ REFUSED_ELSEWHERE = (
         "strategy=scaffnew client.stragglers=0.5 client.local_epochs=2",
     ),
     _row(
+        "strategy=feddf",
+        "privacy=central, adaptive",
+        "the noise comes to the sum alone, and each node's model teaches",
+        "strategies.feddf.FedDF.__post_init__",
+        f"strategy=feddf validation_size=50 {NOISED}",
+    ),
+    _row(
+        "strategy=codistillation",
+        "strategy.inner.average_last above 1",
+        "these are the models before they are distilled",
+        "strategies.codistillation.CoDistillation.__post_init__",
+        "strategy=codistillation validation_size=50 strategy.inner.average_last=2",
+    ),
+    _row(
         "strategy=fedbuff, fedasync",
         "runtime=superlink",
         "they order replies by a simulated clock",
@@ -554,6 +597,27 @@ REFUSED_ELSEWHERE = (
         "the strategy sends the momentum of the nodes' steps",
         "clients.methods.fedcm.ClientMomentum.check",
         "strategy=fedcm client_optimizer=adam",
+    ),
+    _row(
+        "strategy=ifca, hypcluster",
+        "weighting=agnostic, erosion",
+        "it remembers each node's weight in one model",
+        "strategies.ifca.IFCA.__post_init__",
+        "strategy=ifca weighting=agnostic",
+    ),
+    _row(
+        "strategy=ifca, hypcluster",
+        "strategy.average_last above 1",
+        "each of the models is evaluated as it is",
+        "strategies.ifca.IFCA.__post_init__",
+        "strategy=ifca strategy.average_last=2",
+    ),
+    _row(
+        "strategy=fedproto",
+        "a model without an nn.Linear layer, data without labels (dataset=synthetic)",
+        "it needs what the last one is given, by class",
+        "clients.methods.fedproto.PrototypeDistance.check_model",
+        "strategy=fedproto dataset=synthetic num_nodes=20",
     ),
     _row(
         "strategy=scaffold, scaffnew, feddyn, fedcm, mimelite",
@@ -662,7 +726,8 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "client=keep_trace",
-        "strategy=scaffold, scaffnew, fedprox, feddyn, fedcm, mimelite; compression=random_mask, low_rank",
+        "strategy=scaffold, scaffnew, fedprox, feddyn, fedcm, mimelite, ifca, hypcluster, fedproto; "
+        "compression=random_mask, low_rank",
         "it differentiates through plain steps",
         f"{NODES}.check_training",
         "client=keep_trace strategy=fedprox",
@@ -671,7 +736,7 @@ REFUSED_ELSEWHERE = (
 ONE_BY_ONE = (  # nothing is refused: these nodes train one by one
     *OBSTACLES,
     Conflict(
-        "corrections=moon, fedsam, fedlc, ...",
+        "corrections=moon, fedsam, fedlc, ...; strategy=fedproto",
         BATCHED,
         "a correction adds to the loss, or takes the gradient elsewhere",
         checked_by="clients.batched.stack.ModelStack.train",

@@ -308,7 +308,7 @@ class Experiment(ExperimentSpec):
         strategy = strategy_of(self.cfg)
         strategy.freeze(self.frozen.arrays if self.frozen else ())
         strategy.set_num_rounds(self.settings.rounds)  # a run without any step has failed, if short
-        if strategy.needs_validation and not self.settings.validation_size:
+        if strategy.needs_server_data and not self.settings.validation_size:
             raise UserError(f"{strategy.name} {NO_VALIDATION}")
         return strategy
 

@@ -165,6 +165,12 @@ def to_array_record(tensors: Mapping[str, Tensor]) -> ArrayRecord:
     return record
 
 
+def record_like(sent: ArrayRecord, values: Mapping[str, Tensor]) -> ArrayRecord:
+    """Return a record with these values, and 0 for every other array of ``sent``."""
+    rest = {name: torch.zeros_like(values_of(array)) for name, array in sent.items() if name not in values}
+    return to_array_record({**values, **rest})
+
+
 def move_record(arrays: ArrayRecord, device: torch.device) -> ArrayRecord:
     """Return the record with its values on a device."""
     return to_array_record({name: values_of(array).to(device) for name, array in arrays.items()})

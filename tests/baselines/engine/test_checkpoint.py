@@ -20,6 +20,7 @@ from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol
 
 SMALL = "num_nodes=4 rounds=6 checkpoint_every=2"
+DISTILLED = "validation_size=50 strategy.distillation.steps=5"
 METHODS = {
     "scaffold": f"{SMALL} strategy=scaffold nodes_per_round=2",
     "scaffold of option 1": f"{SMALL} strategy=scaffold strategy.option=1",
@@ -28,6 +29,13 @@ METHODS = {
     "mime-lite": f"{SMALL} strategy=mimelite nodes_per_round=2",
     "agnostic": f"{SMALL} strategy=afl nodes_per_round=2",
     "power of choice": f"{SMALL} strategy=power_of_choice nodes_per_round=2 strategy.candidates=3",
+    "clusters": f"{SMALL} strategy=ifca node_test_fraction=0.2 nodes_per_round=3",
+    "prototypes": f"{SMALL} strategy=fedproto node_test_fraction=0.2 nodes_per_round=2",
+    "power of choice that asks": (
+        f"{SMALL} strategy=power_of_choice nodes_per_round=2 strategy.candidates=3 strategy.asks=true "
+        "strategy.loss_examples=20"
+    ),
+    "oort": f"{SMALL} strategy=oort nodes_per_round=2",
     "buffered": f"{SMALL} strategy=fedbuff nodes_per_round=3 mask=agreement server_optimizer=adam",
     "largest moments": f"{SMALL} strategy=fedams",
     "average of iterates": f"{SMALL} strategy=fedadam strategy.average_last=3 mask=agreement",
@@ -36,6 +44,8 @@ METHODS = {
     "erosion for all": f"{SMALL} strategy=weight_erosion_all",
     "selective, while local": f"{SMALL} strategy=selective validation_size=50 strategy.local_rounds=5",
     "selective, in groups": f"{SMALL} strategy=selective validation_size=50 strategy.local_rounds=3",
+    "ensemble distillation": f"{SMALL} strategy=feddf {DISTILLED}",
+    "co-distillation": f"{SMALL} strategy=codistillation {DISTILLED} nodes_per_round=2",
     "grouped scaffold": f"{SMALL} strategy=local strategy.inner._target_=strategies.Scaffold",
     "private layers": f"{SMALL} private=fedper node_test_fraction=0.2 nodes_per_round=2",
     "head and body in turn": f"{SMALL} personal=fedrep node_test_fraction=0.2 nodes_per_round=2",

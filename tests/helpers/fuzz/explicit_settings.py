@@ -43,6 +43,8 @@ WITH = {  # what an option, or a group, takes to be built
     "clock=trace": "clock.path=/nowhere",
     "strategy=selective": "validation_size=50",
     "strategy=fedmeta": "validation_size=50",
+    "strategy=feddf": "validation_size=50",
+    "strategy=codistillation": "validation_size=50",
     "dataset=hub": "dataset.name=/nowhere",
     "dataset=local": "dataset.schema=/nowhere",
     "model": HUB,  # which leaves to the data what it does not know
