@@ -132,7 +132,7 @@ class TestBoth:
         model, now = loop(20, size, step)
         np.testing.assert_allclose(model_in(played[-1][0])["w"], model, rtol=1e-10)
         assert sum(float(metrics["virtual-seconds"]) for _, metrics in played) == pytest.approx(now)
-        assert max(float(metrics["staleness"]) for _, metrics in played) > 1
+        assert max(float(metrics["staleness"]) for _, metrics in played) > 0
 
     def test_the_order_of_replies_changes_no_byte(
         self, make: Callable[[], AsynchronousStrategy], size: int, step: Callable[..., np.ndarray]
