@@ -6,9 +6,9 @@ before the first module is imported and before any interpolation is resolved:
 
 * A class or function (``_target_``) stands in ``conf``, or on the owner's list of further *targets*.
 * Nothing is interpolated (``${...}``) but what ``conf`` itself interpolates, at its own place.
-* Places belong to the owner: ``data_root``, ``runtime`` and ``hydra`` are not taken, and what ``dataset``
-  and ``logger`` have as text is what ``conf`` says (file names, addresses), the schema aside. A model opens
-  no file that somebody else names.
+* Places belong to the owner: ``data_root``, ``runtime`` and ``hydra`` are not taken, and what ``dataset``,
+  ``clock`` and ``logger`` have as text is what ``conf`` says (file names, addresses), the schema aside. A
+  model opens no file that somebody else names.
 
 The owner says more in the process' own environment, which nobody submits: :data:`TARGETS` and
 :data:`TRUST`.
@@ -34,7 +34,12 @@ from .overrides import CONF
 TARGETS = "FLORILEGIUM_TARGETS"  # variable: further classes that may be built, by full name, with commas
 TRUST = "FLORILEGIUM_TRUST_SUBMITTER"  # variable: 1 where whoever submits is the owner of this process
 OWNERS = ("hydra", "runtime", "data_root")  # settings of the process' owner
-AS_IN_CONF = ("dataset", "logger", "runtime")  # groups whose texts name files, addresses and modules
+AS_IN_CONF = (
+    "clock",
+    "dataset",
+    "logger",
+    "runtime",
+)  # groups whose texts name files, addresses and modules
 SCHEMA = ("dataset", "schema")  # the one text of theirs that travels: names of columns and classes
 PLACED = {*AS_IN_CONF, "hydra", "config.yaml"}  # whose targets read files, open connections, start programs
 OPENED = {

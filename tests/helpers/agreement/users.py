@@ -98,6 +98,17 @@ class Buffered(Twins):
         return self.norm(self.b(x)).relu()
 
 
+class Double(Buffered):
+    """Computes in float64, with dropout; its first layer does not learn."""
+
+    def __init__(self, input_shape: list[int], num_classes: int) -> None:
+        super().__init__(input_shape, num_classes)
+        self.double().a.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(nn.functional.dropout(x.double(), 0.2, self.training))
+
+
 class Counting(Twins):
     """Keeps a number in Python that every forward pass in training changes."""
 
