@@ -225,7 +225,7 @@ def check_model(experiment: Experiment) -> None:
         _check_labels(experiment, _classes(outputs))
     try:
         _, metrics = experiment.dataset.task(outputs, targets)
-    except (RuntimeError, TypeError, AttributeError) as error:
+    except (RuntimeError, TypeError, AttributeError, IndexError) as error:
         raise UserError(f"the data set's task cannot use what the model returns: {error}") from error
     check_single_examples(experiment, apply_to_each(lambda values: values[:1], inputs), targets[:1])
     check_metric(experiment.settings, metrics, has_test_set=len(experiment.test_examples) > 0)

@@ -68,6 +68,11 @@ def lora(
     kept = [layer for name, layer in layers.items() if _is_in(name, saved)]  # peft takes any name's end
     linear = [name for name, layer in layers.items() if isinstance(layer, nn.Linear)]
     targets = target_modules or [name for name in linear if not _is_in(name, saved)]
+    if not targets:
+        raise UserError(
+            f"model=lora: {type(model).__name__} has no linear layer to adapt besides {', '.join(saved)}: set "
+            "model.target_modules"
+        )
     config = peft.LoraConfig(r=r, lora_alpha=lora_alpha, lora_dropout=lora_dropout, target_modules=targets)
     try:
         adapted: nn.Module = peft.get_peft_model(model, config)

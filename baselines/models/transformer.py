@@ -51,6 +51,14 @@ class TransformerLayer(nn.Module):
         return x + self.dropout(self.down(nn.functional.gelu(self.up(self.norm2(x)))))
 
 
+class Places(nn.Embedding):
+    """A vector for each place of a text."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return [T, width] for tokens [n, T]."""
+        return self.weight[: input.shape[1]]
+
+
 class Encoder(nn.Module):
     """Embeddings of tokens and places, and layers; its settings are those of :class:`Transformer`."""
 
@@ -59,7 +67,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         require(heads > 0 and width % heads == 0, "model.heads", heads, f"a divisor of model.width={width}")
-        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.tokens, self.places = nn.Embedding(vocabulary, width), Places(length, width)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(TransformerLayer(width, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
@@ -68,7 +76,7 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, is_hidden: Tensor) -> Tensor:
         """Return [n, T, width] for tokens [n, T]."""
-        states = self.dropout(self.tokens(x) + self.places.weight[: x.shape[1]])
+        states = self.dropout(self.tokens(x) + self.places(x))
         for layer in self.layers:
             states = layer(states, is_hidden)
         return self.norm(states)

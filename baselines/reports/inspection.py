@@ -160,11 +160,10 @@ def show_model(experiment: Experiment, name: str, console: Console) -> None:
     if not isinstance(shape, list):
         raise UserError(f"the model takes several tensors, {shape}, and is shown for one alone")
     size = training.batch_size or 32
-    inputs, targets, task = _batch(model, max(size, model_cost.PAIR), shape, classes)
-    pair, batch = (inputs[: model_cost.PAIR], targets[: model_cost.PAIR]), (inputs[:size], targets[:size])
     torch.set_num_threads(experiment.settings.threads)
     try:
-        layers = model_cost.layers(model, *pair, task)
+        inputs, targets, task = _batch(model, max(size, model_cost.PAIR), shape, classes)
+        layers = model_cost.layers(model, inputs[: model_cost.PAIR], targets[: model_cost.PAIR], task)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise UserError(
             f"the model does not take inputs of shape {tuple(shape)} ({error}): "
@@ -172,6 +171,7 @@ def show_model(experiment: Experiment, name: str, console: Console) -> None:
         ) from error
     title = f"{type(model).__name__} on inputs of shape {tuple(shape)}, per example"
     _print_whole(console, layer_table(layers, title))
+    batch = inputs[:size], targets[:size]
     memory = model_cost.step_memory(experiment.model(), *batch, task, training)
     seconds = model_cost.step_seconds(model, *batch, task, training)
     held = ", ".join(f"{part} {amount / 1e6:.3g}" for part, amount in memory.items())
@@ -196,7 +196,9 @@ def _batch(model: nn.Module, size: int, shape: list[int], classes: int) -> tuple
     first = next(model.parameters())
     if any(isinstance(module, nn.Embedding) for module in model.modules()):
         tokens = torch.randint(classes, (size, *shape), device=first.device)
-        return tokens, tokens, NextToken()
+        with torch.no_grad():
+            has_one_output = model(tokens[: model_cost.PAIR]).ndim == 2  # for a text, not for each token
+        return (tokens, tokens[:, 0], Classification()) if has_one_output else (tokens, tokens, NextToken())
     inputs = torch.randn(size, *shape, dtype=first.dtype, device=first.device)
     targets = torch.arange(size, device=first.device) % classes
     if classes == 1:

@@ -127,6 +127,18 @@ def test_macs_and_parameters_by_hand(
     assert "examples by label" not in out  # the partition was not asked for
 
 
+@pytest.mark.parametrize(("name", "heads"), [("transformer", 80), ("causal_transformer", 400)])
+def test_a_transformer_s_cost_by_hand(
+    name: str, heads: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sizes = ["model.width=8", "model.heads=2", "model.layers=1", "dataset.shape=[5]"]
+    out = show(capsys, tmp_path, f"model={name}", *sizes)
+    (total,) = re.findall(r"^ *all +([\d,]+) +([\d,]+) +([\d,]+) *$", out, re.MULTILINE)
+    layer = 8 * 24 + 8 * 8 + 2 * 8 * 32
+    parameters = (10 + 5) * 8 + 3 * 16 + layer + 24 + 8 + 32 + 8 + 90
+    assert [int(n.replace(",", "")) for n in total[:2]] == [parameters, 5 * layer + heads]
+
+
 def test_the_thesis_s_rows_stand_beside_ours(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = show(capsys, tmp_path, "model=cnn4", "dataset.shape=[1,28,28]").split("printed in table")[1]
     lines = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}

@@ -92,6 +92,14 @@ def test_layers_can_be_named(tmp_path: Path) -> None:
         lora("model.r=0")
 
 
+def test_a_model_without_layers_to_adapt_is_refused() -> None:
+    pytest.importorskip("peft", reason=NO_PEFT)
+    with pytest.raises(
+        UserError, match=r"^model=lora: CharLstm has no linear layer to adapt besides out: set model\."
+    ):
+        Experiment("dataset=speech model=lora model@model.base=char_lstm").model()
+
+
 def test_the_data_say_what_the_base_is_built_for() -> None:
     pytest.importorskip("peft", reason=NO_PEFT)
     experiment = Experiment("model=lora model@model.base=mlp dataset.shape=null")
