@@ -79,6 +79,7 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "partitioner.even": True,
     "quorum": None,
     "round_deadline": None,
+    "server_inputs": None,
     "runtime.authenticate": False,
     "runtime.partial_sums": False,
     "runtime.sites": None,
