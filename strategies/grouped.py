@@ -7,7 +7,7 @@ one group of all nodes is the inner strategy, bit for bit.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -172,6 +172,10 @@ class Grouped(StrategyWrapper):
         self._end_if_lost()
         among(server_round, {name: strategy.movement for name, strategy in self._strategies.items()})
         return self._mean_model(), merged(rounds, [s.trained for s in self._strategies.values()])
+
+    def pass_over(self, messages: Collection[Message]) -> None:
+        for strategy in self._strategies.values():
+            strategy.pass_over(messages)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -13,6 +13,7 @@ from clients import Classification, Examples, private
 from clients.app import check_training
 from clients.evaluation import BATCH_SIZE
 from clients.examples import Inputs, apply_to_each, compute_outputs, tensors_of
+from clients.requested import requested_corrections
 from clients.training import check_model as check_corrections_model
 from strategies.core.pseudo_gradient import PseudoGradientStrategy
 from strategies.grouped import StrategyWrapper
@@ -330,12 +331,16 @@ def _check(experiment: Experiment) -> None:
     try:
         strategy = experiment.prototype
         layout = strategy.check(experiment.initial_arrays())
+        if experiment.clock is not None:
+            experiment.clock.require_nodes(experiment.settings.num_nodes)
         check_training(
             experiment.training,
             strategy.train_config(),
             experiment.known_corrections,
             experiment.known_compressions,
         )
+        for kind in requested_corrections(strategy.train_config(), experiment.known_corrections):
+            kind.check_model(experiment.node_model, experiment.dataset.task)
         if experiment.training.private:
             private.check(experiment.node_model, experiment.training.private)
         check_corrections_model(

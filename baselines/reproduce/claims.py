@@ -7,8 +7,9 @@ A pair that was not run counts in each.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from rich import box
@@ -19,8 +20,6 @@ from baselines.reports.tables import markdown_table
 
 from . import paper_tables, results
 from .findings import (
-    CONFIRMED,
-    CONTRADICTED,
     NOT_RUN,
     VERDICTS,
     Comparison,
@@ -31,10 +30,12 @@ from .findings import (
     student_interval,
 )
 from .paper_tables import PaperTable
+from .results import Keys, Ours
 from .text_claims import places
 
 SMALLER = " (smaller setting)"
 NO_SEEDS = "deterministic"
+Settings = Mapping[Keys, Sequence[Ours]]
 FEWEST_SEEDS = 2  # of the pairs that the front page's mean is over: one has no interval
 
 
@@ -59,20 +60,15 @@ class Claim:
     general: bool = False
 
     @property
-    def single_counts(self) -> dict[str, int]:
-        """How many pairs have each verdict, by each pair's own interval."""
-        return _count(pair.verdict for pair in self.pairs)
-
-    @property
-    def corrected_counts(self) -> dict[str, int]:
-        """How many pairs have each verdict after Holm's correction over the pairs of the claim."""
-        return _count(corrected_verdicts(self.pairs))
-
-    @property
     def counts(self) -> dict[str, int]:
-        """How many pairs have each verdict; pairs contradict each other only after the correction."""
-        single = self.single_counts
-        return self.corrected_counts if single[CONFIRMED] and single[CONTRADICTED] else single
+        """How many pairs have each verdict, after Holm's correction over the pairs of the claim."""
+        counted = Counter(corrected_verdicts(self.pairs))
+        return {verdict: counted[verdict] for verdict in VERDICTS}
+
+    def verdict_of(self, pair: Comparison) -> str:
+        """Return the verdict on a pair of one table, which another table may have on more seeds."""
+        verdicts = zip(self.pairs, corrected_verdicts(self.pairs), strict=True)
+        return next((verdict for one, verdict in verdicts if pair.is_in(one)), pair.verdict)
 
     @property
     def pooled(self) -> "Pooled | None":
@@ -106,11 +102,6 @@ class Claim:
         if counts and not any(pair.seeded for pair in self.run):
             return NO_SEEDS
         return " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else ""
-
-
-def _count(verdicts: Iterable[str]) -> dict[str, int]:
-    counted = Counter(verdicts)
-    return {verdict: counted[verdict] for verdict in VERDICTS}
 
 
 @dataclass(frozen=True)
@@ -148,18 +139,46 @@ class _Tested:
 
 def find_claims(paper: str) -> list[Claim]:
     """Return a paper's claims in the order of its tables; what was run in a smaller setting apart."""
+    folder = paper_tables.PAPERS / paper
+    ours = [folder / "ours" / f"{name}.csv" for name in paper_tables.tables(paper)]
+    files = [folder / "tables.yaml", *sorted(folder.glob("tables/*.csv")), *ours]
+    return [*_claims_of(paper, tuple(path.read_bytes() if path.exists() else b"" for path in files))]
+
+
+@lru_cache(maxsize=16)  # pages, front page and figures ask for the same claims
+def _claims_of(paper: str, _: tuple[bytes, ...]) -> list[Claim]:
+    """Return the claims that a paper's files, of this content, hold."""
+    return _judge(paper, ((table, _settings(table)) for table in paper_tables.tables(paper).values()))
+
+
+def table_claims(table: PaperTable, settings: Settings) -> dict[str, Claim]:
+    """Return the claims that a table tests by their text, each with the pairs of all tables that test it."""
+    texts = {finding["text"] for finding in table.findings}
+    others = [
+        other
+        for name, other in paper_tables.tables(table.paper).items()
+        if name != table.name and any(finding["text"] in texts for finding in other.findings)
+    ]
+    numbers = [(table, settings), *((other, _settings(other)) for other in others)]
+    return {claim.text: claim for claim in _judge(table.paper, numbers)}
+
+
+def _settings(table: PaperTable) -> dict[Keys, list[Ours]]:
+    rows = results.read(paper_tables.PAPERS / table.paper / "ours" / f"{table.name}.csv")
+    return results.settings(table, rows, {})
+
+
+def _judge(paper: str, numbers: Iterable[tuple[PaperTable, Settings]]) -> list[Claim]:
     by_claim: dict[str, tuple[_Tested, _Tested]] = {}
-    for name, table in paper_tables.tables(paper).items():
-        rows = results.read(paper_tables.PAPERS / paper / "ours" / f"{name}.csv")
-        settings = results.settings(table, rows, {})
+    for table, settings in numbers:
         for finding in table.findings:
             whole, smaller = by_claim.setdefault(finding["text"], (_Tested(), _Tested()))
             whole.headline = smaller.headline = whole.headline or finding.get("headline", False)
             whole.general = smaller.general = whole.general or finding.get("general", False)
             for first, *further in comparisons(table, finding, settings):
-                whole.add(name, first)
+                whole.add(table.name, first)
                 for pair in further:
-                    smaller.add(name, pair)
+                    smaller.add(table.name, pair)
     return [claim for text, tested in by_claim.items() for claim in _apart(paper, text, *tested)]
 
 
@@ -320,7 +339,7 @@ def page_claims(paper: str) -> str:
     return markdown_table([heads[i] for i in kept], [[row[i] for i in kept] for row in rows]).rstrip()
 
 
-COLUMNS = ["claim", "verdict", "pairs run", "ahead", "seeds", "after Holm", "over all pairs (points)"]
+COLUMNS = ["claim", "verdict", "pairs run", "ahead", "seeds", "over all pairs (points)"]
 
 
 def _claim_row(claim: Claim) -> list[str]:
@@ -331,18 +350,8 @@ def _claim_row(claim: Claim) -> list[str]:
         f"{run} of {len(claim.pairs)}",
         f"{claim.ahead}" * bool(run),
         claim.seeds,
-        _corrected(claim),
         _pooled(claim),
     ]
-
-
-def _corrected(claim: Claim) -> str:
-    """Return how many pairs are decided after the correction; nothing where no pair was tested."""
-    if all(pair.p_value is None for pair in claim.pairs):
-        return ""
-    counts = claim.corrected_counts
-    decided = [f"{counts[verdict]} {verdict}" for verdict in (CONFIRMED, CONTRADICTED) if counts[verdict]]
-    return ", ".join(decided) or "none decided"
 
 
 def _pooled(claim: Claim) -> str:
@@ -394,6 +403,5 @@ def show_overview(papers: Sequence[str], out: Console) -> None:
 
 def _counts(table: PaperTable) -> tuple[int, int, int]:
     """Return how many cells there are, have a number of ours, and have none in the paper's own setting."""
-    rows = results.read(paper_tables.PAPERS / table.paper / "ours" / f"{table.name}.csv")
-    ours = results.ours(results.settings(table, rows, {})).values()
+    ours = results.ours(_settings(table)).values()
     return len(table.cells()), len(ours), sum(bool(one.changes) for one in ours)

@@ -85,7 +85,7 @@ def curves(table: PaperTable, results: Results, points: pd.DataFrame) -> Figure:
         if table.metric == "loss" and (own.y > 0).all():
             axis.set_yscale("log")
         axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
-        finish_panels(axis, _rounds(own.x), with_unit(table, table.quantity))
+        finish_panels(axis, _rounds(own.x, table.by), with_unit(table, table.quantity))
     if table.y_from is not None:
         low, top = factor * table.y_from, max(axis.dataLim.ymax for axis in axes)
         axes[0].set_ylim(low, top + 0.05 * (top - low))  # the panels share it
@@ -134,10 +134,10 @@ def with_unit(table: PaperTable, text: str) -> str:
     return f"{text} (points)" if text.endswith("gap") else f"{text} (%)"
 
 
-def _rounds(drawn: "pd.Series[int]") -> str:
+def _rounds(drawn: "pd.Series[int]", unit: str) -> str:
     """Return what stands below the axis of rounds; where some are not drawn, their peaks are not seen."""
     num_drawn, all_of_them = drawn.nunique(), int(drawn.max()) + 1
-    return "round" if num_drawn >= all_of_them - 1 else f"round ({num_drawn} of {all_of_them} drawn)"
+    return unit if num_drawn >= all_of_them - 1 else f"{unit} ({num_drawn} of {all_of_them} drawn)"
 
 
 def _draw(

@@ -1,13 +1,13 @@
 """The figure of the front page, drawn from the committed tables.
 
-Left, the gain of each paper's method over its baseline, printed and ours; right, each cell whose accuracy
-is printed; below, the verdicts on all claims of a paper. A colour is a paper, in all of it. The numbers
-are in the file, too (``read_data``), so that a test can compare them with the tables.
+Left, the gain of each paper's method over its baseline, printed and ours, in each pair of the main claim;
+right, each cell whose accuracy is printed; below, the verdicts on the pairs of all claims of a paper. A colour
+is a paper, in all of it. The numbers are in the file, too (``read_data``), so that a test can compare them with
+the tables.
 """
 
 import json
 from collections.abc import Sequence
-from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -47,26 +47,33 @@ def overview_data(papers: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _contrast(paper: str) -> str:
-    """Return what the paper's headline claim compares: "FedER − FedAvg"."""
+def _contrast(paper: str, of_losses: bool) -> str:
+    """Return what the paper's headline claim compares: "FedER − FedAvg"; a loss with the best of the others."""
     findings = (finding for table in paper_tables.tables(paper).values() for finding in table.findings)
     finding = next(finding for finding in findings if finding.get("headline"))
     better, worse = (value_name(paper_tables.texts(finding[side])[0]) for side in ("better", "worse"))
-    return f"{better} \N{MINUS SIGN} {worse}"
+    return f"{better} against the best other" if of_losses else f"{better} \N{MINUS SIGN} {worse}"
 
 
 def _gains(paper: str) -> list[dict[str, Any]]:
-    """Return a row for each pair of the paper's headline claim, against its first baseline alone."""
+    """Return a row for each pair of the paper's headline claim, against its first baseline alone.
+
+    A loss is compared with the best of the others: the row has the least ratio.
+    """
     claims = [claim for claim in find_claims(paper) if claim.headline and claim.run]
     if not claims:
         return []
     claim = claims[0]
     pairs = [pair for pair in claim.run if pair.points or pair.ratio]
-    pairs = [pair for pair in pairs if _is_first(claim, pair)]
+    pairs = [pair for pair in pairs if pair.ratio or _is_first(claim, pair)]
     is_printed = any(pair.paper is not None for pair in pairs)
     printed = [pair for pair in pairs if pair.paper is not None or not is_printed]
-    rows = [_gain(pair, claim.text.endswith(SMALLER)) for pair in printed]
-    return list({row["name"]: row for row in reversed(rows)}.values())[::-1]  # of several the first setting
+    rows: dict[str, dict[str, Any]] = {}
+    for row in (_gain(pair, claim.text.endswith(SMALLER)) for pair in printed):
+        known = rows.setdefault(row["name"], row)  # of several the first setting
+        if row["ratio"] is not None:
+            known["ratio"] = min(known["ratio"], row["ratio"])
+    return list(rows.values())
 
 
 def _is_first(claim: Claim, pair: Comparison) -> bool:
@@ -137,7 +144,7 @@ def draw_overview(papers: Sequence[str], target: Path) -> Path:
         figure = plt.figure(figsize=(14, 2.2 + 0.21 * rows), layout="constrained")
         grid = figure.add_gridspec(2, 2, width_ratios=(1.5, 1), height_ratios=(1.1, 1))
         _draw_gains(figure.add_subplot(grid[:, 0]), data["gains"])
-        _draw_cells(figure.add_subplot(grid[0, 1]), data["cells"])
+        _draw_cells(figure.add_subplot(grid[0, 1]), data["cells"], papers)
         _draw_verdicts(figure.add_subplot(grid[1, 1]), data["verdicts"])
         figure.savefig(target, dpi=110, metadata={KEY: json.dumps(data)})
     plt.close(figure)
@@ -153,7 +160,7 @@ def _colour(paper: str) -> str:
 def _draw_gains(axis: Axes, gains: dict[str, list[dict[str, Any]]]) -> None:
     place, names = 0, []
     for paper, rows in gains.items():
-        title = _contrast(paper) + " †" * rows[0]["smaller"]
+        title = _contrast(paper, rows[0]["ratio"] is not None) + " †" * rows[0]["smaller"]
         axis.text(-0.012, place, title, **_beside(axis), weight="bold", color=_colour(paper), fontsize=10.5)
         for row in rows:
             place += 1
@@ -203,7 +210,7 @@ def _draw_gain(axis: Axes, row: dict[str, Any], place: int, colour: str) -> None
     seeds = "any" if row["ratio"] is not None else str(row["seeds"])
     axis.text(RIGHT + 1.9, place, seeds, fontsize=9, ha="right", va="center")
     if row["ratio"] is not None:
-        text = f"no accuracy; loss about $10^{{{round(log10(row['ratio']))}}}$ times lower"
+        text = f"no accuracy; loss {row['ratio']:,.0f} times lower"
         axis.text(0.3, place, text, fontsize=8.5, va="center", color=colour)
         return
     if row["low"] is not None:
@@ -219,7 +226,7 @@ def _draw_gain(axis: Axes, row: dict[str, Any], place: int, colour: str) -> None
     axis.plot(row["ours"], place, mark, color=colour, mfc=fill, markersize=5, zorder=4)
 
 
-def _draw_cells(axis: Axes, cells: dict[str, list[list[float]]]) -> None:
+def _draw_cells(axis: Axes, cells: dict[str, list[list[float]]], papers: Sequence[str]) -> None:
     ends = [LEAST, 100.5]
     axis.fill_between(
         ends, [end - NEAR for end in ends], [end + NEAR for end in ends], color="0.9", zorder=0
@@ -241,7 +248,8 @@ def _draw_cells(axis: Axes, cells: dict[str, list[list[float]]]) -> None:
     axis.set_xlim(*ends)
     axis.set_ylim(*ends)
     axis.grid(alpha=0.25)
-    axis.set_xlabel(f"accuracy in the paper (%); triangles: one is below {LEAST:.0f} %")
+    absent = ", ".join(_absence(paper) for paper in papers if paper not in cells)
+    axis.set_xlabel(f"accuracy in the paper (%); triangles: one is below {LEAST:.0f} %\nno dots: {absent}")
     axis.set_ylabel("ours (%)")
     axis.set_title("The same numbers? A dot per cell", loc="left", weight="bold", fontsize=12)
     axis.legend(
@@ -256,6 +264,16 @@ def _draw_cells(axis: Axes, cells: dict[str, list[list[float]]]) -> None:
     )
 
 
+def _absence(paper: str) -> str:
+    """Return why a paper has no cell to compare."""
+    prints = any(
+        cell.paper_mean is not None
+        for table in paper_tables.tables(paper).values()
+        for cell in table.cells()
+    )
+    return f"{paper_title(paper)} ({'run smaller' if prints else 'prints curves'})"
+
+
 def _draw_verdicts(axis: Axes, verdicts: dict[str, dict[str, int]]) -> None:
     """Draw a bar for each paper, as long as its pairs are many, below its name and how many were not run."""
     for place, (paper, counts) in enumerate(verdicts.items()):
@@ -268,8 +286,8 @@ def _draw_verdicts(axis: Axes, verdicts: dict[str, dict[str, int]]) -> None:
     axis.set_ylim(len(verdicts) - 0.6, -0.75)
     axis.spines["left"].set_visible(False)
     axis.set_xlabel(
-        "pairs of cells that were run, smaller settings included\n"
-        f"{UNDECIDED}: 0 in the interval, or too few seeds"
+        "pairs that were run; on the left, the main claim's alone\n"
+        f"{UNDECIDED}: one seed, or p > 0.05 after Holm's correction"
     )
     axis.set_title("All claims, not only the main one", loc="left", weight="bold", fontsize=12, pad=24)
     names = [

@@ -14,6 +14,7 @@ scale : what to multiply our number by to compare it with the paper's (100: the 
 measure : the dotted name of a function of a run's folder, where no metric is the paper's number
 curves : the table whose committed curves the measure is taken of; it is then a function of a curve, and no run
     is needed where that table has them
+by : what a curve of the measure has along its axis, ``epoch``; the measure then returns a curve of a run's folder
 lower : whether less is better, as it is of a loss
 seeds : how many seeds the paper's numbers are over
 seeded : false where the seed decides nothing, so that a single run is enough
@@ -89,6 +90,7 @@ class PaperTable:
     scale: float = 1.0
     measure: str | None = None
     curves: str | None = None
+    by: str = "round"
     lower: bool = False
     seeds: int = 1
     seeded: bool = True

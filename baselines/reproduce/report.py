@@ -16,14 +16,16 @@ from baselines.reports.html import whole
 from baselines.reports.tables import markdown_table, write_text
 
 from . import paper_tables
+from .claims import SMALLER, table_claims
 from .findings import CONTRADICTED, VERDICTS, Comparison, comparisons
 from .paper_tables import Cell, PaperTable
 from .results import Keys, Ours, Results, ours
 
 EXPLAINED = """A finding is compared in each pair of cells that it speaks of, seed by seed: both have the
-same partition and first model. It is confirmed or contradicted where the 95 % interval of the mean
-difference (Student's t) excludes zero. Otherwise it is undecided, and so it is with one seed, or where
-every seed has the same difference. "Ahead" counts the pairs whose mean difference has the finding's sign.
+same partition and first model. It is confirmed or contradicted where a paired t-test says so with p < 0.05,
+after Holm's correction for all pairs, of all tables, that test the finding. Otherwise it is undecided, and so
+it is with one seed, or where every seed has the same difference. "Ahead" counts the pairs whose mean
+difference has the finding's sign.
 
 """
 WITHOUT_SEEDS = """A finding is compared in each pair of cells that it speaks of. The seed decides nothing
@@ -89,17 +91,21 @@ def _findings(table: PaperTable, settings: Mapping[Keys, list[Ours]]) -> Iterato
     yield "\n## Findings\n\n"
     yield EXPLAINED if table.seeded else WITHOUT_SEEDS
     lines, details = [], []
+    claims = table_claims(table, settings)
     for finding in table.findings:
         pairs = [counting(several) for several in comparisons(table, finding, settings)]
         printed = [replace(pair, ours=pair.paper) for pair in pairs if pair.paper is not None]
         holds = f"{sum(pair.ahead for pair in printed)} of {len(printed)}" if printed else ""
         run = [pair for pair in pairs if pair.ours is not None]
-        counts = [str(sum(pair.verdict == verdict for pair in pairs)) for verdict in VERDICTS]
+        texts = (finding["text"] + SMALLER * pair.departs for pair in pairs)
+        verdicts = [claims[text].verdict_of(pair) for text, pair in zip(texts, pairs, strict=True)]
+        counts = [str(verdicts.count(verdict)) for verdict in VERDICTS]
         ahead = f"{sum(pair.ahead for pair in run)} of {len(run)}" if run else ""
         if departing := sum(pair.departs for pair in pairs):
             ahead += f"; {departing} not in the paper's setting"
         lines.append([finding["text"], holds, *counts, ahead])
-        details += [_detail(table, finding, pair) for pair in pairs if pair.verdict == CONTRADICTED]
+        judged = zip(pairs, verdicts, strict=True)
+        details += [_detail(table, finding, pair) for pair, verdict in judged if verdict == CONTRADICTED]
     yield markdown_table(["finding", "in the paper", *VERDICTS, "ahead"], lines)
     if details:
         yield "\nWhere ours contradicts it:\n\n" + "".join(details)

@@ -127,12 +127,15 @@ def _measure(table: PaperTable, of: Any) -> float:
 
 
 def read_curve(table: PaperTable, folder: Path) -> "pd.Series[float]":
-    """Return the table's metric by round, averaged over the nodes, scaled as the paper prints it.
+    """Return the table's metric by round, averaged over the nodes, scaled as the paper prints it; or its curve.
 
     Raises
     ------
     UserError : when the run has not measured it
     """
+    if table.measure is not None and table.by != "round":
+        curve: pd.Series[float] = get_method(table.measure)(folder)
+        return curve * table.scale
     return by_round(folder, table.split, table.metric) * table.scale
 
 
@@ -176,7 +179,7 @@ def _row(table: PaperTable, trial: Trial, scale: str) -> dict[str, Any]:
 def _value(table: PaperTable, folder: Path) -> float:
     if table.curves is not None:
         return _measure(table, read_curve(tables(table.paper)[table.curves], folder))
-    if table.measure is not None:
+    if table.measure is not None and table.by == "round":
         return _measure(table, folder)
     return reduced(table, read_curve(table, folder))
 

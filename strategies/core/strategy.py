@@ -9,7 +9,7 @@ are something else.
 import logging
 import sys
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from inspect import Signature, signature
@@ -26,6 +26,7 @@ from torch import Tensor
 from strategies.parts.updates import Lacking, NoStep
 from strategies.shared import flower_names, protocol
 from strategies.shared.flower_private import UNREACHABLE
+from strategies.shared.question import Question
 
 from .server_data import ServerData
 
@@ -62,6 +63,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
 
     resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
     server_data: ServerData | None = None  # a field of each strategy that needs it
+    keeps_time: ClassVar[bool] = False  # whether it reads the clock itself, as asynchronous strategies do
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse a name of Flower's, or of a part, that nothing would read.
@@ -111,6 +113,15 @@ class BaseStrategy(Strategy, metaclass=Advising):
         """Return what the messages' configuration asks of each node besides its training."""
         return {}
 
+    @property
+    def question(self) -> Question | None:
+        """What candidates are asked before each round; None for nothing."""
+        return None
+
+    def question_messages(self) -> tuple[list[Message], list[Message]]:
+        """Return what nodes were asked before this round, and what they answered, for who counts bytes."""
+        return [], []
+
     def model_weight(self, name: str) -> int:
         """Return how many nodes a model is for, relative to the others: what it counts in their mean."""
         return 1
@@ -145,6 +156,9 @@ class BaseStrategy(Strategy, metaclass=Advising):
     def participation_counts(self) -> dict[str, dict[str, int]]:
         """Return what each node has contributed so far (:class:`~.client_registry.ContributionLog`)."""
         return {}
+
+    def pass_over(self, messages: Collection[Message]) -> None:
+        """Take the messages of the round that nobody waits for any more: no failures of their nodes."""
 
     def measure_norms(self) -> None:
         """Measure the norm of each update from now on (:meth:`update_norms`)."""

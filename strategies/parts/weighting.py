@@ -139,14 +139,20 @@ class InverseVariance(Weighting):
 # first convolution take 1/K.
 #
 # Readings where the thesis is silent: the rank of a layer is the mean over its two unfoldings (``unfolding``
-# chooses one); the floor holds in both places where Algorithm 4 computes er (it is printed in one), since
-# otherwise the weights would not sum to one. Reduction: nodes of equal rank, identical ones for instance, have
-# weight 1/K, as :class:`~strategies.Uniform`.
+# chooses one, or their root mean square, as eq. 2.10 has it "to evaluate an entire layer"); the floor holds in
+# both places where Algorithm 4 computes er (it is printed in one), since otherwise the weights would not sum to
+# one. Reduction: nodes of equal rank, identical ones for instance, have weight 1/K, as
+# :class:`~strategies.Uniform`.
 
 
 LARGEST_KERNEL = 11
 LAYOUTS = {"oihw": (0, 1, 2, 3), "hwio": (3, 2, 0, 1)}  # where [out, in, height, width] lie
-UNFOLDINGS: dict[str, tuple[Mode, ...]] = {"mean": ("in", "out"), "in": ("in",), "out": ("out",)}
+UNFOLDINGS: dict[str, tuple[Mode, ...]] = {
+    "mean": ("in", "out"),
+    "rms": ("in", "out"),
+    "in": ("in",),
+    "out": ("out",),
+}
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,9 @@ class RankWeighting(Weighting):
     variant : ``improved``, Algorithm 4, or ``initial``, Algorithm 3 without a floor
     granularity : ``layer``, or ``model`` for one alpha per node from the root mean square of its ranks:
         Q_ER of eq. 2.10 without its logarithm, which can be negative
-    unfolding : ``mean`` over both unfoldings of a weight, or only ``in`` or ``out``
+    unfolding : ``mean`` over both unfoldings of a weight; ``rms``, their root mean square (eq. 2.10 with d the
+        unfoldings of a layer, without its logarithm); or only ``in`` or ``out``. Equal ranks of both give
+        the same weights in each; ``granularity="model"`` is a root mean square over all of them anyway
     floor : the least rank that counts, above 0
     layout : how a convolution's weight lies: ``oihw``, PyTorch's [out, in, height, width], or ``hwio``, as
         in JAX and Keras. None is ``oihw``, and refuses weights that look like the other
@@ -205,7 +213,8 @@ class RankWeighting(Weighting):
             return quality / quality.sum(), state
         # A round in which no node has learnt anything in a layer weighs that layer equally.
         least = self.floor if self.variant == "improved" else torch.finfo(torch.float64).tiny
-        by_layer = ranks.mean(2).clamp_min(least)
+        over_unfoldings = ranks.square().mean(2).sqrt() if self.unfolding == "rms" else ranks.mean(2)
+        by_layer = over_unfoldings.clamp_min(least)
         return self._spread(by_layer / by_layer.sum(0), updates.layout), state
 
     def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
@@ -299,8 +308,9 @@ def _is_kernel(height: int, width: int) -> bool:
 # The norms are over all parameters, concatenated; ``by_layer`` gives every layer weights of its own, from the
 # norms of its own parameters, as the report proposes in its last section. The requester's own alpha stays 1. The
 # report sums the minibatch gradients, which is Delta_i divided by the client learning rate: the same d_i, and
-# with ``step_size=Constant(1)`` the same step. Two readings of |S_i|: the report prints the number of examples,
-# the authors' code counts batches, which erodes far more; see ``batch_size``.
+# with ``step_size=Constant(1)`` the same step. Three readings of b / |S_i|: the report prints the number of
+# examples for |S_i| and 32 samples for b; the authors' code counts |S_i| in batches, which erodes far more
+# (``batch_size``); and since a round is an epoch, b may be |S_i| itself (``samples_per_round=None``).
 
 
 EACH = "each"  # every node in turn is the requester
@@ -316,7 +326,8 @@ class Erosion(Weighting):
         :class:`~strategies.WeightErosionForAll` alone
     distance_penalty : p_d >= 0; 0 keeps all weights equal: FedAvg with :class:`~strategies.Uniform`
     size_penalty : p_s >= 0
-    samples_per_round : b, samples drawn in a round
+    samples_per_round : b, samples drawn in a round; None is an epoch, b = |S_i|: the size term is r - 1 then,
+        whatever the sizes
     batch_size : measure |S_i| in batches of this size, as the authors' code does; None in samples, as printed
     by_layer : whether each layer erodes by its own distance; a buffer goes with the parameters before it.
         A model of one layer erodes equally either way
@@ -325,7 +336,7 @@ class Erosion(Weighting):
     requester: int | Literal["each"] | None = None
     distance_penalty: float = 0.01
     size_penalty: float = 2.0
-    samples_per_round: int = 32
+    samples_per_round: int | None = 32
     batch_size: int | None = None
     by_layer: bool = False
 
@@ -341,9 +352,9 @@ class Erosion(Weighting):
         for name in ("distance_penalty", "size_penalty"):
             value = getattr(self, name)
             require(0 <= value < float("inf"), f"weighting.{name}", value, "0 or above")
-        require(self.samples_per_round >= 1, "weighting.samples_per_round", self.samples_per_round, ">= 1")
-        valid = self.batch_size is None or self.batch_size >= 1
-        require(valid, "weighting.batch_size", self.batch_size, "1 or more, or null")
+        for name in ("samples_per_round", "batch_size"):
+            count = getattr(self, name)
+            require(count is None or count >= 1, f"weighting.{name}", count, "1 or more, or null")
 
     def check(self, layout: Layout) -> None:
         one = self.requester != EACH
@@ -368,14 +379,19 @@ class Erosion(Weighting):
         ids, distances = torch.tensor(updates.partition_ids), self._distances(updates)
         alpha = alphas(state, int(ids.max()) + 1, distances.shape[1:])
         rounds = int(state["rounds"]) if state else 0  # r - 1
-        sizes = updates.num_examples
-        if self.batch_size is not None:
-            sizes = torch.ceil(sizes / self.batch_size)
-        wear = 1 + self.size_penalty * torch.floor(rounds * self.samples_per_round / sizes)
+        wear = 1 + self.size_penalty * self._epochs(rounds, updates.num_examples)
         loss = wear.view(-1, *(1,) * (distances.ndim - 1)) * self.distance_penalty * distances
         alpha[ids] = (alpha[ids] - loss).clamp_min(0)
         new_state = {"alpha": alpha, "rounds": torch.tensor(rounds + 1)}
         return alpha[ids] / alpha[ids].sum(0), new_state
+
+    def _epochs(self, rounds: int, sizes: Tensor) -> Tensor:
+        """Return floor((r - 1) b / |S_i|), [K]: how often each node's examples have been drawn."""
+        if self.samples_per_round is None:
+            return torch.full_like(sizes, rounds)
+        if self.batch_size is not None:
+            sizes = torch.ceil(sizes / self.batch_size)
+        return torch.floor(rounds * self.samples_per_round / sizes)
 
     def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:
         """Return everyone's alpha as ``weight-<partition id>``; by layer, the mean over the layers."""

@@ -64,6 +64,25 @@ def knowledge_gain(matrix: Matrix) -> float:
     return float((shrunk / shrunk[:1]).sum()) / len(matrix)
 
 
+def condition_number(matrix: Matrix) -> float:
+    """Return max d / min d of the shrunk singular values, as AdaS defines it (Hosseini, Plataniotis 2022).
+
+    It says how far the layer magnifies a perturbation of its input; 1 of a single value, 0 where none is left.
+    """
+    _, shrunk = evbmf(matrix)
+    return float(shrunk[0] / shrunk[-1]) if len(shrunk) else 0.0
+
+
+def noise_share(matrix: Matrix) -> float:
+    """Return the share of a weight's squared norm that is noise, L M v / ||Y||^2, in [0, 1].
+
+    v is the noise variance of EVBMF. It is 1 where nothing has been learnt, and 0 of a zero matrix.
+    """
+    variances, small, _ = _spectrum(matrix)
+    total = float(variances.sum())
+    return evbmf(matrix)[0] * small / total if total else 0.0
+
+
 def unfold(weight: Tensor, mode: Mode) -> Tensor:
     """Return a convolution's weight [out, in, kh, kw] as a matrix, one row per channel.
 

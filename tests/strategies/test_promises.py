@@ -5,12 +5,14 @@ import torch
 
 from helpers.server_data import Functions
 from strategies import (
+    IFCA,
     CoDistillation,
     Distillation,
     FedAvg,
     FedDF,
     FedExP,
     FedMeta,
+    FedProto,
     FedProx,
     Grouped,
     InverseVariance,
@@ -37,6 +39,8 @@ PROMISES: list[tuple[BaseStrategy, tuple[int, bool, bool]]] = [
     (LocalOnly(inner=Scaffold()), (7, True, False)),
     (WeightErosionForAll(inner=WeightErosion(weighting=Erosion(0))), (7, False, False)),
     (SelectiveFedAvg(inner=FedAvg()), (7, False, True)),
+    (IFCA(num_models=3), (3, False, False)),
+    (FedProto(), (7, False, False)),
     (FedMeta(), (1, False, True)),
     (FedDF(), (1, False, True)),
     (FedDF(distillation=Distillation(steps=0)), NOTHING_MORE),
@@ -69,6 +73,8 @@ def test_what_the_messages_ask_of_each_node() -> None:
     assert FedAvg().train_config() == {}
     assert FedAvg(weighting=InverseVariance()).train_config() == variance
     assert FedProx(mu=0.5, weighting=InverseVariance()).train_config() == {"proximal-mu": 0.5, **variance}
+    assert IFCA(num_models=3).train_config() == {"num-models": 3}
+    assert FedProto(strength=0).train_config() == {"prototypes": True, "prototype-weight": 0}
     assert Scaffold(option=1).train_config() == {"control-option": 1}
     assert Grouped(inner=Scaffold()).train_config() == {"control-option": 2}
     sketch = {"compression": "sketch", "compression-share": 0.5}

@@ -106,7 +106,7 @@ def test_the_authors_curves_are_drawn_beside_ours(tmp_path: Path, monkeypatch: p
     ]
     figure = drawn("weight_erosion", "figure2", "", pd.DataFrame(points), tmp_path, monkeypatch)
     (axis,) = figure.axes
-    assert axis.get_title() == "labels B, 10 nodes"
+    assert axis.get_title() == "distribution B, 10 nodes"
     ours, theirs = axis.lines[2:]  # of local training
     assert list(ours.get_ydata()) == [90, 90]
     assert theirs.get_color() == ours.get_color() == COLOURS["grey"]  # local training's in every figure
@@ -139,10 +139,10 @@ def test_two_columns_make_a_grid_with_gaps(tmp_path: Path, monkeypatch: pytest.M
         assert place is not None
         places[axis.get_title()] = (place.rowspan.start, place.colspan.start)
     assert places == {
-        "labels A, 50 nodes": (0, 1),
-        "labels A, 100 nodes": (0, 2),
-        "labels B, 10 nodes": (1, 0),
-        "labels B, 100 nodes": (1, 2),
+        "distribution A, 50 nodes": (0, 1),
+        "distribution A, 100 nodes": (0, 2),
+        "distribution B, 10 nodes": (1, 0),
+        "distribution B, 100 nodes": (1, 2),
     }
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["FedAvg"]
@@ -182,7 +182,7 @@ def test_a_figure_has_the_panels_of_the_papers(tmp_path: Path, monkeypatch: pyte
         for r in ("0", "1")
     ]
     figure = drawn("weight_erosion", "figure2", "", pd.DataFrame(points), tmp_path, monkeypatch)
-    titles = [f"labels {label}, {nodes} nodes" for label in "BF" for nodes in (10, 100)]
+    titles = [f"distribution {label}, {nodes} nodes" for label in "BF" for nodes in (10, 100)]
     assert [axis.get_title() for axis in figure.axes] == titles
     assert figure.axes[0].get_ylabel() == "test accuracy (%)"
     assert figure.axes[0].get_ylim()[0] == 85

@@ -265,6 +265,15 @@ def test_a_measure_takes_the_place_of_a_metric(tmp_path: Path) -> None:
     assert results.reduced(table, pd.Series([3.0, 1.0, 2.0])) == 1.0  # of less being better
 
 
+def test_a_measure_may_be_a_curve_by_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = vars(table_of("tiny", "table1")) | {"measure": "x.losses", "by": "epoch", "reduction": "last"}
+    curve = pd.Series([0.7, 0.6, 0.65], index=[0, 10, 20])
+    monkeypatch.setattr(results, "get_method", lambda name: lambda folder: curve)
+    table = PaperTable(**fields)
+    assert results._value(table, tmp_path) == pytest.approx(65.0)  # times the table's scale
+    assert results.read_curve(table, tmp_path).index.tolist() == [0, 10, 20]
+
+
 def test_one_seed_is_enough_where_it_decides_nothing() -> None:
     table = PaperTable(**{**vars(table_of("tiny", "table1")), "seeded": False})
     found = results.settings(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})

@@ -2,6 +2,7 @@
 
 from helpers.agreement.plain import Plain
 from helpers.agreement.plain_methods import (
+    IFCA,
     CoDistillation,
     FedBABU,
     FedCM,
@@ -9,10 +10,12 @@ from helpers.agreement.plain_methods import (
     FedDF,
     FedLC,
     FedNTD,
+    FedProto,
     FedProx,
     FedRep,
     FedRS,
     FedSAM,
+    HypCluster,
     InverseVariance,
     LGFedAvg,
     MimeLite,
@@ -115,6 +118,14 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         "client.personal.inner_rate=0.1",
         PFedMe,
         False,
+        ORDER,
+    ),
+    "clusters that nodes choose": (f"{MLP} strategy=ifca num_nodes=6 seed=7", IFCA, True, TO_THE_BIT),
+    "clusters by examples": (f"{MLP} strategy=hypcluster num_nodes=6 seed=7", HypCluster, True, TO_THE_BIT),
+    "prototypes of classes": (
+        f"{MLP} strategy=fedproto strategy.strength=4",
+        FedProto,
+        None,  # those of the first round alone, which has no prototypes
         ORDER,
     ),
     "what all predict": (f"model=double strategy=feddf {DISTILLED}", FedDF, False, DOUBLE),

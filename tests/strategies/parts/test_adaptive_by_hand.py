@@ -72,6 +72,19 @@ def test_a_coordinate_that_never_moved_has_no_direction(optimizer: ServerOptimiz
     assert direction[1] > 0
 
 
+@pytest.mark.parametrize("rule", [Adam, Yogi])
+def test_half_the_mean_is_twice_the_epsilon(rule: Any) -> None:
+    """m and sqrt(v) both halve: so updates summed over twice the nodes, half of which are still, are read."""
+    whole, half = rule(epsilon=1e-3), rule(epsilon=5e-4)
+    state: dict[str, torch.Tensor] = {}
+    of_half: dict[str, torch.Tensor] = {}
+    for values in ([0.3, -0.02], [-0.1, 0.05], [0.2, 0.0]):
+        mean = torch.tensor(values, dtype=torch.float64)
+        one, state = whole(mean.clone(), state)
+        other, of_half = half(mean / 2, of_half)
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
+
+
 def test_momentum() -> None:
     """m <- beta m + D (Hsu et al. 2019): no 1 - beta before D."""
     assert played(Momentum(0.5)) == [[4, -2], [0.5 * 4 + 1, 0.5 * -2 + 3]]

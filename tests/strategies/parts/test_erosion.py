@@ -43,21 +43,22 @@ def test_weights_never_rise_and_the_requester_keeps_its_own() -> None:
     assert weights.shape == alphas.shape
 
 
-def test_size_in_batches_erodes_more() -> None:
-    """320 samples are 10 batches of 32: the same node, measured in the one or the other."""
+def test_how_often_examples_were_drawn_has_three_readings() -> None:
+    """320 samples are 10 batches of 32; an epoch draws all of them in every round."""
 
     def still(partition_id: int, content: RecordDict) -> RecordDict:
         return answer({"w": sent_model(content)["w"] + np.array([1.0, float(partition_id)])}, 320)
 
     weights = {}
-    for batch_size in (None, 32):
-        erosion = Erosion(requester=0, distance_penalty=0.01, size_penalty=2.0, batch_size=batch_size)
+    for reading in ({}, {"batch_size": 32}, {"samples_per_round": None}):
+        erosion = Erosion(requester=0, distance_penalty=0.01, size_penalty=2.0, **reading)
         strategy = WeightErosion(weighting=erosion)
         history = play(strategy, Federation(still, 2), record({"w": np.zeros(2)}), rounds=range(1, 4))
-        weights[batch_size] = [metrics["weight-1"] for _, metrics in history]
-    # d = 1 in every round; floor((r - 1) b / |S|) is 0, 0, 0 in samples and 0, 3, 6 in batches.
-    assert weights[None] == pytest.approx([0.99, 0.98, 0.97])
-    assert weights[32] == pytest.approx([0.99, 0.99 - 0.07, 0.99 - 0.07 - 0.13])
+        weights[next(iter(reading), "text")] = [metrics["weight-1"] for _, metrics in history]
+    # d = 1 in every round; the size term is 0, 0, 0 in samples, 0, 3, 6 in batches, and 0, 1, 2 in epochs.
+    assert weights["text"] == pytest.approx([0.99, 0.98, 0.97])
+    assert weights["batch_size"] == pytest.approx([0.99, 0.99 - 0.07, 0.99 - 0.07 - 0.13])
+    assert weights["samples_per_round"] == pytest.approx([0.99, 0.99 - 0.03, 0.99 - 0.03 - 0.05])
 
 
 def apart(partition_id: int, content: RecordDict) -> RecordDict:

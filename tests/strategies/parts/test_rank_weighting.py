@@ -136,6 +136,18 @@ def test_the_unfolding_matters() -> None:
     assert not torch.allclose(by_mode["in"], by_mode["mean"])
 
 
+def test_both_unfoldings_count_by_their_root_mean_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks 1 and 7 of one node, 5 and 5 of the other: means 4 and 5, root mean squares 5 and 5."""
+    ranks = torch.tensor([[[1.0, 7.0]] * 2, [[5.0, 5.0]] * 2], dtype=torch.float64)
+    monkeypatch.setattr(EffectiveRank, "_ranks", lambda self, updates: ranks)
+    found = updates([2, 3])
+    place = column(found, "conv1.weight")
+    by_mode = {
+        mode: EffectiveRank(unfolding=mode)(found, {})[0][:, place].tolist() for mode in ("mean", "rms")
+    }
+    assert by_mode == {"mean": pytest.approx([4 / 9, 5 / 9]), "rms": pytest.approx([0.5, 0.5])}
+
+
 def test_a_model_without_convolutions_is_refused() -> None:
     layout = Layout.of(ArrayRecord(nn.Linear(3, 2).state_dict()))
     with pytest.raises(ValueError, match="EffectiveRank needs a model with a convolutional layer"):

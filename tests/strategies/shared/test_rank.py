@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from strategies.shared.linalg import (
+    condition_number,
     effective_rank,
     evbmf,
     knowledge_gain,
     mean_over_unfoldings,
+    noise_share,
     stable_rank,
     unfold,
 )
@@ -77,6 +79,25 @@ def test_nothing_to_tell_from_noise_has_rank_zero() -> None:
         assert len(evbmf(matrix)[1]) == 0
         assert effective_rank(matrix) == 0
         assert stable_rank(matrix) == 0
+        assert condition_number(matrix) == 0
+    assert noise_share(zero) == 0
+
+
+def test_the_noise_is_a_share_of_the_norm() -> None:
+    """Of 40 x 150 entries with deviation 0.1 the squared norm is 60."""
+    matrix = planted(4, 0.1)
+    assert noise_share(matrix) == pytest.approx(60 / float(matrix.square().sum()), rel=0.1)
+    assert noise_share(10 * matrix) == pytest.approx(noise_share(matrix), rel=1e-5)
+    generator = torch.Generator().manual_seed(0)
+    assert noise_share(torch.randn(40, 150, generator=generator)) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_the_condition_is_the_largest_over_the_least() -> None:
+    rng = np.random.default_rng(0)
+    u, v = (np.linalg.qr(rng.normal(size=(n, 3)))[0] for n in (30, 100))
+    matrix = torch.from_numpy(u @ np.diag([8.0, 4.0, 2.0]) @ v.T + 1e-4 * rng.normal(size=(30, 100)))
+    assert condition_number(matrix) == pytest.approx(4.0, rel=1e-4)
+    assert condition_number(planted(1, 0.01)) == 1
 
 
 def test_rank_one_has_no_entropy() -> None:
