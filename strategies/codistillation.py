@@ -10,7 +10,8 @@ only predictions for inputs x that all share. In each round, of its K nodes,
     w_k <- w_k - Adam's step on KL( softmax( 1/(K-1) sum_{j != k} f(w_j; x) ) || softmax( f(w_k; x) ) )
 
 ``distillation.steps`` times, where the w_j are those after local training, for all k at once; f are logits.
-The inputs are those of the examples that ``validation_size`` sets aside; their labels are not looked at.
+The inputs are those of the examples that ``validation_size`` sets aside, or another data set's
+(``server_inputs``); labels are not looked at.
 
 Deviations: the server distils, since it has the inputs and the models; a node of FedMD does so itself, sends
 predictions, and may have a model of another size. Anil et al. add the term to the loss of each local step,

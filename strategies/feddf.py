@@ -7,7 +7,8 @@ Algorithm 1. The server has inputs x without labels, and f(w; x) are logits:
     v      <- v - Adam's step on KL( softmax( 1/K sum_k f(w[t,k]; x) ) || softmax( f(v; x) ) )       ``steps`` times
     w[t+1] = v                                                  w[t,k] = w[t] - Delta_k, all K nodes of the round
 
-The inputs are those of the examples that ``validation_size`` sets aside; their labels are not looked at.
+The inputs are those of the examples that ``validation_size`` sets aside, or another data set's
+(``server_inputs``); labels are not looked at.
 A part of the update rule (a mask, a median, eta) decides where the student begins; the teachers are the
 nodes' own models, with their own buffers. So each node's update is needed, and privacy at the server, whose
 noise comes to the sum alone, is refused.

@@ -46,10 +46,6 @@ class Evaluator(ServerData):
     def _model(self) -> nn.Module:
         return self.experiment.model()
 
-    @cached_property
-    def _server_examples(self) -> Examples:
-        return self.experiment.validation_examples
-
     def evaluated(
         self, models: Sequence[ArrayRecord], split: str, owners: Owners
     ) -> Callable[[], list[Metrics]]:
@@ -68,11 +64,11 @@ class Evaluator(ServerData):
 
     @property
     def num_inputs(self) -> int:
-        return len(self._server_examples)
+        return len(self.experiment.server_inputs)
 
     def compute_outputs(self, arrays: Mapping[str, Tensor], rows: Tensor) -> Tensor:
         device = next(self._model.parameters()).device
-        inputs, _ = self._server_examples.batch(rows, device)
+        inputs, _ = self.experiment.server_inputs.batch(rows, device)
         arrays = {name: values.to(device) for name, values in arrays.items()}
         return functional_call(self._model.eval(), arrays, *arguments_of(inputs))
 

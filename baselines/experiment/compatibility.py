@@ -361,6 +361,13 @@ REFUSED_ELSEWHERE = (
         "strategy=fedmeta",
     ),
     _row(
+        "server_inputs=",
+        "another strategy than feddf, codistillation",
+        "it looks at no inputs without labels",
+        "baselines.experiment.preflight.check_server_inputs",
+        "server_inputs=digits",
+    ),
+    _row(
         "grouping=",
         "another strategy than selective",
         "it makes no groups",

@@ -47,7 +47,7 @@ from .data import NodeData, dataset_of, site_examples
 from .device import device_of, placed, prepare_model, require_bool
 from .flower_adapter import FlowerStrategyAdapter
 from .identity import identity, own_sources, setting, source_hash
-from .overrides import resolved
+from .overrides import quoted, resolved
 from .validation import Settings, takes_argument
 
 # ExperimentSpec: an experiment as its configuration tells it, before anything is built.
@@ -308,7 +308,8 @@ class Experiment(ExperimentSpec):
         strategy = strategy_of(self.cfg)
         strategy.freeze(self.frozen.arrays if self.frozen else ())
         strategy.set_num_rounds(self.settings.rounds)  # a run without any step has failed, if short
-        if strategy.needs_server_data and not self.settings.validation_size:
+        has_data = bool(self.settings.validation_size or self.settings.server_inputs)
+        if strategy.needs_server_data and not has_data:
             raise UserError(f"{strategy.name} {NO_VALIDATION}")
         return strategy
 
@@ -436,6 +437,29 @@ class Experiment(ExperimentSpec):
     def validation_examples(self) -> Examples:
         """What the server sets aside, seen as by node 0: ``transform`` may show what is the test set's."""
         return self.node_data.examples(self.node_data.validation_rows, self.dataset.seen_by(0))
+
+    @cached_property
+    def server_inputs(self) -> Examples:
+        """What the server distils on: the examples it sets aside, or all for training of another data set.
+
+        Raises
+        ------
+        UserError : for a data set whose inputs have another shape, or lie elsewhere
+        """
+        name = self.settings.server_inputs
+        if name is None:
+            return self.validation_examples
+        folders = [one for one in shlex.split(self.overrides) if one.startswith("hydra.searchpath=")]
+        given = [f"dataset={name}", f"data_root={quoted(self.cfg.data_root)}", f"seed={self.cfg.seed}"]
+        data = dataset_of(config.load(shlex.join([*folders, *given])).dataset)
+        if data.site is not None or data.input_shape != self.input_shape:
+            fault = "lie at the sites" if data.site is not None else f"have shape {data.input_shape}"
+            raise UserError(
+                f"server_inputs={name}: its inputs {fault}, expected some of shape {self.input_shape} here; "
+                "choose another data set"
+            )
+        rows, share = torch.arange(len(data.train_targets)), self.settings.device_memory_share
+        return Examples(data.train_inputs, data.train_targets, rows, data.seen_by(0), memory_share=share)
 
 
 @lru_cache(maxsize=4)

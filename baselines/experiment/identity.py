@@ -80,6 +80,7 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "partitioner.group_share": None,
     "quorum": None,
     "round_deadline": None,
+    "server_inputs": None,
     "runtime.authenticate": False,
     "runtime.partial_sums": False,
     "runtime.sites": None,

@@ -26,7 +26,7 @@ from .compatibility import check_compatibility, has_distillation, without_test_s
 from .config import NODE_CORRECTIONS, choices
 from .data import check_rows
 from .device import deterministic_algorithms
-from .experiment import Experiment
+from .experiment import NO_VALIDATION, Experiment
 from .messages import warn_once
 from .validation import Settings
 
@@ -353,6 +353,7 @@ def _check(experiment: Experiment) -> None:
     check_promises(experiment, layout)
     check_rows(experiment.dataset, is_tested=experiment.settings.central_test == "all")
     check_compatibility(experiment)
+    check_server_inputs(experiment)
     _warn_of_corrections(experiment)
     if experiment.dataset.site is None:
         _check_node_tests(experiment)
@@ -360,6 +361,28 @@ def _check(experiment: Experiment) -> None:
     if experiment.deterministic:
         _check_deterministic(experiment)
     check_model(experiment)
+
+
+def check_server_inputs(experiment: Experiment) -> None:
+    """Refuse inputs that no strategy looks at, that do not fit, or where labels are needed.
+
+    Raises
+    ------
+    UserError : in one line that says which
+    """
+    settings, strategy = experiment.settings, experiment.prototype
+    if settings.server_inputs is None:
+        return
+    if not has_distillation(experiment):
+        raise UserError(
+            f"server_inputs={settings.server_inputs}: strategy={strategy.name} does not look at them; leave it "
+            "out, or choose strategy=feddf or codistillation"
+        )
+    rules = (strategy, getattr(strategy, "inner", strategy))
+    needs_labels = any("server_data" in vars(one) and not hasattr(one, "distillation") for one in rules)
+    if needs_labels and not settings.validation_size:
+        raise UserError(f"{strategy.name} {NO_VALIDATION}")
+    _ = experiment.server_inputs
 
 
 def _warn_of_corrections(experiment: Experiment) -> None:

@@ -56,6 +56,7 @@ class Settings:
     node_test_fraction: float
     central_test: str
     validation_size: int
+    server_inputs: str | None
     evaluate_every: int
     timeout: float
     quorum: int | None
@@ -364,6 +365,8 @@ def check_ranges(cfg: DictConfig) -> None:
     for key in ("seed", "checkpoint_every", "validation_size"):
         _require(_is_whole(cfg[key]) and cfg[key] >= 0, cfg, key, "a whole number, 0 or above")
     _require(_is_number(timeout) and timeout > 0, cfg, "timeout", "seconds, above 0")
+    inputs, expected = cfg.server_inputs, "an option of dataset=, or null"
+    _require(inputs is None or str(inputs).isidentifier(), cfg, "server_inputs", expected)
     _require(cfg.central_test in ("all", "none"), cfg, "central_test", "all or none")
     _check_quorum(cfg)
     for key in ("device", "data_root"):

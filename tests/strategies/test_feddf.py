@@ -157,7 +157,8 @@ def test_a_run_learns_without_labels(tmp_path: Path, monkeypatch: pytest.MonkeyP
     batch = Evaluator.compute_outputs
 
     def without_labels(self: Evaluator, *given: object) -> torch.Tensor:
-        self._server_examples.targets[self._server_examples.index] = 0
+        inputs = self.experiment.server_inputs
+        inputs.targets[inputs.index] = 0
         return batch(self, *given)  # type: ignore[arg-type]
 
     kept = experiment.load(SMALL).dataset.train_targets.clone()

@@ -486,7 +486,7 @@ class Alternating(Plain):
 class FedDF(Plain):
     """Lin et al. 2020, Algorithm 1: after the mean, Adam on the divergence from the mean of the logits.
 
-    The order of the server's inputs is drawn from [seed, t, 0, 18].
+    The order of the server's inputs is drawn from [seed, t, 0, 19].
     """
 
     steps, size, rate = 7, 5, 0.01
@@ -501,7 +501,7 @@ class FedDF(Plain):
 
     def learn(self, student: State, teachers: list[State]) -> State:
         assert self.server_inputs is not None
-        seed = np.random.default_rng([self.seed, self.t, 0, 18]).integers(2**63, dtype=np.uint64)
+        seed = np.random.default_rng([self.seed, self.t, 0, 19]).integers(2**63, dtype=np.uint64)
         draws, orders = torch.Generator().manual_seed(int(seed)), []
         for _ in range(self.steps):
             orders += torch.randperm(len(self.server_inputs), generator=draws).split(self.size)
