@@ -52,7 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--names", type=Path, metavar="FILE", help="such names as YAML, a line OLD: NEW for each")
     first = "this setting first, by its name or a part of it; may come several times"
     add("--order", action="append", default=[], metavar="NAME", help=first)
-    add("--x", choices=X_AXES, default="round", help="what the curves go by")
+    axes = "what the curves go by (default: round); of several the figure has the first, the page all"
+    add("--x", action="append", choices=X_AXES, default=[], help=axes)
     bands = "standard deviation, 95 %% interval of the mean, all seeds, or none (default: std)"
     add("--band", choices=BANDS, default="std", help=bands)
     limits = "of the first metric's axis, accuracies in per cent"

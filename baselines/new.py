@@ -2,6 +2,8 @@
 
     python -m baselines.new FedMine
     python -m baselines.new Pull --kind correction --folder mylab
+    python -m baselines.new FedPush --kind strategy-with-correction
+    python -m baselines.new Mixed --kind personal
     PYTHONPATH=. python -m pytest mylab
 
 The method does something from the first minute, so that the test passes: a reduction to FedAvg, and a loop
@@ -96,6 +98,131 @@ class $name(Correction):
                 p.grad.add_(p.detach(), alpha=self.mu)
 '''
 
+MOMENTUM = '''"""$name: what is new, in a sentence. Authors, title, venue and year; the equation.
+
+    node:    g <- alpha g + (1 - alpha) m                       in each of its steps
+    server:  m <- (1/K) sum_k Delta_k / (rate steps)            kept, and sent beside the model
+
+alpha = 1 is FedAvg with uniform weights.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from flwr.app import ConfigScalar
+from torch import Tensor
+from torch.nn import Parameter
+
+from clients import Correction, RoundStart
+from strategies import PseudoGradientStrategy, Uniform, Updates, Weighting
+
+ALPHA = "$module-alpha"  # of the message's configuration
+MOMENTUM = "$module-momentum"  # the message's record with m
+
+
+@dataclass(kw_only=True, eq=False)
+class $name(PseudoGradientStrategy):
+    """FedAvg that keeps a momentum, which is in its nodes' steps.
+
+    Parameters
+    ----------
+    alpha : how much a node's own gradient counts, in (0, 1]
+    """
+
+    sent_record: ClassVar[str | None] = MOMENTUM  # carries self.server_vector, zeros at the start
+    required_metrics: ClassVar[tuple[str, ...]] = ("learning-rate", "local-steps")
+    weighting: Weighting = Uniform()
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.alpha <= 1:
+            raise ValueError(f"strategy.alpha={self.alpha} is out of range: expected a number in (0, 1]")
+
+    def train_config(self) -> dict[str, ConfigScalar]:
+        return {**super().train_config(), ALPHA: float(self.alpha)}
+
+    def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
+        rates, steps = (updates.metrics[name] for name in self.required_metrics)
+        momentum = updates.mean(1 / (rates * steps * len(steps)))  # before the step writes over it
+        metrics, weights = super().take_step(server_round, updates)
+        self.server_vector = momentum
+        return metrics, weights
+
+
+class ${name}Correction(Correction):
+    """What the nodes do in a round whose message asks for it."""
+
+    config_key: ClassVar[str] = ALPHA
+    shares_all: ClassVar[bool] = True  # a parameter that stays at its node has no m
+
+    def __init__(self, start: RoundStart) -> None:
+        self.alpha = float(start.config[ALPHA])  # type: ignore[arg-type]
+        self.momentum = start.tensors(MOMENTUM)
+
+    @classmethod
+    def uses_displacement(cls, config: Mapping[str, object]) -> bool:
+        return True  # the server divides it by rate and steps
+
+    def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
+        for p, m in zip(parameters, self.momentum, strict=True):
+            if p.grad is not None:
+                p.grad.mul_(self.alpha).add_(m, alpha=1 - self.alpha)
+'''
+
+PERSONAL = '''"""$name: what is new, in a sentence. Authors, title, venue and year; the equation.
+
+    share w[t,k] + (1 - share) w[t+1]          what node k is judged by; w[t,k] is where its round ended
+
+share = 0 is FedAvg.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from flwr.app import RecordDict
+from torch import nn
+
+from clients import Examples, LocalUpdate, Personal, Task
+from strategies.shared.arrays import to_array_record, values_of
+
+KEY = "$module"  # of the node's state
+
+
+@dataclass(frozen=True)
+class $name(Personal):
+    """A mixture of the server's model and the node's last.
+
+    Parameters
+    ----------
+    share : of its own, in [0, 1]
+    """
+
+    remembers: ClassVar[bool] = True
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"client.personal.share={self.share} is out of range: expected a number in [0, 1]")
+
+    def train(self, update: LocalUpdate) -> dict[str, float]:
+        metrics = update.run()
+        assert update.memory is not None
+        named = update.model.named_parameters()
+        update.memory[KEY] = to_array_record({name: p.detach().clone() for name, p in named})
+        return metrics
+
+    @torch.no_grad()
+    def personalise(
+        self, model: nn.Module, examples: Examples, task: Task, batch_size: int | None, state: RecordDict
+    ) -> None:
+        own = state.array_records.get(KEY)  # None before the node's first round
+        for name, p in model.named_parameters() if own is not None else ():
+            p.lerp_(values_of(own[name]).to(p), self.share)
+'''
+
 STRATEGY_OPTION = """defaults: [base]
 _target_: $package.$module.$name
 alpha: 0.5 # of the step; 1 is FedAvg
@@ -108,9 +235,23 @@ $module:
   mu: 0.01 # strength; 0 is FedAvg
 """
 
-TEST = '''"""$name reduces to FedAvg, and agrees with a loop in plain PyTorch."""
+MOMENTUM_OPTION = """defaults:
+  - base
+  - override /weighting@_global_.weighting: uniform
+_target_: $package.$module.$name
+alpha: 0.5 # of a node's own gradient; 1 is FedAvg
+node_corrections: [{_target_: $package.$module.${name}Correction}]
+"""
 
-${first}from pathlib import Path
+PERSONAL_OPTION = """# @package client
+personal:
+  _target_: $package.$module.$name
+  share: 0.5 # of its own model; 0 is FedAvg
+"""
+
+START = '''"""$name reduces to FedAvg, and agrees with a loop in plain PyTorch."""
+
+from pathlib import Path
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -119,74 +260,134 @@ from baselines import results
 from baselines.api import run
 from baselines.experiment.experiment import load
 
-from .$module import $name
-
-ROUNDS, RATE, $symbol = 3, 0.1, $value
+ROUNDS, RATE, $symbol = 3, 0.1, 0.5
 SETTING = (  # one step on all rows of a node: no batches, whose order a loop would have to repeat
-    f"dataset=digits model=softmax num_nodes=3 rounds={ROUNDS} save=last "
-    f"client=full_batch client.local_steps=1 client.optimizer.lr={RATE}"
+    f"dataset=digits model=softmax num_nodes=3 rounds={ROUNDS} save=last node_test_fraction=0.2 "
+    f"client=full_batch client.local_steps=1 client.optimizer.lr={RATE} "
+    f"'hydra.searchpath=[\\"file://{Path(__file__).resolve().parent}/conf\\"]'"
 )
 
 
-def trained(folder: Path, **choices: object) -> list[torch.Tensor]:
-    """Return the parameters of the last model."""
-    return [*results.model(run(SETTING, folder=folder, **choices).run.iloc[0]).parameters()]
+def trained(folder: Path, choice: str = "$basis") -> tuple[list[torch.Tensor], float]:
+    """Return the last model's parameters, and its loss on the nodes' own test rows."""
+    frame = run(f"{SETTING} {choice}", folder=folder)
+    loss = results.last(frame, "loss", "node-test").value.iloc[0]
+    return [*results.model(frame.run.iloc[0]).parameters()], loss
 
 
 def test_${neutral_name}_is_fedavg(tmp_path: Path) -> None:
-    plain, ours = trained(tmp_path), trained(tmp_path, $neutral)
+    plain, loss = trained(tmp_path)
+    ours, own_loss = trained(tmp_path, "$neutral")
     assert all(torch.equal(p, q) for p, q in zip(plain, ours, strict=True))
+    assert own_loss == loss
 
 
 def test_it_agrees_with_a_plain_loop(tmp_path: Path) -> None:
     experiment = load(SETTING)
     model, data = experiment.model(), experiment.dataset
-    nodes = [torch.from_numpy(rows) for rows, _ in experiment.partitions]
-    for _ in range(ROUNDS):
+    nodes = [tuple(map(torch.from_numpy, rows)) for rows in experiment.partitions]  # training, testing
+
+    def loss_on(rows: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(model(data.transform(data.train_inputs[rows])), data.train_targets[rows])
+
+$before    for _ in range(ROUNDS):
         step = [torch.zeros_like(p) for p in model.parameters()]
-        for rows in nodes:
-            loss = cross_entropy(model(data.transform(data.train_inputs[rows])), data.train_targets[rows])
-            gradients = torch.autograd.grad(loss, [*model.parameters()])
-$change            share = len(rows) / sum(map(len, nodes))
-            for mean, g in zip(step, gradients, strict=True):
-                mean += share * RATE * g
+$round        for rows, _ in nodes:
+            gradients = torch.autograd.grad(loss_on(rows), [*model.parameters()])
+$change            for mean, g in zip(step, gradients, strict=True):
+                mean += $share * RATE * g
         with torch.no_grad():
             for p, mean in zip(model.parameters(), step, strict=True):
                 p -= $step
-    ours = trained(tmp_path, $chosen)
+$after    $measured = trained(tmp_path, f"$chosen")
     assert all(torch.allclose(p, q, atol=1e-6) for p, q in zip(model.parameters(), ours, strict=True))
-    assert not all(torch.equal(p, q) for p, q in zip(trained(tmp_path), ours, strict=True))
 '''
 
+END = """    assert not all(torch.equal(p, q) for p, q in zip(trained(tmp_path)[0], ours, strict=True))
+"""
+
+PERSONAL_END = """    total, shared = 0.0, [p.detach().clone() for p in model.parameters()]
+    with torch.no_grad():
+        for (_, rows), own in zip(nodes, ends, strict=True):
+            for p, w, v in zip(model.parameters(), shared, own, strict=True):
+                p.copy_(SHARE * v + (1 - SHARE) * w)
+            total += float(loss_on(rows)) * len(rows) / sum(len(rows) for _, rows in nodes)
+    assert abs(loss - total) < 1e-6
+    assert loss != trained(tmp_path)[1]
+"""
+
+PLAIN = {
+    "basis": "",
+    "before": "",
+    "round": "",
+    "change": "",
+    "after": "",
+    "measured": "ours, _",
+    "share": "len(rows) / sum(len(r) for r, _ in nodes)",
+}
 KINDS = {
-    "strategy": {
+    "strategy": PLAIN
+    | {
         "code": STRATEGY,
         "option": STRATEGY_OPTION,
+        "test": START + END,
         "group": "strategy",
-        "first": "",
         "symbol": "ALPHA",
-        "value": "0.5",
         "neutral_name": "alpha_1",
-        "neutral": "strategy=$name(alpha=1.0)",
-        "chosen": "strategy=$name(alpha=ALPHA)",
-        "change": "",
+        "neutral": "strategy=$module strategy.alpha=1",
+        "chosen": "strategy=$module strategy.alpha={ALPHA}",
         "step": "ALPHA * mean",
     },
-    "correction": {
+    "correction": PLAIN
+    | {
         "code": CORRECTION,
         "option": CORRECTION_OPTION,
+        "test": START + END,
         "group": "corrections",
-        "first": "from functools import partial\n",
         "symbol": "MU",
-        "value": "0.5",
         "neutral_name": "mu_0",
-        "neutral": "corrections=partial($name, mu=0.0)",
-        "chosen": "corrections=partial($name, mu=MU)",
+        "neutral": "corrections=$module client.corrections.$module.mu=0",
+        "chosen": "corrections=$module client.corrections.$module.mu={MU}",
         "change": "            pairs = zip(gradients, model.parameters(), strict=True)\n"
         "            gradients = [g + MU * p.detach() for g, p in pairs]\n",
         "step": "mean",
     },
+    "strategy-with-correction": PLAIN
+    | {
+        "code": MOMENTUM,
+        "option": MOMENTUM_OPTION,
+        "test": START + END,
+        "group": "strategy",
+        "symbol": "ALPHA",
+        "basis": "weighting=uniform",
+        "neutral_name": "alpha_1",
+        "neutral": "strategy=$module strategy.alpha=1",
+        "chosen": "strategy=$module strategy.alpha={ALPHA}",
+        "before": "    momentum = [torch.zeros_like(p) for p in model.parameters()]\n",
+        "change": "            pairs = zip(gradients, momentum, strict=True)\n"
+        "            gradients = [ALPHA * g + (1 - ALPHA) * m for g, m in pairs]\n",
+        "share": "1 / len(nodes)",
+        "step": "mean",
+        "after": "        momentum = [mean / RATE for mean in step]\n",
+    },
+    "personal": PLAIN
+    | {
+        "code": PERSONAL,
+        "option": PERSONAL_OPTION,
+        "test": START + PERSONAL_END,
+        "group": "personal",
+        "symbol": "SHARE",
+        "measured": "ours, loss",
+        "neutral_name": "share_0",
+        "neutral": "personal=$module client.personal.share=0",
+        "chosen": "personal=$module client.personal.share={SHARE}",
+        "round": "        ends = []\n",
+        "change": "            pairs = zip(model.parameters(), gradients, strict=True)\n"
+        "            ends.append([p.detach() - RATE * g for p, g in pairs])\n",
+        "step": "mean",
+    },
 }
+TEXTS = ("code", "option", "test")  # of a kind: what becomes a file
 
 
 def create(name: str, kind: str, folder: Path) -> list[Path]:
@@ -198,7 +399,8 @@ def create(name: str, kind: str, folder: Path) -> list[Path]:
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name == name.lower():
         raise UserError(f"{name!r} is no name for a class: expected a word such as FedMine")
-    taken = re.search(rf"^(from|import) .*\b{name}\b", STRATEGY + CORRECTION + TEST, flags=re.M)
+    written = "".join(text[key] for text in KINDS.values() for key in TEXTS)
+    taken = re.search(rf"^(from|import) .*\b{name}\b", written, flags=re.M)
     conf = Path(__file__).parents[1] / "conf"
     if taken or (conf / KINDS[kind]["group"] / f"{name.lower()}.yaml").exists():
         raise UserError(f"{name} is the name of something of this project's: choose another")
@@ -208,15 +410,11 @@ def create(name: str, kind: str, folder: Path) -> list[Path]:
         raise UserError(f"--folder {folder}: a package needs a name that Python can import, such as mylab")
     module, text = name.lower(), KINDS[kind]
     words = {"name": name, "module": module, "package": folder.name}
-    words |= {
-        key: Template(value).substitute(words)
-        for key, value in text.items()
-        if key not in ("code", "option")
-    }
+    words |= {key: Template(value).substitute(words) for key, value in text.items() if key not in TEXTS}
     files = {
         folder / f"{module}.py": text["code"],
         folder / "conf" / text["group"] / f"{module}.yaml": text["option"],
-        folder / f"test_{module}.py": TEST,
+        folder / f"test_{module}.py": text["test"],
     }
     if present := [str(file) for file in files if file.exists()]:
         raise UserError(f"{present[0]} is there already: choose another name, or another --folder")

@@ -157,6 +157,7 @@ def run_experiment(overrides: str, folder: Path) -> None:
     from .engine import resume
     from .engine.loggers import set_log_colors
     from .engine.metrics import check_divergence, describe_end
+    from .engine.rounds import require_simulated
     from .engine.run_folder import protect
     from .experiment import device
     from .experiment import experiment as experiments
@@ -176,8 +177,10 @@ def run_experiment(overrides: str, folder: Path) -> None:
     runtime = experiment.runtime()
     if experiment.dataset.site is not None and not getattr(runtime, "sites", None):
         raise UserError(NO_SITES)
+    has_simulated_nodes = getattr(runtime, "gives_node_states", False)
+    require_simulated(experiment, has_simulated_nodes)
     if experiment.settings.checkpoint_every:
-        resume.check(experiment, getattr(runtime, "gives_node_states", False))
+        resume.check(experiment, has_simulated_nodes)
     runtime.run(overrides, experiment.settings.num_nodes, folder)
     console.print(f"results: {folder}")
     if line := describe_end(folder):

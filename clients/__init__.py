@@ -13,11 +13,14 @@ from .methods.feddyn import Dynamic
 from .methods.fedlc import FedLC
 from .methods.fednova import EffectiveSteps
 from .methods.fedntd import FedNTD
+from .methods.fedproto import PrototypeDistance
 from .methods.fedprox import GradientVariance, Inexact, Proximal
 from .methods.fedrep import FedRep
 from .methods.fedrs import FedRS
 from .methods.fedsam import FedSAM
+from .methods.ifca import LeastLoss
 from .methods.moon import Moon, Representation
+from .methods.oort import SquaredLoss
 from .methods.own_initial_model import OwnInitialModel
 from .methods.per_fedavg import PerFedAvg
 from .methods.pfedme import PFedMe
@@ -54,6 +57,7 @@ __all__ = [
     "Inexact",
     "KeepTrace",
     "LazyRows",
+    "LeastLoss",
     "LeastSquares",
     "LocalTraining",
     "LocalUpdate",
@@ -67,10 +71,12 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "Personal",
+    "PrototypeDistance",
     "Proximal",
     "Representation",
     "RoundStart",
     "Schedule",
+    "SquaredLoss",
     "StartLoss",
     "StepDecay",
     "Task",

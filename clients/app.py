@@ -15,13 +15,23 @@ from strategies.shared.compression import Compression
 
 from .correction import Correction
 from .evaluation import evaluate
+from .measures import answer_question
 from .methods.scaffold import RESTRICTED, ControlVariate
 from .methods.uga import NO_CORRECTIONS
 from .optimizer_step import has_state
-from .privacy import demand, demand_silence
+from .privacy import demand, demand_no_question, demand_silence
 from .private import restore
 from .requested import BUILT_IN, requested_corrections
-from .round import ClientRound, Node, get_record, load_sent, partition_id_of, replied
+from .round import (
+    ClientRound,
+    Node,
+    get_record,
+    load_chosen,
+    load_sent,
+    partition_id_of,
+    replied,
+    round_start,
+)
 from .training import LocalTraining, changes_initial_model, correction_class
 
 
@@ -58,6 +68,11 @@ def client_app(
             answer[protocol.REFUSED] = describe(error)
         return Message(RecordDict({protocol.CONFIG: answer}), reply_to=message)
 
+    @app.query(protocol.QUESTION.partition(".")[2])
+    def measure(message: Message, context: Context) -> Message:
+        demand_no_question(context.node_config)
+        return answer_question(node_of(message, context), message, context)
+
     @app.train()
     def train(message: Message, context: Context) -> Message:
         return ClientRound(node_of(message, context), message, context).run()
@@ -66,9 +81,14 @@ def client_app(
     def evaluate_(message: Message, context: Context) -> Message:
         demand_silence(context.node_config)
         node = node_of(message, context)
-        load_sent(node, message, context.state)
-        personalise(node, client_state.load(context.state, message.metadata.group_id))
+        sent, frozen = load_sent(node, message, context.state)
+        memory = client_state.load(context.state, message.metadata.group_id)
         config = get_record(ConfigRecord, message.content, protocol.CONFIG)
+        if protocol.NUM_MODELS in config:
+            place = 0, partition_id_of(context, config)  # no round's seed: equal models evaluate alike
+            start = round_start(node, node.training, message.content, memory, *place)
+            load_chosen(node, start, node.training, sent, frozen)
+        personalise(node, memory, message.content)
         metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
         if len(node.test):
             metrics |= evaluate(node.model, node.test, node.task)
@@ -77,12 +97,13 @@ def client_app(
     return app
 
 
-def personalise(node: Node, state: RecordDict) -> None:
-    """Turn the server's model, which has been loaded, into the one that the node is judged by."""
+def personalise(node: Node, state: RecordDict, content: RecordDict) -> None:
+    """Turn the server's model, which a message's ``content`` has and is loaded, into the one to judge."""
     training = node.training
     restore(node.model, training.private, state)
     if training.personal is not None:
-        training.personal.personalise(node.model, node.train, node.task, training.batch_size, state)
+        personal = training.personal.for_message(content)
+        personal.personalise(node.model, node.train, node.task, training.batch_size, state)
 
 
 def check_training(
@@ -103,9 +124,9 @@ def check_training(
     for kind in requested:
         if training.private and kind.shares_all:
             raise ValueError(
-                f"client.private={list(training.private)} with strategy=scaffold, scaffnew, feddyn, fedcm "
-                "or mimelite: they correct nodes towards each other, and what is private has no others; choose "
-                "another strategy"
+                f"client.private={list(training.private)} with a strategy that asks nodes for {kind.__name__}, "
+                "which corrects them towards each other, and what is private has no others; choose another "
+                "strategy"
             )
         kind.check(training.optimizer, config)
     if restricted and ControlVariate in requested and ControlVariate.uses_displacement(config):

@@ -9,7 +9,7 @@ anew for each round, and chosen in one of two ways:
 * by ``client.corrections``: a YAML file names the class and its settings (``_partial_: true``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from strategies.shared import protocol
+from strategies.shared.arrays import values_of
 from strategies.shared.flower_names import accept_old_names, warn_of_old_names
 
 from .examples import Examples, Inputs
@@ -76,6 +77,7 @@ class RoundStart:
     state : what the node keeps from round to round; may be changed
     partition_id : the node's
     own_model : returns the initial model that the node draws for itself; None where it draws none
+    seed : decides whatever the node draws in this round
     """
 
     model: nn.Module
@@ -88,6 +90,7 @@ class RoundStart:
     state: RecordDict
     partition_id: int
     own_model: Callable[[], nn.Module] | None = None
+    seed: int = 0
 
     @property
     def named(self) -> dict[str, Parameter]:
@@ -100,6 +103,11 @@ class RoundStart:
         record = self.content[protocol.CONFIG]
         assert isinstance(record, ConfigRecord)
         return record
+
+    def tensors(self, name: str) -> list[Tensor]:
+        """Return an ArrayRecord of the message, by its name, as a tensor for each trained parameter."""
+        record = self.content.array_records[name]
+        return [values_of(record[key]).to(p) for key, p in self.named.items()]
 
 
 Edit = GradientTransform  # its old name, for one release
@@ -124,7 +132,7 @@ class Correction:
     config_key: ClassVar[str] = ""  # the key of a message's configuration that asks for it; none if empty
     reads: ClassVar[tuple[str, ...]] = ()  # further keys of the message's configuration that it looks at
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
-    shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node
+    shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node: refuses ``private=``
     changes_initial_model: ClassVar[bool] = False  # whether the node begins from another model than w_t
     gradient_transform: GradientTransform | None = None  # what it does to gradients, if one can say it
 
@@ -156,7 +164,9 @@ class Correction:
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:
         """Say whether it takes the way from w_t for this round's gradients, in steps of known weights.
 
-        Then a momentum of earlier rounds, or a start elsewhere, would count as gradients of this one.
+        Then a momentum of earlier rounds, or a start elsewhere, would count as gradients of this one: a kept
+        optimiser, and a correction that changes the initial model, are refused beside it. The same holds where
+        the strategy does it with the updates, as FedCM's server does.
         """
         return False
 
@@ -200,8 +210,26 @@ class Correction:
         return type(self).replace_loss is not Correction.replace_loss
 
     def wrap_gradient(self, step: Step) -> Step:
-        """Return what computes a batch's gradient and metrics in place of ``step``."""
+        """Return what computes a batch's gradient and metrics in place of ``step``.
+
+        ``step(parameters, inputs, targets)`` returns a gradient for each parameter, and the sums of the metrics over
+        the batch; what is returned here does the same. Neither is recorded by autograd, so that parameters can be
+        written to; put them back.
+        """
         return step
+
+    @staticmethod
+    def choose_model(start: RoundStart, models: Iterable[nn.Module]) -> int:
+        """Return which of a message's models the node trains, or is evaluated with: 0, 1, ...
+
+        The last of the corrections that have this hook chooses.
+
+        Parameters
+        ----------
+        start : of the round, before a model is chosen
+        models : yields the node's one model at the values of each of them, with its private layers
+        """
+        raise NotImplementedError
 
     @property
     def requires_sequential(self) -> bool:

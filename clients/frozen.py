@@ -107,11 +107,16 @@ def complete(
             "this node does not have the model's frozen parameters (it was restarted?); the server sends "
             "them again in its next round"
         )
+    return joined(arrays, frozen), frozen
+
+
+def joined(arrays: ArrayRecord, frozen: Mapping[str, Array]) -> ArrayRecord:
+    """Return a model's record with what is frozen of it."""
     whole = ArrayRecord()
     for part in (arrays, frozen):
         for name, array in part.items():
             whole[name] = array
-    return whole, frozen
+    return whole
 
 
 @torch.no_grad()

@@ -74,6 +74,12 @@ def demand_silence(node_config: Mapping[str, object]) -> None:
         )
 
 
+def demand_no_question(demands: Mapping[str, object]) -> None:
+    """Raise :class:`Refused` where any privacy is demanded: an answer has no noise, and decides who trains."""
+    if DEMANDS & demands.keys():
+        raise Refused("this node demands privacy and answers no question before a round: it has no noise")
+
+
 @dataclass(frozen=True)
 class LocalNoise:
     """Clips a node's update to norm C and adds N(0, z^2 C^2) to each coordinate.

@@ -10,7 +10,10 @@ from .correction import Correction
 from .methods.fedcm import ClientMomentum, MimeMomentum
 from .methods.feddyn import Dynamic
 from .methods.fednova import EffectiveSteps
+from .methods.fedproto import PrototypeDistance
 from .methods.fedprox import GradientVariance, Proximal
+from .methods.ifca import LeastLoss
+from .methods.oort import SquaredLoss
 from .methods.qfedavg import StartLoss
 from .methods.scaffnew import LocalVariate
 from .methods.scaffold import ControlVariate
@@ -25,6 +28,9 @@ BUILT_IN: tuple[type[Correction], ...] = (  # in the order in which they act
     MimeMomentum,
     EffectiveSteps,
     StartLoss,
+    PrototypeDistance,
+    LeastLoss,
+    SquaredLoss,
 )
 
 

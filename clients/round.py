@@ -2,7 +2,7 @@
 
 import time
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -29,7 +29,7 @@ from strategies.shared.seeding import Purpose, generator, torch_seed
 from .compression import Coding
 from .correction import Correction, RoundStart
 from .examples import Examples
-from .frozen import Frozen, check_unchanged, complete, has_kept_more
+from .frozen import Frozen, check_unchanged, complete, has_kept_more, joined
 from .privacy import DEMANDS, LocalNoise, demand
 from .private import restore, withhold
 from .requested import BUILT_IN, requested_corrections
@@ -89,6 +89,9 @@ class ClientRound:
         self.partition_id = partition_id_of(context, config)
         self.place = {"server_round": self.server_round, "partition_id": self.partition_id}
         self.training = training_of(node, message, context)
+        self.chosen: int | None = None
+        if protocol.NUM_MODELS in config:
+            self.chosen, self.sent = load_chosen(node, self._start(), self.training, self.sent, self.frozen)
         if self.training.private:
             restore(node.model, self.training.private, self.memory)
         self.noise: LocalNoise | None = None
@@ -108,26 +111,18 @@ class ClientRound:
 
         What changes the model begins after all others: they look at the model that was sent.
         """
-        node, content = self.node, self.message.content
-        if self.frozen:
-            content = RecordDict({**content, protocol.ARRAYS: self.sent})
-        start = RoundStart(
-            node.model,
-            node.train,
-            node.task,
-            self.training.optimizer,
-            self.training.steps(len(node.train)),
-            self.training.batch_size,
-            content,
-            self.memory,
-            self.partition_id,
-            node.own_model,
-        )
+        node, start = self.node, self._start()
         requested = requested_corrections(config, node.known_corrections)
         first = [kind.begin(start) for kind in requested if not kind.changes_initial_model]
         own = [begin(start) for begin in order_corrections(self.training.corrections)]
         last = [kind.begin(start) for kind in requested if kind.changes_initial_model]
         return first + own + last + (self.coding.corrections(node.model) if self.coding else [])
+
+    def _start(self) -> RoundStart:
+        content = self.message.content
+        if self.frozen or self.chosen:
+            content = RecordDict({**content, protocol.ARRAYS: self.sent})
+        return round_start(self.node, self.training, content, self.memory, self.seed, self.partition_id)
 
     def _draws(self) -> np.random.Generator:
         return generator(self.node.seed, Purpose.COMPRESSION, **self.place)
@@ -164,6 +159,8 @@ class ClientRound:
         metrics[protocol.CLIENT_SECONDS] = seconds
         metrics[protocol.NUM_EXAMPLES] = len(self.node.train)
         metrics[protocol.PARTITION_ID] = self.partition_id
+        if self.chosen is not None:
+            metrics[protocol.CHOSEN_MODEL] = self.chosen
         if self.noise is not None:
             self.noise.privatize_(model, self.sent)
             rate = {k: v for k, v in metrics.items() if k == protocol.LEARNING_RATE}
@@ -231,6 +228,65 @@ def load_sent(node: Node, message: Message, state: RecordDict) -> tuple[ArrayRec
         arrays, frozen = complete(arrays, config, node.frozen, state)
     load(node.model, arrays)
     return arrays, frozen
+
+
+def round_start(
+    node: Node,
+    training: LocalTraining,
+    content: RecordDict,
+    memory: RecordDict,
+    seed: int,
+    partition_id: int,
+) -> RoundStart:
+    """Return the state of a node at the start of a round."""
+    return RoundStart(
+        node.model,
+        node.train,
+        node.task,
+        training.optimizer,
+        training.steps(len(node.train)),
+        training.batch_size,
+        content,
+        memory,
+        partition_id,
+        node.own_model,
+        seed,
+    )
+
+
+def load_chosen(
+    node: Node,
+    start: RoundStart,
+    training: LocalTraining,
+    sent: ArrayRecord,
+    frozen: Mapping[str, Array],
+) -> tuple[int, ArrayRecord]:
+    """Load the one of a message's models that the node chooses; return its number, and the model whole.
+
+    Parameters
+    ----------
+    sent, frozen : the first of them whole, and the frozen parameters, which the others lack
+    """
+    count = int(start.config[protocol.NUM_MODELS])  # type: ignore[arg-type]
+    models = [sent]
+    for k in range(1, count):
+        models.append(joined(get_record(ArrayRecord, start.content, protocol.model_key(k)), frozen))
+    if count == 1:
+        return 0, sent
+
+    def each() -> Iterator[nn.Module]:
+        for arrays in models:
+            load(node.model, arrays)
+            restore(node.model, training.private, start.state)
+            yield node.model
+
+    requested = requested_corrections(start.config, node.known_corrections)
+    chooses = [kind for kind in requested if kind.choose_model is not Correction.choose_model]
+    chosen = chooses[-1].choose_model(start, each())
+    if not 0 <= chosen < count:
+        raise ValueError(f"{chooses[-1].__name__}.choose_model returns {chosen}: expected 0 to {count - 1}")
+    load(node.model, models[chosen])
+    return chosen, models[chosen]
 
 
 @torch.no_grad()

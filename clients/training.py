@@ -276,8 +276,17 @@ class Personal:
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
         """Raise ``ValueError`` for a model, or for private layers, that it cannot work with."""
 
+    def for_message(self, content: RecordDict) -> "Personal":
+        """Return the method as it evaluates for a message: a copy, where its round or records matter."""
+        return self
+
     def train(self, update: "LocalUpdate") -> dict[str, float]:
-        """Train ``update.model`` to what the server is sent; return the metrics."""
+        """Train ``update.model`` to what the server is sent; return the metrics.
+
+        ``dataclasses.replace(update, corrections=[*update.corrections, mine])`` takes the same steps with a
+        correction of the method's own; ``update.training.rate(update.server_round)`` is their learning rate, and
+        ``update.memory`` what the node keeps.
+        """
         return update.run()
 
     def personalise(

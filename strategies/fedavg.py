@@ -12,7 +12,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from .core.pseudo_gradient import PseudoGradientStrategy
-from .core.strategy import Gradient
+from .core.server_data import ServerData
 from .parts.server_optimizer import Momentum, ServerOptimizer
 from .parts.updates import Updates
 from .shared.checks import require
@@ -52,12 +52,12 @@ class FedMeta(PseudoGradientStrategy):
     Parameters
     ----------
     meta_rate : eta_meta, 0 or above
-    gradient : of the loss on the meta set at a model, as a record with the model's names
+    server_data : gives the gradient of the loss on the meta set
     """
 
     sums: ClassVar[tuple[str, ...] | None] = ()
     meta_rate: float = 0.01
-    gradient: Gradient | None = None
+    server_data: ServerData | None = None
 
     def __post_init__(self) -> None:
         """Refuse a negative rate."""
@@ -65,19 +65,14 @@ class FedMeta(PseudoGradientStrategy):
         require(0 <= self.meta_rate < float("inf"), "strategy.meta_rate", self.meta_rate, "0 or above")
 
     @property
-    def needs_validation(self) -> bool:
-        return self.gradient is None and self.meta_rate > 0
-
-    def set_gradient_fn(self, gradient: Gradient) -> None:
-        self.gradient = gradient
+    def needs_server_data(self) -> bool:
+        return self.server_data is None and self.meta_rate > 0
 
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         metrics, weights = super().take_step(server_round, updates)
         if self.meta_rate > 0:
-            if self.gradient is None:
-                raise ValueError("FedMeta needs a meta set: set validation_size, or give it a gradient")
-            assert self.layout is not None
-            slope = self.gradient(self.layout.record(self.parameters, self.buffers))
-            flat = self.layout.flatten_parameters(slope).to(self.parameters)
+            model = updates.layout.record(self.parameters, self.buffers)
+            slope = self.require_server_data().compute_gradient(model)
+            flat = updates.layout.flatten_parameters(slope).to(self.parameters)
             self.parameters = self.parameters - self.meta_rate * flat
         return metrics, weights

@@ -14,11 +14,10 @@ step of the updates, and leave D as it is; privacy's noise would not reach D, an
 momentum. Reduction: alpha = 1 is FedAvg with uniform weights.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
-from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, RecordDict
+from flwr.app import ConfigScalar
 from torch import Tensor
 
 from .core.pseudo_gradient import PseudoGradientStrategy
@@ -38,11 +37,10 @@ class FedCM(PseudoGradientStrategy):
     alpha : how much a node's own gradient counts, above 0, at most 1; the paper takes 0.1
     """
 
+    sent_record: ClassVar[str | None] = protocol.MOMENTUM  # D
     required_metrics: ClassVar[tuple[str, ...]] = (protocol.LEARNING_RATE, protocol.LOCAL_STEPS)
     weighting: Weighting = Uniform()
     alpha: float = 0.1
-
-    _momentum: Tensor | None = field(default=None, init=False, repr=False)  # D, [P]
 
     def __post_init__(self) -> None:
         """Refuse a share out of range, and noise that would not reach the momentum."""
@@ -58,15 +56,6 @@ class FedCM(PseudoGradientStrategy):
         term = f"the momentum in the nodes' steps ({protocol.CLIENT_MOMENTUM} in the message's config)"
         return " and ".join([term, *filter(None, [super().unproved()])])
 
-    def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
-        assert self.layout is not None
-        if self._momentum is None:
-            self._momentum = torch.zeros_like(self.parameters)
-        self._momentum = self._momentum.to(self.parameters.device)  # a checkpoint's lies in host memory
-        content = super().make_content(server_round, arrays, config)
-        content[protocol.MOMENTUM] = self.layout.record(self._momentum, None)
-        return content
-
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         rates, steps = (updates.metrics[name] for name in self.required_metrics)
         work = rates * steps  # 0: it has not moved
@@ -74,12 +63,5 @@ class FedCM(PseudoGradientStrategy):
             (1 / work).where(work > 0, 0.0) / len(work)
         )  # before the rule writes over it
         metrics, weights = super().take_step(server_round, updates)
-        self._momentum = momentum
+        self.server_vector = momentum
         return metrics, weights
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"momentum": self._momentum}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._momentum = state["momentum"]

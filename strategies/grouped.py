@@ -7,7 +7,7 @@ one group of all nodes is the inner strategy, bit for bit.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -18,7 +18,8 @@ from flwr.serverapp import Grid
 
 from .core.pseudo_gradient import PseudoGradientStrategy
 from .core.replies import of_group, void_mean, within
-from .core.strategy import BaseStrategy, Gradient, TooManyFailedRounds, among, merged, require_covered
+from .core.server_data import ServerData
+from .core.strategy import BaseStrategy, TooManyFailedRounds, among, merged, require_covered
 from .parts.privacy import refuse_groups
 from .shared.checks import require, require_parts
 
@@ -50,11 +51,12 @@ class StrategyWrapper(BaseStrategy):
         return self.inner.nodes_remember
 
     @property
-    def needs_validation(self) -> bool:
-        return self.inner.needs_validation
+    def needs_server_data(self) -> bool:
+        return self.inner.needs_server_data
 
-    def set_gradient_fn(self, gradient: Gradient) -> None:
-        self.inner.set_gradient_fn(gradient)
+    def set_server_data(self, server_data: ServerData) -> None:
+        super().set_server_data(server_data)
+        self.inner.set_server_data(server_data)
 
     def set_num_rounds(self, rounds: int) -> None:
         self.inner.set_num_rounds(rounds)
@@ -170,6 +172,10 @@ class Grouped(StrategyWrapper):
         self._end_if_lost()
         among(server_round, {name: strategy.movement for name, strategy in self._strategies.items()})
         return self._mean_model(), merged(rounds, [s.trained for s in self._strategies.values()])
+
+    def pass_over(self, messages: Collection[Message]) -> None:
+        for strategy in self._strategies.values():
+            strategy.pass_over(messages)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

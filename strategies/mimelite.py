@@ -14,11 +14,11 @@ optimisers are left out. Reduction: beta = 0 is FedAvg with uniform weights.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, RecordDict
+from flwr.app import ConfigScalar
 from torch import Tensor
 
 from .core.pseudo_gradient import PseudoGradientStrategy
@@ -36,11 +36,10 @@ class MimeLite(PseudoGradientStrategy):
     beta : the momentum, in [0, 1); the paper takes 0.9
     """
 
+    sent_record: ClassVar[str | None] = protocol.MOMENTUM  # m
     extra_record: ClassVar[str | None] = protocol.FULL_GRADIENT
     weighting: Weighting = Uniform()
     beta: float = 0.9
-
-    _momentum: Tensor | None = field(default=None, init=False, repr=False)  # m, [P]
 
     def __post_init__(self) -> None:
         """Refuse a momentum outside [0, 1)."""
@@ -50,23 +49,6 @@ class MimeLite(PseudoGradientStrategy):
     def train_config(self) -> dict[str, ConfigScalar]:
         return {**super().train_config(), protocol.MIME_SHARE: 1.0 - self.beta}
 
-    def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
-        assert self.layout is not None
-        if self._momentum is None:
-            self._momentum = torch.zeros_like(self.parameters)
-        self._momentum = self._momentum.to(self.parameters.device)  # a checkpoint's lies in host memory
-        content = super().make_content(server_round, arrays, config)
-        content[protocol.MOMENTUM] = self.layout.record(self._momentum, None)
-        return content
-
     def absorb_extra(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Renew the momentum by the mean of the nodes' gradients."""
-        assert self._momentum is not None
-        self._momentum = torch.lerp(self._momentum, extra.mean(0), 1 - self.beta)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"momentum": self._momentum}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._momentum = state["momentum"]
+        self.server_vector = torch.lerp(self.server_vector, extra.mean(0), 1 - self.beta)

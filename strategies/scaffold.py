@@ -18,11 +18,10 @@ Reduction: the first round, where all variates are 0, is FedAvg with uniform wei
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
-from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, RecordDict
+from flwr.app import ConfigScalar
 from torch import Tensor
 
 from .core.stateful_clients import StatefulClientsStrategy
@@ -43,9 +42,8 @@ class Scaffold(StatefulClientsStrategy):
 
     weighting: Weighting = Uniform()
     option: int = 2
+    sent_record: ClassVar[str | None] = protocol.CONTROL  # c; what is kept is N c, the sum of all c_k
     extra_record: ClassVar[str | None] = protocol.CONTROL
-
-    _control: Tensor | None = field(default=None, init=False, repr=False)  # N c, the sum of all c_k, [P]
 
     def __post_init__(self) -> None:
         """Refuse an option that the paper does not have."""
@@ -55,27 +53,13 @@ class Scaffold(StatefulClientsStrategy):
     def train_config(self) -> dict[str, ConfigScalar]:
         return {**super().train_config(), protocol.CONTROL_OPTION: self.option}
 
-    def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
-        assert self.layout is not None
-        if self._control is None:
-            self._control = torch.zeros_like(self.parameters)
-        self._control = self._control.to(self.parameters.device)  # a checkpoint's lies in host memory
-        content = super().make_content(server_round, arrays, config)
-        content[protocol.CONTROL] = self.layout.record(self._control / self.population_size(), None)
-        return content
+    def vector_to_send(self) -> Tensor:
+        return self.server_vector / self.population_size()
 
     def clear_sum(self) -> None:
-        self._control = None
+        self.server_vector = None
 
     def absorb_extra(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Renew the server variate: N c <- N c + sum_k (c_k+ - c_k); N may grow as nodes connect."""
-        assert self._control is not None
-        self._control = self._control + extra.sum(0)
+        self.server_vector = self.server_vector + extra.sum(0)
         self.count_changes(server_round, partition_ids)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"controls": self._control}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._control = state["controls"]

@@ -4,7 +4,7 @@ J. Liu: *Federated Learning Model Complexity vs Robustness to non-IID data and S
 Learning* (thesis), chapter 6, Algorithm 3.
 
     1. every node trains a model of its own                            rounds 1 ... local_rounds
-    2. S_i = where node i's model is right, on a validation set        ``correctness_fn``
+    2. S_i = where node i's model is right, on a validation set        ``server_data``
     3. groups from S (:mod:`strategies.parts.clustering`)                      ``grouping``
     4. one ``inner`` strategy per group, from the initial model        the rounds after
 
@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from .core.strategy import Selections
+from .core.server_data import ServerData
 from .grouped import LocalOnly
 from .parts.clustering import Grouping, Overlap
 from .shared.checks import require
@@ -37,24 +37,21 @@ class SelectiveFedAvg(LocalOnly):
     ----------
     grouping : from selection vectors to groups
     local_rounds : rounds of local training before the grouping
-    correctness_fn : tells which validation examples models are right about, [models, V] of bools
+    server_data : tells which validation examples models are right about
     seed : for groupings that draw
     """
 
     stays_alone: ClassVar[bool] = False
     grouping: Grouping = Overlap()
     local_rounds: int = 5
-    correctness_fn: Selections | None = None
+    server_data: ServerData | None = None
     seed: int = 0
 
     _grouped: bool = field(default=False, init=False, repr=False)
 
     @property
-    def needs_validation(self) -> bool:
-        return self.correctness_fn is None or super().needs_validation
-
-    def set_correctness_fn(self, correctness_fn: Selections) -> None:
-        self.correctness_fn = correctness_fn
+    def needs_server_data(self) -> bool:
+        return self.server_data is None or super().needs_server_data
 
     def __post_init__(self) -> None:
         """Refuse less than one round of local training."""
@@ -78,14 +75,10 @@ class SelectiveFedAvg(LocalOnly):
 
     def _select(self) -> None:
         """Replace the nodes' own models by one fresh model per group."""
-        if self.correctness_fn is None:
-            raise ValueError(
-                "strategy=selective needs validation examples to group the nodes by: set validation_size, "
-                "or give SelectiveFedAvg a function correctness_fn"
-            )
+        data = self.require_server_data()
         assert self._initial is not None
         self._name_untrained()
-        selections = self.correctness_fn(list(self._models.values()))
+        selections = data.compute_correctness(list(self._models.values()))
         nodes = [strategy.members for strategy in self._strategies.values()]
         groups = {
             f"group{g}": tuple(k for row in rows for k in nodes[row] or ())

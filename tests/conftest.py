@@ -41,6 +41,18 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files that have none of the marks that ``-m "slow or exhaustive"`` asks for.
+
+    Each worker imports each file that it collects.
+    """
+    marks = config.option.markexpr.split(" or ")
+    if collection_path.suffix != ".py" or not all(map(str.isidentifier, marks)):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return None if any(f"mark.{mark}" in text for mark in marks) else True
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Take the mark ``exhaustive`` from the first case of each test, and let the longest files begin."""

@@ -12,6 +12,7 @@ from .mnist_writers import mnist_writers
 from .rotmnist import rotmnist, rotmnist_nodes
 from .speech import speech
 from .synthetic import synthetic
+from .text import text
 
 __all__ = [
     "Dataset",
@@ -29,4 +30,5 @@ __all__ = [
     "rotmnist_nodes",
     "speech",
     "synthetic",
+    "text",
 ]

@@ -14,6 +14,8 @@ from clients import Task
 from clients.augment import Augmentation
 from clients.examples import Inputs, Transform, apply_to_each, count_rows
 
+from .tokens import TextEncoder
+
 ROWS = {  # what has a row for each of these
     "train_inputs": ("train_targets", "labels", "owners"),
     "test_inputs": ("test_targets", "test_labels"),
@@ -39,6 +41,7 @@ class Dataset:
     num_classes : where the data, not the configuration, know it
     site : reads the ``inputs`` and ``targets`` of a site's own, where nodes have data of their own; the
         tensors here have no rows then
+    encoder : turns texts into rows of inputs, where the inputs were texts
     """
 
     train_inputs: Inputs
@@ -54,6 +57,7 @@ class Dataset:
     site: Callable[[Path], Mapping[str, Tensor]] | None = None
     labels: np.ndarray | None = None
     test_labels: np.ndarray | None = None
+    encoder: TextEncoder | None = None
 
     def __post_init__(self) -> None:
         """Make tensors of arrays; refuse what is neither, or has another number of rows than its inputs."""

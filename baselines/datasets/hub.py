@@ -4,7 +4,7 @@ Instead of a name on the hub, a local folder that ``datasets.load_dataset`` read
 folders of images by class).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,21 +90,42 @@ def read_hub(
     UserError : when the set, a split or a column is not there, a cell is empty or of another kind, or
         images differ in size
     """
+
+    def pictures(rows: Any) -> np.ndarray:
+        return _pictures(rows, str(columns["image"]), name, size)
+
+    return [table_of(rows, name, columns, pictures) for rows in load_splits(name, subset, splits)]
+
+
+def load_splits(name: str, subset: str | None, splits: Sequence[str | None]) -> list[Any]:
+    """Return the rows of each split that is not None.
+
+    Raises
+    ------
+    UserError : when the set or a split is not there
+    """
     from flwr_datasets import FederatedDataset
 
     try:
         source = FederatedDataset(dataset=name, subset=subset, partitioners={}, shuffle=False)
-        tables = [source.load_split(split) for split in splits if split is not None]
+        return [source.load_split(split) for split in splits if split is not None]
     except Exception as error:  # the hub's own, the network's, the file system's: nothing in common
         raise UserError(
             f"data set {name} could not be loaded from the Hugging Face hub "
             f"({error}): check name, subset, splits and network, or try "
             "dataset=digits, which needs none"
         ) from error
-    return [_table(rows, name, columns, size) for rows in tables]
 
 
-def _table(rows: Any, name: str, columns: dict[str, str | None], size: list[int] | None) -> Table:
+def table_of(
+    rows: Any, name: str, columns: Mapping[str, str | None], read_inputs: Callable[[Any], np.ndarray]
+) -> Table:
+    """Return rows with their labels and writers; ``columns`` names these, and what ``read_inputs`` reads.
+
+    Raises
+    ------
+    UserError : when there are no rows, a column is not there, or a cell is empty
+    """
     for role, column in columns.items():
         if column is not None and column not in rows.column_names:
             raise UserError(
@@ -113,7 +134,20 @@ def _table(rows: Any, name: str, columns: dict[str, str | None], size: list[int]
             )
     if not len(rows):
         raise UserError(f"data set {name} has a split without rows: choose another split")
-    pictures = _pictures(rows, str(columns["image"]), name, size)
+    inputs, writer = read_inputs(rows), columns["writer"]
+    labels, has_numbers = _labels(rows, str(columns["label"]), name)
+    writers = None if writer is None else _writers(rows[writer][:], f"column {writer!r} of data set {name}")
+    return Table(inputs, labels, writers, has_numbers)
+
+
+def _pictures(rows: Any, column: str, name: str, size: list[int] | None) -> np.ndarray:
+    """Return the pixels of all pictures, [N, C, H, W].
+
+    Raises
+    ------
+    UserError : for pictures of several sizes, rows without one, or of which it cannot be read
+    """
+    pictures = _read_pictures(rows, column, name, size)
     channels = max((picture.shape[0] for picture in pictures), default=1)
     pictures = [p if len(p) == channels else np.repeat(p, channels, 0) for p in pictures]
     shapes = {picture.shape[1:] for picture in pictures}
@@ -122,13 +156,10 @@ def _table(rows: Any, name: str, columns: dict[str, str | None], size: list[int]
             f"the images of data set {name} have {len(shapes)} different sizes: resize them to one, e.g. "
             "dataset.size=[32,32]"
         )
-    writer = columns["writer"]
-    labels, has_numbers = _labels(rows, str(columns["label"]), name)
-    writers = None if writer is None else _writers(rows[writer][:], f"column {writer!r} of data set {name}")
-    return Table(np.stack(pictures), labels, writers, has_numbers)
+    return np.stack(pictures)
 
 
-def _pictures(rows: Any, column: str, name: str, size: list[int] | None) -> list[np.ndarray]:
+def _read_pictures(rows: Any, column: str, name: str, size: list[int] | None) -> list[np.ndarray]:
     """Return the pixels of each row's picture.
 
     Raises

@@ -106,14 +106,24 @@ class Schema:
         ------
         DataError : for a label that is no class of the schema
         """
-        number = {class_name(name): k for k, name in enumerate(self.classes)}
-        if unknown := sorted(set(labels) - number.keys()):
-            raise DataError(
-                f"the labels {unknown[:3]} are not in the schema's classes {list(self.classes)[:10]}: "
-                "rename or remove these examples, or agree on another schema",
-                f"schema: {len(unknown)} labels are not in the schema",
-            )
-        return np.array([number[label] for label in labels], dtype=np.int64)
+        return number_names(labels, self.classes)
+
+
+def number_names(labels: Sequence[str], classes: Sequence[str]) -> np.ndarray:
+    """Return each label's place in ``classes``, [n] in int64.
+
+    Raises
+    ------
+    DataError : for a label that is no class
+    """
+    number = {class_name(name): k for k, name in enumerate(classes)}
+    if unknown := sorted(set(labels) - number.keys()):
+        raise DataError(
+            f"the labels {unknown[:3]} are not in the schema's classes {list(classes)[:10]}: rename or "
+            "remove these examples, or agree on another schema",
+            f"schema: {len(unknown)} labels are not in the schema",
+        )
+    return np.array([number[label] for label in labels], dtype=np.int64)
 
 
 def schema_of(values: Mapping[str, Any]) -> Schema:

@@ -346,12 +346,20 @@ def _text(path: Path) -> tuple[list[str], Any]:
 
 def _as_written(path: Path, column: int) -> list[str]:
     """Return the labels of a text as they are written: 01 is not 1, and None may be a class."""
+    return list(_cells(path, usecols=[column]).iloc[:, 0])
+
+
+def read_cells(path: Path) -> Any:
+    """Return a table as a DataFrame, the cells of .csv and .tsv as they are written."""
     import pandas as pd
 
-    written = pd.read_csv(
-        path, dtype=str, keep_default_na=False, usecols=[column], index_col=False, **_form(path)
-    )
-    return list(written.iloc[:, 0])
+    return pd.read_parquet(path) if _kind(path) == ".parquet" else _cells(path)
+
+
+def _cells(path: Path, **more: Any) -> Any:
+    import pandas as pd
+
+    return pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False, **more, **_form(path))
 
 
 def _form(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rows of images with labels and writers, on their way to a data set's arrays."""
+"""Rows of images or texts with labels and writers, on their way to a data set's arrays."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,15 +13,17 @@ HOLD_OUT = 10  # one writer, or row, in so many is kept for testing where there 
 
 
 class Table(NamedTuple):
-    """Images [N, C, H, W] as uint8, labels [N], and writers [N] as they are called, None without.
+    """Images [N, C, H, W] as uint8 or texts [N], labels [N], and writers [N] as they are called, None without.
 
-    Labels are names of classes, or numbers where ``has_numbers``: the source has numbered its classes.
+    Labels are names of classes, or numbers where ``has_numbers``: the source has numbered its classes, or
+    they are the places of ``classes``.
     """
 
     inputs: np.ndarray
     labels: np.ndarray
     writers: np.ndarray | None
     has_numbers: bool = False
+    classes: tuple[str, ...] | None = None
 
     def select(self, chosen: np.ndarray) -> "Table":
         """Return the rows where ``chosen`` [N] is True."""
@@ -41,12 +43,14 @@ def number_labels(tables: Sequence[Table], where: str) -> list[Table]:
         if len(set(labels)) == 1:
             raise UserError(f"{where} holds a single class, number {labels[0]}: expected two or more")
         return list(tables)
-    number = {name: k for k, name in enumerate(classes_of([*map(str, labels)], where))}
+    classes = tuple(classes_of([*map(str, labels)], where))
+    number = {name: k for k, name in enumerate(classes)}
     numbers = [
         np.array([number[str(label)] for label in table.labels.tolist()], np.int64) for table in tables
     ]
     return [
-        table._replace(labels=some, has_numbers=True) for table, some in zip(tables, numbers, strict=True)
+        table._replace(labels=some, has_numbers=True, classes=classes)
+        for table, some in zip(tables, numbers, strict=True)
     ]
 
 

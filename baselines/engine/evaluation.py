@@ -1,6 +1,6 @@
 """Evaluate a run's models on the server's examples, round after round."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -9,12 +9,15 @@ from typing import ClassVar
 import torch
 from flwr.app import ArrayRecord
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from baselines.experiment.experiment import Experiment
 from clients import Examples
 from clients.evaluation import BATCH_SIZE, correct, evaluate, num_batches, predictions
+from clients.examples import arguments_of
 from clients.methods.uga import full_gradient
 from clients.round import load
+from strategies.core.server_data import ServerData
 from strategies.shared.arrays import to_array_record
 
 from .loggers import Progress
@@ -26,8 +29,8 @@ Metrics = dict[str, float]
 Owners = Sequence[int | None]  # for each model: whose own it is, None for that of several nodes
 
 
-class Evaluator:
-    """Evaluates models in this process.
+class Evaluator(ServerData):
+    """Evaluates models in this process, for the run's metrics and for the strategy.
 
     Parameters
     ----------
@@ -42,6 +45,10 @@ class Evaluator:
     @cached_property
     def _model(self) -> nn.Module:
         return self.experiment.model()
+
+    @cached_property
+    def _server_examples(self) -> Examples:
+        return self.experiment.validation_examples
 
     def evaluated(
         self, models: Sequence[ArrayRecord], split: str, owners: Owners
@@ -59,13 +66,22 @@ class Evaluator:
             results.append(predictions(self._model, kept(self.experiment, "test", owner)))
         return results
 
-    def correctness_fn(self, models: Sequence[ArrayRecord]) -> Tensor:
-        """Return whether each model classifies each validation example rightly, [models, V] of bools."""
+    @property
+    def num_inputs(self) -> int:
+        return len(self._server_examples)
+
+    def compute_outputs(self, arrays: Mapping[str, Tensor], rows: Tensor) -> Tensor:
+        device = next(self._model.parameters()).device
+        inputs, _ = self._server_examples.batch(rows, device)
+        arrays = {name: values.to(device) for name, values in arrays.items()}
+        return functional_call(self._model.eval(), arrays, *arguments_of(inputs))
+
+    def compute_correctness(self, models: Sequence[ArrayRecord]) -> Tensor:
         return torch.stack([self._is_correct(arrays) for arrays in models])
 
-    def gradient(self, arrays: ArrayRecord) -> ArrayRecord:
+    def compute_gradient(self, model: ArrayRecord) -> ArrayRecord:
         """Return the gradient of the loss on the validation examples; 0 for what is not trained."""
-        load(self._model, arrays)
+        load(self._model, model)
         task, named = self.experiment.dataset.task, self._model.named_parameters()
         slopes = full_gradient(self._model, self.experiment.validation_examples, task, BATCH_SIZE)
         gradients = dict(zip((name for name, p in named if p.requires_grad), slopes, strict=True))

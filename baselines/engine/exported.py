@@ -6,6 +6,7 @@ is known of the model stand in the file, as JSON under the key of :mod:`~baselin
 
 import importlib.util
 import json
+import math
 import os
 import tempfile
 import warnings
@@ -125,7 +126,8 @@ def _sample(predictor: Predictor) -> Tensor:
     draws = torch.Generator().manual_seed(0)
     shape = (5, *predictor.shape)
     if not predictor.dtype.is_floating_point:
-        most = min(torch.iinfo(predictor.dtype).max, 255)
+        known = math.inf if predictor.encoder is None else predictor.encoder.num_tokens - 1
+        most = int(min(torch.iinfo(predictor.dtype).max, 255, known))
         return torch.randint(0, most + 1, shape, dtype=predictor.dtype, generator=draws)
     rows = torch.randn(shape, generator=draws, dtype=predictor.dtype)
     if isinstance(normalize := predictor.transform, Normalize):

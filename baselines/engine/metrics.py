@@ -18,6 +18,7 @@ from baselines.experiment.experiment import Experiment
 from baselines.experiment.validation import EarlyStopping
 from clients.evaluation import NO_CLASS
 from strategies.shared import protocol
+from strategies.shared.arrays import count_message_bytes
 from strategies.shared.checks import has_diverged, void_measures
 
 from .environment import environment, naming
@@ -258,16 +259,7 @@ NUM_EXAMPLES, PARTITION_ID = "num_examples", "partition_id"  # as metrics.csv ha
 
 def count_bytes(messages: Iterable[Message]) -> list[int]:
     """Return how many bytes of arrays and metrics each message carries, as sent; a failure has none."""
-    return [
-        sum(
-            record.count_bytes()
-            for records in (message.content.array_records, message.content.metric_records)
-            for record in records.values()
-        )
-        if message.has_content()
-        else 0
-        for message in messages
-    ]
+    return list(map(count_message_bytes, messages))
 
 
 def count_compressed_bytes(messages: Iterable[Message]) -> list[int]:
@@ -301,14 +293,15 @@ def sent(messages: Sequence[Message], replies: Sequence[Message], compressed: bo
     for message, size in zip(messages, down, strict=True):
         to_node[message.metadata.dst_node_id] = to_node.get(message.metadata.dst_node_id, 0) + size
     for reply, size in zip(replies, up, strict=True):
-        if (partition := _partition_of(reply)) is not None:
+        if (partition := partition_of(reply)) is not None:
             own = counts.setdefault(f"node {partition}", {"bytes_down": 0.0, "bytes_up": 0.0})
             own["bytes_down"] += to_node.pop(reply.metadata.src_node_id, 0)  # once, of several messages
             own["bytes_up"] += size
     return counts
 
 
-def _partition_of(reply: Message) -> int | None:
+def partition_of(reply: Message) -> int | None:
+    """Return the partition that a reply is of; None of a failure, and of a ClientApp that does not say."""
     if not reply.has_content() or protocol.METRICS not in reply.content:
         return None
     partition_id = reply.content.metric_records[protocol.METRICS].get(protocol.PARTITION_ID)
@@ -329,7 +322,7 @@ def per_node_metrics(replies: Iterable[Message]) -> dict[str, dict[str, float]]:
     """
     by_node: dict[str, dict[str, list[float]]] = {}
     for reply in replies:
-        if (partition := _partition_of(reply)) is not None:
+        if (partition := partition_of(reply)) is not None:
             own = by_node.setdefault(f"node {partition}", {})
             for name, value in _numbers_of(reply).items():
                 own.setdefault(name, []).append(value)

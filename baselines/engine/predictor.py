@@ -16,8 +16,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from baselines.datasets.local import DTYPES, Schema, SiteData, schema_of
+from baselines.datasets.local import DTYPES, Schema, SiteData, number_names, schema_of
 from baselines.datasets.site_files import SiteFile
+from baselines.datasets.text import read_texts
+from baselines.datasets.tokens import TextEncoder
 from baselines.errors import UserError
 from clients import Classification, Examples
 from clients.evaluation import averaged, has_output, num_batches, outputs_of
@@ -86,6 +88,11 @@ class Predictor:
         return None if fields is None else schema_of(fields)
 
     @property
+    def encoder(self) -> TextEncoder | None:
+        """What turns texts into rows; None for a run whose data were no texts."""
+        return self.model.experiment.dataset.encoder
+
+    @property
     def dtype(self) -> torch.dtype:
         """The dtype of raw rows."""
         return self.model.experiment.dataset.test_inputs.dtype
@@ -108,8 +115,9 @@ class Predictor:
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """The name of each output: the schema's classes, or the labels' numbers."""
-        names = () if self.schema is None else self.schema.classes
+        """The name of each output: the classes of the schema, or of texts; else the labels' numbers."""
+        known = self.schema or self.encoder
+        names = (known.classes if known else None) or ()
         zeros = apply_to_each(lambda part: torch.zeros(2, *part.shape[1:], dtype=part.dtype), self._like)
         try:
             (outputs,) = self._outputs(zeros, None)[0]
@@ -131,7 +139,8 @@ class Predictor:
         ----------
         rows : [n, ...] of the shape and dtype of a site's data; of a table a DataFrame with the schema's
             columns, in any order and among others, or an array with one column each, in that order. For a
-            model of several inputs a tuple or a dict of arrays
+            model of texts a list of these, or a DataFrame with their column; for one of several inputs a
+            tuple or a dict of arrays
 
         Raises
         ------
@@ -181,7 +190,10 @@ class Predictor:
         ------
         UserError : for data that do not fit, in one line
         """
-        rows = SiteData(self.schema or self._rows_of_arrays(), None).rows(path, needs_labels=False)
+        if self.encoder is not None:
+            rows = read_texts(path, self.encoder)
+        else:
+            rows = SiteData(self.schema or self._rows_of_arrays(), None).rows(path, needs_labels=False)
         self._numbers([label for label in rows.labels if label])
         return rows
 
@@ -224,7 +236,9 @@ class Predictor:
         return values
 
     def _values(self, rows: Any) -> Any:
-        """Return a table's columns in their order, and other rows as they are."""
+        """Return the tokens of texts, a table's columns in their order, and other rows as they are."""
+        if self.encoder is not None:
+            return self._encoded(rows, self.encoder)
         if not isinstance(rows, pd.DataFrame):
             return rows
         if self.columns is None:
@@ -240,8 +254,21 @@ class Predictor:
                 raise UserError(f"column {name!r} holds {table[name].dtype}: expected numbers")
         return table.to_numpy(dtype=np.float64, na_value=np.nan)
 
+    def _encoded(self, rows: Any, encoder: TextEncoder) -> Any:
+        """Return the tokens of a list of texts, or a table's column of such; tokens as they are."""
+        if isinstance(rows, pd.DataFrame):
+            if encoder.column not in rows:
+                raise UserError(f"the table has no column {encoder.column!r}: it has {list(rows.columns)}")
+            rows = rows[encoder.column]
+        if isinstance(rows, Tensor) or np.asarray(rows).dtype.kind in "iu":
+            return rows
+        texts = list(rows)
+        if isinstance(rows, str) or not all(isinstance(one, str) for one in texts):
+            raise UserError("the rows are no list of texts: expected one text for each example")
+        return encoder(texts)
+
     def _numbers(self, labels: Sequence[str]) -> Tensor:
-        return torch.from_numpy((self.schema or self._rows_of_arrays()).numbers(labels))
+        return torch.from_numpy(number_names(labels, self.classes))
 
     def _rows_of_arrays(self) -> Schema:
         """Return what a file has to hold where no schema says so; its mean and deviation are not used."""

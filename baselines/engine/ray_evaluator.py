@@ -52,10 +52,9 @@ class RayEvaluator(Evaluator):
 
         return wait
 
-    def correctness_fn(self, models: Sequence[ArrayRecord]) -> Tensor:
-        """Return whether each model classifies each validation example rightly, [models, V] of bools."""
+    def compute_correctness(self, models: Sequence[ArrayRecord]) -> Tensor:
         batches = num_batches(self.experiment.validation_examples)
-        dealt = [self._tasks(arrays, batches, len(models), "correctness_fn") for arrays in models]
+        dealt = [self._tasks(arrays, batches, len(models), "compute_correctness") for arrays in models]
         group = self.dispatch.add(chain(*dealt), aside=True)
         return torch.stack([torch.cat(parts) for parts in self._outcomes(dealt, group)])
 

@@ -4,10 +4,11 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
+from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.hydra_callbacks import current_sweep, run_prefix
 from baselines.grids.base import SuiteGrid
@@ -39,6 +40,9 @@ from .metrics import (
 )
 from .run_folder import RunFolder, protect
 
+if TYPE_CHECKING:
+    from .virtual_time import VirtualTime
+
 logger = logging.getLogger("flwr")
 
 
@@ -50,6 +54,7 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
     UserError : when the run cannot be resumed, or its checkpoints could not be
     RunDiverged : when its last evaluation is not finite
     """
+    require_simulated(experiment, grid.gives_node_states)
     with folder.alone():  # what is there may be new: another process may have run it since it was looked at
         if experiment.settings.resume and resume.finished(experiment, folder.path):
             logger.warning("another process has finished %s meanwhile", folder.path)
@@ -60,6 +65,15 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
         protect(experiment, folder.path)
         saved = resume.to_resume(experiment, folder.path) if experiment.settings.resume else None
         _run(experiment, grid, folder, saved)
+
+
+def require_simulated(experiment: Experiment, has_simulated_nodes: bool) -> None:
+    """Raise ``UserError`` for a strategy in virtual time whose nodes are real."""
+    if experiment.prototype.keeps_time and not has_simulated_nodes:
+        raise UserError(
+            f"strategy={experiment.prototype.name} orders replies by a simulated clock, and on a SuperLink time "
+            "is real: choose runtime=inline or ray, or a synchronous strategy"
+        )
 
 
 def _run(experiment: Experiment, grid: SuiteGrid, folder: RunFolder, saved: Checkpoint | None) -> None:
@@ -83,6 +97,15 @@ def _evaluator_of(experiment: Experiment, grid: SuiteGrid) -> Evaluator:
     return RayEvaluator(experiment, grid.dispatch)
 
 
+def _virtual_time_of(experiment: Experiment) -> "VirtualTime | None":
+    """Return what keeps the rounds' virtual time; None without a clock, or where the strategy does."""
+    if experiment.clock is None or experiment.prototype.keeps_time:
+        return None
+    from .virtual_time import VirtualTime  # plain rounds have no time but the machine's
+
+    return VirtualTime(experiment.clock, experiment.settings.seed)
+
+
 class Rounds:
     """The state of a run, and the steps that continue it."""
 
@@ -94,13 +117,13 @@ class Rounds:
         self.arrays = self._placed(experiment.initial_arrays())
         self.train_config = experiment.train_config()
         self.evaluation = ServerEvaluation(experiment, _evaluator_of(experiment, grid), folder, progress)
+        self.virtual_time = _virtual_time_of(experiment)
         self._on_nodes: dict[str, float] = {}  # the last evaluation there
         self._used: dict[str, Any] = {}  # by the nodes' own processes
         if experiment.settings.evaluation.per_node:
             self.strategy.measure_norms()
-        if self.strategy.needs_validation:
-            self.strategy.set_correctness_fn(self.evaluation.evaluator.correctness_fn)
-            self.strategy.set_gradient_fn(self.evaluation.evaluator.gradient)
+        if self.strategy.needs_server_data:
+            self.strategy.set_server_data(self.evaluation.evaluator)
 
     def run(self, saved: Checkpoint | None) -> None:
         """Take all rounds that are left, evaluate and save."""
@@ -152,6 +175,12 @@ class Rounds:
             replies = list(self.grid.send_and_receive(messages, timeout=self.experiment.settings.timeout))
             answered = time.perf_counter()
             counted = self._sent(messages, replies)
+            virtual: dict[str, float] = {}
+            if self.virtual_time is not None:
+                replies, passed_over, virtual["virtual_seconds"] = self.virtual_time.receive(
+                    messages, replies
+                )
+                self.strategy.pass_over(passed_over)
             arrays, metrics = self.strategy.aggregate_train(server_round, replies)
             ended = time.perf_counter()
         except Exception:
@@ -162,7 +191,7 @@ class Rounds:
         self.arrays = arrays if arrays is not None else self.arrays
         times = {"seconds": ended - started, "server_seconds": ended - answered}
         in_all = counted.pop(GLOBAL, {})
-        self.folder.write(server_round, "train", GLOBAL, scalars(metrics) | times | in_all)
+        self.folder.write(server_round, "train", GLOBAL, scalars(metrics) | virtual | times | in_all)
         own = per_node_metrics(replies) if self.experiment.settings.evaluation.per_node else {}
         for name, norm in self.strategy.update_norms().items():
             own.setdefault(name, {})["update_norm"] = norm
@@ -175,7 +204,8 @@ class Rounds:
         wanted = self.experiment.settings.count_bytes
         if not wanted:
             return {}
-        counted = sent(messages, replies, compressed=wanted == "compressed")
+        questions, answers = self.strategy.question_messages()
+        counted = sent([*questions, *messages], [*answers, *replies], compressed=wanted == "compressed")
         return counted if self.experiment.dataset.site is None else {GLOBAL: counted[GLOBAL]}
 
     def evaluate(self, server_round: int) -> None:
@@ -226,6 +256,8 @@ class Rounds:
         """Stand where the checkpoint was taken."""
         self.arrays = self._placed(saved.arrays)
         saved.restore(self.strategy)
+        if self.virtual_time is not None:
+            self.virtual_time.resume_from(self.folder.path, saved.server_round)
         if saved.nodes is not None:
             self.grid.load_node_states(saved.nodes)
         self.evaluation.resume_from(saved.server_round, self.strategy.models_to_evaluate(self.arrays))

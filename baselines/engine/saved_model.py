@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,6 +28,7 @@ from torch import nn
 
 from baselines.datasets import Dataset
 from baselines.datasets.local import SiteData
+from baselines.datasets.tokens import TextEncoder
 from baselines.errors import UserError
 from baselines.experiment import config
 from baselines.experiment.experiment import Experiment
@@ -68,7 +69,8 @@ def describe(experiment: Experiment) -> dict[str, Any]:
     ``identity`` is the run's; ``network`` has the model's configuration, ``input_shape`` and
     ``num_classes``; ``task`` is the name of the task's class; ``inputs`` has the ``dtype`` of raw inputs,
     and ``normalize``: raw inputs become (x / scale - mean) / std, and stay as they are where it is null.
-    Where the data set has another transform, ``normalize`` is missing. ``schema`` is the one of the sites.
+    Where the data set has another transform, ``normalize`` is missing. ``texts`` has what turned texts into
+    them. ``schema`` is the one of the sites.
     """
     dataset = experiment.dataset
     inputs: dict[str, Any] = {"dtype": apply_to_each(_name_dtype, dataset.test_inputs)}
@@ -78,6 +80,8 @@ def describe(experiment: Experiment) -> dict[str, Any]:
         normalize = dataset.transform
         mean, std = list(map(float, normalize.mean)), list(map(float, normalize.std))
         inputs["normalize"] = {"mean": mean, "std": std, "scale": float(normalize.scale)}
+    if dataset.encoder is not None:
+        inputs["texts"] = asdict(dataset.encoder)
     description = {
         "identity": experiment.identity(),
         "network": {
@@ -342,5 +346,8 @@ def _data_without_rows(description: Mapping[str, Any]) -> Dataset | None:
         transform = Normalize(mean, std, float(numbers["scale"]))
     rows = _empty_rows(network["input_shape"], inputs["dtype"])
     labels = torch.zeros(0, dtype=torch.int64)
+    encoder = TextEncoder.of(inputs["texts"]) if "texts" in inputs else None
     classes = network["num_classes"]
-    return Dataset(rows, labels, rows, labels, Classification(), transform, num_classes=classes)
+    return Dataset(
+        *(rows, labels, rows, labels, Classification(), transform), num_classes=classes, encoder=encoder
+    )

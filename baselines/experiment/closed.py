@@ -6,8 +6,9 @@ before the first module is imported and before any interpolation is resolved:
 
 * A class or function (``_target_``) stands in ``conf``, or on the owner's list of further *targets*.
 * Nothing is interpolated (``${...}``) but what ``conf`` itself interpolates, at its own place.
-* Places belong to the owner: ``data_root``, ``runtime`` and ``hydra`` are not taken, and what ``dataset``
-  and ``logger`` have as text is what ``conf`` says (file names, addresses), the schema aside.
+* Places belong to the owner: ``data_root``, ``runtime`` and ``hydra`` are not taken, and what ``dataset``,
+  ``clock`` and ``logger`` have as text is what ``conf`` says (file names, addresses), the schema aside. A
+  model opens no file that somebody else names.
 
 The owner says more in the process' own environment, which nobody submits: :data:`TARGETS` and
 :data:`TRUST`.
@@ -33,9 +34,18 @@ from .overrides import CONF
 TARGETS = "FLORILEGIUM_TARGETS"  # variable: further classes that may be built, by full name, with commas
 TRUST = "FLORILEGIUM_TRUST_SUBMITTER"  # variable: 1 where whoever submits is the owner of this process
 OWNERS = ("hydra", "runtime", "data_root")  # settings of the process' owner
-AS_IN_CONF = ("dataset", "logger", "runtime")  # groups whose texts name files, addresses and modules
+AS_IN_CONF = (
+    "clock",
+    "dataset",
+    "logger",
+    "runtime",
+)  # groups whose texts name files, addresses and modules
 SCHEMA = ("dataset", "schema")  # the one text of theirs that travels: names of columns and classes
 PLACED = {*AS_IN_CONF, "hydra", "config.yaml"}  # whose targets read files, open connections, start programs
+OPENED = {
+    "baselines.models.HuggingFace": "name",
+    "baselines.models.lora": "weights",
+}  # arguments that are files
 MOST_SIGNS = 1 << 20  # of an override string
 
 
@@ -162,6 +172,7 @@ def _leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 def _check_tree(wanted: Any, plain: Any, targets: Collection[str]) -> None:
     """Compare a whole configuration, unresolved, with that of its options alone."""
     as_chosen = {(*path, key): value for path, key, value in _leaves(plain)}
+    parts = {path: value for path, key, value in _leaves(wanted) if key == "_target_"}
     for path, key, value in _leaves(wanted):
         place = (*path, key)
         if as_chosen.get(place) == value and place in as_chosen:
@@ -169,6 +180,8 @@ def _check_tree(wanted: Any, plain: Any, targets: Collection[str]) -> None:
         name = _name(".".join(place))
         if isinstance(value, str) and "${" in value:
             raise ClosedError(f"{name} names another value (${{...}}): write the value itself")
+        if key == OPENED.get(parts.get(path, "")):
+            raise ClosedError(f"{name} names a file, which no node opens for somebody else")
         if "_args_" in place:
             raise ClosedError(f"{name}: arguments are given by name")
         is_as_in_conf = place[0] in AS_IN_CONF and place[:2] != SCHEMA

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from baselines.errors import UserError
-from clients import Classification
+from clients import Classification, NextToken
 from clients.batched.eligibility import BATCHED, OBSTACLES
 from strategies import WeightErosionForAll
 from strategies.parts.clustering import Grouping
@@ -79,7 +79,7 @@ def _find_few_validation_examples(experiment: Experiment) -> str | None:
     grouping = getattr(strategy, "grouping", None)
     if (
         not isinstance(grouping, Grouping)
-        or not strategy.needs_validation
+        or not strategy.needs_server_data
         or size >= grouping.least_examples
     ):
         return None
@@ -110,10 +110,25 @@ def _find_moved_private_layers(experiment: Experiment) -> str | None:
         why = "privacy's noise would move what is to stay at its node"
     elif getattr(strategy, "meta_rate", 0):
         why = "FedMeta's step on the server would move what is to stay at its node"
-    elif experiment.prototype.needs_validation:
-        why = "the server groups the nodes by models that are whole at a node alone"
+    elif experiment.prototype.needs_server_data:
+        why = "the server would predict with models that are whole at a node alone"
     own = list(experiment.training.private)
     return f"client.private={own}: {why}; set private=none, or leave that out" if why and own else None
+
+
+def has_distillation(experiment: Experiment) -> bool:
+    """Say whether the server distils models into each other."""
+    return any(hasattr(one, "distillation") for one in (experiment.prototype, _rule_of(experiment)))
+
+
+def _find_distillation_without_logits(experiment: Experiment) -> str | None:
+    has_logits = isinstance(experiment.dataset.task, Classification | NextToken)
+    if has_logits or not has_distillation(experiment):
+        return None
+    return (
+        f"strategy={experiment.prototype.name}: it distils logits, and the data set's task "
+        f"({type(experiment.dataset.task).__name__}) has none; choose other data, or another strategy"
+    )
 
 
 def _find_rows_of_sites(experiment: Experiment) -> str | None:
@@ -187,6 +202,25 @@ def _find_classes_without_labels(experiment: Experiment) -> str | None:
     )
 
 
+def _find_added_up_replies(experiment: Experiment) -> str | None:
+    if experiment.clock is None or not experiment.cfg.runtime.get("partial_sums"):
+        return None
+    return (
+        "runtime.partial_sums=true: workers add up replies before the clock says which of them come in "
+        "time; set it to false, or clock=none"
+    )
+
+
+def _find_unfilled_round(experiment: Experiment) -> str | None:
+    clock, count = experiment.clock, experiment.settings.nodes_in_round
+    if clock is None or clock.keep_first is None or clock.keep_first <= count:
+        return None
+    return (
+        f"clock.keep_first={clock.keep_first}: a round asks {count} nodes; set it to at most that, or "
+        "clock.keep_first=null"
+    )
+
+
 # The table.
 
 
@@ -195,6 +229,7 @@ SITES = f"dataset=local model=softmax 'dataset.schema={SCHEMA}'"
 
 NOISED = "privacy=central weighting=uniform"
 STEP, PARTS, NODES = "strategies.core", "strategies.parts", "clients.app"
+ASYNCHRONOUS = f"{STEP}.asynchronous.AsynchronousStrategy"
 GAUSSIAN, CENTRAL = f"{PARTS}.privacy.Gaussian", f"{PARTS}.privacy.CentralPrivacy.require"
 ROBUST, FAIR = f"{PARTS}.aggregation.Robust.require", f"{PARTS}.aggregation.Fair.require"
 
@@ -234,10 +269,17 @@ CONFLICTS = (  # found in this order
     ),
     Conflict(
         "private=",
-        "privacy's noise, strategy=fedmeta, selective",
+        "privacy's noise, strategy=fedmeta, feddf, codistillation, selective",
         "the server would move, or judge by, what stays at the nodes",
         _find_moved_private_layers,
         example=f"private=fedper node_test_fraction=0.2 {NOISED}",
+    ),
+    Conflict(
+        "strategy=feddf, codistillation",
+        "data without classes (dataset=synthetic)",
+        "there are no logits to distil",
+        _find_distillation_without_logits,
+        example="strategy=feddf dataset=synthetic num_nodes=20 validation_size=5",
     ),
     Conflict(
         "dataset=local",
@@ -295,10 +337,24 @@ CONFLICTS = (  # found in this order
         _find_classes_without_labels,
         example="dataset=synthetic num_nodes=20 evaluation.per_class=true objective=test/loss",
     ),
+    Conflict(
+        "clock=",
+        "runtime.partial_sums=true",
+        "replies would be added up before they have arrived",
+        _find_added_up_replies,
+        example="clock=lognormal runtime=ray runtime.partial_sums=true",
+    ),
+    Conflict(
+        "clock.keep_first=K",
+        "nodes_per_round below K",
+        "a round would wait for replies of nodes that it does not ask",
+        _find_unfilled_round,
+        example="clock=lognormal clock.keep_first=5 nodes_per_round=4",
+    ),
 )
 REFUSED_ELSEWHERE = (
     _row(
-        "strategy=fedmeta, selective",
+        "strategy=fedmeta, feddf, codistillation, selective",
         "validation_size=0",
         "they learn from, or group by, these examples",
         "baselines.experiment.experiment.Experiment.strategy",
@@ -418,10 +474,17 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "privacy=",
-        "strategy=selective, local, weight_erosion_all",
+        "strategy=selective, local, codistillation, weight_erosion_all, ifca, hypcluster, fedproto",
         "a group's model shows who is in it",
         f"{PARTS}.privacy.refuse_groups",
         "strategy=selective privacy=local weighting=uniform validation_size=50",
+    ),
+    _row(
+        "privacy=",
+        "strategy=power_of_choice with asks=true, oort",
+        "nodes' losses, which get no noise, decide who trains",
+        f"{PARTS}.privacy.refuse",
+        f"{NOISED} strategy=power_of_choice strategy.asks=true",
     ),
     _row(
         "privacy=central, adaptive",
@@ -480,6 +543,48 @@ REFUSED_ELSEWHERE = (
         "strategy=scaffnew client.stragglers=0.5 client.local_epochs=2",
     ),
     _row(
+        "strategy=feddf",
+        "privacy=central, adaptive",
+        "the noise comes to the sum alone, and each node's model teaches",
+        "strategies.feddf.FedDF.__post_init__",
+        f"strategy=feddf validation_size=50 {NOISED}",
+    ),
+    _row(
+        "strategy=codistillation",
+        "strategy.inner.average_last above 1",
+        "these are the models before they are distilled",
+        "strategies.codistillation.CoDistillation.__post_init__",
+        "strategy=codistillation validation_size=50 strategy.inner.average_last=2",
+    ),
+    _row(
+        "strategy=fedbuff, fedasync",
+        "runtime=superlink",
+        "they order replies by a simulated clock",
+        "baselines.engine.rounds.require_simulated",
+        "strategy=fedbuff runtime=superlink",
+    ),
+    _row(
+        "strategy=fedbuff, fedasync",
+        "clock.deadline, clock.keep_first, privacy=, participation.max_norm",
+        "these act on synchronous rounds",
+        f"{ASYNCHRONOUS}.__post_init__",
+        "strategy=fedbuff clock.deadline=10",
+    ),
+    _row(
+        "strategy=fedbuff, fedasync",
+        "strategy.inner= of selective, local",
+        "they keep a time of their own, and groups share a round",
+        f"{ASYNCHRONOUS}.for_group",
+        "strategy=local strategy.inner._target_=strategies.FedBuff",
+    ),
+    _row(
+        "staleness=",
+        "another strategy than fedbuff, fedasync",
+        "it has no stale updates",
+        "baselines.experiment.experiment.strategy_of",
+        "staleness=hinge",
+    ),
+    _row(
         "strategy=fedcm",
         "privacy=",
         "its momentum would have no noise",
@@ -492,6 +597,27 @@ REFUSED_ELSEWHERE = (
         "the strategy sends the momentum of the nodes' steps",
         "clients.methods.fedcm.ClientMomentum.check",
         "strategy=fedcm client_optimizer=adam",
+    ),
+    _row(
+        "strategy=ifca, hypcluster",
+        "weighting=agnostic, erosion",
+        "it remembers each node's weight in one model",
+        "strategies.ifca.IFCA.__post_init__",
+        "strategy=ifca weighting=agnostic",
+    ),
+    _row(
+        "strategy=ifca, hypcluster",
+        "strategy.average_last above 1",
+        "each of the models is evaluated as it is",
+        "strategies.ifca.IFCA.__post_init__",
+        "strategy=ifca strategy.average_last=2",
+    ),
+    _row(
+        "strategy=fedproto",
+        "a model without an nn.Linear layer, data without labels (dataset=synthetic)",
+        "it needs what the last one is given, by class",
+        "clients.methods.fedproto.PrototypeDistance.check_model",
+        "strategy=fedproto dataset=synthetic num_nodes=20",
     ),
     _row(
         "strategy=scaffold, scaffnew, feddyn, fedcm, mimelite",
@@ -600,7 +726,8 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "client=keep_trace",
-        "strategy=scaffold, scaffnew, fedprox, feddyn, fedcm, mimelite; compression=random_mask, low_rank",
+        "strategy=scaffold, scaffnew, fedprox, feddyn, fedcm, mimelite, ifca, hypcluster, fedproto; "
+        "compression=random_mask, low_rank",
         "it differentiates through plain steps",
         f"{NODES}.check_training",
         "client=keep_trace strategy=fedprox",
@@ -609,7 +736,7 @@ REFUSED_ELSEWHERE = (
 ONE_BY_ONE = (  # nothing is refused: these nodes train one by one
     *OBSTACLES,
     Conflict(
-        "corrections=moon, fedsam, fedlc, ...",
+        "corrections=moon, fedsam, fedlc, ...; strategy=fedproto",
         BATCHED,
         "a correction adds to the loss, or takes the gradient elsewhere",
         checked_by="clients.batched.stack.ModelStack.train",

@@ -20,8 +20,10 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
 from hydra.core.utils import JobRuntime
 from hydra.errors import HydraException, InstantiationException
 from hydra.types import RunMode
@@ -46,7 +48,7 @@ from .validation import check_ranges, find_object, wrong_types
 # Corrections of the user's own that a strategy, or one of its parts, asks nodes for: its file names them.
 
 NODE_CORRECTIONS = (
-    "node_corrections"  # in that file: [{_target_: mylab.pull.Pull}]; nobody builds them here
+    "node_corrections"  # in that file: [{_target_: mylab.inertia.Inertia}]; nobody builds them here
 )
 
 
@@ -72,7 +74,7 @@ def _named(settings: Any) -> Iterator[str]:
             if not isinstance(entry, dict) or [*entry] != ["_target_"]:
                 raise UserError(
                     f"strategy.{NODE_CORRECTIONS} has {entry}: expected a list of classes, "
-                    "[{_target_: mylab.pull.Pull}]; their settings come with the message"
+                    "[{_target_: mylab.inertia.Inertia}]; their settings come with the message"
                 )
             yield str(entry["_target_"])
 
@@ -340,22 +342,65 @@ def composed_unchecked(overrides: str) -> Composed:
     try:
         with composing():
             given = [_real(override) for override in _kept(keyed(shlex.split(overrides)))]
-            cfg = compose("config", overrides=given, return_hydra_config=True)
-            check_shadowed(given, cfg.hydra.runtime.config_sources, CONF)
-            options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
-            with open_dict(cfg):
-                del cfg["hydra"]
-            checked = [_must_exist(override, cfg) for override in given]
+            result = _compose(given)
+            checked = [_must_exist(override, result.cfg) for override in given]
             if checked != given:
                 compose("config", overrides=checked)
-            check_unread(cfg)
+            check_unread(result.cfg)
     except (HydraException, OmegaConfBaseException) as error:
         raise describe_mistake(error, shlex.split(overrides)) from error
     except YAMLError as error:
         raise describe_unreadable(error) from error
     except (ValueError, TypeError) as error:  # strategy=null, strategy=[1], or a quote that is not closed
         raise describe_mistake(error, overrides.split()) from error
+    return result
+
+
+def _compose(given: Sequence[str]) -> Composed:
+    """Compose as Hydra does, which takes the options first and sets the values then.
+
+    Hydra needs 0.1 s for the options: configurations that differ in values alone share them.
+    """
+    parsed = OverridesParser.create().parse_overrides([*given])
+    values = [override for override in parsed if _sets_value(override)]
+    rest = [override for override in parsed if override not in values]
+    if not all(map(_chooses_option, rest)):
+        return _compose_whole(given)
+    shared = _compose_options(tuple(str(override.input_line) for override in rest))
+    result = Composed(copy.deepcopy(shared.cfg), {**shared.options})
+    ConfigLoaderImpl._apply_overrides_to_config(values, result.cfg)
+    return result
+
+
+def _compose_whole(given: Sequence[str]) -> Composed:
+    cfg = compose("config", overrides=[*given], return_hydra_config=True)
+    check_shadowed(given, cfg.hydra.runtime.config_sources, CONF)
+    options: Any = OmegaConf.to_container(cfg.hydra.runtime.choices)
+    with open_dict(cfg):
+        del cfg["hydra"]
     return Composed(cfg, options)
+
+
+_compose_options = cache(_compose_whole)  # of the project's own options, which stay as they are
+
+
+def _sets_value(override: Override) -> bool:
+    """Say whether an override sets one value that is there, ``key=value``."""
+    return _is_plain(override) and override.package is None and not _names_group(override)
+
+
+def _chooses_option(override: Override) -> bool:
+    """Say whether an override takes an option of a group, ``group=option``."""
+    return _is_plain(override) and _names_group(override) and not isinstance(override.value(), dict)
+
+
+def _is_plain(override: Override) -> bool:
+    is_change = override.type is OverrideType.CHANGE
+    return is_change and not override.is_sweep_override() and not override.is_hydra_override()
+
+
+def _names_group(override: Override) -> bool:
+    return (CONF / override.key_or_group).is_dir()
 
 
 @contextmanager

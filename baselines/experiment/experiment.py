@@ -25,6 +25,7 @@ from clients import Examples, LocalTraining, Node
 from clients.correction import Correction
 from clients.frozen import Frozen
 from clients.requested import BUILT_IN, requested_corrections
+from strategies.core.clock import VirtualClock
 from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol
 from strategies.shared.checks import require_count
@@ -192,6 +193,10 @@ def _seed(seed: int, partition_id: int | None) -> int:
 
 PARTS = ("weighting", "aggregation", "mask", "step_size", "server_optimizer", "privacy", "compression")
 OF_OURS = (*PARTS, "nodes_per_round", "min_replies", "participation")
+OF_SOME = {  # groups that some strategies alone take: what the others lack, and which do
+    "grouping": ("makes no groups", "selective"),
+    "staleness": ("has no stale updates", "fedbuff or fedasync"),
+}
 BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # of a strategy that has them
 
 
@@ -206,11 +211,12 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
     if isinstance(strategy, BaseStrategy):
         own = (key for key in BY_NAME if hasattr(strategy, key))
         unread = _unread(cfg, (*OF_OURS, *own))
-        if not hasattr(strategy, "grouping") and cfg.grouping != config.load("").grouping:
-            raise UserError(
-                f"grouping={cfg.grouping._target_.rpartition('.')[2]}: strategy={strategy.name} makes no "
-                "groups; leave it out, or choose strategy=selective"
-            )
+        for group, (fact, ways) in OF_SOME.items():
+            if not hasattr(strategy, group) and cfg[group] != config.load("")[group]:
+                named = f"{group}={cfg[group]._target_.rpartition('.')[2]}"
+                raise UserError(
+                    f"{named}: strategy={strategy.name} {fact}; leave it out, or choose strategy={ways}"
+                )
         if lost := [key for key in unread if key not in cfg.strategy]:  # what the file states is meant
             fault = f"strategy {strategy.name} is not given {', '.join(lost)}"
             raise UserError(f"{fault}: begin its file with defaults: [base]")
@@ -220,7 +226,7 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
     except ValueError as error:
         raise UserError(str(error)) from error
     return FlowerStrategyAdapter(
-        strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, (*OF_OURS, "grouping")), cfg.seed
+        strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, (*OF_OURS, *OF_SOME)), cfg.seed
     )
 
 
@@ -302,7 +308,7 @@ class Experiment(ExperimentSpec):
         strategy = strategy_of(self.cfg)
         strategy.freeze(self.frozen.arrays if self.frozen else ())
         strategy.set_num_rounds(self.settings.rounds)  # a run without any step has failed, if short
-        if strategy.needs_validation and not self.settings.validation_size:
+        if strategy.needs_server_data and not self.settings.validation_size:
             raise UserError(f"{strategy.name} {NO_VALIDATION}")
         return strategy
 
@@ -310,6 +316,11 @@ class Experiment(ExperimentSpec):
     def prototype(self) -> BaseStrategy:
         """The strategy, to be asked what it needs; a run takes a fresh one."""
         return self.strategy()
+
+    @cached_property
+    def clock(self) -> VirtualClock | None:
+        """How long nodes take, in virtual seconds; None where nobody counts them."""
+        return config.build(self.cfg.clock) if "clock" in self.cfg else None
 
     @property
     def nodes_remember(self) -> bool:

@@ -84,6 +84,9 @@ LATER: dict[str, object] = {  # options younger than some results, by their dott
     "runtime.partial_sums": False,
     "runtime.sites": None,
     "runtime.tls": False,
+    "strategy.asks": False,
+    "strategy.loss_examples": None,
+    "staleness": {"_target_": "strategies.PolynomialStaleness", "a": 0.5},
 }
 REACHED = ("address", "client_cpus", "code", "cpus", "modules", "retries", "start_timeout")
 PLAYED = (  # how a runtime is reached and started, and who is let in again: a run goes on under another

@@ -13,6 +13,7 @@ from clients import Classification, Examples, private
 from clients.app import check_training
 from clients.evaluation import BATCH_SIZE
 from clients.examples import Inputs, apply_to_each, compute_outputs, tensors_of
+from clients.requested import requested_corrections
 from clients.training import check_model as check_corrections_model
 from strategies.core.pseudo_gradient import PseudoGradientStrategy
 from strategies.grouped import StrategyWrapper
@@ -21,7 +22,7 @@ from strategies.parts.privacy import Gaussian
 from strategies.shared import protocol
 from strategies.shared.compression import NoCompression
 
-from .compatibility import check_compatibility, without_test_set
+from .compatibility import check_compatibility, has_distillation, without_test_set
 from .config import NODE_CORRECTIONS, choices
 from .data import check_rows
 from .device import deterministic_algorithms
@@ -60,7 +61,10 @@ def check_promises(experiment: Experiment, layout: object) -> None:
     _warn_of_parts(rule, experiment.overrides)
     if isinstance(layout, Layout):
         if type(rule.compression) is not NoCompression:
-            _check_compressed(experiment.node_model)
+            what, other = "would be sent as it is", "compression=none"
+            _check_tied(experiment.node_model, what, other)
+        if has_distillation(experiment):
+            _check_tied(experiment.node_model, "would be distilled by itself", "strategy=fedavg")
         _check_buffers(experiment.node_model, layout, rule.buffer_names, key)
 
 
@@ -89,12 +93,12 @@ def tied_parameters(model: nn.Module) -> list[str]:
     return sorted(set(names) - {name for name, _ in model.named_parameters()})
 
 
-def _check_compressed(model: nn.Module) -> None:
-    """Refuse a parameter of two names: one would be compressed, and the other would undo it."""
+def _check_tied(model: nn.Module, what: str, other: str) -> None:
+    """Refuse a parameter of two names: one would be compressed or distilled, and the other would undo it."""
     if twice := tied_parameters(model):
         raise UserError(
-            f"the model's {twice[0]} is a parameter under a second name, which would be sent as it is: "
-            "choose a model without shared parameters, or compression=none"
+            f"the model's {twice[0]} is a parameter under a second name, which {what}: choose a model "
+            f"without shared parameters, or {other}"
         )
 
 
@@ -327,12 +331,16 @@ def _check(experiment: Experiment) -> None:
     try:
         strategy = experiment.prototype
         layout = strategy.check(experiment.initial_arrays())
+        if experiment.clock is not None:
+            experiment.clock.require_nodes(experiment.settings.num_nodes)
         check_training(
             experiment.training,
             strategy.train_config(),
             experiment.known_corrections,
             experiment.known_compressions,
         )
+        for kind in requested_corrections(strategy.train_config(), experiment.known_corrections):
+            kind.check_model(experiment.node_model, experiment.dataset.task)
         if experiment.training.private:
             private.check(experiment.node_model, experiment.training.private)
         check_corrections_model(

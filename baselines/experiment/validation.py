@@ -225,7 +225,8 @@ LONGEST = 80  # signs of a value in a line
 def wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
     """Yield, for each setting of a part and of the parts in it that is of another kind, what is wrong.
 
-    ``given`` are the part's arguments that something else than its settings decides.
+    ``given`` are arguments that something else than settings decides: the part's, and those that it gives on
+    to what it builds of a part that is ``_partial_``.
     """
     if isinstance(node, ListConfig):
         for item in node:
@@ -243,7 +244,8 @@ def wrong_types(node: Any, given: Collection[str] = ()) -> Iterator[str]:
             hint = f"; did you mean {meant}?" if meant else ""
             yield out_of_range(name, value, words(expected[key], str(key))) + hint
         else:
-            yield from wrong_types(value)
+            is_partial = isinstance(value, DictConfig) and value.get("_partial_", False)
+            yield from wrong_types(value, given if is_partial else ())
 
 
 def out_of_range(name: str, value: object, expected: str) -> str:

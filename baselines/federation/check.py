@@ -139,6 +139,8 @@ def _admitted(policy: Policy, site: str, overrides: Sequence[str]) -> tuple[Expe
         if policy.file:
             closed.check(shlex.join(map(inline_schema, overrides)), policy.targets)
             policy.admit(experiment, MessageType.QUERY, experiment.prototype.train_config())
+            if question := experiment.prototype.question:
+                policy.admit(experiment, protocol.QUESTION, question.config())
         else:
             policy.demand_privacy(experiment.prototype.train_config())
         node = experiment.site(site, str(data))
@@ -161,6 +163,8 @@ def _leaving(policy: Policy, experiment: Experiment, reply: Message) -> Iterator
     yield "this leaves the site after each training, and nothing else:"
     for name, record in reply.content.items():
         yield f"  {name}: {_described(record)}"
+    if question := experiment.prototype.question:
+        yield f"before a round, where it is asked: num-examples, {', '.join(question.metrics)}"
     if policy.privacy == protocol.LOCAL or not policy.evaluate:
         yield "it refuses to evaluate"
     elif experiment.settings.node_test_fraction:

@@ -22,6 +22,7 @@ from baselines.experiment.experiment import load as load_experiment
 from baselines.experiment.overrides import ROOT, inline_schema, keyed
 from baselines.experiment.preflight import check
 from baselines.runtimes import commands
+from baselines.runtimes.staging import copy_app
 
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")  # in which baselines.run writes
 PAUSE = 2.0  # seconds between two questions what has become of the run
@@ -62,7 +63,8 @@ def submit(link: str, overrides: Sequence[str], output: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run_config = Path(folder) / "run.toml"
         run_config.write_text(commands.run_config(submitted, output), encoding="utf-8")
-        run, refusal, divergence = _followed(commands.submit(ROOT, link, run_config))
+        app = copy_app(Path(folder) / "app")
+        run, refusal, divergence = _followed(commands.submit(app, link, run_config))
     status = _ended(link, run)
     if status == "finished:completed":
         where = output or run

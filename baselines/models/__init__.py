@@ -6,15 +6,21 @@
 from .char_lstm import CharLstm
 from .cnn import Cnn4, Cnn6, EmnistCnn, LeNet, WeCnn
 from .mlp import LinearRegression, Mlp, SoftmaxRegression
+from .pretrained import HuggingFace, lora
+from .transformer import CausalTransformer, Transformer
 
 __all__ = [
+    "CausalTransformer",
     "CharLstm",
     "Cnn4",
     "Cnn6",
     "EmnistCnn",
+    "HuggingFace",
     "LeNet",
     "LinearRegression",
     "Mlp",
     "SoftmaxRegression",
+    "Transformer",
     "WeCnn",
+    "lora",
 ]

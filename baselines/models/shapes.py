@@ -26,6 +26,16 @@ def image_channels(model: str, input_shape: list[int], *sizes: int) -> int:
     )
 
 
+def text_length(model: str, input_shape: list[int]) -> int:
+    """Return the number of tokens of texts [T]; ``model`` and errors as of :func:`image_channels`."""
+    if len(input_shape) == 1:
+        return input_shape[0]
+    raise UserError(
+        f"model={model} takes texts, but the data set's inputs have shape {tuple(input_shape)}: choose another "
+        "model, e.g. model=mlp, or dataset=text"
+    )
+
+
 # Initial parameters, where a paper asks for others than torch's own.
 
 

@@ -88,8 +88,11 @@ def compare(options: argparse.Namespace) -> None:
         print_table(paired.table, console, paired.title)
         for line in paired.left_out:
             console.print(line, soft_wrap=True)
-    drawing = curves.Drawing(tuple(options.metric), options.x, options.width, options.band, options.ylim)
-    drawn = curves.draw(chosen.frame, target, drawing, chosen.panels)
+    drawings = [
+        curves.Drawing(tuple(options.metric), x, options.width, options.band, options.ylim)
+        for x in options.x or ["round"]
+    ]
+    drawn = curves.draw(chosen.frame, target, drawings[0], chosen.panels)
     _write(tables, target, options, Written(chosen, columns, note, drawn or ""))
     for line in (*divergences(frame), *remarks(map(Path, chosen.frame.run.unique()), left_out)):
         console.print(line, soft_wrap=True)
@@ -101,7 +104,7 @@ def compare(options: argparse.Namespace) -> None:
         from .html import write_page  # what it imports takes a second
 
         runs = chosen.whole[chosen.whole.run.isin(chosen.frame.run)]
-        write_page(options.html, runs, tables, options.folders, drawing, options.html_assets, note)
+        write_page(options.html, runs, tables, options.folders, drawings, options.html_assets, note)
         console.print(f"page: {options.html}", soft_wrap=True)
 
 
@@ -116,6 +119,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("--best with --panels: a setting is best on one of them; leave one of the two out")
     if options.html_assets and not options.html:
         raise UserError("--html-assets: there is no page; add --html PAGE")
+    if len(options.x) > 1 and not options.html:
+        raise UserError("--x: the figure has one; add --html PAGE, which has a plot by each")
 
 
 def _select(frame: pd.DataFrame, options: argparse.Namespace) -> Selection:

@@ -122,7 +122,8 @@ class Drawing:
     Parameters
     ----------
     metrics : ``metric`` or ``split/metric``, a panel each; none: whatever was measured
-    x : what the curves go by: the round, or the seconds or bytes that it took to get there
+    x : what the curves go by: the round, or the seconds, of the machine or of the clock, or bytes that it took
+        to get there
     width : of a paper, ``column`` or ``page``; None: for a screen
     band : one standard deviation (``std``), the mean's 95 % interval (``ci``), all seeds (``minmax``), none
     limits : of the first metric's axis, in its unit
@@ -193,22 +194,29 @@ def says(frame: pd.DataFrame, band: str = "std") -> str:
     return f"Mean over {counted}{BAND_WORDS[band]}.{ends}"
 
 
+COUNTED_BY = {  # by what a run that lacks an axis has it
+    "bytes": "count_bytes=true",
+    "seconds": "this version",
+    "virtual_seconds": "a clock, e.g. clock=lognormal",
+}
+
+
 def with_x(frame: pd.DataFrame, rows: pd.DataFrame, x: str) -> pd.DataFrame:
     """Return rows by round with a column ``x``: the round, or what had been spent up to it.
 
     Raises
     ------
-    UserError : when a run has not counted its bytes
+    UserError : when a run has not counted its bytes, or its virtual seconds
     """
     if x == "round":
         return rows.assign(x=rows["round"].astype(float))
-    names = ("seconds",) if x == "seconds" else ("bytes_down", "bytes_up")
+    names = ("bytes_down", "bytes_up") if x == "bytes" else (x,)
     spent = frame[(frame.split == "train") & frame.metric.isin(names)]
     by_round = spent.groupby([*results.RUN, "round"]).value.sum().rename("spent").reset_index()
     by_round["x"] = by_round.groupby(results.RUN).spent.cumsum()
     if missing := sorted(set(rows.setting) - set(by_round.setting)):
         named = missing[0] or "the run"
-        raise UserError(f"--x {x}: {named} has not counted them; run it with count_bytes=true")
+        raise UserError(f"--x {x}: {named} has not counted them; run it with {COUNTED_BY[x]}")
     joined = rows.merge(by_round[[*results.RUN, "round", "x"]], on=[*results.RUN, "round"], how="left")
     joined.loc[joined["round"] == 0, "x"] = 0.0
     return joined
@@ -240,7 +248,8 @@ def statistics(frame: pd.DataFrame, panel: Shown, x: str, band: str = "std") -> 
 def unit_of(x: str, most: float) -> tuple[str, float]:
     """Return the label of the axis and what x is divided by."""
     if x != "bytes":
-        return ("training time (s)" if x == "seconds" else "round"), 1.0
+        labels = {"seconds": "training time (s)", "virtual_seconds": "virtual time (s)"}
+        return labels.get(x, "round"), 1.0
     size = max((s for s in (1e9, 1e6, 1e3) if most >= s), default=1.0)
     names = {1e9: "GB", 1e6: "MB", 1e3: "kB", 1.0: "bytes"}
     return f"sent, down and up ({names[size]})", size

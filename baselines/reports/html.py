@@ -1,6 +1,7 @@
 """The HTML page of a sweep, in the order of a reader's questions."""
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from html import escape
 from importlib.resources import files
@@ -254,7 +255,7 @@ def write_page(
     frame: pd.DataFrame,
     tables: dict[str, pd.DataFrame],
     folders: list[Path],
-    drawing: Drawing,
+    drawings: Sequence[Drawing],
     assets: bool = False,
     note: str = "",
 ) -> None:
@@ -266,12 +267,12 @@ def write_page(
     frame : the measurements, as of :func:`baselines.results.load`
     tables : ``comparison``, and ``paired`` where it was asked for, as texts
     folders : where the runs were looked for, so that those that cannot be read are named
-    drawing : which metrics, and what the curves go by
+    drawings : which metrics, and what the curves go by, each
     assets : whether Plotly's code, 4.9 MB, lies beside the page, for all pages there, and not in it
     note : what the marks in the table mean
     """
     title = ", ".join(folder.resolve().name for folder in folders)
-    caption = table_title(frame, drawing.metrics).capitalize()
+    caption = table_title(frame, drawings[0].metrics).capitalize()
     marks = f"<p>{escape(note)}.</p>\n" if note else ""
     body = [
         f"<h1>{escape(title)}</h1>",
@@ -282,7 +283,7 @@ def write_page(
         paired = f"<p>{escape(PAIRED.capitalize())}.</p>" + sortable_table(tables["paired"])
         body.append(_section("Differences", paired))
     body += [
-        _section("Curves", _curves(frame, drawing)),
+        _section("Curves", _curves(frame, drawings)),
         _section("Who holds what", _partitions(frame)),
         _section("Settings", settings_section(frame)),
         _section("Runs", runs_section(frame, folders)),
@@ -309,11 +310,12 @@ def _section(title: str, content: str) -> str:
     return f"<section><h2>{escape(title)}</h2>\n{content}</section>" if content else ""
 
 
-def _curves(frame: pd.DataFrame, drawing: Drawing) -> str:
+def _curves(frame: pd.DataFrame, drawings: Sequence[Drawing]) -> str:
     hint = "A name hides its line in all plots, a double click all others."
-    plots = "".join(_plot(title, figure) for title, figure in plot_curves(frame, drawing).items())
+    by_x = [plot_curves(frame, drawing) for drawing in drawings]
+    plots = "".join(_plot(title, figures[title]) for title in by_x[0] for figures in by_x)
     legend = _legend(list(map(str, frame.setting.unique())))
-    return f"<p>{escape(says(frame, drawing.band))} {hint}</p>\n{legend}{plots}" if plots else ""
+    return f"<p>{escape(says(frame, drawings[0].band))} {hint}</p>\n{legend}{plots}" if plots else ""
 
 
 def _legend(labels: list[str]) -> str:

@@ -9,6 +9,7 @@ A pair that was not run counts in each.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from rich import box
@@ -138,6 +139,15 @@ class _Tested:
 
 def find_claims(paper: str) -> list[Claim]:
     """Return a paper's claims in the order of its tables; what was run in a smaller setting apart."""
+    folder = paper_tables.PAPERS / paper
+    ours = [folder / "ours" / f"{name}.csv" for name in paper_tables.tables(paper)]
+    files = [folder / "tables.yaml", *sorted(folder.glob("tables/*.csv")), *ours]
+    return [*_claims_of(paper, tuple(path.read_bytes() if path.exists() else b"" for path in files))]
+
+
+@lru_cache(maxsize=16)  # pages, front page and figures ask for the same claims
+def _claims_of(paper: str, _: tuple[bytes, ...]) -> list[Claim]:
+    """Return the claims that a paper's files, of this content, hold."""
     return _judge(paper, ((table, _settings(table)) for table in paper_tables.tables(paper).values()))
 
 

@@ -17,7 +17,8 @@ import ray
 
 from baselines.engine import signals
 from baselines.errors import UserError
-from baselines.experiment.overrides import ROOT
+
+from .staging import copy_code
 
 logger = logging.getLogger("flwr.grids")
 PATIENCE = 10  # seconds that a cluster's head has to answer
@@ -28,7 +29,6 @@ OF_JOB = (
     "the job has brought a folder with code of its own (ray job submit --working-dir): set "
     "runtime.code=installed to use that"
 )
-PACKAGES = ("strategies", "clients", "baselines", "conf")
 
 
 @contextlib.contextmanager
@@ -104,12 +104,7 @@ def _is_ray(address: str) -> None:
 
 def _staged(folder: Path, modules: Sequence[str]) -> str:
     """Copy the code, and the user's, into a folder; return it."""
-    for name in PACKAGES:
-        kind = "*.yaml" if name == "conf" else "*.py"
-        for path in (ROOT / name).rglob(kind):
-            target = folder / path.relative_to(ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+    copy_code(folder)
     for module in modules:
         if not Path(module).is_dir():
             raise UserError(f"runtime.modules: there is no folder {module}")

@@ -111,7 +111,7 @@ class Worker:
         )
         return [{name: value.cpu() for name, value in sums.items()} for sums in by_batch]
 
-    def correctness_fn(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:
+    def compute_correctness(self, arrays: ArrayRecord, batches: range) -> list[Tensor]:
         """Return which examples the model is right about, of these batches of the validation set."""
         load(self._experiment.node_model, arrays)
         return [correct(self._experiment.node_model, self._experiment.validation_examples, batches)]

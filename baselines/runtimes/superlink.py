@@ -25,6 +25,7 @@ from strategies.shared.checks import require
 
 from . import commands, credentials, sites
 from .processes import HOST, Programs
+from .staging import copy_app
 
 LINK = "florilegium"
 TRUSTING = {closed.TRUST: "1"}  # who runs this submits as well: any class of theirs may be named
@@ -84,7 +85,8 @@ class SuperLink:
             self._deploy(programs, node_configs)
             run_config = Path(home) / "run.toml"
             run_config.write_text(commands.run_config(overrides, str(folder)), encoding="utf-8")
-            if programs.follow("run", commands.submit(ROOT, LINK, run_config)) != 0:
+            app = copy_app(Path(home) / "app")
+            if programs.follow("run", commands.submit(app, LINK, run_config)) != 0:
                 raise RunFailed(f"flwr run failed; {programs.tail('run')}")
             _check(result, before, _status_in_flower(programs), programs.tail("run"))
         check_divergence(experiment.load(overrides), folder)

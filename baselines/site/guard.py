@@ -97,7 +97,9 @@ class Guard:
         closed.check(overrides, policy.targets)
         experiment = load(overrides)
         config = get_record(ConfigRecord, message.content, protocol.CONFIG)
-        kind = message.metadata.message_type.partition(".")[0]
+        kind = message.metadata.message_type
+        if kind != protocol.QUESTION:
+            kind = kind.partition(".")[0]
         policy.admit(experiment, kind, config)
         record = SiteRecord(policy) if policy.file else None
         if record:
@@ -201,7 +203,10 @@ def _reply_described(message: Message, reply: Message) -> dict[str, Any]:
 
 def _norm_sent(message: Message, reply: Message) -> float | None:
     """Return the norm of the update that leaves the node; None where none does, or not as a whole model."""
-    sent, received = (m.content.get(protocol.ARRAYS) for m in (reply, message))
+    metrics = reply.content.get(protocol.METRICS)
+    chosen = metrics.get(protocol.CHOSEN_MODEL, 0) if isinstance(metrics, MetricRecord) else 0
+    sent = reply.content.get(protocol.ARRAYS)
+    received = message.content.get(protocol.model_key(int(chosen)))  # type: ignore[arg-type]
     if not isinstance(sent, ArrayRecord) or not isinstance(received, ArrayRecord):
         return None
     config = message.content.get(protocol.CONFIG)

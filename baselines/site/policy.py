@@ -21,7 +21,7 @@ from baselines.datasets.local import SiteData
 from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.validation import fits, words
-from clients.privacy import demand
+from clients.privacy import demand, demand_no_question
 from clients.requested import requested_corrections
 from strategies.shared import protocol
 
@@ -59,7 +59,7 @@ class Policy:
     privacy, min_noise : what an experiment has to promise: ``local`` or ``central`` privacy, and the least
         noise multiplier
     max_epsilon, delta : the most privacy loss of all runs together, as (epsilon, delta); None counts none
-    max_rounds : of one run, its evaluations counted apart
+    max_rounds : of one run, its evaluations and its questions counted apart
     max_runs_per_day : how many runs may begin within 24 hours
     evaluate : whether the site tests models on the rows that it holds out; never where privacy is local or
         epsilon is counted
@@ -132,9 +132,26 @@ class Policy:
             is_counted = self.privacy == protocol.LOCAL or self.max_epsilon is not None
             if not self.evaluate or is_counted:  # what a test tells has no noise
                 raise SiteRefusal("evaluate", "the site tests no models")
+        elif message_type == protocol.QUESTION:
+            demand_no_question(self._demands)
+            self._admit_question(experiment, config)
         else:
             self.demand_privacy(config)
             self._admit_requests(experiment, config)
+
+    def _admit_question(self, experiment: Experiment, config: Mapping[str, Any]) -> None:
+        """Refuse a question that is not the strategy's, and one on so few examples that they show."""
+        question = experiment.prototype.question
+        own = {} if question is None else question.config()
+        if any(config.get(key) != own.get(key) for key in (protocol.MEASURES, protocol.MEASURED_EXAMPLES)):
+            raise SiteRefusal("strategies", "the message asks a question besides the strategy's")
+        if question is None:
+            raise SiteRefusal("strategies", "the strategy asks no question")
+        count = question.num_examples
+        if count is not None and count < self.min_rows:
+            raise SiteRefusal(
+                "min_rows", f"the question is on {count} rows, expected {self.min_rows} or more"
+            )
 
     def _admit_requests(self, experiment: Experiment, config: Mapping[str, Any]) -> None:
         """Refuse what the strategy that is named does not ask of nodes, whatever the message says."""
@@ -187,11 +204,16 @@ class Policy:
 
     def demand_privacy(self, config: Mapping[str, Any]) -> None:
         """Raise :class:`clients.privacy.Refused` where a message promises too little privacy."""
+        demand(self._demands, config)
+
+    @property
+    def _demands(self) -> dict[str, object]:
+        """What the file demands of privacy, as a node's configuration does."""
         requested = {protocol.PRIVACY: self.privacy, protocol.MIN_NOISE: self.min_noise}
         settings: dict[str, object] = {key: value for key, value in requested.items() if value is not None}
         if self.max_epsilon is not None:  # which only noise can be counted against
             settings.setdefault(protocol.PRIVACY, protocol.CENTRAL)
-        demand(settings, config)
+        return settings
 
 
 def read(path: Path) -> Policy:

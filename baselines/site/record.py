@@ -2,7 +2,7 @@
 
 Both lie in the site's own folder (``state`` in its file), readable by its user alone:
 
-budget.json   rounds and evaluations of each run, when it began, and how many rounds each noise multiplier
+budget.json   rounds, evaluations and questions of each run, when it began, and how many rounds each noise multiplier
               was spent on
 audit.jsonl   one line per message; after ten megabytes it becomes audit.jsonl.1, up to .9
 prepared/     prepared data of the runs that go on, a folder for each
@@ -60,6 +60,8 @@ class SiteRecord:
                 self._spend(budget["spent"], config)
             elif message_type == MessageType.EVALUATE:
                 self._count(run, "evaluations")
+            elif message_type == protocol.QUESTION:
+                self._count(run, "questions")
             else:  # who asks whether a run may begin need not wait for its first round to hear of it
                 self._spend(dict(budget["spent"]), config)
 
@@ -109,6 +111,7 @@ class SiteRecord:
 
     def _count(self, run: dict[str, Any], what: str) -> None:
         most = self.policy.max_rounds
+        run.setdefault(what, 0)  # a budget from before there were questions
         if most is not None and run[what] >= most + (what == "evaluations"):
             raise SiteRefusal("max_rounds", f"the run has had {run[what]} {what}, and may have {most}")
         run[what] += 1

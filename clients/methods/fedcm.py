@@ -18,7 +18,7 @@ from torch.optim import SGD
 
 from clients.correction import Correction, GradientTransform, OptimizerOf, RoundStart, Tensors
 from strategies.shared import protocol
-from strategies.shared.arrays import to_array_record, values_of
+from strategies.shared.arrays import record_like
 
 from .uga import full_gradient
 
@@ -41,11 +41,8 @@ class ClientMomentum(Correction):
     shares_all: ClassVar[bool] = True  # what is private has no momentum of all nodes
 
     def __init__(self, start: RoundStart) -> None:
-        sent = start.content[protocol.MOMENTUM]
-        assert isinstance(sent, ArrayRecord)
-        self.sent, self.names = sent, list(start.named)
-        momentum = [values_of(sent[name]).to(p) for name, p in start.named.items()]
         share = float(start.config[self.config_key])  # type: ignore[arg-type]
+        momentum = start.tensors(protocol.MOMENTUM)
         self.gradient_transform = GradientTransform(_blended, [momentum], (share,))
 
     @classmethod
@@ -66,7 +63,9 @@ class MimeMomentum(ClientMomentum):
 
     def __init__(self, start: RoundStart) -> None:
         super().__init__(start)
-        self.gradient = full_gradient(start.model, start.examples, start.task, start.batch_size)
+        gradient = full_gradient(start.model, start.examples, start.task, start.batch_size)
+        values = dict(zip(start.named, gradient, strict=True))
+        self.gradient = record_like(start.content.array_records[protocol.MOMENTUM], values)
 
     @classmethod
     def uses_displacement(cls, config: Mapping[str, object]) -> bool:
@@ -77,9 +76,7 @@ class MimeMomentum(ClientMomentum):
         self, parameters: Sequence[Parameter], metrics: dict[str, float]
     ) -> dict[str, ArrayRecord]:
         """Return the gradient, shaped as the momentum, 0 for what is not trained."""
-        values = dict(zip(self.names, self.gradient, strict=True))
-        rest = {name: torch.zeros_like(values_of(m)) for name, m in self.sent.items() if name not in values}
-        return {protocol.FULL_GRADIENT: to_array_record({**values, **rest})}
+        return {protocol.FULL_GRADIENT: self.gradient}
 
 
 def _blended(gradients: Tensors, _: Tensors, momentum: Tensors, share: float) -> Tensors:

@@ -117,7 +117,7 @@ class Representation:
         return self.seen
 
 
-def last_linear(model: nn.Module, who: str) -> nn.Module:
+def last_linear(model: nn.Module, who: str) -> nn.Linear:
     """Return a model's last linear layer; raise ``ValueError`` where there is none."""
     linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     if not linear:

@@ -23,7 +23,7 @@ from torch.optim import SGD
 
 from clients.correction import Correction, GradientTransform, OptimizerOf, RoundStart, Tensors
 from strategies.shared import protocol
-from strategies.shared.arrays import to_array_record, values_of
+from strategies.shared.arrays import record_like, values_of
 
 from .uga import full_gradient
 
@@ -127,14 +127,15 @@ class ControlVariate(Correction):
         named = start.named
         self.names = list(named)
         self.start = [p.detach().clone() for p in named.values()]
-        sent = start.content[protocol.CONTROL]
-        assert isinstance(sent, ArrayRecord)
-        self.sent = sent
+        self.sent = start.content.array_records[protocol.CONTROL]
         self.server_round = int(start.config[protocol.SERVER_ROUND])  # type: ignore[arg-type]
         self.store = ControlStore(start.state, counted_round(start.config, start.partition_id))
         kept = self.store.variate
-        self.own = [torch.zeros_like(p) for p in self.start] if kept is None else _tensors(kept, named)
-        self.shift = [c - own for c, own in zip(_tensors(self.sent, named), self.own, strict=True)]
+        self.own = [
+            torch.zeros_like(p) if kept is None else values_of(kept[name]).to(p)
+            for name, p in named.items()
+        ]
+        self.shift = [c - own for c, own in zip(start.tensors(protocol.CONTROL), self.own, strict=True)]
         self.gradient_transform = GradientTransform(_shifted, [self.shift])
         self.optimizer = start.optimizer
         self.renewal: Sequence[Tensor] | None = None
@@ -178,12 +179,7 @@ class ControlVariate(Correction):
     def _record(self, tensors: Sequence[Tensor]) -> ArrayRecord:
         """Return what is shaped as c, 0 for what is not trained."""
         values = dict(zip(self.names, (tensor.detach().clone() for tensor in tensors), strict=True))
-        rest = {name: torch.zeros_like(values_of(c)) for name, c in self.sent.items() if name not in values}
-        return to_array_record({**values, **rest})
-
-
-def _tensors(record: ArrayRecord, named: dict[str, Parameter]) -> list[Tensor]:
-    return [values_of(record[name]).to(p) for name, p in named.items()]
+        return record_like(self.sent, values)
 
 
 def _shifted(gradients: Tensors, _: Tensors, shift: Tensors) -> Tensors:

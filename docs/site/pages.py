@@ -78,7 +78,8 @@ def source_link(text: str, path: Path, repo_url: str | None) -> str:
     if repo_url:
         kind = "tree" if path.is_dir() else "blob"
         return f"[{text}]({repo_url.rstrip('/')}/{kind}/main/{name})"
-    return f"`{name}`" if text.strip("`/") == name else f"{text} (`{name}`)"
+    is_its_name = text.strip("`/") in (name, path.name)
+    return f"`{name}`" if is_its_name else f"{text} (`{name}`)"
 
 
 BLOCK = re.compile(r'<div class="highlight">(.*?)</div>', re.DOTALL)

@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "settings.md"
 CONF = ROOT / "conf"
 GROUPS = (  # in the order of a reader's choices
-    "strategy", "weighting", "aggregation", "server_optimizer", "mask", "step_size", "grouping", "privacy",
-    "compression", "client", "client_optimizer", "schedule", "corrections", "personal", "private", "dataset",
-    "partitioner", "model", "runtime", "logger",
+    "strategy", "weighting", "aggregation", "server_optimizer", "mask", "step_size", "grouping", "staleness",
+    "clock", "privacy", "compression", "client", "client_optimizer", "schedule", "corrections", "personal",
+    "private", "dataset", "partitioner", "model", "runtime", "logger",
 )  # fmt: skip
 LINE = re.compile(r"^( *)([\w.]+):(?: +(.*))?$")
 ENTRY = re.compile(r"^(\w[\w, ]*) : (.*(?:\n    .*)*)", re.MULTILINE)

@@ -4,8 +4,9 @@
 
 Delta[t,k], node k's *pseudo-gradient*, is computed here from the plain weights w[t,k] that any stock
 Flower client returns. The letters are exchangeable parts: alpha is the ``weighting``, the sum over k the
-``aggregation``, P the ``server_optimizer``, m the ``mask`` and eta the ``step_size``. A method names its
-part and leaves the others open: FedExP is an extrapolated step size. A ``privacy`` noises the sum.
+``aggregation``, P the ``server_optimizer``, m the ``mask`` and eta the ``step_size``, a number or one
+for each array. A method names its part and leaves the others open: FedExP is an extrapolated step size. A
+``privacy`` noises the sum.
 
 Buffers (integer arrays, running statistics) are aggregated too, never masked and never optimised. Frozen
 parameters are neither sent nor aggregated.
@@ -13,7 +14,7 @@ parameters are neither sent nor aggregated.
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -26,11 +27,19 @@ from strategies.parts.aggregation import Aggregation, Mean, compute_weights, nee
 from strategies.parts.layout import BUFFER_NAMES, Layout
 from strategies.parts.mask import Mask, NoMask
 from strategies.parts.privacy import NoPrivacy, Privacy, PrivacyAccountant, Untouched, refuse
-from strategies.parts.server_optimizer import Identity, ServerOptimizer, apply_optimizer, beside, copied
-from strategies.parts.step_size import Constant, StepSize, compute_step_size
+from strategies.parts.server_optimizer import (
+    Identity,
+    ServerOptimizer,
+    apply_optimizer,
+    beside,
+    copied,
+    scale_step_size,
+)
+from strategies.parts.step_size import Constant, StepSize, compute_step_size, step_size_metrics
 from strategies.parts.updates import Lacking, NoStep, Updates
 from strategies.parts.weighting import ByExamples, State, Uniform, Weighting
 from strategies.shared import protocol
+from strategies.shared.arrays import without
 from strategies.shared.checks import require, require_count, require_named_part, require_parts
 from strategies.shared.compression import Compression, NoCompression
 from strategies.shared.flower_names import accept_old_names, old_attribute
@@ -38,6 +47,7 @@ from strategies.shared.flower_names import accept_old_names, old_attribute
 from .client_registry import MOST_PARTITIONS, ClientRegistry, LostStateMonitor, sample
 from .frozen import FrozenParameters, known_hashes, require_frozen
 from .participation import SITE_SHARE, ClientSampler, NodeEvaluation, Sample, addressed
+from .questions import Poll
 from .replies import (
     arrays_of,
     is_of_other_app,
@@ -48,7 +58,7 @@ from .replies import (
     read_config,
     with_own,
 )
-from .stacking import Collected, Stack, Workspace, rows
+from .stacking import Collected, Records, Stack, Workspace, further_records, rows
 from .step_watch import StepWatch
 from .strategy import (
     LOOK_AT_NODES,
@@ -127,18 +137,42 @@ class UpdateRule:
         out: Tensor | None = mean  # fresh memory would cost more
         if self.server_optimizer is not None:
             direction, optimizer = apply_optimizer(self.server_optimizer, mean, optimizer)
+            start, layout = state.parameters, updates.layout
+            eta = scale_step_size(self.server_optimizer, eta, direction, start, layout)
             out = None if self.server_optimizer.keeps_mean else mean
-        if m is None:
-            parameters = torch.sub(state.parameters, direction, alpha=eta, out=out)
-        else:
-            parameters = torch.addcmul(state.parameters, m.values, direction, value=-eta, out=out)
-            workspace.release(state.parameters, m.values)
+        factors = None if m is None else m.values
+        parameters = descend(state.parameters, eta, factors, direction, updates.layout, out)
+        if factors is not None:
+            workspace.release(state.parameters, factors)
         buffers = self.aggregation.aggregate_buffers(updates, alpha)
         stepped = ServerState(privacy, parameters, buffers, weighting, optimizer, state.iterates)
-        metrics = {protocol.STEP_SIZE: eta} | ({} if self.mask is None else self.mask.metrics(m))
+        metrics = step_size_metrics(eta, updates.layout) | (
+            {} if self.mask is None else self.mask.metrics(m)
+        )
         return stepped, StepResult(
             alpha, metrics, m is not None or self.mask is None or self.mask.is_identity
         )
+
+
+def descend(
+    parameters: Tensor,
+    eta: float | Tensor,
+    factors: Tensor | None,
+    direction: Tensor,
+    layout: Layout,
+    out: Tensor | None,
+) -> Tensor:
+    """Return w - eta m P, in ``out`` [P] if given; ``eta`` is a number or one for each layer [L]."""
+    if isinstance(eta, Tensor):
+        out = torch.empty_like(parameters) if out is None else out
+        for layer, value in zip(layout.parameters, eta.tolist(), strict=True):
+            c = layer.columns
+            m = None if factors is None else factors[c]
+            descend(parameters[c], value, m, direction[c], layout, out[c])
+        return out
+    if factors is None:
+        return torch.sub(parameters, direction, alpha=eta, out=out)
+    return torch.addcmul(parameters, factors, direction, value=-eta, out=out)
 
 
 @dataclass(frozen=True)
@@ -160,6 +194,16 @@ class ServerState:
     weighting: State = field(default_factory=dict)
     server_optimizer: State = field(default_factory=dict)
     iterates: tuple[Iterate, ...] = ()
+
+    def at(self, arrays: ArrayRecord, layout: Layout) -> Self:
+        """Return the state whose w[t] are ``arrays``, and what the optimizer remembers beside it."""
+        parameters, optimizer = layout.flatten_parameters(arrays), self.server_optimizer
+        return replace(
+            self,
+            parameters=parameters,
+            buffers=layout.flatten_buffers(arrays),
+            server_optimizer=beside(parameters, optimizer) if optimizer else {},
+        )
 
     def with_iterate(self, most: int) -> Self:
         """Return the state that remembers its model too, and ``most`` models at most."""
@@ -228,7 +272,7 @@ class PseudoGradientStrategy(BaseStrategy):
     query_partitions : ask each node once for its partition id, which our ClientApp tells: then the seed
         alone decides who trains when. False: nodes are ordered by node id, which each run draws anew,
         unless ``members``, ``judges``, groups or a requester name partitions
-    node_timeout : how many seconds to wait for nodes to connect
+    node_timeout : how many seconds to wait for nodes to connect, and to answer a :attr:`question`
     max_norm : an update whose norm is more than ``max_norm`` times the median of those accepted is left out
         (:mod:`.update_monitor`); ``auto`` is 10, None leaves out none
     max_share : the largest share of one node in the mean over nodes that evaluate; 0 weighs all equally.
@@ -253,7 +297,9 @@ class PseudoGradientStrategy(BaseStrategy):
 
     sums: ClassVar[tuple[str, ...] | None] = ()  # what take_step needs of the updates, as parts say it
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
+    sent_record: ClassVar[str | None] = None  # a further ArrayRecord of the message: ``server_vector``
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
+    extra_records: ClassVar[tuple[str, ...]] = ()  # more of them, of any shapes
     required_metrics: ClassVar[tuple[str, ...]] = ()  # which every reply must carry, numbers, 0 or above
 
     nodes_per_round: int | None = None
@@ -295,8 +341,10 @@ class PseudoGradientStrategy(BaseStrategy):
     trained: float = field(default=0.0, init=False, repr=False)  # examples behind the last updates
 
     layout: Layout | None = field(default=None, init=False, repr=False)
+    _server_vector: Tensor | None = field(default=None, init=False, repr=False)
     _workspace: Workspace = field(init=False, repr=False)
     _sample: Sample = field(default_factory=Sample, init=False, repr=False)  # who trains in this round
+    _poll: Poll | None = field(default=None, init=False, repr=False)  # of the last question
     _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
     _has_asked_to: set[str] = field(default_factory=set, init=False, repr=False)  # train, evaluate
@@ -355,6 +403,9 @@ class PseudoGradientStrategy(BaseStrategy):
             if self.max_norm is not None and not self.privacy.is_local:
                 looks = f"max_norm={self.max_norm} looks at the updates before they have their noise"
                 refuse(looks, "set participation.max_norm=null (each update is clipped)")
+            if self.question is not None:
+                answers = "nodes would answer a question before each round, and without noise"
+                refuse(answers, "choose a strategy that asks none")
         if self.num_nodes is not None:
             if type(self.mask) is not NoMask:
                 self.mask.require_nodes(self.count_in_round(self.num_nodes))
@@ -364,7 +415,16 @@ class PseudoGradientStrategy(BaseStrategy):
         """Return a fresh strategy like this one for a group of nodes: one of several that share a round.
 
         They share what is known of nodes, and, as they take turns, their scratch space.
+
+        Raises
+        ------
+        ValueError : for a strategy that asks a question, whose answers are about one model
         """
+        if self.question is not None:
+            raise ValueError(
+                f"strategy.inner={self.name} asks nodes before each round about one model, and groups have "
+                "several: take another inner strategy"
+            )
         strategy = replace(
             self,
             members=members,
@@ -388,6 +448,8 @@ class PseudoGradientStrategy(BaseStrategy):
         """Choose the round's nodes and send each of them the model w[t]."""
         require_covered(self, self.beyond_mean())
         self._start_from(arrays)
+        if self.question is not None and not self.stop_reason:
+            self._pose_question(server_round, arrays, config, grid)
         self._asked = {} if self.stop_reason else self.ask(grid, server_round)
         if self.is_guarded:
             state = self.state_dict()
@@ -416,7 +478,8 @@ class PseudoGradientStrategy(BaseStrategy):
             self.failures.require_replies(len(collected.updates.partition_ids))
             step_metrics, weights = self._watched_step(server_round, collected.updates)
         except NoStep as lack:
-            self._fail(server_round, lack, collected.faults, answered)
+            faults = collected.faults if self._poll is None else {**self._poll.faults, **collected.faults}
+            self._fail(server_round, lack, faults, answered)
             return None, MetricRecord(dict(metrics))
         self._accept(server_round, collected)
         metrics |= step_metrics
@@ -437,10 +500,10 @@ class PseudoGradientStrategy(BaseStrategy):
         judges = [k for k in nodes if self.judges is None or k in self.judges]
         drawn = self._sampler.draw_judges(judges, self.fraction_evaluate, server_round)
         self._asked = {k: nodes[k] for k in drawn}
-        (judged,) = self.models_to_evaluate(arrays).values()
-        config_record = ConfigRecord({**config, protocol.SERVER_ROUND: server_round})
-        content = RecordDict({protocol.ARRAYS: judged, protocol.CONFIG: config_record})
-        return self._messages(content, MessageType.EVALUATE)
+        models = list(self.models_to_evaluate(arrays).values())
+        chooses = self.train_config() if len(models) > 1 else {}  # a node is evaluated with its choice
+        config_values = {**config, **chooses, protocol.SERVER_ROUND: server_round}
+        return self._messages(self._content_of(models, config_values), MessageType.EVALUATE)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the nodes' metrics, weighted by their numbers of test examples."""
@@ -487,6 +550,41 @@ class PseudoGradientStrategy(BaseStrategy):
         """Return the partitions to ask in this round, out of those that are connected."""
         return sample(partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round)
 
+    def choose_candidates(self, partition_ids: list[int], server_round: int) -> list[int]:
+        """Return the partitions that are asked the :attr:`question`, out of those that are connected."""
+        return partition_ids
+
+    @property
+    def answers(self) -> Mapping[int, Mapping[str, float]]:
+        """What candidates have answered before this round: {partition: {metric: value}}, all finite.
+
+        One that did not answer, or not with numbers, has no part in it.
+        """
+        return {} if self._poll is None else self._poll.answers
+
+    def _pose_question(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> None:
+        """Ask the candidates at w[t]; a round that is configured again has its answers already."""
+        question, last = self.question, self._poll
+        assert question is not None
+        if last is not None and last.server_round == server_round and last.arrays is arrays:
+            return
+        nodes = self.available(grid)
+        self._asked = {k: nodes[k] for k in self.choose_candidates(list(nodes), server_round)}
+        settings = ConfigRecord({**config, **question.config(), protocol.SERVER_ROUND: server_round})
+        content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: settings})
+        messages = self._messages(content, protocol.QUESTION)
+        replies = self._answers(
+            protocol.QUESTION, grid.send_and_receive(messages, timeout=self.node_timeout)
+        )
+        self._poll = Poll.of(question, server_round, arrays, self._sent, replies, self.registry)
+
+    def question_messages(self) -> tuple[list[Message], list[Message]]:
+        if self._poll is None:
+            return [], []
+        return list(self._poll.sent.values()), list(self._poll.replies.values())
+
     def count_in_round(self, nodes: int) -> int:
         """Return how many of ``nodes`` train in a round."""
         return self._sampler.count_in_round(nodes)
@@ -505,8 +603,43 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return what every node of the round is sent; a subclass adds its own."""
-        config_record = ConfigRecord({**config, **self.train_config(), protocol.SERVER_ROUND: server_round})
-        return RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: config_record})
+        config_values = {**config, **self.train_config(), protocol.SERVER_ROUND: server_round}
+        content = self._content_of(self.models_to_train(arrays), config_values)
+        if self.sent_record is not None:
+            assert self.layout is not None
+            content[self.sent_record] = self.layout.record(self.vector_to_send(), None)
+        return content
+
+    def models_to_train(self, arrays: ArrayRecord) -> Sequence[ArrayRecord]:
+        """Return the models that every node of a round is sent; ``arrays``, w[t], is the first.
+
+        Of several a node trains the one that it chooses (:meth:`clients.Correction.choose_model`), and
+        replies with it and its number, the metric ``chosen-model``; :meth:`start_of` reads that.
+        """
+        return [arrays]
+
+    def start_of(self, reply: Message) -> Tensor:
+        """Return the parameters [P] from which the node of a reply started: w[t], where there is one model.
+
+        Raises
+        ------
+        ValueError : for a reply that does not say it soundly; it is left out of the round
+        """
+        return self.parameters
+
+    def _content_of(self, models: Sequence[ArrayRecord], config: Mapping[str, Any]) -> RecordDict:
+        """Return a message's models, the further ones without what is frozen, and what it asks for."""
+        first, *others = models
+        number = {protocol.NUM_MODELS: len(models)} if others else {}
+        content = RecordDict({protocol.ARRAYS: first, protocol.CONFIG: ConfigRecord({**config, **number})})
+        frozen = self.layout.frozen if self.layout else ()
+        for k, model in enumerate(others, 1):
+            content[protocol.model_key(k)] = without(model, frozen) if frozen else model
+        return content
+
+    def vector_to_send(self) -> Tensor:
+        """Return what the message carries as ``sent_record``, [P]."""
+        return self.server_vector
 
     def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
         """Return a message to each of the nodes that are asked."""
@@ -522,6 +655,12 @@ class PseudoGradientStrategy(BaseStrategy):
             for k, node in self._asked.items()
         }
         return list(self._sent.values())
+
+    def pass_over(self, messages: Collection[Message]) -> None:
+        passed = set(map(id, messages))
+        kept = {k: message for k, message in self._sent.items() if id(message) not in passed}
+        num_passed_over = self._sample.num_passed_over + len(self._sent) - len(kept)
+        self._sent, self._sample = kept, replace(self._sample, num_passed_over=num_passed_over)
 
     def _answers(self, message_type: str, replies: Iterable[Message]) -> dict[int, Message]:
         """Return the replies to what was sent; where nothing ever was, as in a unit test, all, in order."""
@@ -554,6 +693,9 @@ class PseudoGradientStrategy(BaseStrategy):
             self.required_reply_keys(),
             self.examples_key,
             self._log_once,
+            self.extra_records,
+            self.check_records,
+            self.start_of,
         )
         collected = stack.all(self._sent, answered, self.registry.has_partition_ids)
         if self.is_guarded or self.measures_norms:
@@ -616,7 +758,7 @@ class PseudoGradientStrategy(BaseStrategy):
         if self.train_metrics_aggr_fn is not None:
             return self._call("train_metrics_aggr_fn", collected.replies)
         replies, updates = collected.replies.values(), collected.updates
-        name_unread(replies, self.extra_record, self._log_once)
+        name_unread(replies, further_records(self), self._log_once)
         if unproved := self.unproved() if any(map(is_of_other_app, replies)) else "":
             self._log_once(UNPROVED.format(name=self.name, unproved=unproved))
         lists = mean_lists(replies, updates.num_examples, self._log_once)
@@ -681,6 +823,21 @@ class PseudoGradientStrategy(BaseStrategy):
         self.server_state = replace(self.server_state, buffers=buffers)
 
     @property
+    def server_vector(self) -> Tensor:
+        """What a strategy with a ``sent_record`` keeps beside the model, [P]; zeros at the start.
+
+        It is sent with each message, and a resumed run goes on with it. Give it a new tensor, no changed one.
+        """
+        kept = self._server_vector
+        kept = torch.zeros_like(self.parameters) if kept is None else kept
+        self._server_vector = kept.to(self.parameters.device)  # a checkpoint's lies in host memory
+        return self._server_vector
+
+    @server_vector.setter
+    def server_vector(self, vector: Tensor | None) -> None:
+        self._server_vector = vector
+
+    @property
     def accountant(self) -> PrivacyAccountant:
         """What clips, adds noise and counts what has been spent."""
         return self.server_state.privacy
@@ -698,11 +855,28 @@ class PseudoGradientStrategy(BaseStrategy):
         self.movement.note(server_round, collected.moved, updates.metrics.get(protocol.LEARNING_RATE))
         if collected.extra is not None:
             self.absorb_extra(server_round, updates.partition_ids, collected.extra)
+        if collected.records:
+            self.absorb_records(server_round, collected.records)
         if self.average_last > 1:
             self.server_state = self.server_state.with_iterate(self.average_last)
 
     def absorb_extra(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
         """Use the rows [K, P] of the ``extra_record``, one for each partition; the step has been taken."""
+
+    def check_records(self, records: Records) -> None:
+        """Look at the ``extra_records`` of one reply, whose values are finite.
+
+        Parameters
+        ----------
+        records : {name of the record: {name of the array: its values}}
+
+        Raises
+        ------
+        ValueError : for names, shapes or values that they should not have; the reply is left out
+        """
+
+    def absorb_records(self, server_round: int, records: Mapping[int, Records]) -> None:
+        """Use the ``extra_records`` of the sound replies, by partition id; the step has been taken."""
 
     def _fail(
         self, server_round: int, lack: NoStep, faults: dict[int, str], answered: Mapping[int, Message]
@@ -723,20 +897,14 @@ class PseudoGradientStrategy(BaseStrategy):
         beyond = [f"{name}={kind.__name__}" for name, kind in kinds.items() if kind not in PLAIN]
         if isinstance(self.step_size, Constant) and self.step_size.eta > 1:
             beyond.append(f"step_size={self.step_size!r}")
-        if type(self).take_step is not PseudoGradientStrategy.take_step or self.extra_record:
+        if type(self).take_step is not PseudoGradientStrategy.take_step or further_records(self):
             beyond.append("the rule")
         return " and ".join(beyond)
 
     def _start_from(self, arrays: ArrayRecord) -> None:
         """Take ``arrays`` as w[t]."""
         self.layout = self.layout or self.check(arrays)
-        parameters, optimizer = self.layout.flatten_parameters(arrays), self.server_state.server_optimizer
-        self.server_state = replace(
-            self.server_state,
-            parameters=parameters,
-            buffers=self.layout.flatten_buffers(arrays),
-            server_optimizer=beside(parameters, optimizer) if optimizer else {},
-        )
+        self.server_state = self.server_state.at(arrays, self.layout)
         if self.average_last > 1 and not self.server_state.iterates:
             self.server_state = self.server_state.with_iterate(self.average_last)
 
@@ -834,7 +1002,7 @@ class PseudoGradientStrategy(BaseStrategy):
         layout = Layout.of(arrays, self.buffer_names, self.frozen_names)
         self.weighting.check(layout)
         if type(self.privacy) is not NoPrivacy:
-            self.privacy.check(layout, self.extra_record)
+            self.privacy.check(layout, next(iter(further_records(self)), None))
         return layout
 
     def train_config(self) -> dict[str, ConfigScalar]:
@@ -847,7 +1015,11 @@ class PseudoGradientStrategy(BaseStrategy):
         return config
 
     def required_reply_keys(self) -> dict[str, str]:
-        """Return what a reply says of a node that does its part, and the fault of one that does not."""
+        """Return what a reply says of a node that does its part, and the fault of one that does not.
+
+        The keys are of the reply's configuration. A node of this project whose correction ``remembers`` says
+        ``kept`` (``protocol.KEPT``); a reply without a key is left out, with its fault in the log.
+        """
         return self.privacy.required_reply_keys
 
     def unproved(self) -> str:
@@ -876,6 +1048,8 @@ class PseudoGradientStrategy(BaseStrategy):
         }
         if self.is_guarded:
             state |= {"monitor": self._monitor.state_dict(), "recovery": self._recovery.state_dict()}
+        if self.sent_record is not None:
+            state["server_vector"] = self._server_vector
         return state | ({"frozen_at": known_hashes(self.registry)} if self.frozen_names else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -884,6 +1058,8 @@ class PseudoGradientStrategy(BaseStrategy):
         self.failures.num_failed = state["failed_rounds"]
         self.registry.sites.update(state.get("sites", {}))  # without what stays: see STAYS
         self.registry.ledger.load_state_dict(state.get("contributions", {}))
+        if self.sent_record is not None:
+            self._server_vector = state["server_vector"]
         if "monitor" in state:
             self._monitor.load_state_dict(state["monitor"])
             self._recovery.load_state_dict(state["recovery"])

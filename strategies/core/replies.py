@@ -279,9 +279,9 @@ def is_of_other_app(reply: Message) -> bool:
     return protocol.PARTITION_ID not in metrics_of(reply)
 
 
-def name_unread(replies: Iterable[Message], extra: str | None, tell: Tell) -> None:
-    """Name the records of replies that nothing reads."""
-    known = {*OF_REPLIES, extra}
+def name_unread(replies: Iterable[Message], extras: Iterable[str], tell: Tell) -> None:
+    """Name the records of replies that nothing reads; ``extras`` are read beside the usual ones."""
+    known = {*OF_REPLIES, *extras}
     for reply in replies:
         records = {**reply.content.array_records, **reply.content.metric_records}
         named = protocol.ARRAYS in records, protocol.METRICS in records

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -37,6 +37,7 @@ from .replies import (
 logger = logging.getLogger("flwr.strategies")
 
 BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
+Records = dict[str, dict[str, Tensor]]  # of a reply: the arrays of each further record, by name
 PARTS = ("weighting", "aggregation", "mask", "step_size", "privacy")  # that may need each update
 
 
@@ -144,6 +145,7 @@ class Collected:
     moved : whether any of the sound ones holds another parameter than was sent
     replies : the sound ones, as they came, by partition id
     lacking : those of the faults that nodes have who run another ClientApp than this project's
+    records : the further records of the sound ones, by partition id, name and array's name
     """
 
     updates: Updates
@@ -152,6 +154,7 @@ class Collected:
     moved: bool
     replies: dict[int, Message]
     lacking: dict[int, str]
+    records: dict[int, Records] = field(default_factory=dict)
 
     def without(self, faults: Mapping[int, str]) -> "Collected":
         """Return a copy that leaves some nodes out, each for a reason."""
@@ -159,7 +162,10 @@ class Collected:
         extra = None if self.extra is None else self.extra[kept]
         updates = self.updates.without(faults)
         replies = {k: reply for k, reply in self.replies.items() if k not in faults}
-        return Collected(updates, extra, {**self.faults, **faults}, self.moved, replies, self.lacking)
+        records = {k: of_node for k, of_node in self.records.items() if k not in faults}
+        return Collected(
+            updates, extra, {**self.faults, **faults}, self.moved, replies, self.lacking, records
+        )
 
     def counts(self) -> dict[str, float]:
         """Return what a round's metrics show of it."""
@@ -181,6 +187,10 @@ class Stack:
     evidence : keys that each reply's configuration must carry, and the fault of one that does not
     examples_key : the metric that says on how many examples a node trained
     tell : called with lines for the log
+    records : the names of further ArrayRecords, of any shapes, that each reply must carry
+    check_records : raises ``ValueError`` for those of a reply that are not as they should be
+    start_of : returns what the node of a reply started from, where not all started from ``start``; raises
+        ``ValueError`` for a reply that does not tell
     """
 
     def __init__(
@@ -195,8 +205,13 @@ class Stack:
         evidence: Mapping[str, str] = MappingProxyType({}),
         examples_key: str = protocol.NUM_EXAMPLES,
         tell: Callable[[str], None] = logger.warning,
+        records: tuple[str, ...] = (),
+        check_records: Callable[[Records], None] | None = None,
+        start_of: Callable[[Message], Tensor] | None = None,
     ) -> None:
-        self.tell = tell
+        self.tell, self.start_of = tell, start_of
+        self.records, self.check_records = records, check_records
+        self._read: dict[int, Records] = {}
         self.layout, self.start, self.compression = layout, start, compression
         self.evidence, self.examples_key = evidence, examples_key
         self.extra, self.needed = extra, tuple(needed)
@@ -230,6 +245,7 @@ class Stack:
                 drop_diagnostics(reply, (self.examples_key, *self.needed), self.tell)
             sound = checked(reply, partition_id if has_partition_ids else None, self.examples_key)
             row = self._row_of(sound)
+            records = self._records_of(sound)
         except Fault as fault:
             self._faults[partition_id] = str(fault)
             if isinstance(fault, LacksOurs):
@@ -238,6 +254,8 @@ class Stack:
             self._faults[partition_id] = f"sent unreadable arrays ({' '.join(str(error).split())})"
         else:
             self._sound[partition_id] = sound
+            if records:
+                self._read[partition_id] = records
             self._rows.append(row)
             self._kept = max(self._kept, row + 1)
 
@@ -252,7 +270,9 @@ class Stack:
         for key, fault in self.evidence.items():
             if read_config(reply, key) is None:
                 raise LacksOurs(fault)
-        require_one(reply.content.array_records, protocol.ARRAYS, (self.extra, *BESIDE_ARRAYS))
+        require_one(
+            reply.content.array_records, protocol.ARRAYS, (self.extra, *self.records, *BESIDE_ARRAYS)
+        )
         record = arrays_of(reply, self.extra)
         row = self._shared.get(id(record), self._kept)
         if row == self._kept:
@@ -265,11 +285,13 @@ class Stack:
 
     def _write(self, row: int, reply: Message) -> None:
         """Write a reply into a row; the next one writes over it where it is not sound."""
-        delta = self.deltas[row]
+        delta, start = self.deltas[row], self.start
+        if self.start_of is not None:
+            start = _call_hook(self.start_of, reply)
         if self.compression is None:
-            record = read_delta(reply, self.extra, self.layout, self.start, delta)
+            record = read_delta(reply, self.extra, self.layout, start, delta)
         else:
-            record = decoded(reply, self.extra, self.layout, self.compression, self.start, delta)
+            record = decoded(reply, self.extra, self.layout, self.compression, start, delta)
         parts = [delta]
         if self.layout.buffers:
             parts.append(self.layout.flatten_buffers(record, out=self.buffers[row]))
@@ -286,6 +308,20 @@ class Stack:
         if self.layout.buffers and (beyond := self.layout.beyond(self.buffers[row])):
             raise Fault(f"sent {beyond}")
         self._moved = self._moved or total != 0
+
+    def _records_of(self, reply: Message) -> Records:
+        """Return a reply's further records, read, finite and checked."""
+        read: Records = {}
+        for name in self.records:
+            record = reply.content.array_records.get(name)
+            if record is None:
+                raise LacksOurs(f"sent no {name!r} record")
+            read[name] = {key: values_of(array) for key, array in record.items()}
+            if not all(map(_finite, read[name].values())):
+                raise Fault(f"sent NaN or infinite values in {name!r}")
+        if read and self.check_records is not None:
+            _call_hook(self.check_records, read)
+        return read
 
     def collected(self) -> Collected:
         """Return all that was read."""
@@ -304,7 +340,7 @@ class Stack:
         )
         moved = self._moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
         extra = None if self.extras is None else self.extras[:kept]
-        return Collected(updates, extra, self._faults, moved, self._sound, self._lacking)
+        return Collected(updates, extra, self._faults, moved, self._sound, self._lacking, self._read)
 
 
 def rows(partition_ids: Iterable[int], answered: Mapping[int, Message]) -> int:
@@ -312,6 +348,14 @@ def rows(partition_ids: Iterable[int], answered: Mapping[int, Message]) -> int:
     shared = [reply for reply in answered.values() if reply.has_content()]
     means = [id(record) for reply in shared if isinstance(record := arrays_of(reply), SharedMean)]
     return len(list(partition_ids)) - len(means) + len(set(means))
+
+
+def _call_hook(hook: Callable[[Any], Any], given: Any) -> Any:
+    """Return what a strategy's hook says of a reply; the ``ValueError`` of one is a fault of the reply."""
+    try:
+        return hook(given)
+    except ValueError as error:
+        raise Fault(str(error)) from error
 
 
 def _finite(values: Tensor) -> bool:
@@ -325,6 +369,12 @@ def _finite(values: Tensor) -> bool:
 # The mean of such means, each with the weight of its nodes, is the round's mean, to rounding: the sum is
 # taken in another order. The same holds of the sums that a part asks for by name. What a strategy makes of
 # these alone needs no more.
+
+
+def further_records(strategy: Any) -> tuple[str, ...]:
+    """Return the names of the records that each reply carries beside the model."""
+    extra = getattr(strategy, "extra_record", None)
+    return (*((extra,) if extra else ()), *getattr(strategy, "extra_records", ()))
 
 
 def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
@@ -353,7 +403,7 @@ def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
         raise ValueError("weighting.key")
     if getattr(strategy, "max_norm", None) is not None:
         raise ValueError("participation.max_norm")
-    if extra := getattr(strategy, "extra_record", None):
+    if extra := next(iter(further_records(strategy)), None):
         raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
     layout = Layout.of(arrays, strategy.buffer_names, strategy.frozen_names)
     layout = replace(layout, frozen={}, names=())  # as replies are

@@ -9,7 +9,7 @@ are something else.
 import logging
 import sys
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from inspect import Signature, signature
@@ -26,11 +26,14 @@ from torch import Tensor
 from strategies.parts.updates import Lacking, NoStep
 from strategies.shared import flower_names, protocol
 from strategies.shared.flower_private import UNREACHABLE
+from strategies.shared.question import Question
+
+from .server_data import ServerData
 
 logger = logging.getLogger("flwr.strategies")
 
-Selections = Callable[[Sequence[ArrayRecord]], Tensor]
-Gradient = Callable[[ArrayRecord], ArrayRecord]
+
+NO_SERVER_DATA = "{name} needs examples on the server: set validation_size, or call set_server_data before"
 
 
 class Advising(ABCMeta):
@@ -59,6 +62,8 @@ class BaseStrategy(Strategy, metaclass=Advising):
     """A Flower strategy that can be evaluated, checked, saved and resumed."""
 
     resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
+    server_data: ServerData | None = None  # a field of each strategy that needs it
+    keeps_time: ClassVar[bool] = False  # whether it reads the clock itself, as asynchronous strategies do
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse a name of Flower's, or of a part, that nothing would read.
@@ -108,6 +113,15 @@ class BaseStrategy(Strategy, metaclass=Advising):
         """Return what the messages' configuration asks of each node besides its training."""
         return {}
 
+    @property
+    def question(self) -> Question | None:
+        """What candidates are asked before each round; None for nothing."""
+        return None
+
+    def question_messages(self) -> tuple[list[Message], list[Message]]:
+        """Return what nodes were asked before this round, and what they answered, for who counts bytes."""
+        return [], []
+
     def model_weight(self, name: str) -> int:
         """Return how many nodes a model is for, relative to the others: what it counts in their mean."""
         return 1
@@ -131,8 +145,8 @@ class BaseStrategy(Strategy, metaclass=Advising):
         return ""
 
     @property
-    def needs_validation(self) -> bool:
-        """Whether :meth:`set_correctness_fn` and :meth:`set_gradient_fn` have to be called before the first round."""
+    def needs_server_data(self) -> bool:
+        """Whether :meth:`set_server_data` has to be called before the first round."""
         return False
 
     def per_site_metrics(self) -> dict[str, dict[str, float]]:
@@ -142,6 +156,9 @@ class BaseStrategy(Strategy, metaclass=Advising):
     def participation_counts(self) -> dict[str, dict[str, int]]:
         """Return what each node has contributed so far (:class:`~.client_registry.ContributionLog`)."""
         return {}
+
+    def pass_over(self, messages: Collection[Message]) -> None:
+        """Take the messages of the round that nobody waits for any more: no failures of their nodes."""
 
     def measure_norms(self) -> None:
         """Measure the norm of each update from now on (:meth:`update_norms`)."""
@@ -153,11 +170,15 @@ class BaseStrategy(Strategy, metaclass=Advising):
         """Return the norms of the last round's updates, by site's name or as ``node 3``."""
         return {}
 
-    def set_correctness_fn(self, correctness_fn: Selections) -> None:
-        """Take a function that tells what models are right about, [models, validation examples]."""
+    def set_server_data(self, server_data: ServerData) -> None:
+        """Take the model on the server's examples."""
+        self.server_data = server_data
 
-    def set_gradient_fn(self, gradient: Gradient) -> None:
-        """Take a function that gives the gradient of the loss on the validation examples at a model."""
+    def require_server_data(self) -> ServerData:
+        """Return it; raise ``ValueError`` where nobody has set it."""
+        if self.server_data is None:
+            raise ValueError(NO_SERVER_DATA.format(name=self.name))
+        return self.server_data
 
     def start(
         self,
@@ -180,10 +201,8 @@ class BaseStrategy(Strategy, metaclass=Advising):
         TooManyFailedRounds : after ``max_failed_rounds`` rounds in a row without a step, or when none took one
         """
         self.set_num_rounds(num_rounds)
-        if self.needs_validation:
-            raise ValueError(
-                f"{self.name} needs validation examples: call set_correctness_fn and set_gradient_fn before"
-            )
+        if self.needs_server_data:
+            raise ValueError(NO_SERVER_DATA.format(name=self.name))
 
         def evaluate_all(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
             assert evaluate_fn is not None

@@ -267,6 +267,11 @@ def squared_norms(rows: Tensor) -> Tensor:
     return torch.stack(pieces).cpu().double().square().sum(0)
 
 
+def layer_norms(vector: Tensor, layout: Layout) -> Tensor:
+    """Return ||vector_l|| of each parameter array l of the layout, [L] in float64 in host memory."""
+    return torch.stack([squared_norms(vector[layer.columns]) for layer in layout.parameters]).sqrt()
+
+
 def squared_distances(rows: Tensor, point: Tensor) -> Tensor:
     """Return ||row - point||^2 of each row, in float64 in host memory, without a copy of them all."""
     pieces = torch.split(point, PIECE)

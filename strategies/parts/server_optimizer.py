@@ -1,8 +1,9 @@
 """ServerOptimizer (P): turn the mean pseudo-gradient into a direction.
 
 A server optimizer maps the mean pseudo-gradient D [P] to a direction [P]; the server then moves
-against it. What it remembers between rounds goes in and out as ``state``: a dict of tensors, empty
-before the first round. It may write over both, since touching fresh memory costs more than the arithmetic.
+against it, each layer as far as the next if the optimizer does not scale them. What it remembers between
+rounds goes in and out as ``state``: a dict of tensors, empty before the first round. It may write over
+both, since touching fresh memory costs more than the arithmetic.
 """
 
 from abc import ABC, abstractmethod
@@ -14,8 +15,8 @@ from torch import Tensor
 
 from strategies.shared.checks import require
 
-from .layout import block_size, blocks
-from .updates import NoStep, describe_value, require_pair
+from .layout import Layout, block_size, blocks, layer_norms
+from .updates import NoStep, describe_value, require_by_layer, require_pair
 
 State = dict[str, Tensor]
 
@@ -29,6 +30,13 @@ class ServerOptimizer(ABC):
     @abstractmethod
     def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:
         """Return the direction and the state of the next round."""
+
+    def scale_layers(self, direction: Tensor, start: Tensor, layout: Layout) -> Tensor | None:
+        """Return a factor of eta for each of ``layout.parameters``, [L]; None: they all move by eta.
+
+        ``direction`` [P] is that of ``__call__``, and ``start`` [P] w_t; neither may be changed.
+        """
+        return None
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,16 @@ def apply_optimizer(optimizer: ServerOptimizer, mean: Tensor, state: State) -> t
         blame = f"server_optimizer={type(optimizer).__name__} gave {describe_value(direction)}"
         raise NoStep(f"{blame}, expected a tensor of shape {tuple(shape)}")
     return direction, state
+
+
+def scale_step_size(
+    optimizer: ServerOptimizer, eta: float | Tensor, direction: Tensor, start: Tensor, layout: Layout
+) -> float | Tensor:
+    """Return eta[t], by layer [L] where the optimizer's factors are; raise ``NoStep`` for what are none."""
+    factors = optimizer.scale_layers(direction, start, layout)
+    if factors is None:
+        return eta
+    return eta * require_by_layer("server_optimizer", optimizer, factors, layout)
 
 
 def beside(parameters: Tensor, state: State) -> State:
@@ -246,3 +264,54 @@ class AMS(ServerOptimizer):
             torch.maximum(largest, v, out=largest)
             torch.div(m, torch.sqrt(largest, out=d), out=d)
         return mean, state
+
+
+# Layer-wise server optimizers: FedLARS, FedLAMB (:mod:`strategies.fedlars` has the sources).
+#
+# An array w_l of the model moves by r_l = ||w_l|| / (||P_l|| + epsilon) times its direction P_l: by a share of
+# its own length, whatever the nodes' learning rate. r_l = 1 where w_l or P_l is 0, as at a bias that starts
+# at 0. A mask acts on what is left of P_l.
+
+
+def trust_ratios(direction: Tensor, start: Tensor, layout: Layout, epsilon: float = 0.0) -> Tensor:
+    """Return r_l for each parameter array, [L]."""
+    w, p = layer_norms(start, layout), layer_norms(direction, layout)
+    return torch.where((w > 0) & (p > 0), w / (p + epsilon), 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LARS(Momentum):
+    """m <- beta m + (1 - beta) D; P(D) = m, each array scaled to the norm of its weights (FedLARS).
+
+    Parameters
+    ----------
+    beta : momentum in [0, 1); 0 takes the round's D alone
+    epsilon : added to the norm of m, 0 or above; far above that norm, the direction is m ||w|| / epsilon
+    """
+
+    epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        super().__post_init__()
+        valid = 0 <= self.epsilon < float("inf")
+        require(valid, "server_optimizer.epsilon", self.epsilon, "0 or above")
+
+    def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return m."""
+        return super().__call__(mean.mul_(1 - self.beta), state)
+
+    def scale_layers(self, direction: Tensor, start: Tensor, layout: Layout) -> Tensor:
+        """Return ||w_l|| / (||m_l|| + epsilon); 1 where either norm is 0."""
+        return trust_ratios(direction, start, layout, self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LAMB(Adam):
+    """Adam's direction, each array scaled to the norm of its weights (FedLAMB)."""
+
+    bias_correction: bool = True
+
+    def scale_layers(self, direction: Tensor, start: Tensor, layout: Layout) -> Tensor:
+        """Return ||w_l|| / ||P_l||; 1 where either is 0."""
+        return trust_ratios(direction, start, layout)

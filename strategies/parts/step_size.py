@@ -1,16 +1,18 @@
-"""StepSize (eta): the length of the server's step along the direction."""
+"""StepSize (eta): the length of the server's step along the direction, of all layers or of each."""
 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
+from strategies.shared import protocol
 from strategies.shared.checks import require
 
-from .layout import squared_norms
-from .updates import NoStep, Part, Updates, describe_value
+from .layout import Layout, squared_norms
+from .updates import NoStep, Part, Updates, describe_value, require_by_layer
 
 
 class StepSize(Part, ABC):
@@ -19,8 +21,13 @@ class StepSize(Part, ABC):
     of_all_updates: ClassVar[bool] = True  # whether any single node can make it grow
 
     @abstractmethod
-    def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
-        """Return eta_t for the round's updates, their weights and their mean [P]."""
+    def __call__(
+        self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
+    ) -> float | Tensor:
+        """Return eta_t for the round's updates, their weights and their mean [P].
+
+        A number, or one for each array of ``updates.layout.parameters``, [L]. ``updates.start`` is w_t.
+        """
 
 
 @dataclass(frozen=True)
@@ -70,13 +77,19 @@ class Extrapolated(StepSize):
         decay = self.epsilon_decay
         require(0 < decay < float("inf"), "step_size.epsilon_decay", decay, "a number above 0")
 
-    def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> float:
+    def __call__(
+        self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
+    ) -> float | Tensor:
         """Return eta_t; 1 where every update is zero and epsilon is 0."""
-        denominator = 2 * (float(squared_norms(mean)) + self._epsilon(server_round))
+        total = updates.sum("squared-norms", weights)
+        return self._ratio(server_round, float(total), float(squared_norms(mean)))
+
+    def _ratio(self, server_round: int, total: float, of_mean: float) -> float:
+        """Return eta_t for the sum of the squared norms, and the mean's."""
+        denominator = 2 * (of_mean + self._epsilon(server_round))
         if denominator == 0:
             return 1.0
-        eta = float(updates.sum("squared-norms", weights)) / denominator
-        return max(1.0, eta) if self.clamp else eta
+        return max(1.0, total / denominator) if self.clamp else total / denominator
 
     def _epsilon(self, server_round: int) -> float:
         try:
@@ -85,16 +98,47 @@ class Extrapolated(StepSize):
             return float("inf") if self.epsilon else 0.0
 
 
+@dataclass(frozen=True)
+class ExtrapolatedByLayer(Extrapolated):
+    """FedExP's step size for each parameter array by itself; no paper's, but FedExP's rule layer by layer.
+
+        eta_t,l = max{1, sum_k alpha_k ||Delta_k,l||^2 / (2 (||D_l||^2 + epsilon_t))}
+
+    A model of one array has :class:`Extrapolated`'s step; epsilon to infinity is FedAvg (with ``clamp``).
+    """
+
+    def __call__(self, server_round: int, updates: Updates, weights: Tensor, mean: Tensor) -> Tensor:
+        """Return eta_t,l, [L]."""
+        etas = []
+        for column, layer in enumerate(updates.layout.layers):
+            if not layer.buffer:
+                alpha = weights if weights.ndim == 1 else weights[:, column]
+                norms = squared_norms(updates.deltas[:, layer.columns])
+                of_mean = float(squared_norms(mean[layer.columns]))
+                etas.append(self._ratio(server_round, float(alpha.to(norms) @ norms), of_mean))
+        return torch.tensor(etas, dtype=torch.float64)
+
+
 def compute_step_size(
     step_size: StepSize, server_round: int, updates: Updates, weights: Tensor, mean: Tensor
-) -> float:
-    """Return eta[t]; raise ``NoStep`` where what the step size gave is no finite number."""
+) -> float | Tensor:
+    """Return eta[t], a number, or by layer [L]; raise ``NoStep`` where what the step size gave is neither."""
     given = step_size(server_round, updates, weights, mean)
+    if isinstance(given, Tensor) and given.numel() != 1:
+        return require_by_layer("step_size", step_size, given, updates.layout)
     blame = f"step_size={type(step_size).__name__} gave"
     try:
         eta = float(given)
-    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor of several
+    except (TypeError, ValueError) as error:
         raise NoStep(f"{blame} {describe_value(given)}, expected a number") from error
     if not math.isfinite(eta):
         raise NoStep(f"{blame} {eta}")
     return eta
+
+
+def step_size_metrics(eta: float | Tensor, layout: Layout) -> dict[str, float]:
+    """Return ``step-size``, or ``step-size-<array>`` of each parameter array where they differ."""
+    if not isinstance(eta, Tensor):
+        return {protocol.STEP_SIZE: eta}
+    names = (f"{protocol.STEP_SIZE}-{layer.name}" for layer in layout.parameters)
+    return dict(zip(names, eta.tolist(), strict=True))

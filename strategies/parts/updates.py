@@ -1,5 +1,6 @@
 """Updates: the pseudo-gradients of one round, as the parts see them."""
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -67,6 +68,19 @@ def require_pair(name: str, part: object, given: tuple[Tensor, Any]) -> tuple[Te
         what = describe_value(given)
         raise NoStep(f"{name}={type(part).__name__} gave {what}, expected a pair: a tensor, a state")
     return given
+
+
+def require_by_layer(name: str, part: object, given: object, layout: Layout) -> Tensor:
+    """Return a number for each parameter array, [L] in float64 in host memory; raise ``NoStep`` else."""
+    blame, count = f"{name}={type(part).__name__} gave", len(layout.parameters)
+    if not isinstance(given, Tensor) or given.shape != (count,):
+        expected = f"a number, or one for each of the model's {count} parameter arrays"
+        raise NoStep(f"{blame} {describe_value(given)}, expected {expected}")
+    values = given.cpu().double()
+    for layer, value in zip(layout.parameters, values.tolist(), strict=True):
+        if not math.isfinite(value):
+            raise NoStep(f"{blame} {value} for {layer.name!r}")
+    return values
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, Message
 from torch import Tensor
 
 
@@ -59,6 +59,14 @@ def _header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype]:
     if dtype.hasobject:
         raise ValueError("the array holds Python objects, expected numbers")
     return shape, fortran_order, dtype
+
+
+def count_message_bytes(message: Message) -> int:
+    """Return how many bytes of arrays and metrics a message carries, as sent; a failure has none."""
+    if not message.has_content():
+        return 0
+    kinds = (message.content.array_records, message.content.metric_records)
+    return sum(record.count_bytes() for records in kinds for record in records.values())
 
 
 # TensorArray: values that stay a tensor, on the device where it lies, until somebody asks for bytes.
@@ -155,6 +163,12 @@ def to_array_record(tensors: Mapping[str, Tensor]) -> ArrayRecord:
     for name, tensor in tensors.items():
         record[name] = TensorArray(tensor)
     return record
+
+
+def record_like(sent: ArrayRecord, values: Mapping[str, Tensor]) -> ArrayRecord:
+    """Return a record with these values, and 0 for every other array of ``sent``."""
+    rest = {name: torch.zeros_like(values_of(array)) for name, array in sent.items() if name not in values}
+    return to_array_record({**values, **rest})
 
 
 def move_record(arrays: ArrayRecord, device: torch.device) -> ArrayRecord:

@@ -12,12 +12,16 @@ MOMENTUM = "momentum"  # ArrayRecord of a message: FedCM's and Mime-lite's
 FULL_GRADIENT = (
     "full-gradient"  # ArrayRecord of a reply: that of a node's examples at the model it was sent
 )
+PROTOTYPES = "prototypes"  # ArrayRecord: FedProto's means of representations by class; also a key, which asks for them
 CODES = "codes"  # ArrayRecord of a reply: compressed arrays of the update, which ARRAYS then lacks
 
 # Records of a node's state, beside CONTROL, which is c_k there.
 CONTROL_BEFORE = "control-before"  # ArrayRecord: the c_k before it
 CONTROL_END = "control-end"  # ArrayRecord: where a node of Scaffnew ended the round that made its h_k
 CONTROL_ROUNDS = "control-rounds"  # ConfigRecord: the rounds that made the two, 0 for c_k = 0
+
+# The type of a message: Flower's own train, evaluate and query, and one of its named queries.
+QUESTION = "query.measure"  # asks for metrics of a node's training examples at the model that it is sent
 
 # Keys of the ConfigRecord.
 SERVER_ROUND = "server-round"
@@ -26,6 +30,8 @@ CLIENT_MOMENTUM = "client-momentum"  # of FedCM: how much a node's own gradient 
 MIME_SHARE = "mime-share"  # the same of Mime-lite
 DYNAMIC_ALPHA = "dynamic-alpha"  # of FedDyn
 COMMUNICATION_PROBABILITY = "communication-probability"  # of Scaffnew
+PROTOTYPE_WEIGHT = "prototype-weight"  # of FedProto
+NUM_MODELS = "num-models"  # of a message whose nodes choose among several (:func:`model_key`)
 SOURCE_HASH = "source-hash"
 SITE = "site"  # in a node's answer to a query, and in its configuration: its name, where data are its own
 REFUSED = "refused"  # in a node's answer to a query: why it takes no part
@@ -42,6 +48,8 @@ FROZEN = "frozen"  # the hash of the frozen parameters; in a reply: the node has
 FROZEN_NAMES = "frozen-names"  # their names, where a message brings them
 KEPT = "kept"  # in a reply of a node that keeps anything between rounds: whether it had any when asked
 COMPRESSION = "compression"  # its kind; its settings are told by keys that begin with this
+MEASURES = "measures"  # of a question: the names of the metrics
+MEASURED_EXAMPLES = "measured-examples"  # of a question: on how many examples; without it on all
 CONTROL_OPTION = "control-option"  # how c_k is renewed, 1 or 2
 CONTROL_LOST = "control-lost"  # whose last change of c_k, or FedDyn's g_k, has not been counted
 CONTROL_COUNTED = "control-counted"  # for each of them the round of the last that has; 0 for none
@@ -61,6 +69,8 @@ CLIENT_SECONDS = "client-seconds"
 LEARNING_RATE = "learning-rate"
 GRADIENT_VARIANCE = "gradient-variance"  # also the key of the ConfigRecord that asks for it
 START_LOSS = "start-loss"  # the same; a node's loss at the model that it was sent
+CHOSEN_MODEL = "chosen-model"  # the number of the model that a node has chosen and trained
+SQUARED_LOSS = "squared-loss"  # the same; the mean of its examples' squared losses there
 INEXACTNESS = "inexactness"  # the norm of the last gradient of a node's objective over that of the first
 EFFECTIVE_STEPS = "effective-steps"  # the same; how many learning rates a gradient of 1 moves a node
 
@@ -71,4 +81,11 @@ EPSILON = "epsilon"
 CLIP = "clip"
 REPLIES = "replies"
 FAILED = "failed"
+VIRTUAL_SECONDS = "virtual-seconds"  # that the round took by the clock
+STALENESS = "staleness"  # server steps since a node was sent the model that its update is from
 DROPPED = "dropped"  # nodes that were chosen and did not take part: participation.dropout
+
+
+def model_key(number: int) -> str:
+    """Return the name of the record with a message's model 0, 1, ...; the first has the usual one."""
+    return f"{ARRAYS}-{number}" if number else ARRAYS

@@ -12,7 +12,8 @@ TASKS = {
     "least squares, in batches": f"{REGRESSION} client=sgd client.batch_size=2 dataset.load.dtype=float32",
     "a user's own": "dataset=smoothed model=mlp client.max_grad_norm=1",
 }
-SPEECH = "dataset=speech num_nodes=3 partitioner.merge=true model.hidden=8 client.optimizer.lr=1"
+PLAY = "dataset=speech num_nodes=3 partitioner.merge=true client.optimizer.lr=1"
+SPEECH = f"{PLAY} model.hidden=8"
 
 
 @pytest.mark.exhaustive
@@ -27,6 +28,22 @@ def test_every_task(task: str, way: Way) -> None:
 def test_next_characters(way: Way) -> None:
     """A recurrent layer is taken step by step, and its nodes one by one."""
     compare(f"{SPEECH} client.batch_size=32", way, batches=False)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize(
+    "setting", ["dataset=tokens", f"{PLAY} model=causal_transformer client.batch_size=32"]
+)
+def test_transformers(setting: str, way: Way) -> None:
+    compare(f"{setting} model.width=8 model.heads=2 model.layers=1", way)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_adapters(way: Way) -> None:
+    pytest.importorskip("peft", reason="peft is not installed: pip install -e '.[lora]'")
+    compare("dataset=tokens model=lora model.base.width=8 model.base.heads=2 model.r=2", way)
 
 
 @pytest.mark.exhaustive

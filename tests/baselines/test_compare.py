@@ -178,6 +178,10 @@ def test_tables_for_a_paper(own_metric: Path, capsys: pytest.CaptureFixture[str]
             "--label fedprox=x: no setting is called fedprox; there are fedavg; fedexp",
         ),
         (["--label", "fedavg=fedexp"], "--label gives two settings the same name: choose others"),
+        (
+            ["--x", "round", "--x", "seconds"],
+            "--x: the figure has one; add --html PAGE, which has a plot by each",
+        ),
         (["--x", "bytes"], "--x bytes: FedAvg has not counted them; run it with count_bytes=true"),
     ],
 )

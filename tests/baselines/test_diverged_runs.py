@@ -120,7 +120,7 @@ def test_a_node_that_has_diverged_is_right_about_nothing(tmp_path: Path) -> None
     this = experiment.load(f"{SETTING} validation_size=100")
     lost = this.model()
     lost.get_parameter("out.bias").data.fill_(torch.nan)
-    right = Evaluator(this).correctness_fn([ArrayRecord(lost.state_dict()), this.initial_arrays()])
+    right = Evaluator(this).compute_correctness([ArrayRecord(lost.state_dict()), this.initial_arrays()])
     assert right.any(1).tolist() == [False, True]
 
 

@@ -109,6 +109,7 @@ WAYS = {
     "per-fedavg": "personal=per_fedavg node_test_fraction=0.2",
     "meta": "strategy=fedmeta validation_size=100",
     "selective": "strategy=selective strategy.local_rounds=1 validation_size=100",
+    "distillation": "strategy=feddf validation_size=100",
     "bfloat16": "autocast=bfloat16",
     "classes": "evaluation.per_class=true",
     "lists": "partitioner=dirichlet num_nodes=5",

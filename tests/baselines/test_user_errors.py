@@ -24,7 +24,7 @@ def launch(monkeypatch: pytest.MonkeyPatch, folder: Path, *overrides: str) -> in
 
 
 ONE_LINE = {
-    "strategy=null": "strategy=null names no option: expected one of afl, fedadagrad, ",
+    "strategy=null": "strategy=null names no option: expected one of afl, codistillation, fedadagrad, ",
     "dataset=3": "dataset=3 names no option: expected one of cifar10, ",
     "lr=0.1": "there is no setting lr: did you mean client.optimizer.lr?",
     "client.lr=0.1": "there is no setting client.lr: did you mean client.optimizer.lr?",

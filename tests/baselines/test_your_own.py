@@ -5,12 +5,16 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from baselines import results
+from baselines.api import run
 from baselines.experiment.overrides import ROOT
 from helpers.runs import curve, metrics_in
 
@@ -33,10 +37,18 @@ def test_a_block_is_a_file(name: str, text: str) -> None:
     assert text.split("\n", 1)[1] == (ROOT / "examples" / name).read_text(encoding="utf-8")
 
 
-def test_every_file_is_shown() -> None:
+def test_every_file_is_shown_or_linked() -> None:
     there = {path.relative_to(MYLAB.parent).as_posix() for path in MYLAB.rglob("*") if path.is_file()}
     aside = {"mylab/__init__.py", "mylab/README.md", "mylab/wine.csv"}
-    assert {name for name in there if "__pycache__" not in name} - aside == {name for name, _ in FILES}
+    linked = re.findall(r"\(\.\./examples/mylab/(\w+)\.py\)", PAGE)
+    options = [
+        path for path in MYLAB.rglob("*.yaml") for name in linked if f"mylab.{name}." in path.read_text()
+    ]
+    theirs = {path.relative_to(MYLAB.parent).as_posix() for path in options}
+    theirs |= {f"mylab/{name}.py" for name in linked}
+    assert {name for name in there if "__pycache__" not in name} - aside == theirs | {
+        name for name, _ in FILES
+    }
 
 
 def done(command: str, folder: Path) -> str:
@@ -88,3 +100,26 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     setting = "model=network num_nodes=2 rounds=3 client.optimizer.lr=0.1 hydra.run.dir=run"
     done(f"python -m baselines.run {own} {setting}", tmp_path)
     assert curve(metrics_in(tmp_path / "run"), "test", "accuracy")[-1] > 0.9
+
+
+@pytest.mark.slow
+def test_the_fedcm_of_the_page_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(MYLAB.parent)
+    setting = (
+        "dataset=digits model=softmax num_nodes=3 partitioner=dirichlet rounds=3 save=last "
+        f"client.local_steps=4 client.local_epochs=null hydra.searchpath=[file://{MYLAB}/conf] strategy="
+    )
+    frames = [run(f"{setting}{name}", folder=tmp_path) for name in ("fedavg", "fedcm", "fedinertia")]
+    plain, theirs, ours = (results.model(frame.run.iloc[0]) for frame in frames)
+    for p, q, r in zip(theirs.parameters(), ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=0, atol=1e-6)
+        assert not torch.allclose(p, r, rtol=0, atol=1e-3)
+
+
+def test_lion_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D = (4, -2), then (-1, -2), both decays 1/2: m = (2, -1); of c = (m + D) / 2 the sign is the direction."""
+    monkeypatch.syspath_prepend(MYLAB.parent)
+    lion = import_module("mylab.lion").Lion(beta1=0.5, beta2=0.5)
+    first, state = lion(torch.tensor([4.0, -2.0]), {})
+    second, state = lion(torch.tensor([-1.0, -2.0]), state)
+    assert (first.tolist(), second.tolist(), state["m"].tolist()) == ([1, -1], [1, -1], [0.5, -1.5])

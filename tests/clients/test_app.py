@@ -1,5 +1,6 @@
 """The ClientApp, addressed through an inline grid."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import nn
 from torch.optim import SGD, Adam
 
 from baselines.grids.inline import InlineGrid
-from clients import Classification, Examples, LocalTraining, Node, client_app
+from clients import Classification, Examples, LocalTraining, Node, Personal, Task, client_app
 from clients.app import check_training
 from clients.round import load
 from strategies import FedAvg, FedProx
@@ -149,3 +150,32 @@ def test_what_a_strategy_asks_for_is_held_against_the_training() -> None:
         check_training(training, config)
     with pytest.raises(ValueError, match="is Adam: set"):
         check_training(training, {"control-option": 2})
+
+
+@dataclass(frozen=True)
+class Moved(Personal):
+    """A personal model: the server's plus the round of the message, in its last bias."""
+
+    server_round: int = 0
+
+    def for_message(self, content: RecordDict) -> "Moved":
+        return Moved(int(content.config_records["config"]["server-round"]))  # type: ignore[arg-type]
+
+    def personalise(
+        self, model: nn.Module, examples: Examples, task: Task, batch_size: int | None, state: RecordDict
+    ) -> None:
+        with torch.no_grad():
+            model[2].bias[0].add_(1000.0 * self.server_round)  # type: ignore[index,operator]
+
+
+def test_a_personal_model_may_depend_on_the_message_that_it_is_evaluated_for() -> None:
+    """With so large a bias the loss is what the bias is, where the label is the other one."""
+    losses = [
+        [
+            reply.content["metrics"]["loss"]
+            for reply in ask(grid(personal=Moved()), "evaluate", initial(), t)
+        ]
+        for t in (1, 2)
+    ]
+    assert all(one > 100 for one in losses[0])
+    assert losses[1] == pytest.approx([2 * one for one in losses[0]], rel=0.02)

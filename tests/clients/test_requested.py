@@ -11,6 +11,8 @@ from helpers.checkout import ROOT
 KEYS = (
     *("control-option", "communication-probability", "gradient-variance", "proximal-mu"),
     *("dynamic-alpha", "client-momentum", "mime-share", "effective-steps", "start-loss"),
+    *("prototypes", "num-models"),
+    "squared-loss",
 )
 
 

@@ -5,6 +5,8 @@ import numpy as np
 from helpers.federation import Model
 from strategies import (
     AMS,
+    LAMB,
+    LARS,
     Adagrad,
     Adam,
     Agnostic,
@@ -15,6 +17,7 @@ from strategies import (
     EffectiveRank,
     Erosion,
     Extrapolated,
+    ExtrapolatedByLayer,
     Fair,
     GeometricMask,
     Identity,
@@ -53,6 +56,8 @@ OPTIMIZERS = {
     "adam-corrected": Adam(bias_correction=True),
     "yogi": Yogi(),
     "ams": AMS(),
+    "lars": LARS(beta=0.5),
+    "lamb": LAMB(),
     "adagrad": Adagrad(epsilon_inside=True),
 }
 AGGREGATIONS = {
@@ -72,7 +77,11 @@ MASKS = {
     "geometric": GeometricMask(0.5),
     "sand": SandMask(0.5),
 }
-STEP_SIZES = {"constant": Constant(), "extrapolated": Extrapolated(epsilon_decay=0.9)}
+STEP_SIZES = {
+    "constant": Constant(),
+    "extrapolated": Extrapolated(epsilon_decay=0.9),
+    "extrapolated by layer": ExtrapolatedByLayer(),
+}
 
 
 def start(dtype: type = np.float32) -> Model:

@@ -14,34 +14,46 @@ from helpers.every_part import AGGREGATIONS, MASKS, NODES, OPTIMIZERS, STEP_SIZE
 from helpers.federation import (
     Model,
     answer,
+    chosen_model,
     model_in,
     record,
     round_of,
-    sent_model,
 )
+from helpers.server_data import Functions, Products
 from strategies import (
     AFL,
+    IFCA,
     AgreementMask,
+    CoDistillation,
+    Distillation,
     Extrapolated,
     FedAdagrad,
     FedAdam,
     FedAMS,
+    FedAsync,
     FedAvg,
     FedAvgM,
+    FedBuff,
     FedCM,
+    FedDF,
     FedDyn,
     FedER,
     FedExP,
     FedGMA,
+    FedLAMB,
+    FedLARS,
     FedMeta,
     FedNova,
+    FedProto,
     FedProx,
     FedYogi,
     Grouped,
+    HypCluster,
     InverseVariance,
     LocalOnly,
     Median,
     MimeLite,
+    Oort,
     PowerOfChoice,
     PseudoGradientStrategy,
     QFedAvg,
@@ -69,6 +81,7 @@ def level(arrays: ArrayRecord) -> ArrayRecord:
 
 
 Make = Callable[[], Strategy]
+BRIEF, INPUTS = Distillation(steps=4, lr=0.1, batch_size=3), (0.5, -1.0, 2.0, 1.5)
 BASE = PseudoGradientStrategy
 STRATEGIES: dict[str, Make] = {
     **{f"weighting={k}": lambda part=part: BASE(weighting=part) for k, part in WEIGHTINGS.items()},
@@ -96,16 +109,38 @@ STRATEGIES: dict[str, Make] = {
     },
     **{
         kind.__name__: kind
-        for kind in (FedNova, QFedAvg, SignSGD, FedAMS, AFL, FedCM, MimeLite, PowerOfChoice)
+        for kind in (
+            FedAsync,
+            FedBuff,
+            FedNova,
+            QFedAvg,
+            SignSGD,
+            FedAMS,
+            FedLARS,
+            FedLAMB,
+            AFL,
+            FedCM,
+            MimeLite,
+            PowerOfChoice,
+            Oort,
+        )
     },
+    "pow-d": lambda: PowerOfChoice(asks=True),
     "WeightErosion": WeightErosion,
     "Scaffold": lambda: Scaffold(num_nodes=NODES),
     "Scaffnew": lambda: Scaffnew(num_nodes=NODES),
     "FedDyn": lambda: FedDyn(num_nodes=NODES),
-    "FedMeta": lambda: FedMeta(gradient=level),
+    "FedMeta": lambda: FedMeta(server_data=Functions(gradient=level)),
     "Grouped": lambda: Grouped(inner=FedExP(), groups={"low": (0, 1), "high": (2, 3, 4)}),
     "LocalOnly": lambda: LocalOnly(inner=FedAvgM()),
-    "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), correctness_fn=correctness_fn),
+    "IFCA": lambda: IFCA(server_optimizer=Yogi(), mask=AgreementMask(0.5)),
+    "HypCluster": lambda: HypCluster(num_models=3, nodes_per_round=4, num_nodes=NODES),
+    "FedProto": FedProto,
+    "SelectiveFedAvg": lambda: SelectiveFedAvg(inner=FedAvgM(), server_data=Functions(correctness_fn)),
+    "FedDF": lambda: FedDF(distillation=BRIEF, server_data=Products("fc.weight", INPUTS)),
+    "CoDistillation": lambda: CoDistillation(
+        inner=FedAvgM(), distillation=BRIEF, server_data=Products("fc.weight", INPUTS)
+    ),
     "WeightErosionForAll": lambda: WeightErosionForAll(inner=WeightErosion()),
 }
 
@@ -142,6 +177,7 @@ def reply(
     told = {protocol.GRADIENT_VARIANCE: 0.5 + partition_id, protocol.EFFECTIVE_STEPS: steps}
     told |= {protocol.START_LOSS: 0.1 + partition_id, protocol.LEARNING_RATE: rate}
     told |= {protocol.LOCAL_STEPS: steps, protocol.LOSS: 0.5 + partition_id}
+    told |= {protocol.SQUARED_LOSS: 0.3 + partition_id}
     out = answer(model, partition_id + 1, **told)
     if protocol.CONTROL in content.array_records:
         control = model_in(content.array_records[protocol.CONTROL])
@@ -149,10 +185,22 @@ def reply(
     if protocol.MOMENTUM in content.array_records:
         momentum = model_in(content.array_records[protocol.MOMENTUM])
         out[protocol.FULL_GRADIENT] = record(moved(momentum, np.random.default_rng(partition_id)))
+    asked = content.config_records[protocol.CONFIG]
+    if protocol.NUM_MODELS in asked:
+        out.metric_records[protocol.METRICS][protocol.CHOSEN_MODEL] = partition_id % int(
+            asked[protocol.NUM_MODELS]
+        )
+    if protocol.PROTOTYPES in asked:
+        means = np.random.default_rng([partition_id, round_of(content)]).normal(
+            size=model["fc.weight"].shape
+        )
+        out[protocol.PROTOTYPES] = record({"means": means, "counts": np.array([partition_id, 2])})
     return out
 
 
 def drifting(partition_id: int, content: RecordDict) -> RecordDict:
     """Return a model that depends on the partition and the round alone."""
     rng = np.random.default_rng([partition_id, round_of(content)])
-    return reply(content, moved(sent_model(content), rng), partition_id, steps=3.0 + partition_id)
+    return reply(
+        content, moved(chosen_model(partition_id, content), rng), partition_id, steps=3.0 + partition_id
+    )

@@ -70,6 +70,10 @@ def _app(node: Node, query: bool) -> ClientApp:
             told = MetricRecord({"partition-id": partition_id(context)})
             return Message(RecordDict({"metrics": told}), reply_to=message)
 
+        @app.query("measure")
+        def measure(message: Message, context: Context) -> Message:
+            return Message(node(partition_id(context), message.content), reply_to=message)
+
     return app
 
 
@@ -83,6 +87,12 @@ def model_in(arrays: ArrayRecord) -> Model:
 
 def sent_model(content: RecordDict) -> Model:
     return model_in(content.array_records[protocol.ARRAYS])
+
+
+def chosen_model(partition_id: int, content: RecordDict) -> Model:
+    """Return the model that a partition chooses of those in a message: each has one that is its own."""
+    count = int(content.config_records[protocol.CONFIG].get(protocol.NUM_MODELS, 1))  # type: ignore[arg-type]
+    return model_in(content.array_records[protocol.model_key(partition_id % count)])
 
 
 def round_of(content: RecordDict) -> int:

@@ -80,7 +80,8 @@ def _launch(log: Path, arguments: tuple[str, ...]) -> None:
 def metrics_in(folder: Path) -> pd.DataFrame:
     """Return metrics.csv without the rows that differ between equal runs: times."""
     rows = pd.read_csv(folder / "metrics.csv")
-    return rows[~rows.metric.str.endswith("seconds")].reset_index(drop=True)
+    times = rows.metric.str.endswith("seconds") & (rows.metric != "virtual_seconds")
+    return rows[~times].reset_index(drop=True)
 
 
 def curve(rows: pd.DataFrame, split: str, metric: str) -> list[float]:
@@ -92,7 +93,8 @@ def curve(rows: pd.DataFrame, split: str, metric: str) -> list[float]:
 def lines_in(folder: Path) -> list[str]:
     """Return the lines of metrics.csv, byte for byte but for the values that are times."""
     lines = (folder / "metrics.csv").read_bytes().decode().splitlines()
-    return [line.rpartition(",")[0] if "seconds," in line else line for line in lines]
+    times = [",virtual_seconds," not in line and "seconds," in line for line in lines]
+    return [line.rpartition(",")[0] if time else line for line, time in zip(lines, times, strict=True)]
 
 
 def write_run(folder: Path, overrides: str, seed: int, accuracies: list[float], status: str) -> None:

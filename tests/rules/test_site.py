@@ -73,6 +73,7 @@ def test_links_to_source() -> None:
     assert source_link("conf/", ROOT / "conf", address) == f"[conf/]({address}tree/main/conf)"
     assert source_link("FedExP", path, "") == "FedExP (`strategies/fedexp.py`)"
     assert source_link("`strategies/fedexp.py`", path, "") == "`strategies/fedexp.py`"  # once
+    assert source_link("`fedexp.py`", path, "") == "`strategies/fedexp.py`"
 
 
 def test_the_copy_button_takes_commands_without_prompts() -> None:

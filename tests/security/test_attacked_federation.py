@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from baselines.experiment.overrides import ROOT, inline_schema
+from baselines.experiment.overrides import inline_schema
 from baselines.federation.__main__ import main
 from baselines.runtimes import commands
+from baselines.runtimes.staging import copy_app
 from helpers.deployed import Deployed, deployed
 from helpers.runs import lines_in
 
@@ -60,7 +61,7 @@ def attacked(this: Deployed, name: str, *overrides: str, output: str = "") -> st
     run_config = this.folder / f"{name}.toml"
     run_config.write_text(commands.run_config(shlex.join(overrides), output))
     done = subprocess.run(
-        commands.submit(ROOT, "lakes", run_config),
+        commands.submit(copy_app(this.folder / "app"), "lakes", run_config),
         env=commands.environment(),
         capture_output=True,
         text=True,
@@ -82,14 +83,14 @@ def everything_seen(this: Deployed, log: str) -> str:
 
 
 def test_two_honest_runs_at_once_train_are_written_down_and_are_private(federation: Deployed) -> None:
-    asked = "model=softmax rounds=2 evaluate_every=2 client.optimizer.lr=0.5 save=last"
+    asked = "model=softmax rounds=1 client.optimizer.lr=0.5 save=last"
     with ThreadPoolExecutor() as pool:
         runs = [pool.submit(federation.submit, name, *asked.split()) for name in ("first", "second")]
         assert [run.result() for run in runs] == [0, 0]
     folders = [federation.folder / name for name in ("first", "second")]
     assert lines_in(folders[0]) == lines_in(folders[1])
     rows = pd.read_csv(folders[0] / "metrics.csv")
-    own = rows[(rows.split == "site-test") & (rows.metric == "num_examples") & (rows["round"] == 2)]
+    own = rows[(rows.split == "site-test") & (rows.metric == "num_examples") & (rows["round"] == 1)]
     assert sorted(own.model) == sorted(SITES)
     kept = [*folders, *folders[0].rglob("*"), federation.made / "superlink" / "superlink.db"]
     kept += [path for site in SITES for path in (federation.made / site / "state").rglob("*")]
@@ -98,7 +99,7 @@ def test_two_honest_runs_at_once_train_are_written_down_and_are_private(federati
         lines = (federation.made / site / "state" / "audit.jsonl").read_text().splitlines()
         entries = [json.loads(line) for line in lines]
         rounds = Counter(e["run"] for e in entries if e["asked"] == "train")
-        assert list(rounds.values()) == [2, 2]
+        assert list(rounds.values()) == [1, 1]
         assert all(e["rows"] == 90 and e["norm"] > 0 for e in entries if e["asked"] == "train")
         assert not list((federation.made / site / "state" / "prepared").iterdir())  # gone with the runs
 

@@ -26,6 +26,7 @@ HONEST = [  # what a submitter may ask for
     "privacy=central privacy.noise_multiplier=1 weighting=uniform server_optimizer=yogi",
     "central_test=none save=best objective=node-test/accuracy device=cuda:0 early_stopping.patience=3",
     '\'client.private=["fc1.*","last"]\' client.optimizer._target_=torch.optim.Adam',
+    "model=lora model.r=4 model.base.width=32 model.weights=null",
 ]
 TARGETS = [  # code that conf/ does not name, in places that are read or not
     "+client.personal={_target_: pandas.read_pickle, filepath_or_buffer: 'http://127.0.0.1:9/x.pkl'}",
@@ -69,6 +70,10 @@ TARGETS = [  # code that conf/ does not name, in places that are read or not
     "+dataset.load._args_=[{a: 1}]",
     "dataset.load._target_=baselines.datasets.mnist_writers",
     "++dataset.load._target_=baselines.datasets.hub",
+    "model=huggingface model.name=/etc",  # files that a model opens
+    "model=lora model.weights=/etc/x.safetensors",
+    "model=lora +model.base={_target_: baselines.models.HuggingFace, name: /etc}",
+    "+mask.x={_target_: baselines.models.HuggingFace, name: /etc}",
 ]
 PLACES = [  # that belong to the owner of a process
     "hydra.searchpath=[pkg://os]",

@@ -345,6 +345,47 @@ def test_a_message_asks_for_no_more_than_its_strategy(site: Site) -> None:
     assert site.refusal(f"{HONEST} strategy=fedprox", "train", {protocol.PROXIMAL_MU: 1.0}) == ""
 
 
+ASKING = f"{HONEST} strategy=power_of_choice strategy.asks=true"
+QUESTION = {protocol.MEASURES: ["start-loss"]}
+
+
+def test_a_question_before_a_round_is_answered_counted_and_written_down(site: Site) -> None:
+    reply = site.ask(ASKING, protocol.QUESTION, QUESTION)
+    assert dict(reply.content["metrics"]).keys() == {"start-loss", "num-examples", "partition-id"}
+    site.allow(evaluate="false")  # which is about the rows that are held out
+    assert site.refusal(ASKING, protocol.QUESTION, QUESTION) == ""
+    site.allow(max_rounds=2)
+    assert site.refusal(ASKING, protocol.QUESTION, QUESTION) == "refused by the site's file: max_rounds"
+    assert site.refusal(ASKING, "train") == ""  # rounds are counted apart
+    first, *_ = audited(site)
+    assert (first["asked"], first["round"], first["rows"], first["bytes"]) == (protocol.QUESTION, 1, 6, 0)
+
+
+@pytest.mark.parametrize(
+    "demanded", [{"privacy": "central"}, {"privacy": "local"}, {"min_noise": 0}, {"max_epsilon": 9}]
+)
+def test_a_site_that_demands_privacy_answers_no_question(demanded: dict[str, object], site: Site) -> None:
+    site.allow(**demanded)
+    promised = {**QUESTION, **PROMISED, protocol.PRIVACY_NOISE: 99.0}
+    assert site.refusal(ASKING, protocol.QUESTION, promised) == "refused by the site: privacy"
+
+
+def test_a_question_is_the_strategys_and_on_enough_rows(site: Site) -> None:
+    by_rows = f"{ASKING} strategy.loss_examples=2"
+    for overrides, asked in (
+        (HONEST, QUESTION),
+        (HONEST, {}),
+        (ASKING, {protocol.MEASURES: ["accuracy"]}),
+        (ASKING, {**QUESTION, protocol.MEASURED_EXAMPLES: 1}),
+        (by_rows, QUESTION),
+    ):
+        assert site.refusal(overrides, protocol.QUESTION, asked) == "refused by the site's file: strategies"
+    some = {**QUESTION, protocol.MEASURED_EXAMPLES: 2}
+    assert site.refusal(by_rows, protocol.QUESTION, some) == ""
+    site.allow(min_rows=3)
+    assert site.refusal(by_rows, protocol.QUESTION, some) == "refused by the site's file: min_rows"
+
+
 def test_a_full_disk_of_the_log_lets_nothing_leave(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

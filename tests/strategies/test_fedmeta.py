@@ -11,6 +11,7 @@ from baselines.engine.evaluation import Evaluator
 from baselines.experiment import experiment
 from helpers.federation import Federation, answer, assert_same, model_in, play, record
 from helpers.runs import launch, lines_in, played
+from helpers.server_data import Functions
 from strategies import FedAdam, FedAvg, FedMeta, LocalOnly
 from strategies.shared.arrays import view
 
@@ -39,30 +40,30 @@ def slope(arrays: ArrayRecord) -> ArrayRecord:
 
 def test_by_hand() -> None:
     """v = (3.5, 3), and a step of 0.2 along (2.5, 2)."""
-    ((new, _),) = play(FedMeta(meta_rate=0.2, gradient=slope), nodes(), start())
+    ((new, _),) = play(FedMeta(meta_rate=0.2, server_data=Functions(gradient=slope)), nodes(), start())
     assert model_in(new)["w"].tolist() == pytest.approx([3.0, 2.6], rel=1e-12)
 
 
 def test_a_rate_of_0_is_fedavg_bit_for_bit() -> None:
     none = FedMeta(meta_rate=0.0)
-    assert not none.needs_validation
+    assert not none.needs_server_data
     assert_same(play(none, nodes(), start())[0][0], play(FedAvg(), nodes(), start())[0][0])
 
 
 def test_it_needs_examples_and_takes_a_gradient() -> None:
     this = FedMeta()
-    assert this.needs_validation
-    with pytest.raises(ValueError, match="FedMeta needs a meta set"):
+    assert this.needs_server_data
+    with pytest.raises(ValueError, match="FedMeta needs examples on the server"):
         play(this, nodes(), start())
-    this.set_gradient_fn(slope)
-    assert not this.needs_validation
-    FedAdam().set_gradient_fn(slope)  # who does not learn with it takes it too
+    this.set_server_data(Functions(gradient=slope))
+    assert not this.needs_server_data
+    FedAdam().set_server_data(Functions(gradient=slope))  # who does not learn with it takes it too
 
 
 def test_each_group_learns_with_it() -> None:
     local = LocalOnly(inner=FedMeta(meta_rate=0.2))
-    assert local.needs_validation
-    local.set_gradient_fn(slope)
+    assert local.needs_server_data
+    local.set_server_data(Functions(gradient=slope))
     play(local, nodes(), start())
     found = {
         name: model_in(model)["w"].tolist() for name, model in local.models_to_evaluate(start()).items()
@@ -78,7 +79,7 @@ def test_a_negative_rate_is_refused() -> None:
 
 def test_the_gradient_is_that_of_the_validation_examples() -> None:
     this = experiment.load(SMALL)
-    found = Evaluator(this).gradient(this.initial_arrays())
+    found = Evaluator(this).compute_gradient(this.initial_arrays())
     model, data = this.model().eval(), this.validation_examples
     assert len(data) == 100
     loss, _ = this.dataset.task(

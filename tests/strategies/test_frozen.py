@@ -17,6 +17,7 @@ from clients import Frozen
 from clients.frozen import KEY
 from helpers.federation import assert_same
 from helpers.freezing import CLASSES, NAMES, NODES, classifiers, names_in, network, own, play, start
+from helpers.server_data import Functions
 from strategies import (
     AFL,
     AdaptivePrivacy,
@@ -97,7 +98,7 @@ METHODS: dict[str, Callable[[], BaseStrategy]] = {
     "scaled sign": lambda: FedAvg(**ASKED, compression=ScaledSign()),
     "local": lambda: LocalOnly(inner=FedAvg(**ASKED)),
     "selective": lambda: SelectiveFedAvg(
-        inner=FedAvg(**ASKED), local_rounds=1, correctness_fn=correctness_fn
+        inner=FedAvg(**ASKED), local_rounds=1, server_data=Functions(correctness_fn)
     ),
 }
 SUMMED: dict[str, Callable[[], BaseStrategy]] = {

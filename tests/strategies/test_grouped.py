@@ -14,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from torch import Tensor
 
 from helpers.federation import Federation, answer, assert_same, model_in, play, record, round_of, sent_model
+from helpers.server_data import Functions
 from strategies import (
     Adam,
     AgreementMask,
@@ -273,7 +274,11 @@ def correctness_fn(models: Sequence[ArrayRecord]) -> Tensor:
 
 
 def selective(**changes: object) -> SelectiveFedAvg:
-    settings: dict[str, object] = {"inner": FedAvg(), "local_rounds": 5, "correctness_fn": correctness_fn}
+    settings: dict[str, object] = {
+        "inner": FedAvg(),
+        "local_rounds": 5,
+        "server_data": Functions(correctness_fn),
+    }
     return SelectiveFedAvg(**{**settings, **changes})  # type: ignore[arg-type]
 
 
@@ -295,8 +300,8 @@ def test_selective_with_one_group_is_the_inner_strategy() -> None:
 
 
 def test_selective_without_validation_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs validation examples"):
-        play(selective(correctness_fn=None), Federation(towards_target, 4), zeros(), range(1, 8))
+    with pytest.raises(ValueError, match="needs examples on the server"):
+        play(selective(server_data=None), Federation(towards_target, 4), zeros(), range(1, 8))
 
 
 def test_values_out_of_range_are_refused() -> None:

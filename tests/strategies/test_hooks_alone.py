@@ -10,6 +10,7 @@ from flwr.serverapp import strategy as flower
 
 from helpers.federation import Model, answer, model_in, record
 from strategies import (
+    IFCA,
     CentralPrivacy,
     Constant,
     FedAdam,
@@ -90,6 +91,7 @@ NEEDED: dict[str, tuple[Any, str]] = {
     ),
     "scaffold": (Scaffold, "for the rule"),
     "feddyn": (FedDyn, "for the rule"),
+    "ifca": (IFCA, "for the rule"),
     "groups": (lambda: LocalOnly(inner=FedAvg()), "LocalOnly.aggregate_train needs its groups"),
 }
 

@@ -10,6 +10,7 @@ from flwr.app import MetricRecord, RecordDict
 from torch import Tensor
 
 from helpers.federation import Federation, answer, model_in, play, record, round_of, sent_model
+from helpers.server_data import Functions
 from strategies import (
     Constant,
     FedAvg,
@@ -126,15 +127,19 @@ def test_one_text_is_no_list_of_buffers() -> None:
     ("strategy", "rounds", "told"),
     [
         (
-            SelectiveFedAvg(inner=FedAvg(), correctness_fn=lambda models: torch.ones(1, 1)),
+            SelectiveFedAvg(inner=FedAvg(), server_data=Functions(lambda models: torch.ones(1, 1))),
             3,
             "rounds=3 is out",
         ),
-        (SelectiveFedAvg(inner=FedAvg(), local_rounds=1), 3, "SelectiveFedAvg needs validation examples"),
+        (
+            SelectiveFedAvg(inner=FedAvg(), local_rounds=1),
+            3,
+            "SelectiveFedAvg needs examples on the server",
+        ),
         (
             FedMeta(),
             3,
-            "FedMeta needs validation examples: call set_correctness_fn and set_gradient_fn before",
+            "FedMeta needs examples on the server: set validation_size, or call set_server_data before",
         ),
     ],
 )

@@ -12,6 +12,7 @@ from baselines.grids.inline import InlineGrid
 from helpers.federation import Federation, answer, record, sent_model
 from strategies import (
     AFL,
+    IFCA,
     FedAvg,
     FedCM,
     FedDyn,
@@ -21,6 +22,7 @@ from strategies import (
     LocalOnly,
     LocalPrivacy,
     MimeLite,
+    Oort,
     PowerOfChoice,
     QFedAvg,
     Scaffnew,
@@ -52,6 +54,8 @@ LACKING: dict[str, tuple[BaseStrategy, str]] = {
     "fedcm": (FedCM(), "sent no 'learning-rate': FedCM"),
     "mimelite": (MimeLite(), "sent no 'full-gradient' record: MimeLite"),
     "power of choice": (PowerOfChoice(), "sent no 'loss': PowerOfChoice"),
+    "ifca": (IFCA(), "sent no 'chosen-model': IFCA"),
+    "oort": (Oort(), "sent no 'squared-loss': Oort"),
     "afl": (AFL(), "sent no 'start-loss': AFL with weighting=Agnostic"),
     "inverse_variance": (
         FedAvg(weighting=InverseVariance()),

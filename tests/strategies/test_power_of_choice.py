@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from helpers.federation import Federation, answer, assert_same, play, record, round_of, sent_model
-from strategies import FedAvg, Grouped, PowerOfChoice
+from helpers.federation import Federation, answer, assert_same, model_in, play, record, round_of, sent_model
+from helpers.quadratics import CURVATURES, RATE, STEPS, TARGETS, quadratics, start
+from strategies import CentralPrivacy, FedAvg, Grouped, PowerOfChoice, Uniform
+from strategies.shared.seeding import Purpose, generator
 
 NODES = 8
 START = record({"w": np.zeros(2)})
@@ -85,3 +87,85 @@ def test_what_makes_no_sense_is_refused() -> None:
         PowerOfChoice(candidates=0)
     with pytest.raises(ValueError, match="chooses among all nodes"):
         Grouped(inner=PowerOfChoice(), groups={"a": (0,)})
+
+
+# pow-d, which asks the candidates before the round.
+
+
+def measuring(partition_id: int, content: RecordDict) -> RecordDict:
+    """Answer with a loss that depends on the model that was sent."""
+    model = {"w": sent_model(content)["w"] + partition_id}
+    loss = float(np.cos(partition_id + sent_model(content)["w"].sum()) + 1)
+    return answer(model, partition_id + 1, **{"start-loss": loss})
+
+
+def test_pow_d_trains_the_candidates_with_the_largest_loss_at_the_rounds_model() -> None:
+    """Who is asked is drawn; who trains is decided by what they answer, round by round."""
+    strategy = PowerOfChoice(nodes_per_round=2, num_nodes=NODES, candidates=5, asks=True, seed=3)
+    grid, model = Federation(measuring, NODES), START
+    several = set()
+    for t in range(1, 7):
+        w = model_in(model)["w"].sum()
+        ((model, _),) = play(strategy, grid, model, (t,))
+        candidates = [k for kind, k in grid.asked if kind == "query.measure"]
+        drawn = generator(3, Purpose.SAMPLE_NODES, server_round=t).choice(NODES, 5, replace=False)
+        assert candidates == sorted(drawn.tolist())
+        chosen = sorted(candidates, key=lambda k: -np.cos(k + w))[:2]
+        assert grid.trained() == sorted(chosen)
+        several.add(tuple(chosen))
+    assert len(several) > 2
+
+
+def by_hand(rounds: int) -> np.ndarray:
+    """Play pow-d of one node in three on quadratics: F_k = 0.5 sum_j h_kj (w_j - t_kj)^2, gradient steps."""
+    h, goals, w = CURVATURES.numpy(), TARGETS.numpy(), np.zeros(2)
+    for _ in range(rounds):
+        worst = (0.5 * h * (w - goals) ** 2).sum(1).argmax()
+        for _ in range(STEPS):
+            w = w - RATE * h[worst] * (w - goals[worst])
+    return w
+
+
+def test_pow_d_agrees_with_plain_arithmetic_on_our_nodes() -> None:
+    strategy = PowerOfChoice(nodes_per_round=1, candidates=3, asks=True)
+    history = play(strategy, quadratics(), start(), range(1, 8))
+    for t, (arrays, _) in enumerate(history, start=1):
+        np.testing.assert_allclose(arrays["w"].numpy()[:, 0], by_hand(t), rtol=1e-10)
+    assert len({tuple(np.round(arrays["w"].numpy()[:, 0], 3)) for arrays, _ in history}) == len(history)
+
+
+def test_cpow_d_asks_on_some_examples() -> None:
+    """Of each node's two rows one: F_k is h_kj (w_j - t_kj)^2 / 2 for the j that the seed draws."""
+    strategy = PowerOfChoice(nodes_per_round=1, candidates=3, asks=True, loss_examples=1)
+    play(strategy, quadratics(), start())
+    terms = 0.5 * (CURVATURES * TARGETS**2).numpy()
+    for k, got in strategy.answers.items():
+        (j,) = generator(0, Purpose.QUESTION, server_round=1, partition_id=k).choice(2, 1, replace=False)
+        assert got["start-loss"] == pytest.approx(terms[k, j])
+
+
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_pow_d_without_further_candidates_is_fedavg_bit_for_bit(candidates: int) -> None:
+    some = {"nodes_per_round": 3, "num_nodes": NODES, "seed": 4}
+    one = PowerOfChoice(**some, candidates=candidates, asks=True)
+    ours = play(one, Federation(measuring, NODES), START, range(1, 5))
+    theirs = play(FedAvg(**some), Federation(measuring, NODES), START, range(1, 5))
+    assert_same(ours[-1][0], theirs[-1][0])
+
+
+def test_pow_d_goes_on_as_it_was() -> None:
+    some = {"nodes_per_round": 2, "num_nodes": NODES, "candidates": 6, "asks": True}
+    whole = play(PowerOfChoice(**some), Federation(measuring, NODES), START, range(1, 9))[-1][0]
+    before, after = PowerOfChoice(**some), PowerOfChoice(**some)
+    middle = play(before, Federation(measuring, NODES), START, range(1, 5))[-1][0]
+    after.load_state_dict(before.state_dict())
+    assert_same(play(after, Federation(measuring, NODES), middle, range(5, 9))[-1][0], whole)
+
+
+def test_what_pow_d_cannot_do_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"strategy\.loss_examples=3 .* null, as strategy\.asks=false"):
+        PowerOfChoice(loss_examples=3)
+    with pytest.raises(ValueError, match=r"strategy\.loss_examples=0 is out of range"):
+        PowerOfChoice(loss_examples=0, asks=True)
+    with pytest.raises(ValueError, match="privacy would not hold: nodes would answer a question"):
+        PowerOfChoice(asks=True, privacy=CentralPrivacy(), weighting=Uniform())

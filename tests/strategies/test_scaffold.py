@@ -24,6 +24,7 @@ from helpers.quadratics import (
     start,
     training,
 )
+from helpers.server_data import Functions
 from strategies import FedAvg, LocalOnly, Scaffold, SelectiveFedAvg, Uniform
 from strategies.shared import client_state
 
@@ -126,7 +127,7 @@ def test_partial_participation_moves_the_server_variate_by_its_share() -> None:
     (k,) = strategy._asked
     change = grid.context(k + 2).state.array_records["control"]["w"].numpy()[:, 0]  # c_k, from 0
     assert np.abs(change).max() > 0.1
-    np.testing.assert_allclose(strategy.state_dict()["controls"].numpy(), change, rtol=1e-12)
+    np.testing.assert_allclose(strategy.state_dict()["server_vector"].numpy(), change, rtol=1e-12)
 
 
 Losing = Callable[[int, list[Message]], list[Message]]  # what arrives of a round's replies
@@ -168,7 +169,7 @@ def test_after_a_lost_reply_c_is_the_mean_of_all_c_k(strategy: Scaffold, arrive:
         arrays = strategy.aggregate_train(server_round, replies)[0] or arrays
     mean = own_variates(grid).mean(0)
     assert np.abs(mean).max() > 0.01
-    np.testing.assert_allclose(strategy.state_dict()["controls"].numpy() / 3, mean, atol=1e-12)
+    np.testing.assert_allclose(strategy.state_dict()["server_vector"].numpy() / 3, mean, atol=1e-12)
 
 
 def test_a_second_run_over_the_same_nodes_begins_at_zero() -> None:
@@ -182,7 +183,7 @@ def test_in_groups_the_variate_is_the_mean_over_the_group() -> None:
     grid = quadratics()
     strategy = LocalOnly(inner=Scaffold(num_nodes=3))
     play(strategy, grid, start(), range(1, 4))
-    variates = [each.state_dict()["controls"].numpy() for each in strategy._strategies.values()]
+    variates = [each.state_dict()["server_vector"].numpy() for each in strategy._strategies.values()]
     np.testing.assert_allclose(variates, own_variates(grid, ["node0", "node1", "node2"]), atol=1e-12)
 
 
@@ -190,7 +191,9 @@ def test_one_group_after_local_training_is_scaffold() -> None:
     def correctness_fn(models: Sequence[ArrayRecord]) -> Tensor:
         return torch.ones(len(models), 4, dtype=torch.bool)
 
-    alike = SelectiveFedAvg(inner=Scaffold(num_nodes=3), local_rounds=3, correctness_fn=correctness_fn)
+    alike = SelectiveFedAvg(
+        inner=Scaffold(num_nodes=3), local_rounds=3, server_data=Functions(correctness_fn)
+    )
     found = play(alike, quadratics(), start(), range(1, 9))[-1][0]
     assert_same(found, play(Scaffold(), quadratics(), start(), range(1, 6))[-1][0])
 

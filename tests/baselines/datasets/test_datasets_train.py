@@ -20,6 +20,7 @@ OTHERWISE = {
     "cifar10",
     "hub",
     "speech",
+    "text",
 }  # elsewhere; cifar10 has cifar100's format
 
 

@@ -113,6 +113,20 @@ def test_what_is_asked_for_is_added_and_nothing_else_changes(tmp_path: Path) -> 
     assert all(low < mean for low, mean in zip(worst, curve(after, "node-test", "accuracy"), strict=True))
 
 
+@pytest.mark.slow
+def test_the_bytes_of_a_question_count(tmp_path: Path) -> None:
+    """Two of three candidates train: five models go down, and each candidate's answer goes up."""
+    asking = "strategy=power_of_choice strategy.asks=true strategy.candidates=3 nodes_per_round=2"
+    more = f"num_nodes=4 rounds=2 model=softmax count_bytes=true evaluation.per_node=true {asking}"
+    rows = played(more, tmp_path)
+    model = 2 * 128 + 4 * (64 * 10 + 10) + len("fc.weight") + len("fc.bias")
+    assert curve(rows, "train", "bytes_down") == [5 * model] * 2
+    own = rows[(rows.split == "site-train") & (rows["round"] == 1)].pivot_table("value", "model", "metric")
+    assert sorted(own.bytes_down) == [model, 2 * model, 2 * model]
+    assert 0 < own.bytes_up.min() < 100
+    assert own.bytes_up.sum() == curve(rows, "train", "bytes_up")[0]
+
+
 class LastFirst(InlineGrid):
     """A grid whose nodes are done in another order than they were asked in."""
 

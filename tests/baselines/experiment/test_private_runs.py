@@ -109,7 +109,7 @@ def test_a_resumed_run_is_one_in_one_go(tmp_path: Path) -> None:
         ("privacy=central strategy=fedexp", "step_size=Extrapolated looks at the updates"),
         (
             "model=mlp private=fedper node_test_fraction=0.2 strategy=selective validation_size=60",
-            "the server groups the nodes by models that",
+            "the server would predict with models that",
         ),
         ("privacy=central strategy=local", "each group's model shows who is in it"),
         ("privacy=central model=resnet18 dataset.shape=[3,32,32]", "gets no noise; choose a model without"),

@@ -136,6 +136,7 @@ CASES = {
     "strategy=keeping checkpoint_every=1": "Keeping keeps _velocity, which its state_dict does not hold",
     "strategy=counting checkpoint_every=5 rounds=9": "Counting keeps seen, which its state_dict does not",
     "model=tied compression=top_k": "the model's two.weight is a parameter under a second name",
+    "model=tied strategy=feddf validation_size=50": "a second name, which would be distilled by itself",
     "model=buffered": f"{BUFFER}.buffer_names=[running_mean,running_var,num_batches_tracked,ema]",
     f"model=buffered {SELECTIVE}": f"{BUFFER}.inner.buffer_names=[",
 }

@@ -125,15 +125,19 @@ def test_curves_go_by_what_was_spent(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Seconds add up, also over rounds that are not evaluated; bytes go both ways."""
     rows = [(t, "test", "global", "accuracy", 0.1 * t, 0, "all") for t in (0, 2)]
     for t in (1, 2):
-        spent = {"seconds": 0.5 * t, "bytes_down": 2000.0, "bytes_up": 1000.0}
+        spent = {"seconds": 0.5 * t, "virtual_seconds": 30.0 * t, "bytes_down": 2000.0, "bytes_up": 1000.0}
         rows += [(t, "train", "global", name, value, 0, "all") for name, value in spent.items()]
     frame = pd.DataFrame(rows, columns=[*METRICS, "setting"])
     accuracy = results.by_round(frame, "accuracy")
     assert list(curves.with_x(frame, accuracy, "seconds").x) == [0, 1.5]
+    assert list(curves.with_x(frame, accuracy, "virtual_seconds").x) == [0, 90]
     assert list(curves.with_x(frame, accuracy, "bytes").x) == [0, 6000]
+    assert curves.unit_of("virtual_seconds", 90) == ("virtual time (s)", 1)
     assert curves.unit_of("bytes", 6000) == ("sent, down and up (kB)", 1e3)
     with pytest.raises(UserError, match="count_bytes=true"):
         curves.with_x(frame[~frame.metric.str.startswith("bytes")], accuracy, "bytes")
+    with pytest.raises(UserError, match="run it with a clock, e"):
+        curves.with_x(frame[frame.metric != "virtual_seconds"], accuracy, "virtual_seconds")
 
 
 def test_a_line_ends_with_the_first_of_its_seeds(tmp_path: Path) -> None:

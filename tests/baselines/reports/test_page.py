@@ -1,6 +1,7 @@
 """python -m baselines.compare --html: one page, tried in a browser without a network."""
 
 import json
+import re
 import shutil
 import subprocess
 from html import unescape
@@ -161,6 +162,18 @@ def test_the_library_may_lie_beside_the_page(tmp_path: Path) -> None:
     assert compare.main([str(tmp_path), "--html", str(target), "--html-assets"]) == 0
     assert '<script src="plotly.min.js"></script>' in target.read_text(encoding="utf-8")
     assert target.stat().st_size < 500_000 < (tmp_path / "pages" / "plotly.min.js").stat().st_size
+
+
+def test_a_page_has_a_plot_by_each_axis(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", DIGITS, 0, [0.1, 0.9], "finished")
+    with open(tmp_path / "run" / "metrics.csv", "a") as file:
+        file.write("1,train,global,virtual_seconds,30.0\n")
+    target = tmp_path / "page.html"
+    axes = ["--x", "round", "--x", "virtual_seconds", "--metric", "accuracy"]
+    assert compare.main([str(tmp_path), "--html", str(target), "--html-assets", *axes]) == 0
+    (curves,) = re.findall(r"<h2>Curves</h2>(.*?)</section>", target.read_text(encoding="utf-8"), re.S)
+    assert curves.count("<h3>test accuracy</h3>") == 2
+    assert curves.index('"text":"round"') < curves.index('"text":"virtual time (s)"')
 
 
 NODE = shutil.which("node") or shutil.which("nodejs")

@@ -2,21 +2,18 @@
 
 import shlex
 from collections.abc import Iterator
-from copy import deepcopy
 from functools import cache
 from itertools import combinations_with_replacement
 
 import pytest
 import torch
 from hydra import compose
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from baselines.datasets import Dataset
 from baselines.experiment import config
 from baselines.experiment.data import loaded
 from baselines.experiment.experiment import Experiment
-from baselines.experiment.overrides import CONF
 from baselines.experiment.preflight import check
 from baselines.partitioners import Partitioner
 from baselines.reproduce import paper_tables
@@ -57,23 +54,6 @@ def small_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baselines.experiment.data.loaded", dataset)
 
 
-@cache
-def chosen(name: str, options: tuple[str, ...]) -> DictConfig:
-    return compose(name, overrides=list(options), return_hydra_config=True)
-
-
-def in_two_steps(name: str, overrides: list[str], return_hydra_config: bool = False) -> DictConfig:
-    """Compose as Hydra does, first the options and then the values, but equal options only once."""
-    options = tuple(one for one in overrides if (CONF / one.partition("=")[0]).is_dir())
-    values = [one for one in overrides if one not in options]
-    if any(one.startswith(("+", "~")) for one in values):
-        return compose(name, overrides=overrides, return_hydra_config=return_hydra_config)
-    cfg = deepcopy(chosen(name, options))
-    for value in OverridesParser.create().parse_overrides(values):
-        OmegaConf.update(cfg, value.key_or_group, value.value())
-    return cfg
-
-
 def experiment_of(cell: Cell) -> Experiment:
     overrides = list(cell.overrides)
     if config.load(overrides[0]).validation_size:  # the experiment's; composing takes a third of a second
@@ -99,9 +79,8 @@ def telling(table: PaperTable) -> Iterator[Cell]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
 @pytest.mark.usefixtures("small_data")
-def test_every_cell_composes_and_instantiates(table: PaperTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell_composes_and_instantiates(table: PaperTable) -> None:
     """What is wrong with a cell is wrong with an override, or with two that do not go together."""
-    monkeypatch.setattr(config, "compose", in_two_steps)
     checked = set()
     for cell in telling(table):
         this = experiment_of(cell)
@@ -124,8 +103,8 @@ def test_every_cell_composes_and_instantiates(table: PaperTable, monkeypatch: py
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
-def test_two_steps_compose_what_hydra_does(table: PaperTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = shlex.join(table.cells()[-1].overrides)
-    whole = OmegaConf.to_yaml(config.composed.__wrapped__(words).cfg)
-    monkeypatch.setattr(config, "compose", in_two_steps)
-    assert OmegaConf.to_yaml(config.composed.__wrapped__(words).cfg) == whole
+def test_two_steps_compose_what_hydra_does(table: PaperTable) -> None:
+    overrides = table.cells()[-1].overrides
+    with config.composing():
+        whole = compose("config", overrides=[*overrides])
+    assert OmegaConf.to_yaml(config.load(shlex.join(overrides))) == OmegaConf.to_yaml(whole)

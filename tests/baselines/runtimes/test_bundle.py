@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from baselines.experiment.identity import source_hash
+from baselines.runtimes.staging import copy_app
 from helpers.checkout import ROOT
 
 pytestmark = pytest.mark.runtime
@@ -48,6 +49,16 @@ def test_it_holds_the_whitelisted_files_and_no_others(bundle: Path) -> None:
     }
     assert len(code) > 50
     assert files_in(bundle) == code | {"pyproject.toml", "LICENSE", ".info/CONTENT"}
+
+
+@pytest.mark.slow
+def test_what_is_submitted_is_bundled_alike(bundle: Path, tmp_path: Path) -> None:
+    """``copy_app`` takes the bundle's files out of a clone, byte for byte."""
+    app = copy_app(tmp_path)
+    written = {"pyproject.toml", ".info/CONTENT"}  # by Flower
+    assert files_in(app) == files_in(bundle) - {".info/CONTENT"}
+    for name in files_in(app) - written:
+        assert (app / name).read_bytes() == (bundle / name).read_bytes()
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from baselines.runtimes.commands import fleet_is_grpc
+from baselines.runtimes.staging import copy_app
 from baselines.runtimes.superlink import _free_ports
 from helpers.checkout import ROOT
 
@@ -71,9 +72,9 @@ def programs(env: dict[str, str], tmp_path: Path) -> Iterator[str]:
 
 
 def ran(command: str, env: dict[str, str], tmp_path: Path) -> None:
-    run = subprocess.run(
-        command, shell=True, cwd=ROOT, env=env, capture_output=True, text=True, timeout=400
-    )
+    """Run a command in a clone, but for the environments, of which Flower would look at each file."""
+    app = copy_app(tmp_path / "app")
+    run = subprocess.run(command, shell=True, cwd=app, env=env, capture_output=True, text=True, timeout=400)
     assert run.returncode == 0, run.stdout + run.stderr
     metrics = tmp_path / "run" / "metrics.csv"
     assert metrics.exists(), run.stdout + run.stderr

@@ -36,6 +36,26 @@ DITTO = "personal=ditto dataset=digits num_nodes=4 nodes_per_round=2 rounds=3 no
 LOSSES = "corrections=[fedsam,fedlc,fedntd,feddecorr] dataset=digits num_nodes=4 nodes_per_round=2 rounds=3"
 # The server sends a momentum, and nodes their gradients.
 MIME = "strategy=mimelite dataset=digits num_nodes=4 nodes_per_round=2 rounds=3"
+# Nodes choose among several models, in training and in their evaluation.
+CLUSTERS = (
+    "strategy=hypcluster dataset=digits num_nodes=4 rounds=3 node_test_fraction=0.2 compression=top_k "
+    "partitioner=label_groups"
+)
+PROTOTYPES = "strategy=fedproto dataset=digits num_nodes=3 rounds=3 node_test_fraction=0.2"
+# The server distils each node's model, by itself and with the others'.
+DISTILLED = (
+    "strategy=codistillation strategy.inner._target_=strategies.FedDF validation_size=50 dataset=digits "
+    "model=softmax num_nodes=4 nodes_per_round=2 rounds=3"
+)
+# Candidates are asked before a round, at its model; the layers that a node keeps are in its state.
+ASKING = (
+    "strategy=power_of_choice strategy.asks=true strategy.candidates=4 strategy.loss_examples=30 count_bytes=true "
+    "private=fedper node_test_fraction=0.2 dataset=digits num_nodes=5 nodes_per_round=2 rounds=4"
+)
+OORT = "strategy=oort dataset=digits num_nodes=5 nodes_per_round=2 rounds=4"
+# Replies wait for their virtual arrival, whichever worker has made them first.
+BUFFERED = "strategy=fedbuff compression=top_k count_bytes=true dataset=digits num_nodes=5 nodes_per_round=4 rounds=6"
+MIXED = "strategy=fedasync corrections=proximal dataset=digits num_nodes=5 nodes_per_round=4 rounds=6"
 FOR_ALL = (  # each node keeps something for each of three models
     "strategy=weight_erosion_all dataset=digits num_nodes=3 rounds=3 client.keep_optimizer=true "
     "client.optimizer.momentum=0.9 compression=top_k"
@@ -49,7 +69,8 @@ MANY = (
 
 def rows_in(folder: Path) -> list[str]:
     """Return metrics.csv without the rows that are times."""
-    return [row for row in (folder / "metrics.csv").read_text().splitlines() if "seconds" not in row]
+    rows = (folder / "metrics.csv").read_text().splitlines()
+    return [row for row in rows if "seconds" not in row or ",virtual_seconds," in row]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +89,14 @@ def rows_in(folder: Path) -> list[str]:
         pytest.param("ray", 4, f"{LOSSES} runtime.cpus=2", False, id="losses on ray"),
         pytest.param("ray", 4, f"{APFL} runtime.cpus=2", False, id="apfl on ray"),
         pytest.param("ray", 4, f"{MIME} runtime.cpus=2", False, id="mimelite on ray"),
+        pytest.param("ray", 4, f"{CLUSTERS} runtime.cpus=2", False, id="clusters on ray"),
+        pytest.param("ray", 3, f"{PROTOTYPES} runtime.cpus=2", False, id="prototypes on ray"),
+        pytest.param("ray", 5, f"{ASKING} runtime.cpus=2", False, id="pow-d on ray"),
+        pytest.param("ray", 5, f"{OORT} runtime.cpus=2", False, id="oort on ray"),
+        pytest.param("ray", 5, f"{BUFFERED} runtime.cpus=2", False, id="fedbuff on ray"),
+        pytest.param("ray", 5, f"{MIXED} runtime.cpus=2", False, id="fedasync on ray"),
         pytest.param("ray", 3, f"{FOR_ALL} runtime.cpus=2", False, id="weight erosion for all on ray"),
+        pytest.param("ray", 4, f"{DISTILLED} runtime.cpus=2", False, id="distilled on ray"),
         pytest.param("ray", 10_000, f"{MANY} runtime.cpus=2", False, id="10,000 nodes on ray"),
         pytest.param("ray", 3, f"{COMPRESSED} runtime.cpus=2", False, id="compressed on ray"),
         pytest.param(
@@ -139,6 +167,7 @@ def test_partial_sums_are_inlines_to_rounding(tmp_path: Path) -> None:
         ("aggregation=median weighting=uniform", "aggregation=Median"),
         ("strategy=scaffold", "strategy=Scaffold, whose replies carry 'control',"),
         ("strategy=selective validation_size=50", "strategy=SelectiveFedAvg"),
+        ("strategy=feddf validation_size=50", "strategy=FedDF, with a step of its own,"),
     ],
 )
 def test_partial_sums_are_refused_where_each_update_is_needed(

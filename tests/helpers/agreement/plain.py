@@ -61,6 +61,7 @@ class Plain:
     loss: Loss = cross_entropy
     report: Callable[[float, int], float] = lambda loss, size: loss * size
     autocast: torch.dtype | None = None
+    server_inputs: Tensor | None = None  # what the server has, without labels
 
     def __post_init__(self) -> None:
         self.kept: dict[int, Optimizer] = {}

@@ -5,8 +5,9 @@ import copy
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import kl_div
 
-from helpers.agreement.plain import LOCAL_TRAINING, Plain
+from helpers.agreement.plain import LOCAL_TRAINING, Plain, Round, State
 
 
 class FedProx(Plain):
@@ -376,9 +377,162 @@ class MimeLite(FedCM):
             self.momentum = [(1 - self.alpha) * m + self.alpha * g for m, g in places]
 
 
+class IFCA(Plain):
+    """Ghosh et al. 2020, Algorithm 1, option II: argmin_j F_k(w_j), and the plain mean within a cluster.
+
+    Equal losses are drawn from [seed of the node's round, 0, 0, 18]. What a round ends with is the first model.
+    """
+
+    num_models = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.models = [self._copy() for _ in range(self.num_models)]
+        self.cluster: list[int] = []
+
+    def weights(self) -> Tensor:
+        return torch.full((len(self.cluster),), 1 / len(self.cluster), dtype=torch.float64)
+
+    def _copy(self) -> State:
+        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
+    def _choose(self, t: int, k: int) -> int:
+        losses, data = [], self.data[k]
+        self.model.eval()
+        for model in self.models:
+            self.model.load_state_dict(model)
+            losses.append(self.loss(self.model(data.inputs), data.targets).item())
+        least = [j for j, loss in enumerate(losses) if loss == min(losses)]
+        seed = np.random.default_rng([self.seed, t, k, LOCAL_TRAINING]).integers(2**63, dtype=np.uint64)
+        return (
+            least[np.random.default_rng([int(seed), 0, 0, 18]).integers(len(least))]
+            if least[1:]
+            else least[0]
+        )
+
+    def _round(self, t: int) -> Round:
+        chosen = [self._choose(t, k) for k in range(len(self.data))]
+        ends, metrics = [], []
+        for k, j in enumerate(chosen):
+            self.model.load_state_dict(self.models[j])
+            metrics.append(self._train(t, k))
+            ends.append(self._copy())
+        for j in set(chosen):
+            self.cluster = [k for k in range(len(self.data)) if chosen[k] == j]
+            self.models[j] = self._mean(self.models[j], [ends[k] for k in self.cluster])
+        sizes = [len(each.targets) for each in self.data]
+        means = {name: float(np.average([m[name] for m in metrics], weights=sizes)) for name in metrics[0]}
+        return Round(dict(self.models[0]), means)
+
+
+class HypCluster(IFCA):
+    """Mansour et al. 2020, HypCluster: the same, weighted by examples."""
+
+    def weights(self) -> Tensor:
+        sizes = torch.tensor([len(self.data[k].targets) for k in self.cluster], dtype=torch.float64)
+        return sizes / sizes.sum()
+
+
+class FedProto(Plain):
+    """Tan et al. 2022, Algorithm 1; what a round ends with is the mean of the nodes' own models."""
+
+    strength = 4.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.own: dict[int, State] = {}
+        self.prototypes: dict[int, Tensor] = {}
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def begin(self, server_round: int, node: int) -> None:
+        if node in self.own:
+            self.model.load_state_dict(self.own[node])
+
+    def _representation(self, inputs: Tensor) -> Tensor:
+        return self.model.hidden(inputs.flatten(1)).relu()
+
+    def objective(
+        self, node: int, inputs: Tensor, outputs: Tensor, targets: Tensor, loss: Tensor
+    ) -> Tensor:
+        z, total = self._representation(inputs), torch.zeros(())
+        for row, label in zip(z, targets.tolist(), strict=True):
+            if label in self.prototypes:
+                total = total + (row - self.prototypes[label]).square().sum()
+        return loss + self.strength * total / z.numel() if self.prototypes else loss
+
+    def end(self, node: int, trained: list[nn.Parameter], rate: float, steps: int) -> None:
+        self.own[node] = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        with torch.no_grad():
+            self.seen.append((self._representation(self.data[node].inputs), self.data[node].targets))
+        if len(self.seen) == len(
+            self.data
+        ):  # the mean over all nodes' examples of a class, at their own models
+            z, labels = (torch.cat(part) for part in zip(*self.seen, strict=True))
+            self.prototypes = {int(label): z[labels == label].mean(0) for label in labels.unique()}
+            self.seen = []
+
+    def _mean(self, start: State, ends: list[State]) -> State:
+        return {name: torch.stack([end[name] for end in ends]).mean(0) for name in start}
+
+
 class Alternating(Plain):
     """In odd rounds the first of two equally shaped layers is frozen, in even ones the second."""
 
     def begin(self, server_round: int, node: int) -> None:
         for number, layer in enumerate((self.model.a, self.model.b)):
             layer.requires_grad_((server_round + number) % 2 == 0)
+
+
+class FedDF(Plain):
+    """Lin et al. 2020, Algorithm 1: after the mean, Adam on the divergence from the mean of the logits.
+
+    The order of the server's inputs is drawn from [seed, t, 0, 18].
+    """
+
+    steps, size, rate = 7, 5, 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.t = 0
+
+    def _mean(self, start: State, ends: list[State]) -> State:
+        self.t += 1
+        return self.learn(super()._mean(start, ends), ends)
+
+    def learn(self, student: State, teachers: list[State]) -> State:
+        assert self.server_inputs is not None
+        seed = np.random.default_rng([self.seed, self.t, 0, 18]).integers(2**63, dtype=np.uint64)
+        draws, orders = torch.Generator().manual_seed(int(seed)), []
+        for _ in range(self.steps):
+            orders += torch.randperm(len(self.server_inputs), generator=draws).split(self.size)
+        model, *others = (copy.deepcopy(self.model).eval() for _ in range(1 + len(teachers)))
+        model.load_state_dict(student)
+        for other, state in zip(others, teachers, strict=True):
+            other.load_state_dict(state)
+        optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=self.rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        for rows in orders[: self.steps]:
+            x = self.server_inputs[rows]
+            with torch.no_grad():
+                target = torch.stack([other(x) for other in others]).mean(0).softmax(1)
+            optimizer.zero_grad()
+            kl_div(model(x).log_softmax(1), target, reduction="batchmean").backward()
+            optimizer.step()
+            schedule.step()
+        return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+class CoDistillation(FedDF):
+    """Anil et al. 2018, between rounds: each node's own model learns from the mean of the others' logits."""
+
+    def weights(self) -> Tensor:
+        return torch.full((len(self.data),), 1 / len(self.data), dtype=torch.float64)
+
+    def begin(self, server_round: int, node: int) -> None:
+        if server_round > 1:
+            self.model.load_state_dict(self.own[node])
+
+    def _mean(self, start: State, ends: list[State]) -> State:
+        self.t += 1
+        self.own = [self.learn(end, [other for other in ends if other is not end]) for end in ends]
+        return Plain._mean(self, start, self.own)

@@ -2,15 +2,20 @@
 
 from helpers.agreement.plain import Plain
 from helpers.agreement.plain_methods import (
+    IFCA,
+    CoDistillation,
     FedBABU,
     FedCM,
     FedDecorr,
+    FedDF,
     FedLC,
     FedNTD,
+    FedProto,
     FedProx,
     FedRep,
     FedRS,
     FedSAM,
+    HypCluster,
     InverseVariance,
     LGFedAvg,
     MimeLite,
@@ -27,6 +32,11 @@ MLP = "model=mlp model.hidden=8 client.local_epochs=2"
 # Computed in another order: c_k - c + (w_t - w_k) / (steps lr), or a variance step by step. The last bit of
 # a round's c or alpha is then in all that follows.
 ORDER = Tolerance(of_values=1e-6, of_movement=1e-4)
+DISTILLED = (
+    "validation_size=12 strategy.distillation.steps=7 strategy.distillation.lr=0.01 "
+    "strategy.distillation.batch_size=5"
+)
+DOUBLE = Tolerance(of_values=1e-9, of_movement=1e-9)  # Adam makes a step even of what float32 has rounded
 METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
     "proximal": (f"{MLP} strategy=fedprox strategy.mu=0.5", FedProx, True, TO_THE_BIT),
     "proximal, clipped": (
@@ -109,6 +119,21 @@ METHODS: dict[str, tuple[str, type[Plain], bool, Tolerance]] = {
         PFedMe,
         False,
         ORDER,
+    ),
+    "clusters that nodes choose": (f"{MLP} strategy=ifca num_nodes=6 seed=7", IFCA, True, TO_THE_BIT),
+    "clusters by examples": (f"{MLP} strategy=hypcluster num_nodes=6 seed=7", HypCluster, True, TO_THE_BIT),
+    "prototypes of classes": (
+        f"{MLP} strategy=fedproto strategy.strength=4",
+        FedProto,
+        None,  # those of the first round alone, which has no prototypes
+        ORDER,
+    ),
+    "what all predict": (f"model=double strategy=feddf {DISTILLED}", FedDF, False, DOUBLE),
+    "what the others predict": (
+        f"model=double strategy=codistillation {DISTILLED}",
+        CoDistillation,
+        False,
+        DOUBLE,
     ),
     "a mixture besides": (f"{MLP} personal=apfl", Plain, False, TO_THE_BIT),
     "a model besides": (f"{MLP} personal=ditto", Plain, False, TO_THE_BIT),

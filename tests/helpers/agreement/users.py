@@ -21,6 +21,17 @@ def images(shape: list[int], num_classes: int, size: int, augment: object = None
     return Dataset(inputs, labels, inputs, labels, Classification(), augment=augment)  # type: ignore[arg-type]
 
 
+def tokens(length: int, num_classes: int, vocabulary: int, size: int) -> Dataset:
+    """Return random texts of at least one token, in which a label's own token comes first."""
+    draws = torch.Generator().manual_seed(4)
+    labels = torch.randint(num_classes, (size,), generator=draws)
+    inputs = torch.randint(1, vocabulary, (size, length), generator=draws)
+    inputs[:, 0] = labels + 1
+    lengths = torch.randint(1, length + 1, (size, 1), generator=draws)
+    inputs = inputs.where(torch.arange(length) < lengths, 0)
+    return Dataset(inputs, labels, inputs, labels, Classification())
+
+
 @dataclass(frozen=True)
 class Smoothed(Task):
     """Cross-entropy with smoothed labels: a task of one's own; it knows of ``present``, as tasks must."""
@@ -85,6 +96,17 @@ class Buffered(Twins):
 
     def between(self, x: Tensor) -> Tensor:
         return self.norm(self.b(x)).relu()
+
+
+class Double(Buffered):
+    """Computes in float64, with dropout; its first layer does not learn."""
+
+    def __init__(self, input_shape: list[int], num_classes: int) -> None:
+        super().__init__(input_shape, num_classes)
+        self.double().a.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(nn.functional.dropout(x.double(), 0.2, self.training))
 
 
 class Counting(Twins):

@@ -71,7 +71,7 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
             patch.setattr(cuda_graphs, "capture", pretended)
         this = experiment.load(overrides)
         strategy, arrays = this.strategy(), this.initial_arrays()
-        strategy.set_correctness_fn(Evaluator(this).correctness_fn)
+        strategy.set_server_data(Evaluator(this))
         together = together_of(overrides) if way.batched else None
         grid = InlineGrid(client_app_of(overrides), this.settings.num_nodes, together)
         start, done = _tensors(arrays), []
@@ -120,6 +120,7 @@ def plainly(overrides: str, kind: type[Plain] = Plain, rounds: int = 2) -> list[
             OmegaConf.to_container(this.cfg.client, resolve=True),  # type: ignore[arg-type]
             seed=this.settings.seed,
             autocast=torch.bfloat16 if wanted.autocast else None,
+            server_inputs=this.validation_examples.batch(slice(None), device)[0],
             **losses,  # type: ignore[arg-type]
         )
         return loop.rounds(rounds)

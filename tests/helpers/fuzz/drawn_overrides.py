@@ -8,6 +8,10 @@ from helpers.fuzz.conf_tree import GROUPS, default_options, options, settings_of
 from helpers.fuzz.drawn_values import HUGE, SYNTAX, WORDS, bad, good, is_huge, of_another_kind
 
 TINY = {"rounds": "1", "num_nodes": "3", "model": "softmax"}  # where nothing else is drawn
+OF_SOME = {
+    "grouping": ("selective",),
+    "staleness": ("fedasync", "fedbuff"),
+}  # groups that some strategies read
 KEPT = ("data_root", "debug", "resume", "threads")  # debug=true asks for the traceback
 
 # Written without a fraction in conf/, and may have one.
@@ -90,8 +94,9 @@ def _settings(chosen: dict[str, str]) -> list[tuple[str, Any]]:
 
 
 def _is_read(key: str, chosen: dict[str, str]) -> bool:
-    """Say whether a run with these options reads the setting: groupings are one strategy's."""
-    return not key.startswith("grouping.") or chosen.get("strategy") == "selective"
+    """Say whether a run with these options reads the setting: some groups are those of some strategies."""
+    readers = OF_SOME.get(key.partition(".")[0])
+    return readers is None or chosen.get("strategy") in readers
 
 
 def _misplaced(random: Random, chosen: dict[str, str]) -> str:

@@ -27,7 +27,7 @@ from helpers.fuzz.verdict import Result
 
 OF_STRATEGY = {
     *("weighting", "server_optimizer", "mask", "step_size", "aggregation", "privacy", "compression"),
-    "grouping",
+    *("grouping", "staleness"),
 }
 OF_CLIENT = {name: f"client.{name}" for name in ("corrections", "schedule", "personal", "private")}
 OF_CLIENT["client_optimizer"] = "client.optimizer"
@@ -39,8 +39,12 @@ WITH = {  # what an option, or a group, takes to be built
     "privacy=adaptive": "weighting=uniform",
     "privacy=local": "weighting=uniform",
     "grouping": "strategy=selective validation_size=50",
+    "staleness": "strategy=fedbuff",
+    "clock=trace": "clock.path=/nowhere",
     "strategy=selective": "validation_size=50",
     "strategy=fedmeta": "validation_size=50",
+    "strategy=feddf": "validation_size=50",
+    "strategy=codistillation": "validation_size=50",
     "dataset=hub": "dataset.name=/nowhere",
     "dataset=local": "dataset.schema=/nowhere",
     "model": HUB,  # which leaves to the data what it does not know
@@ -177,6 +181,8 @@ class Built:
             this.strategy()
         if group in {"client", *OF_CLIENT}:
             _ = this.training
+        if group == "clock":
+            _ = this.clock
         if group in ("partitioner", "runtime", "logger"):
             _ = this.partitioner, this.runtime(), this.loggers()
 

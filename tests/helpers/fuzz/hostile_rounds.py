@@ -13,6 +13,7 @@ from helpers.federation import Federation
 from helpers.fuzz.hostile_content import Unsound
 from helpers.fuzz.hostile_envelopes import Sender
 from helpers.hostile import Outcome, node_id, played
+from helpers.server_data import Functions
 from strategies import (
     AgreementMask,
     EffectiveRank,
@@ -44,7 +45,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "groups of scaffold": lambda: Grouped(inner=Scaffold(**ASKS), groups=GROUPS),
     "local": lambda: LocalOnly(inner=FedAvg(**ASKS)),
     "selective": lambda: SelectiveFedAvg(
-        inner=FedAvg(**ASKS), local_rounds=1, grouping=Overlap(0.1), correctness_fn=_right_on
+        inner=FedAvg(**ASKS), local_rounds=1, grouping=Overlap(0.1), server_data=Functions(_right_on)
     ),
 }
 Happens = Callable[[list[Message]], list[Message]]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from helpers.every_part import NODES
 from helpers.federation import Federation, answer, play, record, sent_model
+from helpers.server_data import Functions
 from strategies import (
     Adam,
     AgreementMask,
@@ -132,7 +133,7 @@ def test_a_part_of_which_a_setting_is_read_is_not_named(caplog: pytest.LogCaptur
         Afterwards(weighting=Uniform(), privacy=CentralPrivacy(noise_seed=0)),
         FedAvg(**PARTS),  # type: ignore[arg-type]
         FedDyn(num_nodes=NODES, mask=AgreementMask(), step_size=Constant(0.5)),
-        FedMeta(gradient=lambda arrays: arrays, mask=AgreementMask()),
+        FedMeta(server_data=Functions(gradient=lambda model: model), mask=AgreementMask()),
         FedAvg(aggregation=Unmasked(), mask=AgreementMask(0.0)),
         PlainMean(privacy=LocalPrivacy()),
     ],

@@ -176,4 +176,4 @@ def test_a_control_variate_that_is_none(tamper: Tamper, why: str, caplog: pytest
         assert not difference(played(hostile, tampered(tamper)), alone)
     assert all("partition 1 left out: " in line and why in line for line in reasons(caplog))
     assert len(reasons(caplog)) == 2
-    assert hostile.state_dict()["controls"].equal(lost.state_dict()["controls"])
+    assert hostile.state_dict()["server_vector"].equal(lost.state_dict()["server_vector"])

@@ -94,7 +94,10 @@ def test_a_step_size_that_is_none_fails_the_round_too(caplog: pytest.LogCaptureF
 GIVEN = {
     "None": (None, "gave None, expected a number"),
     "a text": ("far", "gave a str, expected a number"),
-    "several": (torch.ones(2), "gave a tensor of shape (2,), expected a number"),
+    "several": (
+        torch.ones(3),
+        "gave a tensor of shape (3,), expected a number, or one for each of the model's 2 parameter arrays",
+    ),
     "infinite": (torch.tensor(INF), "gave inf"),
 }
 

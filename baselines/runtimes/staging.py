@@ -1,0 +1,29 @@
+"""Staging: copies of the code, which travel to other machines."""
+
+import shutil
+from pathlib import Path
+
+from baselines.experiment.overrides import ROOT
+
+PACKAGES = {"strategies": "*.py", "clients": "*.py", "baselines": "*.py", "conf": "*.yaml"}
+OF_APP = ("pyproject.toml", "LICENSE")  # what Flower bundles besides
+
+
+def copy_code(folder: Path) -> None:
+    """Copy the code and the options into a folder."""
+    for name, kind in PACKAGES.items():
+        for path in (ROOT / name).rglob(kind):
+            target = folder / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+
+
+def copy_app(folder: Path) -> Path:
+    """Copy what Flower bundles of this project into a folder; return it, for ``flwr run``.
+
+    In a clone Flower would look at each file of each virtual environment, for several seconds.
+    """
+    copy_code(folder)
+    for name in OF_APP:
+        shutil.copyfile(ROOT / name, folder / name)
+    return folder
