@@ -80,21 +80,25 @@ def client_app(
     @app.evaluate()
     def evaluate_(message: Message, context: Context) -> Message:
         demand_silence(context.node_config)
-        node = node_of(message, context)
-        sent, frozen = load_sent(node, message, context.state)
-        memory = client_state.load(context.state, message.metadata.group_id)
-        config = get_record(ConfigRecord, message.content, protocol.CONFIG)
-        if protocol.NUM_MODELS in config:
-            place = 0, partition_id_of(context, config)  # no round's seed: equal models evaluate alike
-            start = round_start(node, node.training, message.content, memory, *place)
-            load_chosen(node, start, node.training, sent, frozen)
-        personalise(node, memory, message.content)
-        metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
-        if len(node.test):
-            metrics |= evaluate(node.model, node.test, node.task)
-        return replied(message, metrics | {protocol.PARTITION_ID: partition_id_of(context, config)})
+        return evaluate_node(node_of(message, context), message, context)
 
     return app
+
+
+def evaluate_node(node: Node, message: Message, context: Context) -> Message:
+    """Return the reply to an evaluation: the metrics of the message's model, or of the node's own."""
+    sent, frozen = load_sent(node, message, context.state)
+    memory = client_state.load(context.state, message.metadata.group_id)
+    config = get_record(ConfigRecord, message.content, protocol.CONFIG)
+    if protocol.NUM_MODELS in config:
+        place = 0, partition_id_of(context, config)  # no round's seed: equal models evaluate alike
+        start = round_start(node, node.training, message.content, memory, *place)
+        load_chosen(node, start, node.training, sent, frozen)
+    personalise(node, memory, message.content)
+    metrics: dict[str, float] = {protocol.NUM_EXAMPLES: len(node.test)}
+    if len(node.test):
+        metrics |= evaluate(node.model, node.test, node.task)
+    return replied(message, metrics | {protocol.PARTITION_ID: partition_id_of(context, config)})
 
 
 def personalise(node: Node, state: RecordDict, content: RecordDict) -> None:

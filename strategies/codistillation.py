@@ -20,7 +20,7 @@ local training. Reduction: ``distillation.steps`` = 0 is ``strategy=local``, bit
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord
@@ -42,7 +42,7 @@ class CoDistillation(LocalOnly):
     server_data : has the inputs
     """
 
-    distillation: Distillation = Distillation()
+    distillation: Distillation = field(default_factory=Distillation)
     server_data: ServerData | None = None
 
     def __post_init__(self) -> None:

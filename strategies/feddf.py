@@ -19,7 +19,7 @@ nodes' mean, and dropout is off. All nodes have the same model: prototypes of se
 Reduction: ``distillation.steps`` = 0 is FedAvg, bit for bit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class FedDF(PseudoGradientStrategy):
     server_data : has the inputs
     """
 
-    distillation: Distillation = Distillation()
+    distillation: Distillation = field(default_factory=Distillation)
     server_data: ServerData | None = None
 
     def __post_init__(self) -> None:

@@ -77,8 +77,8 @@ class AsynchronousStrategy(PseudoGradientStrategy):
     keeps_time: ClassVar[bool] = True
     weighting: Weighting = Uniform()
     buffer_size: int = 1
-    clock: VirtualClock = ConstantClock()
-    staleness: Staleness = PolynomialStaleness()
+    clock: VirtualClock = field(default_factory=ConstantClock)
+    staleness: Staleness = field(default_factory=PolynomialStaleness)
 
     _now: float = field(default=0.0, init=False, repr=False)  # T[t], virtual seconds
     _waiting: dict[int, WaitingUpdate] = field(default_factory=dict, init=False, repr=False)  # by partition
