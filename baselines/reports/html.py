@@ -28,8 +28,22 @@ from .tables import table_title, write_text
 # Plots to hover and toggle: curves with their bands, and who holds what.
 
 
-DASHES = {"solid": "solid", "dashed": "dash", "dotted": "dot", "dashdot": "dashdot", "longdash": "longdash"}
-PIXELS = {"solid": "none", "dashed": "8 4", "dotted": "2 3", "dashdot": "8 3 2 3", "longdash": "14 4"}
+DASHES = {
+    "solid": "solid",
+    "dashed": "dash",
+    "dotted": "dot",
+    "dashdot": "dashdot",
+    "longdash": "longdash",
+    "longdashdot": "longdashdot",
+}
+PIXELS = {
+    "solid": "none",
+    "dashed": "8 4",
+    "dotted": "2 3",
+    "dashdot": "8 3 2 3",
+    "longdash": "14 4",
+    "longdashdot": "14 3 2 3",
+}
 LIBRARY = "plotly.min.js"
 WIDTH = 2.0  # of a line, in pixels
 MANY_LABELS = 20  # of more labels, counts are a picture with a pixel for each

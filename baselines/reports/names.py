@@ -31,6 +31,7 @@ DASHES: dict[str, Any] = {
     "dotted": (0, (1, 1.2)),
     "dashdot": (0, (5, 1.5, 1, 1.5)),
     "longdash": (0, (8, 2)),
+    "longdashdot": (0, (9, 2, 1, 2)),
 }
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = 7 * len(DASHES) * len(MARKS)  # no two of so many look alike; grey is for methods alone
