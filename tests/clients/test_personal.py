@@ -32,7 +32,7 @@ REFUSED = {
     "fedrep client.private=[]": "client.private=[] there are none to train: set client.private=[last]",
     "fedrep client.personal.head_epochs=-1": "client.personal.head_epochs=-1 is out of range",
     "fedrep node_test_fraction=0": "client.private=['last']: the model is whole at a node alone",
-    "fedrep strategy=scaffold": "client.private=['last'] with strategy=scaffold",
+    "fedrep strategy=scaffold": "client.private=['last'] with a strategy that asks nodes for ControlVariate",
     "per_fedavg client.personal.alpha=-1": "client.personal.alpha=-1 is out of range",
     "per_fedavg client.personal.first_order=maybe": "client.personal.first_order=maybe is out of range",
     "per_fedavg node_test_fraction=0": "client.personal=PerFedAvg: the model is whole at a node alone",

@@ -49,7 +49,7 @@ def test_a_setting_that_another_one_names_is_read(tmp_path: Path) -> None:
 def test_the_groups_that_stand_in_another_part_are_those_of_the_project() -> None:
     cfg, folder = config.composed_unchecked("").cfg, config.CONF
     groups = {path.name for path in folder.iterdir() if path.is_dir()} - {"hydra"}
-    assert groups - {"logger"} - {*cfg} == {*config.PACKAGES}
+    assert groups - {"logger", "clock"} - {*cfg} == {*config.PACKAGES}
     for group, package in config.PACKAGES.items():
         firsts = {path.read_text().partition("\n")[0] for path in (folder / group).rglob("*.yaml")}
         assert f"# @package {package}" in firsts

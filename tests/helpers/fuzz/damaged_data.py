@@ -16,7 +16,7 @@ import pandas as pd
 from PIL import Image
 
 from baselines.datasets import Dataset, tables
-from baselines.datasets.hub import _table as hub_table
+from baselines.datasets.hub import _pictures, table_of
 from baselines.datasets.local import Schema, SiteData
 from baselines.errors import DataError, UserError
 from baselines.experiment.data import check_rows
@@ -401,7 +401,8 @@ def _read_hub(place: Path, damage: Damage) -> np.ndarray:
     from datasets import Dataset as Rows
 
     rows = Rows.from_dict(damage.do(columns()))
-    table = hub_table(rows, "hub", {"image": "image", "label": "label", "writer": "who"}, None)
+    columns_of = {"image": "image", "label": "label", "writer": "who"}
+    table = table_of(rows, "hub", columns_of, lambda rows: _pictures(rows, "image", "hub", None))
     (table,) = tables.number_labels([table], "column 'label' of data set hub")
     train, test = tables.hold_out(table)
     return tables.arrays_of(train, test)["train_targets"]
