@@ -28,6 +28,7 @@ ELSEWHERE = {  # what another test runs, by the page and the command
     r"docs/deployment.md: ": "tests/baselines/federation/test_deployed.py",
     r".*: (flower-supernode|.*baselines.federation )": "tests/baselines/federation/test_sites.py",
     r".*runtime.sites=": "tests/baselines/federation/test_sites.py",
+    r".*dataset.name=reviews.csv": "tests/baselines/datasets/test_text.py",
     r".*runtime=ray": "tests/baselines/runtimes/test_same_metrics.py",
 }
 NOT_RUN = {  # what no test runs, and why
@@ -38,6 +39,7 @@ NOT_RUN = {  # what no test runs, and why
     r".*hydra/sweeper=random_search experiment=selective": "its runs take hours",
     r".*baselines.compare multirun/search": "it compares the runs of that search",
     r".*(logger=tensorboard|hydra/launcher=joblib)": "its package is an extra, which a reader chooses",
+    r".*: pip install -e '": "it would change the environment of all other tests",
 }
 OPEN = re.compile(r"[<…]|\.\.\.(?!/)")  # what a reader fills in
 READERS = Path(sys.executable).parent
