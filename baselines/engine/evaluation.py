@@ -68,7 +68,8 @@ class Evaluator(ServerData):
 
     def compute_outputs(self, arrays: Mapping[str, Tensor], rows: Tensor) -> Tensor:
         device = next(self._model.parameters()).device
-        inputs, _ = self.experiment.server_inputs.batch(rows, device)
+        examples = self.experiment.server_inputs
+        inputs, _ = examples.batch(rows.to(examples.place(device)), device)
         arrays = {name: values.to(device) for name, values in arrays.items()}
         return functional_call(self._model.eval(), arrays, *arguments_of(inputs))
 
