@@ -33,7 +33,7 @@ from .core.stacking import Records
 from .grouped import LocalOnly
 from .parts.layout import Layout
 from .shared import protocol
-from .shared.arrays import to_array_record
+from .shared.arrays import move_record, record_device, to_array_record
 from .shared.checks import require
 
 
@@ -113,7 +113,8 @@ class FedProto(LocalOnly):
         config = ConfigRecord({**config, **self.train_config()})
         messages = list(super().configure_train(server_round, arrays, config, grid))
         if self._means is not None and self._counts is not None:
-            record = to_array_record({"means": self._means.float(), "counts": self._counts})
+            host = to_array_record({"means": self._means.float(), "counts": self._counts.long()})
+            record = move_record(host, record_device(arrays))
             for message in messages:
                 message.content[protocol.PROTOTYPES] = record
         return messages

@@ -114,7 +114,7 @@ class IFCA(PseudoGradientStrategy):
             self._models[number] = self.layout.record(stepped.parameters, stepped.buffers)
             if weights is None:
                 weights = result.weights.new_zeros(len(chosen), *result.weights.shape[1:])
-            weights[rows] = result.weights
+            weights[rows.to(weights.device)] = result.weights
             by_cluster[number] = result.metrics
             if not result.is_masked:
                 self._watch.name(self, {"mask"})
