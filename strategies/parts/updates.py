@@ -117,8 +117,8 @@ class Updates:
         kept = [row for row, k in enumerate(self.partition_ids) if k not in partition_ids]
         return replace(
             self,
-            deltas=self.deltas[torch.tensor(kept).to(self.deltas.device)],
-            buffers=self.buffers[torch.tensor(kept).to(self.buffers.device)],
+            deltas=self.deltas[torch.tensor(kept, dtype=torch.long).to(self.deltas.device)],
+            buffers=self.buffers[torch.tensor(kept, dtype=torch.long).to(self.buffers.device)],
             num_examples=self.num_examples[kept],
             partition_ids=tuple(self.partition_ids[row] for row in kept),
             metrics={name: values[kept] for name, values in self.metrics.items()},
