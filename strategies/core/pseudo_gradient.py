@@ -345,7 +345,7 @@ class PseudoGradientStrategy(BaseStrategy):
     _workspace: Workspace = field(init=False, repr=False)
     _sample: Sample = field(default_factory=Sample, init=False, repr=False)  # who trains in this round
     _poll: Poll | None = field(default=None, init=False, repr=False)  # of the last question
-    _asked: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # node ids by partition
+    _recipients: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # nodes by partition
     _sent: dict[int, Message] = field(default_factory=dict, init=False, repr=False)  # by partition
     _has_asked_to: set[str] = field(default_factory=set, init=False, repr=False)  # train, evaluate
     _monitor: UpdateMonitor = field(default_factory=UpdateMonitor, init=False, repr=False)
@@ -450,7 +450,7 @@ class PseudoGradientStrategy(BaseStrategy):
         self._start_from(arrays)
         if self.question is not None and not self.stop_reason:
             self._pose_question(server_round, arrays, config, grid)
-        self._asked = {} if self.stop_reason else self.ask(grid, server_round)
+        self._recipients = {} if self.stop_reason else self.ask(grid, server_round)
         if self.is_guarded:
             state = self.state_dict()
             self._recovery.send(arrays, {key: state[key] for key in state.keys() - STAYS})
@@ -494,12 +494,12 @@ class PseudoGradientStrategy(BaseStrategy):
     ) -> Iterable[Message]:
         """Send nodes the model to evaluate (:meth:`models_to_evaluate`)."""
         if not self.federated_evaluation or self.fraction_evaluate == 0:
-            self._asked, self._sent = {}, {}
+            self._recipients, self._sent = {}, {}
             return []
         nodes = self.available(grid)
         judges = [k for k in nodes if self.judges is None or k in self.judges]
         drawn = self._sampler.draw_judges(judges, self.fraction_evaluate, server_round)
-        self._asked = {k: nodes[k] for k in drawn}
+        self._recipients = {k: nodes[k] for k in drawn}
         models = list(self.models_to_evaluate(arrays).values())
         chooses = self.train_config() if len(models) > 1 else {}  # a node is evaluated with its choice
         config_values = {**config, **chooses, protocol.SERVER_ROUND: server_round}
@@ -571,7 +571,7 @@ class PseudoGradientStrategy(BaseStrategy):
         if last is not None and last.server_round == server_round and last.arrays is arrays:
             return
         nodes = self.available(grid)
-        self._asked = {k: nodes[k] for k in self.choose_candidates(list(nodes), server_round)}
+        self._recipients = {k: nodes[k] for k in self.choose_candidates(list(nodes), server_round)}
         settings = ConfigRecord({**config, **question.config(), protocol.SERVER_ROUND: server_round})
         content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: settings})
         messages = self._messages(content, protocol.QUESTION)
@@ -643,16 +643,16 @@ class PseudoGradientStrategy(BaseStrategy):
 
     def _messages(self, content: RecordDict, message_type: str) -> list[Message]:
         """Return a message to each of the nodes that are asked."""
-        contents = dict.fromkeys(self._asked, content)
+        contents = dict.fromkeys(self._recipients, content)
         if frozen := self._frozen:
-            content, whole = frozen.split(content, self._asked)
-            contents = dict.fromkeys(self._asked, content) | whole
+            content, whole = frozen.split(content, self._recipients)
+            contents = dict.fromkeys(self._recipients, content) | whole
         if sites := self.registry.sites:
             contents = {k: addressed(content, k, sites) for k, content in contents.items()}
         self._has_asked_to.add(message_type)
         self._sent = {
             k: Message(contents[k], node, message_type, group_id=self.group)
-            for k, node in self._asked.items()
+            for k, node in self._recipients.items()
         }
         return list(self._sent.values())
 

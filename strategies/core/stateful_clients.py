@@ -28,10 +28,10 @@ class StatefulClientsStrategy(PseudoGradientStrategy):
 
     def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         extra = ConfigRecord(dict(config))
-        if lost := [k for k in self._asked if k in self._awaited or k not in self._counted]:
+        if lost := [k for k in self._recipients if k in self._awaited or k not in self._counted]:
             extra[protocol.CONTROL_LOST] = lost
             extra[protocol.CONTROL_COUNTED] = [self._counted.get(k, 0) for k in lost]
-        self._awaited |= self._asked.keys()
+        self._awaited |= self._recipients.keys()
         return super().make_content(server_round, arrays, extra)
 
     def _go_back(self, server_round: int) -> ArrayRecord | None:

@@ -51,6 +51,6 @@ def test_two_threads(way: Way) -> None:
 @pytest.mark.parametrize("way", [BATCHED, BOTH], ids=str)
 def test_bfloat16_is_not_float32(way: Way) -> None:
     """Else the comparison above would hold float32 beside float32."""
-    found, other = ours(f"{MLP} autocast=bfloat16", way), plainly(MLP)
+    actual, other = ours(f"{MLP} autocast=bfloat16", way), plainly(MLP)
     with pytest.raises(AssertionError, match="off"):
-        hold(found, other, ROUNDING)
+        hold(actual, other, ROUNDING)

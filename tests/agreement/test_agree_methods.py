@@ -26,10 +26,10 @@ def test_the_gradient_after_a_step_is_the_same_in_every_way(first_order: str, wa
     """tests/clients/test_per_fedavg.py has it beside plain torch."""
     chosen = f"personal=per_fedavg client.personal.first_order={first_order} client.personal.alpha=0.1"
     overrides = f"{MLP} {chosen}"
-    found, plain = ours(overrides, way, rounds=3), ours(overrides, EAGER, rounds=3)
-    assert not found.batched
+    actual, plain = ours(overrides, way, rounds=3), ours(overrides, EAGER, rounds=3)
+    assert not actual.batched
     assert moved(plain.rounds, plain.start)
-    hold(found, plain.rounds, TO_THE_BIT)
+    hold(actual, plain.rounds, TO_THE_BIT)
 
 
 @pytest.mark.exhaustive

@@ -47,10 +47,10 @@ def test_a_deep_model(model: str, batches: bool, way: Way) -> None:
 
 
 def test_no_model_is_missing() -> None:
-    there = {path.stem for path in (CONF / "model").glob("*.yaml")}
+    files = {path.stem for path in (CONF / "model").glob("*.yaml")}
     elsewhere = {"linear", "char_lstm", "transformer", "causal_transformer", "lora"}  # test_agree_tasks.py
     elsewhere |= {"huggingface"}  # tests/baselines/models/test_pretrained.py
-    assert {*MODELS, *elsewhere, "resnet18", "resnet18_gn"} == there
+    assert {*MODELS, *elsewhere, "resnet18", "resnet18_gn"} == files
 
 
 @pytest.mark.exhaustive

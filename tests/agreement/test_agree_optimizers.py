@@ -26,10 +26,10 @@ def test_every_optimizer(client: str, way: Way) -> None:
 
 def test_no_optimizer_is_missing() -> None:
     others = {*SHARED, "local", "keep_trace"}  # whose steps are its own: tests/clients/test_keep_trace.py
-    there = {
+    files = {
         path.stem for group in ("client_optimizer", "client") for path in (CONF / group).glob("*.yaml")
     }
-    assert CLIENTS.keys() == there - others
+    assert CLIENTS.keys() == files - others
 
 
 @pytest.mark.exhaustive

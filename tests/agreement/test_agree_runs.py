@@ -40,10 +40,10 @@ def hold_last(folder: Path, overrides: str, expected: list[Round], tolerance: To
     saved = checkpoint.load(folder)
     assert saved is not None
     assert saved.server_round == len(expected)
-    this = experiment.load(full(overrides))
+    setup = experiment.load(full(overrides))
     start, end = (
         {name: torch.from_numpy(np.array(array.numpy())) for name, array in arrays.items()}
-        for arrays in (this.initial_arrays(), saved.arrays)
+        for arrays in (setup.initial_arrays(), saved.arrays)
     )
     rows = [row.split(",") for row in (folder / "metrics.csv").read_text().splitlines()]
     columns = {name: rows[0].index(name) for name in ("round", "split", "metric", "value")}
@@ -55,8 +55,8 @@ def hold_last(folder: Path, overrides: str, expected: list[Round], tolerance: To
     for t, each in enumerate(expected, start=1):
         for name, number in each.metrics.items():
             assert written[t, name] == pytest.approx(number, rel=tolerance.of_metrics), f"round {t}: {name}"
-    found = Taken(start, [Round(end, expected[-1].metrics)])
-    hold(found, expected[-1:], tolerance)
+    actual = Taken(start, [Round(end, expected[-1].metrics)])
+    hold(actual, expected[-1:], tolerance)
 
 
 @pytest.mark.exhaustive

@@ -20,9 +20,9 @@ OVERRIDES = "num_nodes=2 model=softmax partitioner=iid"
 
 def trained(source_hash: str) -> Message:
     grid = InlineGrid(client_app_of(OVERRIDES), 2)
-    told = ConfigRecord({protocol.SERVER_ROUND: 1, protocol.SOURCE_HASH: source_hash})
+    config = ConfigRecord({protocol.SERVER_ROUND: 1, protocol.SOURCE_HASH: source_hash})
     arrays = experiment.load(OVERRIDES).initial_arrays()
-    content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: told})
+    content = RecordDict({protocol.ARRAYS: arrays, protocol.CONFIG: config})
     (reply,) = grid.send_and_receive([Message(content, grid.get_node_ids()[1], "train")])
     return reply
 

@@ -22,22 +22,22 @@ def test_it_lists_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [("compaer", "did you mean compare?"), ("train", "expected run, compare, new, inspect")],
 )
-def test_another_command_is_one_line(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_command_is_one_line(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert florilegium.main([name, "seed=0"]) == 2
     captured = capsys.readouterr()
-    assert captured.err.startswith(f"error: florilegium {name}: no such command; {said}")
+    assert captured.err.startswith(f"error: florilegium {name}: no such command; {message}")
     assert captured.err.count("\n") == 1
 
 
 def test_it_hands_the_arguments_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    calls = []
     monkeypatch.setattr(sys, "argv", ["florilegium"])
-    monkeypatch.setattr(run, "main", lambda: found.append(sys.argv[1:]) or 130)
+    monkeypatch.setattr(run, "main", lambda: calls.append(sys.argv[1:]) or 130)
     assert florilegium.main(["run", "-m", "seed=0,1"]) == 130
-    assert found == [["-m", "seed=0,1"]]
+    assert calls == [["-m", "seed=0,1"]]
 
 
 @pytest.mark.exhaustive
@@ -66,10 +66,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     built = [*pip, "wheel", "--no-deps", "--wheel-dir", str(folder / "dist"), str(ROOT)]
-    found = subprocess.run(built, capture_output=True, text=True, check=False)
-    if "No matching distribution found for hatchling" in found.stderr:
+    build = subprocess.run(built, capture_output=True, text=True, check=False)
+    if "No matching distribution found for hatchling" in build.stderr:
         pytest.skip("there is no index from which pip takes hatchling, which builds the wheel")
-    assert found.returncode == 0, found.stderr
+    assert build.returncode == 0, build.stderr
     (wheel,) = (folder / "dist").glob("florilegium-*.whl")
     target = folder / "site"
     subprocess.run([*pip, "install", "--no-deps", "--target", str(target), str(wheel)], check=True)
@@ -78,8 +78,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def florilege(installed: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(installed / "bin" / "florilegium"), *words]
-    there = {**os.environ, "PYTHONPATH": str(installed)}
-    return subprocess.run(command, cwd=folder, env=there, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow

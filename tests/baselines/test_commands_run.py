@@ -47,14 +47,18 @@ READERS = Path(sys.executable).parent
 
 def commands() -> list[tuple[str, str]]:
     """Return (page, command) of all console blocks, in their order, without prompts and comments."""
-    found = []
+    listed = []
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for block in re.findall(r"^ *```console\n(.*?)^ *```$", text, flags=re.M | re.S):
             lines = [line.strip() for line in block.replace("\\\n", " ").splitlines()]
-            told = [line.removeprefix("$ ").split("  #")[0].strip() for line in lines if line[:2] == "$ "]
-            found += [(page.relative_to(ROOT).as_posix(), one) for one in told if not OPEN.search(one)]
-    return list(dict.fromkeys(found))
+            commands_of_page = [
+                line.removeprefix("$ ").split("  #")[0].strip() for line in lines if line[:2] == "$ "
+            ]
+            listed += [
+                (page.relative_to(ROOT).as_posix(), one) for one in commands_of_page if not OPEN.search(one)
+            ]
+    return list(dict.fromkeys(listed))
 
 
 def reason(page: str, command: str) -> str:
@@ -86,7 +90,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page, found in RUN.items() if found])
+@pytest.mark.parametrize("page", [page for page, commands in RUN.items() if commands])
 def test_the_commands_of_a_page_run_in_their_order(page: str, fresh: Path) -> None:
     env = {key: value for key, value in os.environ.items() if not key.startswith(("FLWR_", "PYTHON"))}
     env |= {"PATH": os.pathsep.join([str(READERS), env["PATH"]]), "FLWR_TELEMETRY_ENABLED": "0"}

@@ -61,9 +61,9 @@ def test_compare_says_which_runs_did_not_finish(tmp_path: Path, capsys: pytest.C
     write_run(tmp_path / "0", "seed=0", 0, [0.1, 0.5, 0.9], "finished")
     write_run(tmp_path / "1", "seed=1", 1, [0.1, 0.5], "failed: no memory")
     assert compare.main([str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert f"not finished, counted up to its last round (failed: no memory): {tmp_path / '1'}" in told
-    assert f"): {tmp_path / '0'}" not in told
+    printed = capsys.readouterr().out
+    assert f"not finished, counted up to its last round (failed: no memory): {tmp_path / '1'}" in printed
+    assert f"): {tmp_path / '0'}" not in printed
     assert "| all | 2 (1 not finished) | 1 to 2 |" in (tmp_path / "comparison.md").read_text()
 
 
@@ -167,7 +167,7 @@ def test_tables_for_a_paper(own_metric: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--metric", "f1"], "--metric f1: no run has measured it; expected one of mae"),
         (["--paired", "fedprox"], "no run has strategy=fedprox and mae: expected one of fedavg, fedexp"),
@@ -186,10 +186,10 @@ def test_tables_for_a_paper(own_metric: Path, capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_a_wish_that_cannot_be_met_is_a_mistake(
-    arguments: list[str], said: str, own_metric: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, own_metric: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare.main([str(own_metric), *arguments]) == 2
-    assert capsys.readouterr().err == f"error: {said}\n"
+    assert capsys.readouterr().err == f"error: {message}\n"
 
 
 def test_labels_are_renamed_by_whole_by_part_and_by_key() -> None:

@@ -51,7 +51,7 @@ def test_it_learns(compression: str, least: float, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_error_feedback_brings_what_was_left_out(tmp_path: Path) -> None:
     """Without it, one place in a hundred learns less."""
-    found = [
+    actual = [
         curve(
             played(
                 f"{SMALL} rounds=12 compression=top_k compression.error_feedback={feedback}",
@@ -62,7 +62,7 @@ def test_error_feedback_brings_what_was_left_out(tmp_path: Path) -> None:
         )[-1]
         for feedback in ("true", "false")
     ]
-    assert found[0] < 0.8 * found[1]
+    assert actual[0] < 0.8 * actual[1]
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_local_privacy_costs_what_it_costs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         ("compression=top_k compression.bits=1", "compression=scaled_sign"),
         ("compression=sketch compression.share=0", "compression.share=0 is out of range"),
@@ -137,11 +137,11 @@ def test_local_privacy_costs_what_it_costs(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line(
-    overrides: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    overrides: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert launch(*SMALL.split(), *overrides.split(), f"hydra.run.dir={tmp_path}") == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert len(error.splitlines()) == 1
 
 

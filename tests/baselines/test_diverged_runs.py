@@ -26,9 +26,9 @@ LINE = (
 )
 
 
-def told(folder: Path) -> dict[str, object]:
-    found: dict[str, object] = json.loads((folder / "environment.json").read_text())
-    return found
+def read_environment(folder: Path) -> dict[str, object]:
+    environment: dict[str, object] = json.loads((folder / "environment.json").read_text())
+    return environment
 
 
 def test_it_ends_in_one_line_and_is_not_run_again(
@@ -43,7 +43,7 @@ def test_it_ends_in_one_line_and_is_not_run_again(
         assert ("round 1/2" in out) == first
         assert ("finished already" in out) == (not first)
         written = (tmp_path / "environment.json").stat().st_mtime_ns
-    assert told(tmp_path)["status"] == "diverged"
+    assert read_environment(tmp_path)["status"] == "diverged"
     assert written == (tmp_path / "environment.json").stat().st_mtime_ns
     rows = metrics_in(tmp_path)
     assert math.isfinite(curve(rows, "test", "accuracy")[0])
@@ -69,7 +69,7 @@ def test_a_sweep_goes_on_with_its_other_runs(tmp_path: Path, capsys: pytest.Capt
 def test_rounds_that_fail_since_it_has_diverged_are_no_other_failure(tmp_path: Path) -> None:
     with pytest.raises(RunDiverged, match="from round 1 on"):
         played(f"{DIVERGING} rounds=9", tmp_path)
-    assert told(tmp_path)["status"] == "diverged"
+    assert read_environment(tmp_path)["status"] == "diverged"
     assert metrics_in(tmp_path)["round"].max() < 9
 
 
@@ -78,7 +78,7 @@ def test_rounds_that_fail_with_a_sound_model_are(tmp_path: Path) -> None:
     """No node sends numbers, and the model stays as it was: look at the nodes."""
     with pytest.raises(RuntimeError, match="2 rounds in a row failed"):
         played(f"{DIVERGING} client.batch_size=32", tmp_path)
-    assert str(told(tmp_path)["status"]).startswith("failed: ")
+    assert str(read_environment(tmp_path)["status"]).startswith("failed: ")
 
 
 @pytest.mark.slow
@@ -117,10 +117,10 @@ def test_one_of_several_models_is_enough(tmp_path: Path) -> None:
 
 def test_a_node_that_has_diverged_is_right_about_nothing(tmp_path: Path) -> None:
     """Else nodes of NaN would be one group, which has learnt class 0."""
-    this = experiment.load(f"{SETTING} validation_size=100")
-    lost = this.model()
+    setup = experiment.load(f"{SETTING} validation_size=100")
+    lost = setup.model()
     lost.get_parameter("out.bias").data.fill_(torch.nan)
-    right = Evaluator(this).compute_correctness([ArrayRecord(lost.state_dict()), this.initial_arrays()])
+    right = Evaluator(setup).compute_correctness([ArrayRecord(lost.state_dict()), setup.initial_arrays()])
     assert right.any(1).tolist() == [False, True]
 
 
@@ -153,8 +153,8 @@ def test_a_run_that_comes_back_has_not_diverged() -> None:
     def since(*losses: float) -> int | None:
         rows = [(k, "test", "global", "loss", loss) for k, loss in enumerate(losses)]
         rows += [(k, "train", "global", "loss", math.nan) for k in range(9)]
-        found = divergence_of(rows)
-        return None if found is None else found.server_round
+        divergence = divergence_of(rows)
+        return None if divergence is None else divergence.server_round
 
     assert since(1, math.nan, 1) is None
     assert since(1, math.nan, 1, math.inf, math.nan) == 3
@@ -187,7 +187,7 @@ class Noted(Logger):
 
     status = ""
 
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None: ...
+    def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None: ...
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None: ...
 
@@ -198,7 +198,7 @@ class Noted(Logger):
 @pytest.mark.slow
 def test_loggers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = Noted()
-    monkeypatch.setattr(Experiment, "loggers", lambda this: [noted])
+    monkeypatch.setattr(Experiment, "loggers", lambda _: [noted])
     with pytest.raises(RunDiverged):
         played(DIVERGING, tmp_path)
     assert noted.status == "diverged"
@@ -233,5 +233,5 @@ def test_ray_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     command = [*DIVERGING.split(), "runtime=ray", "runtime.cpus=2", f"hydra.run.dir={tmp_path}"]
     assert launch(*command) == 1
     assert f"error: {LINE}" in capsys.readouterr().err
-    assert told(tmp_path)["status"] == "diverged"
+    assert read_environment(tmp_path)["status"] == "diverged"
     assert all(math.isnan(value) for value in curve(metrics_in(tmp_path), "test", "accuracy")[1:])

@@ -87,9 +87,9 @@ def test_a_command_is_understood(page: str, command: str, monkeypatch: pytest.Mo
             del given[given.index("--figure") : given.index("--figure") + 2]
         composed([word for word in given if "schema.yaml" not in word]).settings  # noqa: B018
         return
-    told = parsed(name, arguments)
-    if name == "reproduce" and told.table:
-        assert told.table in paper_tables.tables(told.paper)
+    options = parsed(name, arguments)
+    if name == "reproduce" and options.table:
+        assert options.table in paper_tables.tables(options.paper)
 
 
 def test_they_are_found() -> None:

@@ -67,8 +67,8 @@ def with_examples(count: object) -> Spoil:
     def spoil(reply: Message) -> None:
         metrics = dict(reply.content["metrics"])
         metrics.pop("num-examples")
-        told = {} if count is None else {"num-examples": count}
-        reply.content["metrics"] = MetricRecord({**metrics, **told})
+        count_of_examples = {} if count is None else {"num-examples": count}
+        reply.content["metrics"] = MetricRecord({**metrics, **count_of_examples})
 
     return spoil
 
@@ -160,8 +160,8 @@ def test_a_bad_reply_is_left_out_and_the_rest_goes_on(
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
         rows = played(SETTING, tmp_path, spoiling(spoil))
     assert_left_out(rows, three_nodes)
-    said = [record.getMessage() for record in caplog.records if record.name == "flwr.strategies"]
-    assert said == [f"round {t}: partition {BAD} left out: {reason}" for t in (1, 2)]
+    messages = [record.getMessage() for record in caplog.records if record.name == "flwr.strategies"]
+    assert messages == [f"round {t}: partition {BAD} left out: {reason}" for t in (1, 2)]
 
 
 @pytest.mark.slow
@@ -180,8 +180,8 @@ def test_a_late_reply_is_left_out(
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
         rows = played(SETTING, tmp_path, spoiling(dawdle))
     assert_left_out(rows, three_nodes)
-    said = [record.getMessage() for record in caplog.records if record.name == "flwr.strategies"]
-    assert said == [f"round {t}: partition {BAD} left out: did not answer in time" for t in (1, 2)]
+    messages = [record.getMessage() for record in caplog.records if record.name == "flwr.strategies"]
+    assert messages == [f"round {t}: partition {BAD} left out: did not answer in time" for t in (1, 2)]
 
 
 @pytest.mark.slow
@@ -229,9 +229,9 @@ def test_the_same_error_everywhere_in_round_1_ends_the_run_with_one_traceback(
         ),
     ):
         played(SETTING, tmp_path, failing(0, 1, 2, 3))
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert told.count("Traceback (most recent call last):") == 1
-    assert "in failed" in told
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.count("Traceback (most recent call last):") == 1
+    assert "in failed" in message
 
 
 @pytest.mark.slow
@@ -241,9 +241,9 @@ def test_one_node_that_gives_an_answer_keeps_it_going(
     with caplog.at_level(logging.WARNING, "flwr"):
         rows = played(SETTING, tmp_path, failing(0, 1, 3))
     assert curve(rows, "train", "replies") == [1, 1]
-    *said, last = [record.getMessage() for record in caplog.records]
-    assert len(said) == 6
-    assert all(line.endswith("KeyError: 'no such column'") for line in said)
+    *messages, last = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 6
+    assert all(line.endswith("KeyError: 'no such column'") for line in messages)
     assert last.endswith(": partition 0 (0 of 2), partition 1 (0 of 2), partition 3 (0 of 2)")
 
 

@@ -53,8 +53,8 @@ SETTING = (
 
 
 def bytes_in(metrics: pd.DataFrame, name: str) -> list[float]:
-    found = metrics[(metrics.metric == name) & (metrics.model == "global")]
-    return [float(value) for value in found.sort_values("round").value]
+    counts = metrics[(metrics.metric == name) & (metrics.model == "global")]
+    return [float(value) for value in counts.sort_values("round").value]
 
 
 def test_a_round_costs_what_is_trained_and_the_saved_model_is_whole(tmp_path: Path) -> None:

@@ -34,19 +34,19 @@ def show(capsys: pytest.CaptureFixture[str], tmp_path: Path, *arguments: str) ->
 
 def rows(text: str, columns: int) -> np.ndarray:
     """Return the numbers of the table's rows that begin with a node."""
-    found = [line.split() for line in text.splitlines() if re.match(r"\s*\d+(\s+\d+)+\s+\d+%\s*$", line)]
-    return np.array([[int(cell) for cell in line[: columns + 1]] for line in found])
+    cells = [line.split() for line in text.splitlines() if re.match(r"\s*\d+(\s+\d+)+\s+\d+%\s*$", line)]
+    return np.array([[int(cell) for cell in line[: columns + 1]] for line in cells])
 
 
 def test_counts_are_the_partition_s(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     overrides = ["partitioner=dirichlet", "num_nodes=7", "node_test_fraction=0.2", "seed=3"]
     out = show(capsys, tmp_path, *overrides)
-    this = Experiment(" ".join(overrides))
-    labels = this.dataset.train_targets.numpy()
-    for node, (train, test) in enumerate(this.partitions):
-        found = rows(out, 12)[node]
+    experiment = Experiment(" ".join(overrides))
+    labels = experiment.dataset.train_targets.numpy()
+    for node, (train, test) in enumerate(experiment.partitions):
+        actual = rows(out, 12)[node]
         counts = np.bincount(labels[np.concatenate([train, test])], minlength=10)
-        assert found.tolist() == [node, *counts, counts.sum(), len(test)]
+        assert actual.tolist() == [node, *counts, counts.sum(), len(test)]
     assert "all" in out
     assert "Mlp" not in out  # the model was not asked for
 
@@ -243,9 +243,9 @@ def test_no_digit_is_cut_off_on_a_narrow_terminal(width: int, tmp_path: Path) ->
     written = StringIO()
     for setting in ("partitioner=dominant_labels num_nodes=10", "model=resnet18_gn"):
         console = Console(file=written, width=width)
-        this = Experiment(f"dataset=digits {setting}")
-        inspection.show_partition(this, tmp_path / "figure.png", console)
-        inspection.show_model(this, "", console)
+        experiment = Experiment(f"dataset=digits {setting}")
+        inspection.show_partition(experiment, tmp_path / "figure.png", console)
+        inspection.show_model(experiment, "", console)
     assert "…" not in written.getvalue()
     assert "MACs backward" in written.getvalue()
 
@@ -273,23 +273,23 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
-@pytest.mark.parametrize(("seconds", "said"), WAYS)
+@pytest.mark.parametrize(("seconds", "message"), WAYS)
 def test_the_faster_way_to_train_nodes_is_named(
     seconds: tuple[float, float],
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(model_cost, "seconds_of", lambda *_: seconds)
     out = show(capsys, tmp_path, "model=softmax", "client.local_steps=4", "client.local_epochs=null")
-    assert f"batched nodes (10 with 4 steps a round): {said}" in out
+    assert f"batched nodes (10 with 4 steps a round): {message}" in out
 
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (["num_nodes=1"], "batched nodes: there is one node in a round"),
         (["personal=ditto", "node_test_fraction=0.2"], "nodes cannot be batched; they train one by one"),
@@ -300,9 +300,9 @@ def test_the_faster_way_to_train_nodes_is_named(
     ],
 )
 def test_both_ways_are_measured_where_there_are_two(
-    overrides: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    overrides: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert re.search(said, show(capsys, tmp_path, "model=softmax", *overrides))
+    assert re.search(message, show(capsys, tmp_path, "model=softmax", *overrides))
 
 
 def test_long_steps_are_not_tried(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

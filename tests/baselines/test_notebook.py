@@ -40,14 +40,14 @@ def test_each_cell_gives_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
     compared = 0
     for cell in cells():
         given = value_of("".join(cell["source"]), names)
-        shown = [
+        outputs = [
             "".join(o["data"]["text/plain"])
             for o in cell["outputs"]
             if o["output_type"] == "execute_result"
         ]
-        if shown:
+        if outputs:
             text = given.to_string() if isinstance(given, pd.DataFrame) else str(given)  # all columns
-            mine, theirs = ([float(n) for n in NUMBER.findall(one)] for one in (text, shown[0]))
+            mine, theirs = ([float(n) for n in NUMBER.findall(one)] for one in (text, outputs[0]))
             assert mine == pytest.approx(theirs, abs=0.02)  # another processor rounds otherwise
             compared += len(theirs)
     assert compared > 40

@@ -48,9 +48,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     schema = str(folder / "schema.yaml")
     assert federation(["schema", str(folder / "north.csv"), "--label", "kind", "--out", schema]) == 0
     sites = ",".join(f"{name}:'{folder / name}.csv'" for name in SITES)
-    told = ["dataset=local", f"dataset.schema={schema}", "num_nodes=3", f"runtime.sites={{{sites}}}"]
-    told += ["node_test_fraction=0.3", "node_timeout=0.2", "rounds=10", "client.optimizer.lr=0.2"]
-    assert launch(*told, "save=last", f"data_root={folder}", f"hydra.run.dir={folder / 'run'}") == 0
+    overrides = ["dataset=local", f"dataset.schema={schema}", "num_nodes=3", f"runtime.sites={{{sites}}}"]
+    overrides += ["node_test_fraction=0.3", "node_timeout=0.2", "rounds=10", "client.optimizer.lr=0.2"]
+    assert launch(*overrides, "save=last", f"data_root={folder}", f"hydra.run.dir={folder / 'run'}") == 0
     return folder
 
 
@@ -65,9 +65,9 @@ def experiment_of(folder: Path) -> list[str]:
 
 def held_out(folder: Path, site: str) -> pd.DataFrame:
     """Return the raw rows that a site of the run has held out, in its order."""
-    this = saved_model.load_model(folder / "run").experiment
+    setup = saved_model.load_model(folder / "run").experiment
     trained = experiment.load(json.loads((folder / "run" / "environment.json").read_text())["overrides"])
-    assert this.settings.node_test_fraction == trained.settings.node_test_fraction
+    assert setup.settings.node_test_fraction == trained.settings.node_test_fraction
     rows = trained.site(site, str(folder / f"{site}.csv")).test.index
     return pd.read_csv(folder / f"{site}.csv").iloc[rows.tolist()]
 
@@ -89,14 +89,14 @@ def test_raw_rows_give_what_the_site_has_measured(
         raw.to_csv(tmp_path / "raw.csv", index=False)
         command = [str(folder / "run"), str(tmp_path / "raw.csv"), "--output", str(tmp_path / "out.csv")]
         assert predict.main(command) == 0
-        shown = printed(capsys.readouterr().out)
-        assert shown["accuracy"] == f"{last[site, 'accuracy']:.6g}"
-        assert shown["loss"] == f"{last[site, 'loss']:.6g}"
+        output = printed(capsys.readouterr().out)
+        assert output["accuracy"] == f"{last[site, 'accuracy']:.6g}"
+        assert output["loss"] == f"{last[site, 'loss']:.6g}"
         written = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
         right = written.predicted.to_numpy() == raw.kind.to_numpy()
         assert right.mean() == last[site, "accuracy"]
         mild = raw.kind.to_numpy() == "mild"
-        assert shown["recall of mild"] == f"{right[mild].mean():.6g} ({right[mild].sum()} of {mild.sum()})"
+        assert output["recall of mild"] == f"{right[mild].mean():.6g} ({right[mild].sum()} of {mild.sum()})"
         bare = network(torch.tensor(raw[COLUMNS].to_numpy(), dtype=torch.float32)).argmax(1)
         assert (KINDS[bare] == raw.kind).mean() < right.mean() - 0.2
 
@@ -109,15 +109,23 @@ def test_a_site_measures_what_it_has_reported_on_the_rows_that_it_holds_out(
     last = rows[(rows["round"] == 10) & (rows.split == "site-test")].set_index(["model", "metric"]).value
     for site in SITES:
         file = tmp_path / f"{site}.csv"
-        asked = ["check", "--data", str(folder / f"{site}.csv"), "--site", site, "--held-out", str(file)]
-        assert federation([*asked, *experiment_of(folder)]) == 0
+        arguments = [
+            "check",
+            "--data",
+            str(folder / f"{site}.csv"),
+            "--site",
+            site,
+            "--held-out",
+            str(file),
+        ]
+        assert federation([*arguments, *experiment_of(folder)]) == 0
         assert f"written: {file}, the {last[site, 'num_examples']:.0f} rows" in capsys.readouterr().out
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         pd.testing.assert_frame_equal(pd.read_csv(file), held_out(folder, site).reset_index(drop=True))
         assert predict.main([str(folder / "run"), str(file)]) == 0
-        shown = printed(capsys.readouterr().out)
-        assert shown["accuracy"] == f"{last[site, 'accuracy']:.6g}"
-        assert shown["loss"] == f"{last[site, 'loss']:.6g}"
+        output = printed(capsys.readouterr().out)
+        assert output["accuracy"] == f"{last[site, 'accuracy']:.6g}"
+        assert output["loss"] == f"{last[site, 'loss']:.6g}"
     assert len(list(tmp_path.iterdir())) == len(SITES)
 
 
@@ -128,7 +136,14 @@ def test_held_out_pictures_are_an_array(tmp_path: Path, capsys: pytest.CaptureFi
         picture.save(tmp_path / "data" / "ab"[k % 2] / f"{k}.png")
     data, schema = str(tmp_path / "data"), str(tmp_path / "schema.yaml")
     assert federation(["schema", data, "--out", schema]) == 0
-    asked = ["check", "--data", data, "dataset=local", f"dataset.schema={schema}", "node_test_fraction=0.5"]
+    arguments = [
+        "check",
+        "--data",
+        data,
+        "dataset=local",
+        f"dataset.schema={schema}",
+        "node_test_fraction=0.5",
+    ]
     for site, file, line in (
         ([], "rows.npz", "--held-out: give the site's name"),
         (["--site", "a"], "rows.csv", "expected a .npz file"),
@@ -136,9 +151,9 @@ def test_held_out_pictures_are_an_array(tmp_path: Path, capsys: pytest.CaptureFi
         (["--site", "a", "node_test_fraction=0.01"], "rows.npz", "holds no row out"),
         (["--site", "a"], "nowhere/rows.npz", "there is no folder"),
     ):
-        assert federation([*asked, *site, "--held-out", str(tmp_path / file)]) == 2
+        assert federation([*arguments, *site, "--held-out", str(tmp_path / file)]) == 2
         assert line in capsys.readouterr().err
-    assert federation([*asked, "--site", "a", "--held-out", str(tmp_path / "rows.npz")]) == 0
+    assert federation([*arguments, "--site", "a", "--held-out", str(tmp_path / "rows.npz")]) == 0
     with np.load(tmp_path / "rows.npz") as arrays:
         assert arrays["inputs"].shape == (6, 1, 8, 8)
         assert arrays["inputs"].dtype == np.uint8
@@ -166,15 +181,15 @@ def test_rows_with_a_label_are_measured_and_without_output_nothing_is_written(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, rows = pd.read_csv(folder / "new.csv"), tmp_path / "rows.csv"
-    shown = []
+    outputs = []
     for part in (table[:40], table.assign(kind=table.kind.where(table.index < 40, " "))):
         part.to_csv(rows, index=False)
         assert predict.main([str(folder / "run"), str(rows)]) == 0
-        shown.append(printed(capsys.readouterr().out))
+        outputs.append(printed(capsys.readouterr().out))
     assert list(tmp_path.iterdir()) == [rows]
-    assert shown[1].pop("measured") == "40 of 60 rows, those with a label"
-    assert shown[0] == shown[1]
-    assert "accuracy" in shown[0]
+    assert outputs[1].pop("measured") == "40 of 60 rows, those with a label"
+    assert outputs[0] == outputs[1]
+    assert "accuracy" in outputs[0]
     written = {name: ["--output", str(tmp_path / f"{name}.out")] for name in ("rows", "new")}
     assert predict.main([str(folder / "run"), str(rows), *written["rows"]]) == 0
     assert predict.main([str(folder / "run"), str(folder / "new.csv"), *written["new"]]) == 0
@@ -212,15 +227,15 @@ def test_the_predictor_refuses_rows_that_do_not_fit(folder: Path) -> None:
         (table[COLUMNS].to_numpy()[:0], "no rows"),
         (np.array([["a", "b", "c"]]), "expected numbers"),
     ]
-    for rows, said in refused:
+    for rows, message in refused:
         with pytest.raises(UserError) as error:
             classify(rows)
-        assert said in str(error.value)
+        assert message in str(error.value)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "nothing to do"),
         (["unlabelled.csv"], "no labels to measure with: give --output"),
@@ -239,7 +254,7 @@ def test_the_predictor_refuses_rows_that_do_not_fit(folder: Path) -> None:
 )
 def test_a_mistake_has_one_line(
     arguments: list[str],
-    said: str,
+    message: str,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -250,7 +265,7 @@ def test_a_mistake_has_one_line(
     before = Path("new.csv").read_bytes()
     assert predict.main(["run", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line
     assert Path("new.csv").read_bytes() == before
     assert not Path("out.csv").exists()
 
@@ -286,12 +301,12 @@ def test_a_built_in_data_set_needs_nothing_but_the_run(
     command = [str(digits / "run"), str(digits / "test.npz"), "--output", str(tmp_path / "out.csv")]
     assert predict.main(command) == 0
     assert not list((tmp_path / "home").rglob("*.npz"))
-    shown = printed(capsys.readouterr().out)
+    output = printed(capsys.readouterr().out)
     rows = pd.read_csv(digits / "run" / "metrics.csv")
-    assert shown["accuracy"] == f"{curve(rows, 'test', 'accuracy')[-1]:.6g}"
-    assert shown["loss"] == f"{curve(rows, 'test', 'loss')[-1]:.6g}"
+    assert output["accuracy"] == f"{curve(rows, 'test', 'accuracy')[-1]:.6g}"
+    assert output["loss"] == f"{curve(rows, 'test', 'loss')[-1]:.6g}"
     recall = pd.read_csv(digits / "run" / "per_class.csv").set_index("class").accuracy
-    assert all(shown[f"recall of {k}"].startswith(f"{recall[k]:.6g} (") for k in range(10))
+    assert all(output[f"recall of {k}"].startswith(f"{recall[k]:.6g} (") for k in range(10))
 
 
 @pytest.mark.slow
@@ -374,10 +389,10 @@ def test_rows_without_a_finite_output_are_marked_and_counted(
     large = load_file(folder / "run" / "model.safetensors")["hidden.weight"] * 1e6
     run = rewritten(folder / "run", tmp_path / "run", **{"hidden.weight": large})
     assert predict.main([str(run), str(tmp_path / "raw.csv"), "--output", str(output)]) == 0
-    shown = printed(capsys.readouterr().out)
-    assert shown["without a prediction"].startswith("1 of 4 rows")
-    assert {shown["accuracy"], shown["loss"]} == {"nan"}
-    assert all(value.startswith("nan (nan of ") for name, value in shown.items() if "recall" in name)
+    text = printed(capsys.readouterr().out)
+    assert text["without a prediction"].startswith("1 of 4 rows")
+    assert {text["accuracy"], text["loss"]} == {"nan"}
+    assert all(value.startswith("nan (nan of ") for name, value in text.items() if "recall" in name)
     written = pd.read_csv(output, keep_default_na=False, dtype=str)
     assert written.iloc[1].tolist() == ["2", "", "", "", ""]
     assert (written.predicted != "").sum() == 3

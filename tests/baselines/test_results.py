@@ -52,15 +52,15 @@ def test_last_and_best(frame: pd.DataFrame) -> None:
 
 
 def test_rounds_to_a_target(frame: pd.DataFrame) -> None:
-    found = by_run(results.rounds_to(frame, "accuracy", 0.6))
-    assert {key: value for key, value in found.items() if value == value} == {
+    actual = by_run(results.rounds_to(frame, "accuracy", 0.6))
+    assert {key: value for key, value in actual.items() if value == value} == {
         ("fedavg", 1): 1,
         ("fedavg", 2): 2,
         ("fedexp", 0): 1,
         ("fedexp", 1): 1,
         ("fedexp", 2): 1,
     }
-    assert len(found) == 6  # one never gets there
+    assert len(actual) == 6  # one never gets there
 
 
 def test_a_metric_that_no_run_has_is_a_mistake(frame: pd.DataFrame) -> None:
@@ -114,12 +114,12 @@ def test_pairs_are_of_the_same_second_option(tmp_path: Path) -> None:
         [("fedavg", "none", 0.1), ("fedavg", "and", 0.5), ("fedexp", "none", 0.2), ("fedexp", "and", 0.8)]
     ):
         write_run(tmp_path / str(place), f"strategy={strategy} mask={mask}", 0, [value], "finished")
-    found = results.paired(results.load(tmp_path), "strategy", "fedavg").set_index("setting")
-    assert found.baseline.to_dict() == {
+    actual = results.paired(results.load(tmp_path), "strategy", "fedavg").set_index("setting")
+    assert actual.baseline.to_dict() == {
         "fedexp, mask=none": "fedavg, mask=none",
         "fedexp, mask=and": "fedavg, mask=and",
     }
-    assert found["mean"].tolist() == pytest.approx([0.1, 0.3])
+    assert actual["mean"].tolist() == pytest.approx([0.1, 0.3])
 
 
 @pytest.mark.parametrize("baseline", ["1", "1.0", 1, 1.0])
@@ -174,8 +174,8 @@ def test_the_model_of_a_run_is_the_one_that_was_evaluated(tmp_path: Path) -> Non
     from baselines.experiment import experiment
     from clients.evaluation import evaluate
 
-    this = experiment.load("strategy=fedexp rounds=2 num_nodes=2 model=softmax")
-    assert evaluate(model, this.test_examples, this.dataset.task)["accuracy"] == accuracy
+    setup = experiment.load("strategy=fedexp rounds=2 num_nodes=2 model=softmax")
+    assert evaluate(model, setup.test_examples, setup.dataset.task)["accuracy"] == accuracy
 
 
 @pytest.mark.slow

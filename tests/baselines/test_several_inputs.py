@@ -129,16 +129,16 @@ def test_a_run_is_that_of_one_tensor(way: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_lazy_modules_see_both(tmp_path: Path) -> None:
-    found = [untimed(played(run_of(kind, "", "Lazy"), tmp_path / kind)) for kind in ("one", "dict")]
-    pd.testing.assert_frame_equal(*found, check_exact=True)
+    actual = [untimed(played(run_of(kind, "", "Lazy"), tmp_path / kind)) for kind in ("one", "dict")]
+    pd.testing.assert_frame_equal(*actual, check_exact=True)
 
 
 @pytest.mark.slow
 def test_batched_nodes_fall_back_with_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     overrides = run_of("dict")
-    this = experiment.load(overrides)
+    setup = experiment.load(overrides)
     grid = InlineGrid(client_app_of(overrides), 3, together_of(overrides))
-    play(this, grid, tmp_path / "dict")
+    play(setup, grid, tmp_path / "dict")
     lines = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert lines == ["nodes are not batched, they train one after another: examples are of several tensors"]
     expected = untimed(played(run_of("one"), tmp_path / "one"))
@@ -149,10 +149,10 @@ def test_batched_nodes_fall_back_with_one_line(tmp_path: Path, caplog: pytest.Lo
 def test_a_step_is_not_recorded_and_says_so_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     with caplog.at_level(logging.DEBUG, logger="flwr.clients"):
         played(run_of("tuple"), tmp_path)
-    said = [
+    records = [
         one for one in caplog.records if one.getMessage().startswith("not traced: examples are of several")
     ]
-    assert len(said) == 1
+    assert len(records) == 1
 
 
 @pytest.mark.slow
@@ -167,9 +167,9 @@ def test_a_predictor_takes_several_rows(kind: str, tmp_path: Path) -> None:
     rows: Any = (left, right) if kind == "tuple" else {"right": right, "left": left}
     predictor = results.predictor(tmp_path / kind)
     assert np.array_equal(predictor(rows).probabilities, expected(whole).probabilities)
-    told = r"a tuple of 2" if kind == "tuple" else r"a dict of \['left', 'right'\]"
+    message = r"a tuple of 2" if kind == "tuple" else r"a dict of \['left', 'right'\]"
     for wrong in ((left,), {"left": left}, left, [left, right]):
-        with pytest.raises(UserError, match=f"the model takes several inputs: expected {told}"):
+        with pytest.raises(UserError, match=f"the model takes several inputs: expected {message}"):
             predictor(wrong)
     shorter: Any = (left, right[1:]) if kind == "tuple" else {"left": left, "right": right[1:]}
     with pytest.raises(UserError, match="differ in number"):
@@ -181,7 +181,7 @@ def test_a_predictor_takes_several_rows(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "model", "change", "told"),
+    ("kind", "model", "change", "message"),
     [
         (
             "dict",
@@ -196,11 +196,11 @@ def test_a_predictor_takes_several_rows(kind: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_fit_is_one_line(
-    kind: str, model: str, change: str, told: str, tmp_path: Path
+    kind: str, model: str, change: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError) as caught:
         played(run_of(kind, model=model, change=change), tmp_path)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -71,9 +71,9 @@ def test_so_does_one_whose_jobs_are_processes(launcher: list[str], tmp_path: Pat
     if "submitit" not in "".join(launcher):  # whose jobs print into files of their own
         assert done.stderr.count("error: nodes_per_round=9 is out of range") == 2
         assert again.stdout.count("finished already: ") == 2
-        shown = [line for line in done.stdout.splitlines() if "round " in line]
-        assert shown
-        assert all(re.match(r"run \d: round ", line) for line in shown)
+        lines = [line for line in done.stdout.splitlines() if "round " in line]
+        assert lines
+        assert all(re.match(r"run \d: round ", line) for line in lines)
 
 
 @pytest.mark.slow
@@ -82,12 +82,12 @@ def test_random_search_lists_the_best_and_draws_the_same_trials_again(tmp_path: 
     arguments = ["hydra/sweeper=random_search", "hydra.sweeper.n_trials=3", "rounds=2", "num_nodes=3"]
     done = sweep(tmp_path, *arguments, "resume=true")
     assert done.returncode == 0, done.stderr
-    found = yaml.safe_load((tmp_path / "optimization_results.yaml").read_text())
+    actual = yaml.safe_load((tmp_path / "optimization_results.yaml").read_text())
     values = {path.parent.name: objective(path.parent, "test/accuracy") for path in runs(tmp_path)}
     assert len(values) == 3
-    assert found["best_value"] == max(value for value in values.values() if value is not None)
-    (winner,) = (name for name, value in values.items() if value == found["best_value"])
-    assert f"client.optimizer.lr={found['best_params']['client.optimizer.lr']}" in winner
+    assert actual["best_value"] == max(value for value in values.values() if value is not None)
+    (winner,) = (name for name, value in values.items() if value == actual["best_value"])
+    assert f"client.optimizer.lr={actual['best_params']['client.optimizer.lr']}" in winner
     again = sweep(tmp_path, *arguments, "resume=true")
     assert again.stdout.count("finished already: ") == 3
     assert len(runs(tmp_path)) == 3
@@ -114,7 +114,7 @@ def test_a_run_that_is_there_is_not_written_over(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["-m", "seed=0,1", "hydra.run.dir={}"], "hydra.run.dir is not read with -m: set hydra.sweep.dir"),
         (["hydra.sweep.dir={}"], "hydra.sweep.dir is not read without -m: set hydra.run.dir"),
@@ -122,14 +122,14 @@ def test_a_run_that_is_there_is_not_written_over(
 )
 def test_a_folder_that_hydra_does_not_read_is_refused(
     arguments: list[str],
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert launch(*(argument.format(tmp_path) for argument in arguments)) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -146,8 +146,8 @@ def test_a_search_is_told_that_its_objective_was_not_measured(
         ("basic_sweeper.BasicSweeper", False),
         ("optuna_sweeper.OptunaSweeper", True),
     ):
-        told = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": {"_target_": sweeper}})
-        assert hydra_callbacks.is_search(told) == searches  # type: ignore[arg-type]
+        hydra = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": {"_target_": sweeper}})
+        assert hydra_callbacks.is_search(hydra) == searches  # type: ignore[arg-type]
     for module in ("run", "experiment.hydra_callbacks"):
         monkeypatch.setattr(f"baselines.{module}.is_search", lambda settings: True)
     assert (
@@ -161,8 +161,8 @@ def test_a_search_is_told_that_its_objective_was_not_measured(
         )
         == status
     )
-    said = f"error: objective={objective} was not measured: see "
-    assert (said in capsys.readouterr().err) == (status == 2)
+    message = f"error: objective={objective} was not measured: see "
+    assert (message in capsys.readouterr().err) == (status == 2)
 
 
 @pytest.mark.slow
@@ -180,8 +180,8 @@ def test_a_search_is_told_that_a_run_has_diverged(
     setting = ("rounds=1", "num_nodes=2", "model=softmax", "seed=0,1", "resume=true")
     for _ in range(2):  # the second time both are finished
         assert launch("-m", *setting, f"hydra.sweep.dir={tmp_path}") == status
-        said = "error: objective=test/accuracy is nan: the run has diverged, and counts as failed"
-        assert capsys.readouterr().err.count(said) == 2 * searches
+        message = "error: objective=test/accuracy is nan: the run has diverged, and counts as failed"
+        assert capsys.readouterr().err.count(message) == 2 * searches
 
 
 def runs(folder: Path) -> list[Path]:
@@ -238,14 +238,14 @@ def frame(runs: list[tuple[int, float, float]]) -> pd.DataFrame:
 )
 def test_a_search_for_the_worst_is_refused(objective: str, direction: str | None, wrong: bool) -> None:
     sweeper = {"_target_": "optuna_sweeper.OptunaSweeper"} | ({"direction": direction} if direction else {})
-    told: Any = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": sweeper})
+    hydra: Any = OmegaConf.create({"mode": RunMode.MULTIRUN, "sweeper": sweeper})
     with pytest.raises(UserError, match="looks for the worst") if wrong else nullcontext():
-        hydra_callbacks.check_direction(told, objective, less_is_better(objective))
+        hydra_callbacks.check_direction(hydra, objective, less_is_better(objective))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["hydra.run.dir={}/x"], "hydra.run.dir is not read with -m: set hydra.sweep.dir"),
         (
@@ -255,12 +255,12 @@ def test_a_search_for_the_worst_is_refused(objective: str, direction: str | None
     ],
 )
 def test_what_no_run_of_a_sweep_could_do_is_said_once(
-    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "hydra/sweeper=random_search" in arguments:
         pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     own = [argument.format(tmp_path) for argument in arguments]
     assert launch("-m", "seed=0,1,2", *own) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert message in line
     assert not list(tmp_path.rglob("metrics.csv"))

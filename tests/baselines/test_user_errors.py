@@ -117,10 +117,10 @@ ONE_LINE = {
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("overrides", "said"), ONE_LINE.items(), ids=ONE_LINE)
+@pytest.mark.parametrize(("overrides", "message"), ONE_LINE.items(), ids=ONE_LINE)
 def test_one_line_and_status_2(
     overrides: str,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -130,12 +130,12 @@ def test_one_line_and_status_2(
     assert out == ""
     (line,) = err.splitlines()
     assert line.startswith("error: ")
-    assert said in line
+    assert message in line
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "message"),
     [
         (
             "strategy=fedfoo",
@@ -169,7 +169,7 @@ def test_one_line_and_status_2(
 )
 def test_what_does_not_exist_is_told_in_one_line(
     override: str,
-    said: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -178,7 +178,7 @@ def test_what_does_not_exist_is_told_in_one_line(
     out, err = capfd.readouterr()
     assert out == ""
     (line,) = err.splitlines()
-    assert line.startswith(f"error: {said}")
+    assert line.startswith(f"error: {message}")
     assert " base," not in line
 
 
@@ -294,8 +294,8 @@ def test_a_run_that_fails_says_so_names_the_nodes_and_leaves_what_it_has(tmp_pat
     assert "partition 0 sent 'loss'=nan, expected a number" in line
     assert line.endswith("; the losses are no numbers: lower the learning rate of the clients")
     for partition_id in range(3):
-        said = f"partition {partition_id} left out: sent 'loss'=nan, expected a number"
-        assert said in done.stderr.replace(line, "") + done.stdout
+        message = f"partition {partition_id} left out: sent 'loss'=nan, expected a number"
+        assert message in done.stderr.replace(line, "") + done.stdout
     assert set(metrics_in(tmp_path)["round"]) == {0, 1}
     assert '"status": "failed: 2 rounds in a row failed' in (tmp_path / "environment.json").read_text()
 
@@ -321,7 +321,7 @@ def test_a_full_disk_takes_nothing_that_was_written(tmp_path: Path) -> None:
 def test_a_fault_of_the_program_ends_in_a_line_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(preflight, "check", lambda this: 1 // 0)
+    monkeypatch.setattr(preflight, "check", lambda _: 1 // 0)
     assert launch(monkeypatch, tmp_path, "rounds=1") == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"

@@ -38,7 +38,7 @@ def test_a_block_is_a_file(name: str, text: str) -> None:
 
 
 def test_every_file_is_shown_or_linked() -> None:
-    there = {path.relative_to(MYLAB.parent).as_posix() for path in MYLAB.rglob("*") if path.is_file()}
+    files = {path.relative_to(MYLAB.parent).as_posix() for path in MYLAB.rglob("*") if path.is_file()}
     aside = {"mylab/__init__.py", "mylab/README.md", "mylab/wine.csv"}
     linked = re.findall(r"\(\.\./examples/mylab/(\w+)\.py\)", PAGE)
     options = [
@@ -46,7 +46,7 @@ def test_every_file_is_shown_or_linked() -> None:
     ]
     theirs = {path.relative_to(MYLAB.parent).as_posix() for path in options}
     theirs |= {f"mylab/{name}.py" for name in linked}
-    assert {name for name in there if "__pycache__" not in name} - aside == theirs | {
+    assert {name for name in files if "__pycache__" not in name} - aside == theirs | {
         name for name, _ in FILES
     }
 
@@ -72,11 +72,11 @@ def done(command: str, folder: Path) -> str:
 def test_the_commands_do_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = [done(command, tmp_path) for command in COMMANDS]
-    assert len(said) == 14
-    assert sum("accuracy: last" in text for text in said) >= 4
-    assert "Network on inputs of shape (13,)" in said[1]
-    assert "fedwarm - FedAvg" in said[3]
+    outputs = [done(command, tmp_path) for command in COMMANDS]
+    assert len(outputs) == 14
+    assert sum("accuracy: last" in text for text in outputs) >= 4
+    assert "Network on inputs of shape (13,)" in outputs[1]
+    assert "fedwarm - FedAvg" in outputs[3]
     assert r"\begin{table}" in (tmp_path / "accuracy.tex").read_text()
     assert (tmp_path / "accuracy.pdf").read_bytes().startswith(b"%PDF")
     assert "<h2>Differences</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")

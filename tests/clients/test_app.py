@@ -47,12 +47,12 @@ def initial() -> ArrayRecord:
 
 
 def ask(
-    this: InlineGrid, kind: str, arrays: ArrayRecord, server_round: int = 1, **more: float
+    grid: InlineGrid, kind: str, arrays: ArrayRecord, server_round: int = 1, **more: float
 ) -> list[Message]:
     config = ConfigRecord({"server-round": server_round, **more})
     content = RecordDict({"arrays": arrays, "config": config})
-    messages = [Message(content, node, kind) for node in this.get_node_ids()]
-    return this.send_and_receive(messages)
+    messages = [Message(content, node, kind) for node in grid.get_node_ids()]
+    return grid.send_and_receive(messages)
 
 
 def test_a_reply_carries_the_whole_model_and_its_metrics() -> None:
@@ -106,23 +106,23 @@ def test_a_proximal_mu_of_zero_is_none() -> None:
 
 
 def test_fedprox_sends_its_mu() -> None:
-    this = grid()
-    (message, *_) = FedProx(mu=0.25).configure_train(1, initial(), ConfigRecord(), this)
+    nodes = grid()
+    (message, *_) = FedProx(mu=0.25).configure_train(1, initial(), ConfigRecord(), nodes)
     assert message.content["config"]["proximal-mu"] == 0.25
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "said"),
+    ("name", "values", "message"),
     [
         ("2.bias", np.zeros(1, np.float32), "'2.bias' has shape (1,), this node's model (2,)"),
         ("head", np.zeros(2, np.float32), "they differ in ['head']"),
     ],
 )
-def test_refuses_a_model_that_is_not_its_own(name: str, values: np.ndarray, said: str) -> None:
+def test_refuses_a_model_that_is_not_its_own(name: str, values: np.ndarray, message: str) -> None:
     other = ArrayRecord({**initial(), name: Array(values)})
     for reply in ask(grid(), "train", other):
         assert reply.has_error()
-        assert said in str(reply.error.reason)
+        assert message in str(reply.error.reason)
 
 
 def test_loads_every_array() -> None:

@@ -32,14 +32,14 @@ def test_crop_moves_each_image_by_its_own_offset(images: torch.Tensor) -> None:
     offsets = set()
     for moved, image in zip(out, images, strict=True):
         wide = torch.nn.functional.pad(image, [padding] * 4)
-        found = [
+        matches = [
             (y, x)
             for y in range(2 * padding + 1)
             for x in range(2 * padding + 1)
             if torch.equal(moved, wide[:, y : y + 8, x : x + 8])
         ]
-        assert len(found) == 1  # both channels together
-        offsets.add(found[0])
+        assert len(matches) == 1  # both channels together
+        offsets.add(matches[0])
     assert {y for y, _ in offsets} == {x for _, x in offsets} == set(range(7))
 
 

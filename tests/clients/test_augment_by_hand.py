@@ -22,21 +22,21 @@ def test_every_window_of_the_padded_image_mirrored_or_not() -> None:
     wide = pad(image(), [2] * 4)
     windows = [wide[:, y : y + HEIGHT, x : x + WIDTH] for y in range(5) for x in range(5)]
     both = [*windows, *(window.flip(-1) for window in windows)]
-    found = changed(Augment(padding=2, flip=True))
-    assert found == {each.contiguous().numpy().tobytes() for each in both}
+    actual = changed(Augment(padding=2, flip=True))
+    assert actual == {each.contiguous().numpy().tobytes() for each in both}
     assert changed(Augment(padding=2)) == {each.contiguous().numpy().tobytes() for each in windows}
 
 
 def holes(side: int) -> set[bytes]:
     """Return the image with a square hole around each of its pixels."""
-    found = set()
+    offsets = set()
     for y in range(HEIGHT):
         for x in range(WIDTH):
             cut = image()
             top, left = y - side // 2, x - side // 2
             cut[:, max(top, 0) : max(top + side, 0), max(left, 0) : max(left + side, 0)] = 0
-            found.add(cut.numpy().tobytes())
-    return found
+            offsets.add(cut.numpy().tobytes())
+    return offsets
 
 
 def test_a_hole_around_every_pixel() -> None:

@@ -58,10 +58,10 @@ def test_both_sides_of_each_end(case: str) -> None:
     [(1, 1, 7), (3, 1, 3), (3, 2, 6), (6, 1, 2), (7, 2, 2), (8, 2, 2), (None, 3, 3)],
 )
 def test_how_many_steps_seven_examples_make(batch_size: int | None, epochs: int, steps: int) -> None:
-    found = training(batch_size=batch_size, local_epochs=epochs)
-    assert found.steps(7) == steps
-    assert found.whole(7) == (batch_size is None or batch_size >= 7)
-    places = list(found.positions(7, torch.Generator().manual_seed(0)))
+    local = training(batch_size=batch_size, local_epochs=epochs)
+    assert local.steps(7) == steps
+    assert local.whole(7) == (batch_size is None or batch_size >= 7)
+    places = list(local.positions(7, torch.Generator().manual_seed(0)))
     assert len(places) == steps
     per_epoch = steps // epochs
     for epoch in range(epochs):
@@ -72,6 +72,6 @@ def test_how_many_steps_seven_examples_make(batch_size: int | None, epochs: int,
 
 @pytest.mark.parametrize("steps", [1, 3, 4, 8])
 def test_so_many_local_steps_whatever_the_size(steps: int) -> None:
-    found = training(batch_size=3, local_epochs=None, local_steps=steps)
-    assert found.steps(7) == found.steps(100) == steps
-    assert len(list(found.positions(7, torch.Generator().manual_seed(0)))) == steps
+    local = training(batch_size=3, local_epochs=None, local_steps=steps)
+    assert local.steps(7) == local.steps(100) == steps
+    assert len(list(local.positions(7, torch.Generator().manual_seed(0)))) == steps

@@ -56,12 +56,12 @@ def test_a_masked_node_trains_what_it_sends() -> None:
     node = Node(model, training, LeastSquares(1), data, data, seed=5)
     grid = InlineGrid(client_app(lambda *_: node), 1)
     ((new, _),) = play(FedAvg(num_nodes=1, compression=RandomMask(share=0.3)), grid, zeros(10), 1)
-    found = np.array(weights(new))
+    actual = np.array(weights(new))
     (seed,) = np.random.default_rng([5, 1, 0, 12]).integers(2**63, size=1).tolist()
     chosen = np.argsort(np.random.PCG64(seed).random_raw(10))[-3:]
     expected = np.zeros(10)
     expected[chosen] = 0.75 * (1 + chosen)
-    assert found == pytest.approx(expected)
+    assert actual == pytest.approx(expected)
     trained = model.weight.detach().numpy().ravel()
     assert trained == pytest.approx(expected)  # what was not sent has not been trained
 
@@ -95,8 +95,8 @@ def test_a_low_rank_node_trains_b_alone() -> None:
 
 def test_the_noise_comes_first() -> None:
     """What is coded is the clipped update."""
-    grid, asked = quadratic(), LocalPrivacy(clip=0.5, noise_multiplier=0.0)
-    private = FedAvg(num_nodes=1, weighting=Uniform(), privacy=asked, compression=TopK(share=0.5))
+    grid, privacy = quadratic(), LocalPrivacy(clip=0.5, noise_multiplier=0.0)
+    private = FedAvg(num_nodes=1, weighting=Uniform(), privacy=privacy, compression=TopK(share=0.5))
     ((new, _),) = play(private, grid, zeros(), 1)
     assert weights(new) == pytest.approx([0.5 * 2 / 5**0.5, 0], abs=1e-6)  # (-2, 1) is cut to 0.5
     (node,) = grid.get_node_ids()

@@ -38,12 +38,12 @@ def test_what_the_server_reads_is_what_the_node_meant() -> None:
     """The mean of the decoded updates, beside the strategy's step."""
     history = play(strategy(Sketch(share=0.5, bits=None)), classifiers(), start(), 1)
     ((new, replies),) = history
-    this = strategy(Sketch(share=0.5, bits=None))
-    layout = this.check(start())
+    server = strategy(Sketch(share=0.5, bits=None))
+    layout = server.check(start())
     w = layout.flatten_parameters(start())
     rows = torch.zeros(3, layout.num_parameters)
     for row, reply in zip(rows, replies, strict=True):
-        decoded(reply, None, layout, this.compression, w, row)
+        decoded(reply, None, layout, server.compression, w, row)
     assert (rows == 0).float().mean() > 0.3
     assert layout.flatten_parameters(new).numpy() == pytest.approx((w - rows.mean(0)).numpy(), abs=1e-6)
 
@@ -51,13 +51,13 @@ def test_what_the_server_reads_is_what_the_node_meant() -> None:
 def test_a_stock_client_that_sends_its_weights_is_read_as_ever() -> None:
     stock = classifiers()
     ours = play(strategy(NoCompression()), classifiers(), start(), 1)[0][0]
-    this = strategy(Sketch(share=0.5))
-    list(this.configure_train(1, start(), ConfigRecord(), stock))
-    for message in this._sent.values():  # it does not know what is asked
+    server = strategy(Sketch(share=0.5))
+    list(server.configure_train(1, start(), ConfigRecord(), stock))
+    for message in server._sent.values():  # it does not know what is asked
         config = message.content.config_records["config"]
         for key in [key for key in config if key.startswith("compression")]:
             del config[key]
-    new, _ = this.aggregate_train(1, stock.send_and_receive(this._sent.values()))
+    new, _ = server.aggregate_train(1, stock.send_and_receive(server._sent.values()))
     assert new is not None
     assert weights(new) == weights(ours)
 
@@ -67,7 +67,7 @@ def as_code(code: bytes) -> Array:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
             lambda codes: codes.update({"0.bias": as_code(b"123")}),
@@ -85,16 +85,16 @@ def as_code(code: bytes) -> Array:
     ids=["short", "missing", "unknown", "of a buffer", "no bytes", "NaN"],
 )
 def test_a_reply_with_bad_codes_is_left_out_by_name(
-    change: Callable[[ArrayRecord], None], said: str, caplog: pytest.LogCaptureFixture
+    change: Callable[[ArrayRecord], None], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    this, grid = strategy(Sketch(share=0.5, bits=None)), classifiers()
-    replies = grid.send_and_receive(this.configure_train(1, start(), ConfigRecord(), grid))
+    server, grid = strategy(Sketch(share=0.5, bits=None)), classifiers()
+    replies = grid.send_and_receive(server.configure_train(1, start(), ConfigRecord(), grid))
     change(replies[1].content.array_records["codes"])
-    new, metrics = this.aggregate_train(1, replies)
+    new, metrics = server.aggregate_train(1, replies)
     assert new is not None
     assert metrics["failed"] == 1
     assert "partition 1 left out: " in caplog.text
-    assert said in caplog.text
+    assert message in caplog.text
 
 
 def test_codes_that_nobody_has_asked_for_are_no_model(caplog: pytest.LogCaptureFixture) -> None:
@@ -109,7 +109,7 @@ def test_codes_that_nobody_has_asked_for_are_no_model(caplog: pytest.LogCaptureF
 
 
 def test_scaffolds_variates_travel_beside_the_codes() -> None:
-    this = Scaffold(compression=Sketch(share=0.5), query_partitions=True)
-    ((new, replies),) = play(this, classifiers(), start(), 1)
+    strategy = Scaffold(compression=Sketch(share=0.5), query_partitions=True)
+    ((new, replies),) = play(strategy, classifiers(), start(), 1)
     assert weights(new) != weights(start())
     assert all({"codes", "control"} <= set(reply.content.array_records) for reply in replies)

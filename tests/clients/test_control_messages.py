@@ -36,9 +36,9 @@ def grid(batch_size: int | None = None) -> InlineGrid:
 def change(grid: InlineGrid, node: int, w: float, server_round: int, **config: int | list[int]) -> float:
     """Let a node train from w with c = 0; return the change of its c_k."""
     arrays = ArrayRecord({"weight": torch.full((1, 1), w).double()})
-    told = ConfigRecord({"server-round": server_round, **config})
+    message_config = ConfigRecord({"server-round": server_round, **config})
     control = ArrayRecord({"weight": torch.zeros(1, 1).double()})
-    content = RecordDict({"arrays": arrays, "control": control, "config": told})
+    content = RecordDict({"arrays": arrays, "control": control, "config": message_config})
     to = grid.get_node_ids()[node]
     (reply,) = grid.send_and_receive([Message(content, to, "train")])
     return float(reply.content["control"]["weight"].numpy()[0, 0])
@@ -49,15 +49,15 @@ def test_option_1_is_the_gradient_where_the_round_began() -> None:
 
 
 def test_option_1_in_batches_is_the_mean_of_the_batches() -> None:
-    found = change(grid(batch_size=1), 0, 3.0, 1, **{"control-option": 1})
-    assert found == pytest.approx(gradient(3.0) / 2, rel=1e-12)
+    actual = change(grid(batch_size=1), 0, 3.0, 1, **{"control-option": 1})
+    assert actual == pytest.approx(gradient(3.0) / 2, rel=1e-12)
 
 
 def test_option_2_is_the_mean_gradient_of_the_steps() -> None:
     first = gradient(3.0)
     second = gradient(3.0 - RATE * first)
-    found = change(grid(), 0, 3.0, 1, **{"control-option": 2})
-    assert found == pytest.approx((first + second) / STEPS, rel=1e-12)
+    actual = change(grid(), 0, 3.0, 1, **{"control-option": 2})
+    assert actual == pytest.approx((first + second) / STEPS, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_a_node_finds_itself_among_those_whose_change_was_lost(
     nodes = grid()
     for server_round in (1, 2):
         change(nodes, 1, float(server_round), server_round, **{"control-option": 1})
-    found = change(nodes, 1, 5.0, 3, **{"control-option": 1, **counted})
-    assert found == pytest.approx(gradient(5.0) - known, rel=1e-12)
+    actual = change(nodes, 1, 5.0, 3, **{"control-option": 1, **counted})
+    assert actual == pytest.approx(gradient(5.0) - known, rel=1e-12)
 
 
 def test_another_nodes_loss_is_not_its_own() -> None:
     nodes = grid()
     change(nodes, 2, 1.0, 1, **{"control-option": 1})
-    told = {"control-lost": [0, 1], "control-counted": [0, 0]}
-    found = change(nodes, 2, 5.0, 2, **{"control-option": 1, **told})
-    assert found == pytest.approx(gradient(5.0) - gradient(1.0), rel=1e-12)
+    config = {"control-lost": [0, 1], "control-counted": [0, 0]}
+    actual = change(nodes, 2, 5.0, 2, **{"control-option": 1, **config})
+    assert actual == pytest.approx(gradient(5.0) - gradient(1.0), rel=1e-12)

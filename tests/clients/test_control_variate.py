@@ -87,8 +87,8 @@ def test_without_a_step_there_is_nothing_to_learn_c_k_from() -> None:
     state = RecordDict({"control": record(0.5, 4)})
     start = {"w": nn.Parameter(torch.tensor(START, dtype=torch.float64))}
     correction = begun(start, record(*SERVER), state, (1, 0), 3)
-    found = correction.on_round_end(list(start.values()), metrics(0.0, 3))
-    assert found["control"]["w"].numpy().tolist() == [0, 0]
+    actual = correction.on_round_end(list(start.values()), metrics(0.0, 3))
+    assert actual["control"]["w"].numpy().tolist() == [0, 0]
     assert own(state) == own(RecordDict({"control": correction._record(correction.own)}))
 
 
@@ -168,8 +168,8 @@ def test_only_sgds_steps_are_sums_of_gradients() -> None:
 
 
 def test_option_2_alone_is_refused_before_the_first_round() -> None:
-    asked = {"control-option": 2}
-    ControlVariate.check(training(momentum=0.5).optimizer, asked)
+    config = {"control-option": 2}
+    ControlVariate.check(training(momentum=0.5).optimizer, config)
     with pytest.raises(ValueError, match="is Adam: set"):
-        ControlVariate.check(training(Adam).optimizer, asked)
+        ControlVariate.check(training(Adam).optimizer, config)
     ControlVariate.check(training(Adam).optimizer, {"control-option": 1})

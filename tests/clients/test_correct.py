@@ -34,8 +34,8 @@ def test_each_example_of_the_index_once_in_order(
     index = torch.tensor([5, 1, 4, 19, 0, 2, 6])
     model = Sizes()
     examples = Examples(scores, targets, index)
-    found = correct(model, examples, range(num_batches(examples)))
-    assert found.dtype == torch.bool
-    assert found.tolist() == [int(scores[k].argmax()) == int(targets[k]) for k in index]
-    assert {True, False} == set(found.tolist())
+    actual = correct(model, examples, range(num_batches(examples)))
+    assert actual.dtype == torch.bool
+    assert actual.tolist() == [int(scores[k].argmax()) == int(targets[k]) for k in index]
+    assert {True, False} == set(actual.tolist())
     assert model.seen == sizes

@@ -71,8 +71,8 @@ def test_without_strength_the_nodes_own_models_are_those_of_local_training(tmp_p
 
 def losses(rows: pd.DataFrame) -> list[float]:
     """Return each node's, node by node in each round."""
-    found = rows[(rows.split == "site-test") & (rows.metric == "loss")]
-    return [float(value) for value in found.sort_values(["round", "model"]).value]
+    own = rows[(rows.split == "site-test") & (rows.metric == "loss")]
+    return [float(value) for value in own.sort_values(["round", "model"]).value]
 
 
 def test_a_run_knows_that_its_nodes_keep_something() -> None:

@@ -41,10 +41,10 @@ class Several:
 
 
 def claim(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
-    there = SimpleNamespace(
+    accelerator = SimpleNamespace(
         is_available=lambda: module is not None, current_accelerator=lambda: torch.device("mps")
     )
-    monkeypatch.setattr(torch, "accelerator", there)
+    monkeypatch.setattr(torch, "accelerator", accelerator)
     monkeypatch.setattr(torch, "get_device_module", lambda _: module)
 
 

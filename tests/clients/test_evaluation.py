@@ -24,20 +24,20 @@ def examples(size: int, index: torch.Tensor | None = None) -> Examples:
 def test_equals_the_computation_on_the_whole_set(batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "BATCH_SIZE", batch_size)
     model, data = nn.Linear(5, 4), examples(2345)
-    found = evaluate(model, data, Classification())
+    actual = evaluate(model, data, Classification())
     outputs = model(data.inputs).detach()
-    assert found["accuracy"] == float((outputs.argmax(1) == data.targets).sum()) / 2345
-    assert found["loss"] == pytest.approx(float(cross_entropy(outputs, data.targets)), rel=1e-5)
+    assert actual["accuracy"] == float((outputs.argmax(1) == data.targets).sum()) / 2345
+    assert actual["loss"] == pytest.approx(float(cross_entropy(outputs, data.targets)), rel=1e-5)
 
 
 def test_takes_the_rows_of_the_index_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "BATCH_SIZE", 3)
     model, index = nn.Linear(5, 4), torch.tensor([3, 1, 4, 15, 9, 2, 6])
     data = examples(20, index)
-    found = evaluate(model, data, Classification())
+    actual = evaluate(model, data, Classification())
     expected = cross_entropy(model(data.inputs[index]).detach(), data.targets[index])
     assert len(data) == 7
-    assert found["loss"] == pytest.approx(float(expected), rel=1e-6)
+    assert actual["loss"] == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_changes_nothing_and_uses_running_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +64,8 @@ def test_normalize_equals_torchvisions() -> None:
 
 def test_normalize_of_one_channel_by_hand() -> None:
     batch = torch.tensor([[[[0, 16], [8, 4]]]], dtype=torch.uint8)
-    found = Normalize((0.5,), (0.25,), scale=16)(batch)
-    torch.testing.assert_close(found, torch.tensor([[[[-2.0, 2.0], [0.0, -1.0]]]]))
+    actual = Normalize((0.5,), (0.25,), scale=16)(batch)
+    torch.testing.assert_close(actual, torch.tensor([[[[-2.0, 2.0], [0.0, -1.0]]]]))
 
 
 def test_a_batch_is_transformed_and_the_data_set_is_not() -> None:
@@ -117,9 +117,9 @@ def outputs_with(value: float, row: int = 1203) -> Examples:
 @pytest.mark.parametrize("task", [Classification(), Signs()], ids=["classes", "own"])
 def test_one_row_without_an_output_leaves_no_measure(task: Task, value: float) -> None:
     """Argmax takes NaN for a class, a comparison for false: with all labels 0 that is accuracy 1."""
-    found = evaluate(Raw(), outputs_with(value), task)
-    assert len(found) == 2
-    assert all(math.isnan(measure) for measure in found.values())
+    actual = evaluate(Raw(), outputs_with(value), task)
+    assert len(actual) == 2
+    assert all(math.isnan(measure) for measure in actual.values())
     assert all(math.isfinite(measure) for measure in evaluate(Raw(), outputs_with(1.0), task).values())
 
 
@@ -166,23 +166,23 @@ def test_an_accelerator_is_asked_once_whether_outputs_lack(
     data = Examples(outputs, torch.arange(40) % 3, torch.arange(40))
     expected = evaluate(Raw(), data, Classification())
     right, labels = correct(Raw(), data, range(10)), predictions(Raw(), data)
-    asked = list[str]()
+    calls = list[str]()
 
     def noted(name: str) -> None:
         plain = getattr(Tensor, name)
-        monkeypatch.setattr(Tensor, name, lambda *given: (asked.append(name), plain(*given))[1])
+        monkeypatch.setattr(Tensor, name, lambda *given: (calls.append(name), plain(*given))[1])
 
     for name in ("__bool__", "tolist", "item", "__float__", "cpu"):
         noted(name)
     monkeypatch.setattr(evaluation, "_answers_at_once", lambda _: False)
-    found = evaluate(Raw(), data, Classification())
-    assert asked == ["tolist", "__float__", "__float__"]
-    assert str(found) == str(expected)
-    assert math.isnan(found["loss"]) is (gap is not None)
-    asked.clear()
+    actual = evaluate(Raw(), data, Classification())
+    assert calls == ["tolist", "__float__", "__float__"]
+    assert str(actual) == str(expected)
+    assert math.isnan(actual["loss"]) is (gap is not None)
+    calls.clear()
     assert torch.equal(correct(Raw(), data, range(10)), right)
     assert [torch.equal(*pair) for pair in zip(predictions(Raw(), data), labels, strict=True)] == [
         True,
         True,
     ]
-    assert [name for name in asked if name != "__bool__"] == ["cpu"] * 3
+    assert [name for name in calls if name != "__bool__"] == ["cpu"] * 3

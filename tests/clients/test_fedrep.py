@@ -93,11 +93,11 @@ class Enough(Correction):
     """Ends the round after two steps, and looks at all parameters as a gradient of all of them would."""
 
     def __init__(self, start: RoundStart | None = None) -> None:
-        self.asked: list[bool] = []
+        self.calls: list[bool] = []
 
     def should_stop(self, parameters: Sequence[Parameter]) -> bool:
-        self.asked.append(all(p.requires_grad for p in parameters) and len(parameters) == 4)
-        return len(self.asked) == 2
+        self.calls.append(all(p.requires_grad for p in parameters) and len(parameters) == 4)
+        return len(self.calls) == 2
 
 
 def test_a_correction_ends_the_bodys_training() -> None:
@@ -109,5 +109,5 @@ def test_a_correction_ends_the_bodys_training() -> None:
     given = examples(), Classification()
     metrics = training(model, *given, server_round=1, seed=3, corrections=[ending])
     assert metrics["local-steps"] == 2
-    assert ending.asked == [True, True]
+    assert ending.calls == [True, True]
     assert not any(torch.equal(p, was) for p, was in zip(model.parameters(), before, strict=True))

@@ -41,14 +41,14 @@ def test_a_single_output_is_a_product_of_rows_once_recorded(
     with torch.no_grad():
         together(weights, inputs, targets)
         with Products() as products:
-            found, sums = together(weights, inputs, targets)
+            actual, sums = together(weights, inputs, targets)
     assert products.shapes
     assert all(shape[2] > 1 or shape[1] == 1 for shape in products.shapes)
     for k in range(NODES):
         own = nn.Linear(FEATURES, 1).double()
         own.load_state_dict(dict(zip(("weight", "bias"), (w[k] for w in weights), strict=True)))
         expected, own_sums = Gradient(own, task)._eager(list(own.parameters()), inputs[k], targets[k])
-        for mine, theirs in zip(found, expected, strict=True):
+        for mine, theirs in zip(actual, expected, strict=True):
             torch.testing.assert_close(mine[k], theirs)
         for name, value in own_sums.items():
             torch.testing.assert_close(sums[name][k], value)
@@ -59,7 +59,7 @@ def test_a_single_output_is_a_product_of_rows_once_recorded(
 )
 def test_a_product_of_single_columns_alone_is_turned(rows: int, columns: int, turned: bool) -> None:
     left, right = torch.randn(NODES, rows, 3).double(), torch.randn(NODES, 3, columns).double()
-    found = _by_rows(left, right)
-    assert (found is not NotImplemented) == turned
+    actual = _by_rows(left, right)
+    assert (actual is not NotImplemented) == turned
     if turned:
-        torch.testing.assert_close(found, torch.bmm(left, right))
+        torch.testing.assert_close(actual, torch.bmm(left, right))

@@ -35,9 +35,9 @@ POINT = Examples(torch.ones(1, 1), torch.ones(1, 1), torch.arange(1))  # F(w) = 
 
 
 def start_of(
-    model: nn.Module, training: LocalTraining, data: Examples, task: Task, **told: float
+    model: nn.Module, training: LocalTraining, data: Examples, task: Task, **settings: float
 ) -> RoundStart:
-    content = RecordDict({"config": ConfigRecord({"server-round": 1, **told})})
+    content = RecordDict({"config": ConfigRecord({"server-round": 1, **settings})})
     size = len(data)
     steps = training.steps(size)
     return RoundStart(
@@ -55,10 +55,10 @@ def walked(
     rate: float, make: Sequence[type[Correction]] = (), epochs: int = 10, **settings: float
 ) -> tuple[float, dict[str, float]]:
     """Train the point's model from 0; return where it ends and the metrics."""
-    model, told = line(), {"proximal-mu": settings.pop("mu")} if "mu" in settings else {}
+    model, config = line(), {"proximal-mu": settings.pop("mu")} if "mu" in settings else {}
     training = LocalTraining(optimizer=partial(SGD, lr=rate), local_epochs=epochs)
-    start = start_of(model, training, POINT, LeastSquares(1), **told)
-    corrections = [Proximal.begin(start)] if told else []
+    start = start_of(model, training, POINT, LeastSquares(1), **config)
+    corrections = [Proximal.begin(start)] if config else []
     corrections += [kind.begin(start) for kind in make]
     corrections += [Inexact(start, **settings)]  # type: ignore[arg-type]
     metrics = training(model, POINT, LeastSquares(1), server_round=1, seed=0, corrections=corrections)
@@ -91,11 +91,11 @@ def test_mu_may_be_its_own() -> None:
     """Without the term in its steps w is 1/2 after one, where 2 w - 1 = 0."""
     model = line()
     start = start_of(model, LocalTraining(optimizer=partial(SGD, lr=0.5)), POINT, LeastSquares(1))
-    found = Inexact(start, mu=1.0)
+    correction = Inexact(start, mu=1.0)
     with torch.no_grad():
         model.weight.fill_(0.5)
-    found.should_stop([model.weight])  # type: ignore[list-item]
-    assert found.reached == 0
+    correction.should_stop([model.weight])  # type: ignore[list-item]
+    assert correction.reached == 0
 
 
 def test_it_looks_every_so_many_steps_and_in_the_end() -> None:
@@ -117,13 +117,13 @@ def test_where_the_start_is_the_solution() -> None:
     start = start_of(model, LocalTraining(optimizer=partial(SGD, lr=0.5)), POINT, LeastSquares(1))
     with torch.no_grad():
         model.weight.fill_(1.0)
-    found = Inexact(start)
-    assert found.should_stop([model.weight])  # type: ignore[list-item]
-    assert found.reached == 0
+    correction = Inexact(start)
+    assert correction.should_stop([model.weight])  # type: ignore[list-item]
+    assert correction.reached == 0
     with torch.no_grad():
         model.weight.fill_(3.0)
-    assert not found.should_stop([model.weight])  # type: ignore[list-item]
-    assert found.reached == 1
+    assert not correction.should_stop([model.weight])  # type: ignore[list-item]
+    assert correction.reached == 1
 
 
 def test_fednova_counts_the_steps_that_were_taken() -> None:
@@ -205,15 +205,15 @@ def test_the_term_of_the_corrections_counts() -> None:
 
 
 def test_batched_nodes_train_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
-    setting, found = f"{RUN} corrections=inexact", []
-    this = experiment.load(setting)
+    setting, counts = f"{RUN} corrections=inexact", []
+    setup = experiment.load(setting)
     for together in (together_of(setting), None):
         grid = InlineGrid(client_app_of(setting), 4, together)
-        asked = this.strategy().configure_train(1, this.initial_arrays(), this.train_config(), grid)
-        found.append(grid.send_and_receive(asked))
+        messages = setup.strategy().configure_train(1, setup.initial_arrays(), setup.train_config(), grid)
+        counts.append(grid.send_and_receive(messages))
         assert grid.answering.together is None
     assert "train one after another: a correction may end a node's round" in caplog.text
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*counts, strict=True):
         assert one.content["arrays"] == other.content["arrays"]
 
 

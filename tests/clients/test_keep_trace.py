@@ -38,9 +38,9 @@ def test_a_quadratic_by_hand(steps: int, end: float) -> None:
     """
     model = line(3.0)
     training = KeepTrace(optimizer=partial(SGD, lr=0.5), local_epochs=None, local_steps=steps)
-    told = training(model, POINT, LeastSquares(1), server_round=1, seed=0)
+    metrics = training(model, POINT, LeastSquares(1), server_round=1, seed=0)
     assert model.weight.item() == end
-    assert told["local-steps"] == steps
+    assert metrics["local-steps"] == steps
 
 
 def test_two_epochs_beside_autograd() -> None:
@@ -48,7 +48,7 @@ def test_two_epochs_beside_autograd() -> None:
     data, lr = examples(), 0.3
     model, plain = seeded(perceptron), seeded(perceptron)
     training = KeepTrace(optimizer=partial(SGD, lr=lr), local_epochs=2, batch_size=8)
-    told = training(model, data, Classification(), server_round=1, seed=SEED)
+    metrics = training(model, data, Classification(), server_round=1, seed=SEED)
 
     def loss(values: list[torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
         hidden = torch.relu(data.inputs[rows] @ values[0].T + values[1])
@@ -64,8 +64,8 @@ def test_two_epochs_beside_autograd() -> None:
     losses.append((loss(values, data.index), len(data)))
     for p, w, g in zip(model.parameters(), start, torch.autograd.grad(losses[-1][0], start), strict=True):
         torch.testing.assert_close(p, w - lr * g, rtol=1e-5, atol=1e-6)
-    assert told["local-steps"] == 8
-    assert told["loss"] == pytest.approx(sum(v.item() * n for v, n in losses) / 100, rel=1e-5)
+    assert metrics["local-steps"] == 8
+    assert metrics["loss"] == pytest.approx(sum(v.item() * n for v, n in losses) / 100, rel=1e-5)
 
 
 @pytest.mark.parametrize("batch_size", [None, 8])
@@ -117,12 +117,12 @@ SMALL = "dataset=digits num_nodes=4 model=softmax partitioner=iid seed=1"
 
 
 @pytest.mark.parametrize(
-    "asked", ["strategy=scaffold", "compression=random_mask", "corrections=moon", "personal=ditto"]
+    "option", ["strategy=scaffold", "compression=random_mask", "corrections=moon", "personal=ditto"]
 )
 def test_what_would_correct_its_steps_is_refused_in_one_line(
-    asked: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = f"{SMALL} client=keep_trace {asked} hydra.run.dir={tmp_path}"
+    words = f"{SMALL} client=keep_trace {option} hydra.run.dir={tmp_path}"
     assert launch(*words.split()) == 2
     error = capsys.readouterr().err
     assert "takes no corrections: choose a strategy that asks for none, such as fedavg or fedmeta" in error

@@ -34,16 +34,16 @@ def grid(**demands: object) -> InlineGrid:
         train, test = (Examples(inputs, targets, part) for part in (rows, rows[:2]))
         return Node(net, training, Classification(), train, test)
 
-    this = InlineGrid(client_app(node_of), NODES)
-    for node in this.get_node_ids():
-        this.context(node).node_config.update(demands)  # type: ignore[arg-type]
-    return this
+    built = InlineGrid(client_app(node_of), NODES)
+    for node in built.get_node_ids():
+        built.context(node).node_config.update(demands)  # type: ignore[arg-type]
+    return built
 
 
-def ask(this: InlineGrid, kind: str = "train", server_round: int = 1, **told: object) -> list[Message]:
-    config = ConfigRecord({"server-round": server_round, **told})  # type: ignore[dict-item]
+def ask(grid: InlineGrid, kind: str = "train", server_round: int = 1, **settings: object) -> list[Message]:
+    config = ConfigRecord({"server-round": server_round, **settings})  # type: ignore[dict-item]
     content = RecordDict({"arrays": ArrayRecord(model().state_dict()), "config": config})
-    return this.send_and_receive([Message(content, node, kind) for node in this.get_node_ids()])
+    return grid.send_and_receive([Message(content, node, kind) for node in grid.get_node_ids()])
 
 
 def update(reply: Message) -> np.ndarray:
@@ -73,12 +73,12 @@ def test_a_short_update_is_left_alone() -> None:
 
 def test_the_noise_has_the_stated_deviation_and_is_each_nodes_own() -> None:
     """z C = 0.2; 82 numbers of three nodes in 40 rounds tell it to 1 %."""
-    this, found = grid(), []
+    nodes, draws = grid(), []
     for server_round in range(1, 41):
-        noised = ask(this, server_round=server_round, **asks(0.1, 2))
-        plain = ask(this, server_round=server_round, **asks(0.1, 0))
-        found.append([update(one) - update(other) for one, other in zip(noised, plain, strict=True)])
-    noise = np.array(found)
+        noised = ask(nodes, server_round=server_round, **asks(0.1, 2))
+        plain = ask(nodes, server_round=server_round, **asks(0.1, 0))
+        draws.append([update(one) - update(other) for one, other in zip(noised, plain, strict=True)])
+    noise = np.array(draws)
     assert noise.std() == pytest.approx(0.2, rel=0.05)
     assert len(np.unique(noise.round(7))) > 0.99 * noise.size
 
@@ -93,8 +93,8 @@ def test_noise_without_a_seed_is_another_each_time() -> None:
 
 
 def test_nothing_else_leaves_the_node() -> None:
-    told = {**asks(1, 1), "gradient-variance": True}
-    for k, reply in enumerate(ask(grid(), **told)):
+    config = {**asks(1, 1), "gradient-variance": True}
+    for k, reply in enumerate(ask(grid(), **config)):
         assert set(reply.content) == {"metrics", "arrays", "config"}
         assert dict(reply.content["config"]) == {"privacy": "local"}  # whatever the data
         assert dict(reply.content["metrics"]) == {
@@ -115,7 +115,7 @@ LOCAL, CENTRAL = {"privacy": "local", "privacy-noise": 1.0}, {"privacy": "centra
 
 
 @pytest.mark.parametrize(
-    ("own", "told"),
+    ("own", "config"),
     [
         ({}, {}),
         ({}, CENTRAL),
@@ -126,12 +126,12 @@ LOCAL, CENTRAL = {"privacy": "local", "privacy-noise": 1.0}, {"privacy": "centra
         ({"privacy": "local", "min-noise": 1}, LOCAL),
     ],
 )
-def test_enough_is_enough(own: dict[str, object], told: dict[str, object]) -> None:
-    demand(own, told)
+def test_enough_is_enough(own: dict[str, object], config: dict[str, object]) -> None:
+    demand(own, config)
 
 
 @pytest.mark.parametrize(
-    ("own", "told", "word"),
+    ("own", "config", "word"),
     [
         ({"privacy": "local"}, {}, "demands privacy=local .* the experiment has privacy=none with 0.0"),
         ({"privacy": "local"}, CENTRAL, "the experiment has privacy=central with 1.0"),
@@ -146,9 +146,9 @@ def test_enough_is_enough(own: dict[str, object], told: dict[str, object]) -> No
         ({"min-noise": 1.0}, {**CENTRAL, "privacy-noise": float("nan")}, "the experiment has"),
     ],
 )
-def test_less_is_refused(own: dict[str, object], told: dict[str, object], word: str) -> None:
+def test_less_is_refused(own: dict[str, object], config: dict[str, object], word: str) -> None:
     with pytest.raises(Refused, match=word):
-        demand(own, told)
+        demand(own, config)
 
 
 def test_a_node_that_demands_does_not_train_for_less() -> None:

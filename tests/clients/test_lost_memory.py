@@ -33,7 +33,7 @@ def restarted(app: App) -> App:
     return begun_anew
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def messages_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if LOST in record.getMessage()]
 
 
@@ -42,14 +42,14 @@ def test_a_node_that_has_lost_its_state_is_named_once(
     method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = played(f"{SMALL} {method}", tmp_path, restarted)
-    assert said(caplog) == [f"round 3: partition 1 {LOST}"]
+    assert messages_of(caplog) == [f"round 3: partition 1 {LOST}"]
     assert not rows.metric.str.contains("kept").any()
 
 
 @pytest.mark.parametrize("method", KEEPING)
 def test_one_that_has_all_is_not(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     played(f"{SMALL} {method} nodes_per_round=2", tmp_path)
-    assert said(caplog) == []
+    assert messages_of(caplog) == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_nothing_is_said_where_a_node_keeps_nothing_or_may_not_tell(
 
     records: set[str] = set()
     played(f"{SMALL} {method}", tmp_path, listening)
-    assert said(caplog) == []
+    assert messages_of(caplog) == []
     assert records == {"arrays", "metrics"} | ({"config"} if "local" in method else set())
 
 
@@ -77,4 +77,4 @@ def test_a_group_that_is_made_anew_takes_no_node_for_restarted(
 ) -> None:
     grouped = "strategy=selective grouping.threshold=0 strategy.local_rounds=2 validation_size=50"
     played(f"{SMALL} {grouped} {MOMENTUM}", tmp_path)
-    assert said(caplog) == []
+    assert messages_of(caplog) == []

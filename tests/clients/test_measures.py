@@ -53,9 +53,9 @@ def grid(one: Node, **config: object) -> InlineGrid:
 
 
 def ask(made: InlineGrid, kind: str = protocol.QUESTION, **config: object) -> Message:
-    told = {protocol.SERVER_ROUND: 4, protocol.MEASURES: ["start-loss", "squared-loss"], **config}
+    content_config = {protocol.SERVER_ROUND: 4, protocol.MEASURES: ["start-loss", "squared-loss"], **config}
     arrays = ArrayRecord({"w": torch.tensor(0.7)})  # type: ignore[arg-type]
-    content = RecordDict({"arrays": arrays, "config": ConfigRecord(told)})  # type: ignore[arg-type]
+    content = RecordDict({"arrays": arrays, "config": ConfigRecord(content_config)})  # type: ignore[arg-type]
     (reply,) = made.send_and_receive([Message(content, made.get_node_ids()[0], kind)])
     return reply
 
@@ -109,17 +109,17 @@ def test_a_node_that_demands_privacy_answers_none(key: str, value: object) -> No
 def test_the_correction_reports_the_same_as_the_question() -> None:
     assert requested_corrections({"squared-loss": True}) == [SquaredLoss]
     made = grid(node())
-    asked = ask(made).content["metrics"]["squared-loss"]
+    answer = ask(made).content["metrics"]["squared-loss"]
     trained = ask(made, "train", **{protocol.SQUARED_LOSS: True}).content["metrics"]["squared-loss"]
-    assert trained == asked
+    assert trained == answer
 
 
 def test_the_question_leaves_a_node_as_it_was() -> None:
     """Training after an answer is training without one."""
-    asked, plain = grid(node()), grid(node())
-    ask(asked)
-    assert len(asked.context(asked.get_node_ids()[0]).state) == 0
-    after, expected = (ask(one, "train").content["arrays"]["w"].data for one in (asked, plain))
+    questioned, plain = grid(node()), grid(node())
+    ask(questioned)
+    assert len(questioned.context(questioned.get_node_ids()[0]).state) == 0
+    after, expected = (ask(one, "train").content["arrays"]["w"].data for one in (questioned, plain))
     assert after == expected
 
 

@@ -74,9 +74,9 @@ def grid(shared: nn.Module, frozen: Frozen | None = None, **settings: Any) -> In
 def ask(
     nodes: InlineGrid, kind: str, models: list[ArrayRecord], server_round: int = 1, **config: Any
 ) -> list[Message]:
-    asked = {protocol.SERVER_ROUND: server_round, protocol.NUM_MODELS: len(models), **config}
+    message_config = {protocol.SERVER_ROUND: server_round, protocol.NUM_MODELS: len(models), **config}
     records = {protocol.model_key(number): arrays for number, arrays in enumerate(models)}
-    content = RecordDict({**records, protocol.CONFIG: ConfigRecord(asked)})
+    content = RecordDict({**records, protocol.CONFIG: ConfigRecord(message_config)})
     return nodes.send_and_receive([Message(content, node, kind) for node in nodes.get_node_ids()])
 
 

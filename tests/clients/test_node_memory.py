@@ -18,10 +18,10 @@ def records(**values: int) -> RecordDict:
 
 def test_a_group_sees_its_own_records_under_their_own_names() -> None:
     state = records(moon_of_a=1, moon_of_ab=2, ditto_of_a=3)
-    found = client_state.load(state, "a")
-    assert found == records(moon=1, ditto=3)
-    found["moon"] = ConfigRecord({"v": 4})
-    client_state.save(found, state, "a")
+    actual = client_state.load(state, "a")
+    assert actual == records(moon=1, ditto=3)
+    actual["moon"] = ConfigRecord({"v": 4})
+    client_state.save(actual, state, "a")
     assert state == records(moon_of_a=4, moon_of_ab=2, ditto_of_a=3)
 
 

@@ -19,12 +19,12 @@ STILL = f"{RUN} client.optimizer.lr=0"
 def rounds(overrides: str, count: int, batched: bool) -> list[tuple[list[np.ndarray], np.ndarray]]:
     """Return of each round what each node has sent, by partition, and the model that came of it."""
     experiment.load.cache_clear()
-    this = experiment.load(overrides)
+    setup = experiment.load(overrides)
     grid = InlineGrid(client_app_of(overrides), 3, together_of(overrides) if batched else None)
-    strategy, arrays, found = this.strategy(), this.initial_arrays(), []
+    strategy, arrays, models = setup.strategy(), setup.initial_arrays(), []
     for number in range(1, count + 1):
-        asked = strategy.configure_train(number, arrays, this.train_config(), grid)
-        replies = list(grid.send_and_receive(asked))
+        messages = strategy.configure_train(number, arrays, setup.train_config(), grid)
+        replies = list(grid.send_and_receive(messages))
         assert (grid.answering.together is not None) == batched
         by_partition = {
             int(reply.content.metric_records["metrics"]["partition-id"]): flat(  # type: ignore[arg-type]
@@ -35,8 +35,8 @@ def rounds(overrides: str, count: int, batched: bool) -> list[tuple[list[np.ndar
         new, _ = strategy.aggregate_train(number, replies)
         assert new is not None
         arrays = new
-        found.append(([by_partition[k] for k in range(3)], flat(arrays)))
-    return found
+        models.append(([by_partition[k] for k in range(3)], flat(arrays)))
+    return models
 
 
 def flat(arrays: ArrayRecord) -> np.ndarray:
@@ -74,11 +74,11 @@ def test_batched_nodes_begin_where_each_would_alone() -> None:
 
 
 def test_a_node_without_a_model_of_its_own_is_refused() -> None:
-    this = experiment.load(RUN)
-    node = this.node(0)
-    training, told = this.training, RecordDict({"config": ConfigRecord({"server-round": 1})})
+    setup = experiment.load(RUN)
+    node = setup.node(0)
+    training, config = setup.training, RecordDict({"config": ConfigRecord({"server-round": 1})})
     start = RoundStart(
-        node.model, node.train, node.task, training.optimizer, 1, None, told, RecordDict(), 0
+        node.model, node.train, node.task, training.optimizer, 1, None, config, RecordDict(), 0
     )
     with pytest.raises(ValueError, match="this node draws no model of its own"):
         OwnInitialModel(start)
@@ -111,7 +111,7 @@ def test_frozen_parameters_are_the_servers() -> None:
     content = RecordDict({"config": config})
     rest = None, None, None, 1, None  # examples, task, optimizer, steps, batch size
     OwnInitialModel(RoundStart(model, *rest, content, RecordDict(), 0, lambda: own))  # type: ignore[arg-type]
-    found = model.state_dict()
+    state = model.state_dict()
     for name, value in own.state_dict().items():
         expected = made(1).state_dict()[name] if name.startswith("0.") else value
-        assert torch.equal(found[name], expected)
+        assert torch.equal(state[name], expected)

@@ -65,8 +65,8 @@ def test_of_all_examples_it_descends_the_loss_after_a_step(ridge: int) -> None:
     training(
         model, double, Classification(), server_round=1, seed=SEED, corrections=list(repeat(Ridge(), ridge))
     )
-    for found, start, g in zip(model.parameters(), parameters.values(), gradient, strict=True):
-        torch.testing.assert_close(found, start - 0.1 * g, rtol=1e-12, atol=1e-14)
+    for parameter, start, g in zip(model.parameters(), parameters.values(), gradient, strict=True):
+        torch.testing.assert_close(parameter, start - 0.1 * g, rtol=1e-12, atol=1e-14)
 
 
 @ORDERS
@@ -98,9 +98,9 @@ def test_the_three_batches_beside_plain_torch(first_order: bool) -> None:
         w = tuple(plain.parameters())
         slopes = torch.autograd.grad(loss(next(others), *w), w)
         stepped = [(p - alpha * g).detach().requires_grad_() for p, g in zip(w, slopes, strict=True)]
-        there = loss(rows, *stepped)
-        total += there.item() * len(rows)
-        gradient = torch.autograd.grad(there, stepped)
+        loss_after = loss(rows, *stepped)
+        total += loss_after.item() * len(rows)
+        gradient = torch.autograd.grad(loss_after, stepped)
         if not first_order:
             second = next(others)
             curved = hvp(lambda *values, second=second: loss(second, *values), w, gradient)[1]
@@ -108,8 +108,8 @@ def test_the_three_batches_beside_plain_torch(first_order: bool) -> None:
         for p, g in zip(w, gradient, strict=True):
             p.grad = g
         optimizer.step()
-    for found, expected in zip(model.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+    for actual, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-7)
     assert metrics["loss"] == pytest.approx(total / 100, rel=1e-5)
     assert metrics["local-steps"] == 8
 

@@ -53,12 +53,12 @@ def test_nodes_of_two_classes_do_better_with_models_of_their_own(
     assert own > shared + 0.1
 
 
-@pytest.mark.parametrize(("overrides", "said"), REFUSED.items(), ids=REFUSED)
+@pytest.mark.parametrize(("overrides", "message"), REFUSED.items(), ids=REFUSED)
 def test_what_makes_no_sense_is_refused(
-    overrides: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    overrides: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = f"{SMALL} rounds=2 personal={overrides} hydra.run.dir={tmp_path}".split()
     assert launch(*run) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1

@@ -102,16 +102,16 @@ def test_on_an_accelerator_memory_decides(
 
 def test_what_is_free_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stack itself takes of it: its places would become fewer from round to round."""
-    asked: list[object] = []
+    requests: list[object] = []
     monkeypatch.setattr(
-        "clients.batched.together.memory_of", lambda device: asked.append(device) or (1 << 30,) * 2
+        "clients.batched.together.memory_of", lambda device: requests.append(device) or (1 << 30,) * 2
     )
     examples = Examples(torch.ones(4, FEATURES), torch.zeros(4, dtype=torch.int64), torch.arange(4))
     training = LocalTraining(optimizer=partial(SGD, lr=0.1))
     nodes = [Node(nn.Linear(FEATURES, CLASSES), training, Classification(), examples, examples)] * 3
     room = MemoryPlan()
     assert [room.places(nodes), room.places(nodes)] == [3, 3]
-    assert asked == [torch.device("cpu")]
+    assert requests == [torch.device("cpu")]
 
 
 def test_with_next_to_nothing_free_nodes_train_alone(monkeypatch: pytest.MonkeyPatch) -> None:

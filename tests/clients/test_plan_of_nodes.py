@@ -22,7 +22,7 @@ def turns(training: LocalTraining) -> list[ClientRound]:
     model = nn.Linear(2, 2)
     inputs, targets = torch.zeros(20, 2), torch.zeros(20, dtype=torch.int64)
     rows = torch.arange(19, 5, -1).split(SIZES)
-    found = []
+    order = []
     for k, index in enumerate(rows):
         data = Examples(inputs, targets, index)
         content = RecordDict(
@@ -30,8 +30,8 @@ def turns(training: LocalTraining) -> list[ClientRound]:
         )
         context = Context(1, k, {"partition-id": k}, RecordDict(), {})
         node = Node(model, training, Classification(), data, data, seed=3)
-        found.append(ClientRound(node, Message(content, k + 1, "train"), context))
-    return found
+        order.append(ClientRound(node, Message(content, k + 1, "train"), context))
+    return order
 
 
 def alone(turn: ClientRound) -> list[Tensor]:
@@ -55,9 +55,9 @@ def test_each_nodes_steps_are_its_own(batch_size: int | None, length: dict[str, 
         active = [rows for rows in expected if len(rows) > number]
         assert len(step.rows) == len(active)
         present = torch.ones_like(step.rows, dtype=torch.bool) if step.present is None else step.present
-        for found, counts, rows in zip(step.rows, present, active, strict=True):
-            assert found[counts].tolist() == rows[number].tolist()
-            assert found[~counts].tolist() == [0] * int((~counts).sum())
+        for actual, counts, rows in zip(step.rows, present, active, strict=True):
+            assert actual[counts].tolist() == rows[number].tolist()
+            assert actual[~counts].tolist() == [0] * int((~counts).sum())
         assert (step.present is None) == bool(present.all())
 
 

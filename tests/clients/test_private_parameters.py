@@ -40,10 +40,10 @@ def test_patterns_are_of_names_and_of_classes(patterns: list[str], chosen: set[s
 
 
 @pytest.mark.parametrize(
-    ("patterns", "said"), [(["4.*"], "is no parameter"), (["*"], "leaves no parameter to share")]
+    ("patterns", "message"), [(["4.*"], "is no parameter"), (["*"], "leaves no parameter to share")]
 )
-def test_patterns_that_make_no_sense_are_refused(patterns: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_patterns_that_make_no_sense_are_refused(patterns: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         check(normed(), patterns)
 
 
@@ -61,8 +61,8 @@ def test_two_rounds_and_an_evaluation_by_hand() -> None:
 
     def answered(a: float, server_round: int, kind: str = "train") -> RecordDict:
         sent = ArrayRecord({"weight": torch.tensor([[a]]), "bias": torch.zeros(1)})  # type: ignore[arg-type]
-        told = ConfigRecord({"server-round": server_round})
-        message = Message(RecordDict({"arrays": sent, "config": told}), only, kind)
+        config = ConfigRecord({"server-round": server_round})
+        message = Message(RecordDict({"arrays": sent, "config": config}), only, kind)
         (reply,) = grid.send_and_receive([message])
         return reply.content
 
@@ -78,11 +78,11 @@ def test_two_rounds_and_an_evaluation_by_hand() -> None:
 @pytest.mark.parametrize("strategy", ["fedavg", "fedadam", "fedexp mask=agreement", "fedprox"])
 def test_the_servers_private_layer_never_moves(strategy: str) -> None:
     overrides = f"{SMALL} private=fedper strategy={strategy}"
-    this = experiment.load(overrides)
-    ours, grid, arrays = this.strategy(), InlineGrid(client_app_of(overrides), 3), this.initial_arrays()
+    setup = experiment.load(overrides)
+    ours, grid, arrays = setup.strategy(), InlineGrid(client_app_of(overrides), 3), setup.initial_arrays()
     first = arrays
     for t in (1, 2):
-        messages = ours.configure_train(t, arrays, this.train_config(), grid)
+        messages = ours.configure_train(t, arrays, setup.train_config(), grid)
         new, _ = ours.aggregate_train(t, grid.send_and_receive(messages))
         assert new is not None
         arrays = new
@@ -113,7 +113,7 @@ def test_batched_nodes_keep_their_own_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "said"),
+    ("refused", "message"),
     [
         ("dataset=digits private=fedper", "set node_test_fraction above 0"),
         (
@@ -141,11 +141,11 @@ def test_batched_nodes_keep_their_own_too(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_go_together_is_refused(
-    refused: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    refused: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert launch(*refused.split(), f"hydra.run.dir={tmp_path}") == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 

@@ -68,14 +68,14 @@ TAKEN = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "said"), REFUSED.items(), ids=REFUSED)
+@pytest.mark.parametrize(("overrides", "message"), REFUSED.items(), ids=REFUSED)
 def test_what_would_count_as_gradients_of_the_round_is_refused(
-    overrides: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    overrides: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["model=softmax", "num_nodes=3", *overrides.split(), f"hydra.run.dir={tmp_path}"]
     assert launch(*arguments) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 
@@ -157,7 +157,7 @@ def elsewhere() -> type[Correction]:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "asked", "setting"),
+    ("overrides", "config", "setting"),
     [
         ("compression=random_mask", RandomMask().train_config(), "compression=random_mask"),
         ("compression=low_rank", LowRank().train_config(), "low_rank"),
@@ -166,23 +166,23 @@ def elsewhere() -> type[Correction]:
     ],
 )
 def test_a_start_elsewhere_that_a_message_asks_for_is_refused_as_a_chosen_one_is(
-    elsewhere: type[Correction], overrides: str, asked: dict[str, object], setting: str
+    elsewhere: type[Correction], overrides: str, config: dict[str, object], setting: str
 ) -> None:
     training = experiment.load(f"model=softmax num_nodes=3 {overrides}").training
-    check_training(training, asked)
+    check_training(training, config)
     with pytest.raises(ValueError, match=f"Elsewhere, which the strategy asks for: .*{setting}"):
-        check_training(training, {**asked, elsewhere.config_key: True}, (*BUILT_IN, elsewhere))
+        check_training(training, {**config, elsewhere.config_key: True}, (*BUILT_IN, elsewhere))
 
 
 def test_what_the_others_look_at_is_the_model_that_was_sent(elsewhere: type[Correction]) -> None:
     """FedProx' term holds a node to the server's model, wherever the node begins."""
-    this = experiment.load("model=softmax num_nodes=3 corrections=proximal strategy=fedavg")
-    sent = this.initial_arrays()
+    setup = experiment.load("model=softmax num_nodes=3 corrections=proximal strategy=fedavg")
+    sent = setup.initial_arrays()
     config = ConfigRecord({"server-round": 1, elsewhere.config_key: True})
     content = RecordDict({"arrays": sent, "config": config})
     flower_private.become_server()
     message = Message(content, 1, "train")
-    node = replace(this.node(0), known_corrections=(*BUILT_IN, elsewhere))
+    node = replace(setup.node(0), known_corrections=(*BUILT_IN, elsewhere))
     turn = ClientRound(node, message, Context(0, 1, {"partition-id": 0}, RecordDict(), {}))
     proximal, moved = turn.corrections
     assert isinstance(proximal, Proximal)
@@ -195,10 +195,10 @@ def test_what_the_others_look_at_is_the_model_that_was_sent(elsewhere: type[Corr
 def test_one_that_a_message_asks_for_and_that_remembers_makes_nodes_remember(
     elsewhere: type[Correction], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    this = experiment.Experiment("model=softmax num_nodes=3")
-    assert not this.nodes_remember
+    setup = experiment.Experiment("model=softmax num_nodes=3")
+    assert not setup.nodes_remember
     elsewhere.remembers = True
-    monkeypatch.setattr(type(this.prototype), "train_config", lambda _: {elsewhere.config_key: True})
-    assert not this.nodes_remember
-    this.__dict__["known_corrections"] = (*BUILT_IN, elsewhere)
-    assert this.nodes_remember
+    monkeypatch.setattr(type(setup.prototype), "train_config", lambda _: {elsewhere.config_key: True})
+    assert not setup.nodes_remember
+    setup.__dict__["known_corrections"] = (*BUILT_IN, elsewhere)
+    assert setup.nodes_remember

@@ -32,5 +32,5 @@ def test_another_shape() -> None:
         return [(x.view(3, 2) @ x.view(2, 3)).sum(0), x.view(2, 3) + 1]
 
     x = torch.arange(6.0).view(2, 3)
-    for found, expected in zip(again(products, x), products(2 * x), strict=True):
-        assert torch.equal(found, expected)
+    for actual, expected in zip(again(products, x), products(2 * x), strict=True):
+        assert torch.equal(actual, expected)

@@ -9,12 +9,12 @@ from strategies.shared.linalg import knowledge_gain
 
 
 def stepped(optimizer: RMSGD, p: nn.Parameter, *gradients: float) -> list[float]:
-    found = []
+    points = []
     for g in gradients:
         p.grad = torch.full_like(p, g)
         optimizer.step()
-        found.append(float(p.detach()))
-    return found
+        points.append(float(p.detach()))
+    return points
 
 
 def test_momentum_and_decay_by_hand() -> None:

@@ -27,9 +27,9 @@ def test_work_by_hand(unit: str) -> None:
     other = "local_steps" if unit == "local_epochs" else "local_epochs"
     training = LocalTraining(optimizer=SGD_01, stragglers=0.6, **{unit: 5, other: None})
     places = [(t, k) for t in range(1, 6) for k in range(8)]
-    found = [getattr(in_round(training, 4, t, k), unit) for t, k in places]
-    assert found == [by_hand(4, t, k, 0.6, 5) for t, k in places]
-    assert set(found) == {1, 2, 3, 4, 5}
+    actual = [getattr(in_round(training, 4, t, k), unit) for t, k in places]
+    assert actual == [by_hand(4, t, k, 0.6, 5) for t, k in places]
+    assert set(actual) == {1, 2, 3, 4, 5}
 
 
 def test_nobody_does_less_than_the_least_work() -> None:
@@ -43,7 +43,7 @@ def test_without_stragglers_it_is_the_training_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"stragglers": 1.5}, "client.stragglers=1.5 is out of range"),
         ({"least_work": 0}, "client.least_work=0 is out of range"),
@@ -51,22 +51,22 @@ def test_without_stragglers_it_is_the_training_itself() -> None:
         ({"stragglers": 0.5, "local_epochs": 3, "least_work": 3}, "nobody could do less"),
     ],
 )
-def test_what_makes_no_sense_is_refused(given: dict[str, float], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_makes_no_sense_is_refused(given: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         LocalTraining(optimizer=SGD_01, **given)  # type: ignore[arg-type]
 
 
 def steps_and_weights(batched: bool) -> tuple[list[int], np.ndarray]:
     experiment.load.cache_clear()
-    this = experiment.load(RUN)
-    strategy, together = this.strategy(), together_of(RUN) if batched else None
+    setup = experiment.load(RUN)
+    strategy, together = setup.strategy(), together_of(RUN) if batched else None
     grid = InlineGrid(client_app_of(RUN), 6, together)
     replies = grid.send_and_receive(
-        strategy.configure_train(1, this.initial_arrays(), this.train_config(), grid)
+        strategy.configure_train(1, setup.initial_arrays(), setup.train_config(), grid)
     )
     assert (grid.answering.together is not None) == batched
-    told = [reply.content.metric_records["metrics"] for reply in replies]
-    steps = {int(m["partition-id"]): int(m["local-steps"]) for m in told}  # type: ignore[arg-type]
+    metrics = [reply.content.metric_records["metrics"] for reply in replies]
+    steps = {int(m["partition-id"]): int(m["local-steps"]) for m in metrics}  # type: ignore[arg-type]
     arrays, _ = strategy.aggregate_train(1, replies)
     assert arrays is not None
     return [steps[k] for k in range(6)], np.concatenate([a.numpy().ravel() for a in arrays.values()])
@@ -76,8 +76,8 @@ def test_batched_nodes_do_as_much_as_each_would_alone() -> None:
     """An epoch's steps times the epochs drawn by hand; the model to rounding."""
     alone, model = steps_and_weights(batched=False)
     together, batched = steps_and_weights(batched=True)
-    this = experiment.load(RUN)
-    per_epoch = [-(-len(this.node(k).train) // 32) for k in range(6)]
+    setup = experiment.load(RUN)
+    per_epoch = [-(-len(setup.node(k).train) // 32) for k in range(6)]
     assert alone == together == [by_hand(4, 1, k, 0.5, 5) * per_epoch[k] for k in range(6)]
     assert len({by_hand(4, 1, k, 0.5, 5) for k in range(6)}) > 1
     np.testing.assert_allclose(model, batched, rtol=1e-4, atol=1e-6)

@@ -135,8 +135,8 @@ def test_a_traced_step_follows_the_parameters() -> None:
     with torch.no_grad():
         own = list(gradient.model.parameters())
         expected, sums = gradient._eager(own, x, y)
-        found, traced_sums = traced(own, x, y)
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        actual, traced_sums = traced(own, x, y)
+    assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
     assert all(torch.equal(traced_sums[name], sums[name]) for name in sums)
     assert float(sums["loss"]) > 0
 
@@ -152,8 +152,8 @@ def test_images_of_another_size_are_another_step(monkeypatch: pytest.MonkeyPatch
         loss, _ = Classification()(model(x), y)
         expected = torch.autograd.grad(loss, parameters)
         with torch.no_grad():
-            found, _ = step(parameters, x, y)
-        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+            actual, _ = step(parameters, x, y)
+        assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
 
 
 def test_a_step_is_recorded_and_compared_without_tf32(monkeypatch: pytest.MonkeyPatch) -> None:

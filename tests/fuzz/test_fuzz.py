@@ -20,7 +20,7 @@ PARTS = [(kind, part) for kind, count in BLOCKS.items() for part in range(count)
 @pytest.mark.parametrize(("kind", "part"), PARTS)
 def test_every_try_ends_as_promised(kind: str, part: int) -> None:
     tries = [attempt(kind, 0, place) for place in range(part * BLOCK, (part + 1) * BLOCK)]
-    faults = [f"{this.command}\n    {this.fault}" for this in tries if this.fault]
+    faults = [f"{one.command}\n    {one.fault}" for one in tries if one.fault]
     assert not faults, "\n".join(faults)
 
 
@@ -30,6 +30,6 @@ def test_a_process_of_its_own_ends_as_this_one(place: int, tmp_path: Path) -> No
     here = attempt("configurations", 0, place)
     assert here.outcome != configurations.CHECKED, "choose another place: this one is not run here"
     words = [sys.executable, *shlex.split(here.command)[1:], f"hydra.run.dir={tmp_path}"]
-    there = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert str(there.returncode) == here.outcome[0], there.stderr
-    assert there.stderr.count("\n") == (there.returncode == 2)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert str(done.returncode) == here.outcome[0], done.stderr
+    assert done.stderr.count("\n") == (done.returncode == 2)

@@ -16,7 +16,7 @@ HEADING = "round,split,model,metric,value\n"
 
 
 @pytest.mark.parametrize(
-    ("this", "fault"),
+    ("outcome", "fault"),
     [
         (Ended(1, "", "", "TypeError: no (x.py:1)"), "traceback: TypeError"),
         (Ended(2, "", f"Traceback (most recent call last):\n{LINE}"), "traceback: error"),
@@ -30,9 +30,11 @@ HEADING = "round,split,model,metric,value\n"
         (Ended(2, "", LINE), ""),
     ],
 )
-def test_a_run_that_ends_otherwise_than_promised_is_found(this: Ended, fault: str, tmp_path: Path) -> None:
-    assert configurations.fault(this, CASE, tmp_path).startswith(fault)
-    assert bool(fault) or not configurations.fault(this, CASE, tmp_path)
+def test_a_run_that_ends_otherwise_than_promised_is_found(
+    outcome: Ended, fault: str, tmp_path: Path
+) -> None:
+    assert configurations.fault(outcome, CASE, tmp_path).startswith(fault)
+    assert bool(fault) or not configurations.fault(outcome, CASE, tmp_path)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
@@ -45,10 +47,10 @@ def test_results_that_are_not_finite_are_found(value: str, tmp_path: Path) -> No
 
 
 def test_the_usage_that_argparse_prints_is_no_line_too_many() -> None:
-    said = (
+    message = (
         "usage: compare [-h] folders\n               [--best N]\ncompare: error: argument --best: invalid\n"
     )
-    assert not not_one_line(Ended(2, "", said), [])
+    assert not not_one_line(Ended(2, "", message), [])
     assert not_one_line(Ended(2, "", "usage: compare\nwarning\nand more\n"), [])
 
 

@@ -71,7 +71,7 @@ class Site:
         self,
         overrides: str,
         kind: str = "query",
-        told: Mapping[str, object] | None = None,
+        settings: Mapping[str, object] | None = None,
         node_config: Mapping[str, str] | None = None,
         arrays: ArrayRecord | None = None,
     ) -> Message:
@@ -80,7 +80,7 @@ class Site:
         own = {"site": "north", "site-file": str(self.file)} if node_config is None else dict(node_config)
         context = Context(self.run_id, 7, own, RecordDict(), {"overrides": overrides})
         place = {} if kind == "query" else {protocol.SERVER_ROUND: 1, protocol.PARTITION_ID: 0}
-        config: dict[str, Any] = {**place, **(told or {})}
+        config: dict[str, Any] = {**place, **(settings or {})}
         content = RecordDict({protocol.CONFIG: ConfigRecord(config)})
         if kind != "query":
             content[protocol.ARRAYS] = arrays or initial_arrays()

@@ -32,9 +32,9 @@ def same(one: Message, other: Message) -> None:
     assert one.content.array_records.keys() == other.content.array_records.keys()
     for record, arrays in one.content.array_records.items():
         for name, array in arrays.items():
-            expected, found = view(array), view(other.content.array_records[record][name])
-            assert expected.shape == found.shape
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+            expected, actual = view(array), view(other.content.array_records[record][name])
+            assert expected.shape == actual.shape
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
     expected_metrics, metrics = one.content["metrics"], other.content["metrics"]
     assert expected_metrics.keys() == metrics.keys()
     for name in expected_metrics.keys() - {"client-seconds"}:
@@ -70,10 +70,10 @@ def grids(
     return shared, InlineGrid(app, len(SIZES)), InlineGrid(app, len(SIZES), BatchedTrainer(node_of))
 
 
-def ask(grid: InlineGrid, start: ArrayRecord, server_round: int, asked: dict[int, Any]) -> list[Message]:
+def ask(grid: InlineGrid, start: ArrayRecord, server_round: int, configs: dict[int, Any]) -> list[Message]:
     messages = []
     for k, node in enumerate(grid.get_node_ids()):
-        config = ConfigRecord({"server-round": server_round, **asked.get(k, {})})
+        config = ConfigRecord({"server-round": server_round, **configs.get(k, {})})
         messages.append(Message(RecordDict({"arrays": start, "config": config}), node, "train"))
     return grid.send_and_receive(messages)
 
@@ -82,7 +82,7 @@ def played(
     make: Callable[[], nn.Module] = perceptron,
     change: Change = unchanged,
     before: Callable[[nn.Module, int], object] = lambda model, server_round: None,
-    asked: dict[int, Any] | None = None,
+    configs: dict[int, Any] | None = None,
 ) -> bool:
     """Hold three rounds side by side; say whether the nodes were trained together."""
     both = []
@@ -93,7 +93,7 @@ def played(
         start, replies = ArrayRecord(shared.state_dict()), []
         for server_round in (1, 2, 3):
             before(shared, server_round)
-            replies += ask(pair[which - 1], start, server_round, asked or {})
+            replies += ask(pair[which - 1], start, server_round, configs or {})
         both.append(replies)
     together = pair[1].answering.together is not None
     for one, other in zip(*both, strict=True):

@@ -35,8 +35,8 @@ def play(
     """Return the model and the nodes' replies after each round."""
     history = []
     for server_round in range(1, rounds + 1):
-        asked = strategy.configure_train(server_round, arrays, ConfigRecord(), grid)
-        replies = list(grid.send_and_receive(asked))
+        messages = strategy.configure_train(server_round, arrays, ConfigRecord(), grid)
+        replies = list(grid.send_and_receive(messages))
         new, _ = strategy.aggregate_train(server_round, replies)
         arrays = new or arrays
         history.append((arrays, replies))

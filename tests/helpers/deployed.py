@@ -72,10 +72,10 @@ class Deployed:
 
     def statuses(self) -> dict[str, str]:
         """Return each registered node's status, by its id."""
-        told = subprocess.run(
+        done = subprocess.run(
             commands.listed("lakes"), capture_output=True, env=commands.environment(), check=True, text=True
         )
-        nodes = json.loads(told.stdout)["nodes"]
+        nodes = json.loads(done.stdout)["nodes"]
         return {node["node-id"]: node["status"] for node in nodes}
 
     def submit(self, name: str, *overrides: str) -> int:
@@ -126,12 +126,12 @@ def deployed(
     (folder / "logs").mkdir()
     with pytest.MonkeyPatch.context() as patch, Programs(folder, environment, folder / "logs") as programs:
         patch.setitem(os.environ, "FLWR_HOME", environment["FLWR_HOME"])
-        this = Deployed(folder, programs, port)
-        this.start("superlink")
-        assert main(["register", str(this.file)]) == 0
+        federation = Deployed(folder, programs, port)
+        federation.start("superlink")
+        assert main(["register", str(federation.file)]) == 0
         for name in names:
-            this.start(name)
-        yield this
+            federation.start(name)
+        yield federation
 
 
 def _write_data(folder: Path) -> str:

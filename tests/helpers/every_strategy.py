@@ -175,23 +175,23 @@ def reply(
     content: RecordDict, model: Model, partition_id: int, steps: float = 3.0, rate: float = 0.1
 ) -> RecordDict:
     """Answer as a node would that serves every strategy."""
-    told = {protocol.GRADIENT_VARIANCE: 0.5 + partition_id, protocol.EFFECTIVE_STEPS: steps}
-    told |= {protocol.START_LOSS: 0.1 + partition_id, protocol.LEARNING_RATE: rate}
-    told |= {protocol.LOCAL_STEPS: steps, protocol.LOSS: 0.5 + partition_id}
-    told |= {protocol.SQUARED_LOSS: 0.3 + partition_id}
-    out = answer(model, partition_id + 1, **told)
+    metrics = {protocol.GRADIENT_VARIANCE: 0.5 + partition_id, protocol.EFFECTIVE_STEPS: steps}
+    metrics |= {protocol.START_LOSS: 0.1 + partition_id, protocol.LEARNING_RATE: rate}
+    metrics |= {protocol.LOCAL_STEPS: steps, protocol.LOSS: 0.5 + partition_id}
+    metrics |= {protocol.SQUARED_LOSS: 0.3 + partition_id}
+    out = answer(model, partition_id + 1, **metrics)
     if protocol.CONTROL in content.array_records:
         control = model_in(content.array_records[protocol.CONTROL])
         out[protocol.CONTROL] = record(moved(control, np.random.default_rng(partition_id)))
     if protocol.MOMENTUM in content.array_records:
         momentum = model_in(content.array_records[protocol.MOMENTUM])
         out[protocol.FULL_GRADIENT] = record(moved(momentum, np.random.default_rng(partition_id)))
-    asked = content.config_records[protocol.CONFIG]
-    if protocol.NUM_MODELS in asked:
+    config = content.config_records[protocol.CONFIG]
+    if protocol.NUM_MODELS in config:
         out.metric_records[protocol.METRICS][protocol.CHOSEN_MODEL] = partition_id % int(
-            asked[protocol.NUM_MODELS]
+            config[protocol.NUM_MODELS]
         )
-    if protocol.PROTOTYPES in asked:
+    if protocol.PROTOTYPES in config:
         means = np.random.default_rng([partition_id, round_of(content)]).normal(
             size=model["fc.weight"].shape
         )

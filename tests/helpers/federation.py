@@ -18,7 +18,7 @@ Node = Callable[[int, RecordDict], RecordDict]  # (partition id, what the node w
 class Federation(InlineGrid):
     """A grid that holds the partitions ``partition_of`` ({node id: partition id}).
 
-    ``online`` are the connected nodes, in the order in which the grid lists them; ``asked`` the
+    ``online`` are the connected nodes, in the order in which the grid lists them; ``requests`` the
     (message type, partition id) of every message so far.
     """
 
@@ -28,14 +28,14 @@ class Federation(InlineGrid):
         super().__init__(_app(node, query), len(partition_of))
         self.partition_of = partition_of
         self.online = list(partition_of)
-        self.asked: list[tuple[str, int]] = []
+        self.requests: list[tuple[str, int]] = []
 
     def get_node_ids(self) -> list[int]:
         return list(self.online)
 
     def _answer(self, message: Message) -> Message:
         partition_id = self.partition_of[message.metadata.dst_node_id]
-        self.asked.append((message.metadata.message_type, partition_id))
+        self.requests.append((message.metadata.message_type, partition_id))
         return super()._answer(message)
 
     def context(self, node_id: int) -> Context:
@@ -44,9 +44,9 @@ class Federation(InlineGrid):
 
     def trained(self) -> list[int]:
         """Return the partitions asked to train since the last call."""
-        found = [partition_id for kind, partition_id in self.asked if kind == "train"]
-        self.asked.clear()
-        return found
+        partitions = [partition_id for kind, partition_id in self.requests if kind == "train"]
+        self.requests.clear()
+        return partitions
 
 
 def _app(node: Node, query: bool) -> ClientApp:
@@ -67,8 +67,8 @@ def _app(node: Node, query: bool) -> ClientApp:
 
         @app.query()
         def answer(message: Message, context: Context) -> Message:
-            told = MetricRecord({"partition-id": partition_id(context)})
-            return Message(RecordDict({"metrics": told}), reply_to=message)
+            measured = MetricRecord({"partition-id": partition_id(context)})
+            return Message(RecordDict({"metrics": measured}), reply_to=message)
 
         @app.query("measure")
         def measure(message: Message, context: Context) -> Message:
@@ -101,9 +101,9 @@ def round_of(content: RecordDict) -> int:
 
 def answer(model: Model, num_examples: float = 1, **metrics: float) -> RecordDict:
     """Return the answer of a node that does what it is asked for, as those of this suite do."""
-    told = MetricRecord({protocol.NUM_EXAMPLES: num_examples, **metrics})
+    measured = MetricRecord({protocol.NUM_EXAMPLES: num_examples, **metrics})
     done = ConfigRecord({protocol.KEPT: True, protocol.PRIVACY: protocol.LOCAL})
-    return RecordDict({protocol.ARRAYS: record(model), protocol.METRICS: told, protocol.CONFIG: done})
+    return RecordDict({protocol.ARRAYS: record(model), protocol.METRICS: measured, protocol.CONFIG: done})
 
 
 def play(

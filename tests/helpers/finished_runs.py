@@ -12,7 +12,9 @@ def trials_in(output: Path) -> list[Trial]:
     return plan(table, table.cells(), [0], "full", [], output)
 
 
-def there(trial: Trial, accuracy: float, told: dict[str, str], name: str = "", extra: str = "") -> Path:
+def finished_run(
+    trial: Trial, accuracy: float, versions: dict[str, str], name: str = "", extra: str = ""
+) -> Path:
     """Write the finished run of a trial as a machine with these versions leaves it."""
     folder = trial.folder.with_name(name) if name else trial.folder
     (folder / "checkpoint").mkdir(parents=True)
@@ -26,7 +28,7 @@ def there(trial: Trial, accuracy: float, told: dict[str, str], name: str = "", e
         "identity": folder.name,
         "git_commit": "abc",
         "source_hash": "def",
-        "versions": {**told, "flwr": "1.39.0"},
+        "versions": {**versions, "flwr": "1.39.0"},
         "hardware": {"processor": "a processor", "cores": 2, "device": "cuda:0", "gpu": "a card"},
         "status": "finished",
         "wall_seconds": 12.0,

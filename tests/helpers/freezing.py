@@ -75,11 +75,11 @@ def play(
     """Return the model, the messages and the replies after each round."""
     history = []
     for server_round in range(first, last + 1):
-        asked = list(strategy.configure_train(server_round, arrays, ConfigRecord(), grid))
-        replies = list(grid.send_and_receive(asked))
+        messages = list(strategy.configure_train(server_round, arrays, ConfigRecord(), grid))
+        replies = list(grid.send_and_receive(messages))
         new, _ = strategy.aggregate_train(server_round, replies)
         arrays = new or arrays
-        history.append((arrays, asked, replies))
+        history.append((arrays, messages, replies))
     return history
 
 

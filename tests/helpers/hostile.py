@@ -29,8 +29,8 @@ def trained(partition_id: int, content: RecordDict) -> RecordDict:
     """Train, or test, as a sound node does: what it sends depends on the round and the partition alone."""
     draws = np.random.default_rng((round_of(content), partition_id))
     model = {name: _moved(values, draws) for name, values in sent_model(content).items()}
-    told = {"loss": draws.random(), "accuracy": draws.random(), "gradient-variance": 1 + draws.random()}
-    reply = answer(model, int(draws.integers(1, 50)), **told, **{"learning-rate": 0.1})
+    metrics = {"loss": draws.random(), "accuracy": draws.random(), "gradient-variance": 1 + draws.random()}
+    reply = answer(model, int(draws.integers(1, 50)), **metrics, **{"learning-rate": 0.1})
     if protocol.CONTROL in content:
         parameters = {name: values for name, values in model.items() if not name.startswith("bn.")}
         reply[protocol.CONTROL] = record(parameters)
@@ -79,21 +79,23 @@ def played(
         arrays = arrays if new is None else new
         tests = strategy.configure_evaluate(server_round, arrays, ConfigRecord(), grid)
         tested = strategy.aggregate_evaluate(server_round, happens(grid.send_and_receive(tests)))
-        told = dict(metrics or {}) | {f"test {name}": value for name, value in (tested or {}).items()}
-        history.append((arrays, told))
+        both = dict(metrics or {}) | {f"test {name}": value for name, value in (tested or {}).items()}
+        history.append((arrays, both))
     return history
 
 
 def difference(first: Outcome, second: Outcome) -> str:
     """Say in which round two outcomes differ, to the bit; empty where they are equal."""
-    for place, ((model, told), (other, said)) in enumerate(zip(first, second, strict=True), 1):
+    for place, ((model, own_metrics), (other, other_metrics)) in enumerate(
+        zip(first, second, strict=True), 1
+    ):
         if list(model) != list(other):
             return f"round {place}: arrays {list(model)} and {list(other)}"
         for name in model:
             if (model[name].shape, model[name].data) != (other[name].shape, other[name].data):
                 return f"round {place}: {name} differs"
-        if told != said or list(told) != list(said):
-            return f"round {place}: {told} and {said}"
+        if own_metrics != other_metrics or list(own_metrics) != list(other_metrics):
+            return f"round {place}: {own_metrics} and {other_metrics}"
     return ""
 
 
@@ -104,9 +106,9 @@ def tells(**metrics: Any) -> Tamper:
     """Return a node's reply with other metrics, an underscore for a hyphen; None leaves one out."""
 
     def tamper(content: RecordDict) -> None:
-        told = dict(content.metric_records[protocol.METRICS])
-        told |= {name.replace("_", "-"): value for name, value in metrics.items()}
-        content[protocol.METRICS] = MetricRecord({k: v for k, v in told.items() if v is not None})
+        changed = dict(content.metric_records[protocol.METRICS])
+        changed |= {name.replace("_", "-"): value for name, value in metrics.items()}
+        content[protocol.METRICS] = MetricRecord({k: v for k, v in changed.items() if v is not None})
 
     return tamper
 

@@ -32,10 +32,10 @@ METRICS = ["round", "split", "model", "metric", "value", "seed"]  # the columns 
 
 def played(overrides: str, folder: Path, wrap: Callable[[App], App] = lambda app: app) -> pd.DataFrame:
     """Run an experiment on the inline grid, its ClientApp wrapped; return :func:`metrics_in` its folder."""
-    this = experiment.load(overrides)
-    check(this)
+    setup = experiment.load(overrides)
+    check(setup)
     app = wrap(client_app_of(overrides))
-    play(this, InlineGrid(app, this.settings.num_nodes), folder)  # type: ignore[arg-type]
+    play(setup, InlineGrid(app, setup.settings.num_nodes), folder)  # type: ignore[arg-type]
     return metrics_in(folder)
 
 
@@ -86,8 +86,8 @@ def metrics_in(folder: Path) -> pd.DataFrame:
 
 def curve(rows: pd.DataFrame, split: str, metric: str) -> list[float]:
     """Return a metric round by round."""
-    found = rows[(rows.split == split) & (rows.metric == metric)].sort_values("round")
-    return [float(value) for value in found.value]
+    own = rows[(rows.split == split) & (rows.metric == metric)].sort_values("round")
+    return [float(value) for value in own.value]
 
 
 def lines_in(folder: Path) -> list[str]:

@@ -33,8 +33,8 @@ class Toy:
     def __init__(self, lacks: str | None = None) -> None:
         self.lacks = lacks
 
-    def do(self, method: str, *told: Any) -> Any:
-        return getattr(self, method)(*told)
+    def do(self, method: str, *arguments: Any) -> Any:
+        return getattr(self, method)(*arguments)
 
     def unfit(self) -> str | None:
         return self.lacks
@@ -48,25 +48,25 @@ class Toy:
     ) -> tuple[list[tuple[Message, RecordDict]], list[int], ArrayRecord, dict[str, np.ndarray]]:
         """Fold all replies but that of a node that is told to send its own; the mean names whose it is."""
         answers = self.answer(requests, contexts)
-        told = [request.content.config_records["config"] for request in requests]
-        folded = [k for k, config in enumerate(told) if "alone" not in config]
+        configs = [request.content.config_records["config"] for request in requests]
+        folded = [k for k, config in enumerate(configs) if "alone" not in config]
         nodes = np.array([contexts[k].node_id for k in folded], dtype=np.int64)
         return answers, folded, ArrayRecord({"nodes": Array(nodes)}), {"nodes": nodes}
 
     def _answer(self, request: Message, context: Context, at_once: int) -> tuple[Message, RecordDict]:
-        told = request.content.config_records["config"]
-        if "dies" in told and _first(Path(str(told["dies"])), int(told.get("times", 1))):  # type: ignore[arg-type]
+        config = request.content.config_records["config"]
+        if "dies" in config and _first(Path(str(config["dies"])), int(config.get("times", 1))):  # type: ignore[arg-type]
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(float(told.get("seconds", 0)))  # type: ignore[arg-type]
+        time.sleep(float(config.get("seconds", 0)))  # type: ignore[arg-type]
         before = context.state.config_records.get("count", ConfigRecord({"n": 0}))
         context.state["count"] = ConfigRecord({"n": int(before["n"]) + 1})  # type: ignore[arg-type]
-        said = ConfigRecord(
+        answer = ConfigRecord(
             {"node": context.node_id, "pid": os.getpid(), "at_once": at_once, **context.state["count"]}
         )
-        return Message(RecordDict({"said": said}), reply_to=request), context.state
+        return Message(RecordDict({"said": answer}), reply_to=request), context.state
 
-    def note(self, told: tuple[Any, ...], _: range) -> list[float]:
-        match told:
+    def note(self, arguments: tuple[Any, ...], _: range) -> list[float]:
+        match arguments:
             case ("sleeps", seconds):
                 time.sleep(seconds)
             case ("raises",):
@@ -125,16 +125,16 @@ def close() -> None:
 
 
 def messages(
-    grid: RayGrid, told: dict[int, dict[str, Any]] | None = None, kind: str = "train"
+    grid: RayGrid, configs: dict[int, dict[str, Any]] | None = None, kind: str = "train"
 ) -> list[Message]:
     """Return a message to each node, with what it is told."""
     return [
-        Message(RecordDict({"config": ConfigRecord((told or {}).get(k, {}))}), node, kind)
+        Message(RecordDict({"config": ConfigRecord((configs or {}).get(k, {}))}), node, kind)
         for k, node in enumerate(grid.get_node_ids())
     ]
 
 
-def said(replies: list[Message]) -> list[tuple[int, int]]:
+def node_counts(replies: list[Message]) -> list[tuple[int, int]]:
     """Return which nodes answered, ascending, each with how often it has."""
     records = [reply.content.config_records["said"] for reply in replies if reply.has_content()]
     return sorted((int(one["node"]), int(one["n"])) for one in records)  # type: ignore[arg-type]

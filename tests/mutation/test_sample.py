@@ -22,9 +22,9 @@ def test_each_beginning_has_each_groups_share() -> None:
 
 
 def test_every_file_of_both_packages_and_their_tests_are_there() -> None:
-    found = files()
-    assert {Path(file).parts[0] for file in found} == set(FOLDERS)
+    actual = files()
+    assert {Path(file).parts[0] for file in actual} == set(FOLDERS)
     for folder in FOLDERS:
         assert (ROOT / "tests" / folder).is_dir()
         packages = {path.parent.relative_to(ROOT) for path in (ROOT / folder).rglob("__init__.py")}
-        assert packages <= {Path(file).parent for file in found}
+        assert packages <= {Path(file).parent for file in actual}

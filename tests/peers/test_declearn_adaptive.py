@@ -89,7 +89,7 @@ def test_the_same_directions_in_float32(name: str) -> None:
 @pytest.mark.parametrize(("cls", "module"), [(Adam, AdamModule), (Yogi, YogiModule)])
 def test_without_bias_correction_ours_is_theirs_rescaled(cls: type[Adam], module: type[AdamModule]) -> None:
     gradients, epsilon = means("layers"), 1e-3
-    found = ours(cls(beta1=BETA1, beta2=BETA2, epsilon=epsilon), gradients)
+    actual = ours(cls(beta1=BETA1, beta2=BETA2, epsilon=epsilon), gradients)
     peer = module(BETA1, BETA2)
     expected = []
     for t, gradient in enumerate(gradients, start=1):
@@ -97,9 +97,9 @@ def test_without_bias_correction_ours_is_theirs_rescaled(cls: type[Adam], module
         peer.eps = epsilon / second
         (direction,) = theirs(peer, [gradient])
         expected.append(direction * first / second)
-    close(found, np.stack(expected), rtol=1e-14, atol=1e-14)
+    close(actual, np.stack(expected), rtol=1e-14, atol=1e-14)
     corrected = theirs(module(BETA1, BETA2, eps=epsilon), gradients)
-    assert np.abs(found - corrected).max() > 0.1  # it is another rule
+    assert np.abs(actual - corrected).max() > 0.1  # it is another rule
 
 
 @pytest.mark.parametrize("name", ["adagrad", "adam", "yogi", "rmsprop"])
@@ -108,7 +108,7 @@ def test_without_epsilon_what_never_moved_stands_still_here_alone(name: str) -> 
     gradients = means("vector")
     still = torch.stack(gradients).eq(0).all(0).numpy()
     assert still.any()
-    found, expected = ours(optimizer, gradients), theirs(module(), gradients)
-    assert (found[:, still] == 0).all()
+    actual, expected = ours(optimizer, gradients), theirs(module(), gradients)
+    assert (actual[:, still] == 0).all()
     assert np.isnan(expected[:, still]).all()
-    close(found[:, ~still], expected[:, ~still], rtol=1e-14, atol=1e-14)
+    close(actual[:, ~still], expected[:, ~still], rtol=1e-14, atol=1e-14)

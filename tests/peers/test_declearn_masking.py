@@ -81,10 +81,10 @@ def test_at_a_tie_ours_agrees_and_theirs_does_not(nodes: int, tau: float) -> Non
     tie = agreement(deltas) == tau
     assert tie.sum() > 10
     assert (~tie).sum() > 10
-    found, expected, scale = ours(deltas, tau), theirs(deltas, tau), largest(deltas)
+    actual, expected, scale = ours(deltas, tau), theirs(deltas, tau), largest(deltas)
     plain = torch.stack([flat(delta) for delta in deltas]).mean(0)
-    close((found / scale)[~tie], (expected / scale)[~tie], rtol=1e-14, atol=1e-14)
-    close((found / scale)[tie], (plain / scale)[tie], rtol=1e-14, atol=1e-14)
+    close((actual / scale)[~tie], (expected / scale)[~tie], rtol=1e-14, atol=1e-14)
+    close((actual / scale)[tie], (plain / scale)[tie], rtol=1e-14, atol=1e-14)
     close((expected / scale)[tie], (tau * plain / scale)[tie], rtol=1e-14, atol=1e-14)
 
 
@@ -108,8 +108,8 @@ def test_their_weight_of_n_steps_is_n_nodes_of_ours(tau: float) -> None:
 def test_fedgma_over_three_rounds(shapes: str) -> None:
     """w - masked mean, round after round. 1e-12: w - (w - Delta) rounds to the last digit of w."""
     rounds, w = draws(shapes, 5, 3, seed=6), start(shapes)
-    found = models(FedGMA(weighting=Uniform(), mask=AgreementMask(0.5)), w, rounds)
+    actual = models(FedGMA(weighting=Uniform(), mask=AgreementMask(0.5)), w, rounds)
     position = flat(w)
-    for deltas, model in zip(rounds, found, strict=True):
+    for deltas, model in zip(rounds, actual, strict=True):
         position = position - theirs(deltas, 0.5)
         close(flat(model), position, rtol=1e-12, atol=1e-12)

@@ -62,8 +62,8 @@ PAIRS: dict[str, tuple[Make, Make]] = {
 def test_the_same_models(name: str, shapes: str, epsilon: float) -> None:
     ours, theirs = PAIRS[name]
     first, rounds = start(shapes), draws(shapes, NODES, ROUNDS, seed=9)
-    found = models(ours(epsilon), first, rounds)
-    all_close(found, models(theirs(epsilon), first, rounds), rtol=1e-12, atol=1e-12)
+    actual = models(ours(epsilon), first, rounds)
+    all_close(actual, models(theirs(epsilon), first, rounds), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("shapes", ["vector", "layers"])
@@ -88,10 +88,10 @@ def test_flowers_factor_is_not_kingma_and_bas() -> None:
     """Nor does our ``bias_correction`` give them: the first step differs by more than a tenth."""
     epsilon, first, rounds = 1e-12, start("vector"), draws("vector", NODES, 1, seed=9)
     theirs = flower.FedAdam(beta_1=BETA1, beta_2=BETA2, **stock(epsilon))  # type: ignore[arg-type]
-    (found,), (expected,) = (
+    (actual,), (expected,) = (
         models(strategy, first, rounds) for strategy in (fedadam(epsilon, bias_correction=True), theirs)
     )
-    ratio = (flat(expected) - flat(first)) / (flat(found) - flat(first))
+    ratio = (flat(expected) - flat(first)) / (flat(actual) - flat(first))
     moved = ratio[torch.isfinite(ratio)]
     predicted = np.sqrt((1 - BETA2**2) / (1 - BETA2)) * (1 - BETA1) / (1 - BETA1**2)
     assert abs(predicted - 1) > 0.1

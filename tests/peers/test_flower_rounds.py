@@ -52,9 +52,9 @@ def rounds(strategy: Strategy, app: ClientApp, make: Callable[[], nn.Module]) ->
     return history
 
 
-def compare(found: list[Model], expected: list[Model], names: list[str] | None = None) -> None:
-    for name in names or found[0]:
-        close([w[name] for w in found], [w[name] for w in expected], rtol=1e-12, atol=1e-12)
+def compare(actual: list[Model], expected: list[Model], names: list[str] | None = None) -> None:
+    for name in names or actual[0]:
+        close([w[name] for w in actual], [w[name] for w in expected], rtol=1e-12, atol=1e-12)
 
 
 PAIRS: dict[str, tuple[Callable[[], Strategy], Callable[[], Strategy]]] = {
@@ -79,15 +79,15 @@ without_buffers = partial(model, norm=False)
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_same_models_in_every_round(name: str, momentum: float) -> None:
     ours, theirs = PAIRS[name]
-    found = rounds(ours(), our_app(without_buffers, momentum), without_buffers)
-    compare(found, rounds(theirs(), plain_app(without_buffers, momentum), without_buffers))
+    actual = rounds(ours(), our_app(without_buffers, momentum), without_buffers)
+    compare(actual, rounds(theirs(), plain_app(without_buffers, momentum), without_buffers))
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_either_strategy_goes_with_either_client(name: str) -> None:
     ours, theirs = PAIRS[name]
-    found = rounds(ours(), plain_app(without_buffers), without_buffers)
-    compare(found, rounds(theirs(), our_app(without_buffers), without_buffers))
+    actual = rounds(ours(), plain_app(without_buffers), without_buffers)
+    compare(actual, rounds(theirs(), our_app(without_buffers), without_buffers))
 
 
 def test_fedprox_is_not_fedavg() -> None:
@@ -98,10 +98,10 @@ def test_fedprox_is_not_fedavg() -> None:
 
 
 def test_fedavg_averages_running_statistics_alike() -> None:
-    found = rounds(FedAvg(**OURS), our_app(model), model)  # type: ignore[arg-type]
+    actual = rounds(FedAvg(**OURS), our_app(model), model)  # type: ignore[arg-type]
     expected = rounds(flower.FedAvg(**STOCK), plain_app(model), model)  # type: ignore[arg-type]
-    compare(found, expected, [name for name in found[0] if name != TRACKED])
-    for t, (w, stock) in enumerate(zip(found, expected, strict=True)):
+    compare(actual, expected, [name for name in actual[0] if name != TRACKED])
+    for t, (w, stock) in enumerate(zip(actual, expected, strict=True)):
         assert w[TRACKED].dtype == np.int64
         assert w[TRACKED] == STEPS * t
         assert STEPS * t - t <= stock[TRACKED] <= STEPS * t + 1e-9
@@ -110,17 +110,17 @@ def test_fedavg_averages_running_statistics_alike() -> None:
 
 def test_fedavgm_of_flower_gives_momentum_to_running_statistics_ours_does_not() -> None:
     ours, theirs = PAIRS["fedavgm"]
-    found = rounds(ours(), our_app(model), model)
+    actual = rounds(ours(), our_app(model), model)
     expected = rounds(theirs(), plain_app(model), model)
-    compare(found, expected, [name for name in found[0] if name not in (TRACKED, *STATISTICS)])
+    compare(actual, expected, [name for name in actual[0] if name not in (TRACKED, *STATISTICS)])
     for name in STATISTICS:
         kept = (1 - 0.3) ** STEPS
-        r, velocity = found[0][name], np.zeros_like(found[0][name])
+        r, velocity = actual[0][name], np.zeros_like(actual[0][name])
         predicted = [r]
-        for before, after in pairwise(found):
+        for before, after in pairwise(actual):
             c = after[name] - kept * before[name]
             velocity = BETA * velocity + r - (kept * r + c)
             r = r - ETA * velocity
             predicted.append(r)
         close([w[name] for w in expected], predicted, rtol=1e-12, atol=1e-12)
-        assert np.abs(expected[-1][name] - found[-1][name]).max() > 0.01
+        assert np.abs(expected[-1][name] - actual[-1][name]).max() > 0.01

@@ -60,7 +60,7 @@ class FromNoGradient(SAMOptimizer):  # type: ignore[misc]
 def theirs(
     server_of: type[Server],
     client_of: type[Client],
-    asked: list[list[int]],
+    sampled: list[list[int]],
     momentum: float = 0.0,
     optimizer: str | type = "SGD",
     **more: float,
@@ -82,48 +82,48 @@ def theirs(
     for client in clients:
         client.set_channel(server.channel)
     history = []
-    for server_round, chosen in enumerate(asked, start=1):
+    for server_round, chosen in enumerate(sampled, start=1):
         eligible = [clients[k] for k in chosen]
         server.broadcast_model(eligible)
         for client in eligible:
             client.local_update(server_round)
         server.aggregate(eligible, server.receive_client_models(eligible, state_dict=False))
-        found = {"model": vector(list(server.model.parameters()))}
+        vectors = {"model": vector(list(server.model.parameters()))}
         if isinstance(server, SCAFFOLDServer):
-            found["server"] = vector(list(server.control.values()))
+            vectors["server"] = vector(list(server.control.values()))
             for client in clients:
                 if client.control is not None:
-                    found[f"node {client.index}"] = vector(list(client.control.values()))
-        history.append(found)
+                    vectors[f"node {client.index}"] = vector(list(client.control.values()))
+        history.append(vectors)
     return history
 
 
 @pytest.mark.parametrize("nodes_per_round", [None, 2], ids=["all nodes", "two of five"])
 def test_scaffold_variate_by_variate(nodes_per_round: int | None) -> None:
-    found, asked = ours(Scaffold(num_nodes=NODES, nodes_per_round=nodes_per_round))
-    assert nodes_per_round is None or len({tuple(chosen) for chosen in asked}) > 2
-    compare(found, theirs(SCAFFOLDServer, SCAFFOLDClient, asked), 1e-12)
-    assert len(found[-1]) == 2 + NODES
+    actual, sampled = ours(Scaffold(num_nodes=NODES, nodes_per_round=nodes_per_round))
+    assert nodes_per_round is None or len({tuple(chosen) for chosen in sampled}) > 2
+    compare(actual, theirs(SCAFFOLDServer, SCAFFOLDClient, sampled), 1e-12)
+    assert len(actual[-1]) == 2 + NODES
     plain, _ = ours(FedAvg(weighting=Uniform(), num_nodes=NODES, nodes_per_round=nodes_per_round))
-    assert np.abs(found[-1]["model"] - plain[-1]["model"]).max() > 0.01  # the variates matter
+    assert np.abs(actual[-1]["model"] - plain[-1]["model"]).max() > 0.01  # the variates matter
 
 
 def test_momentum_divides_by_the_weight_of_the_gradients() -> None:
     momentum = 0.6
-    found, asked = ours(Scaffold(num_nodes=NODES), momentum)
-    expected = theirs(SCAFFOLDServer, SCAFFOLDClient, asked[:1], momentum)[0]
+    actual, sampled = ours(Scaffold(num_nodes=NODES), momentum)
+    expected = theirs(SCAFFOLDServer, SCAFFOLDClient, sampled[:1], momentum)[0]
     weight = sum(momentum**later for step in range(STEPS) for later in range(STEPS - step))
-    close(found[0]["model"], expected["model"], rtol=1e-12, atol=1e-12)
+    close(actual[0]["model"], expected["model"], rtol=1e-12, atol=1e-12)
     for name in set(expected) - {"model"}:
-        close(found[0][name], expected[name] * STEPS / weight, rtol=1e-12, atol=1e-12)
+        close(actual[0][name], expected[name] * STEPS / weight, rtol=1e-12, atol=1e-12)
     assert weight > 1.5 * STEPS
 
 
 @pytest.mark.parametrize("nodes_per_round", [None, 2], ids=["all nodes", "two of five"])
 def test_fedprox(nodes_per_round: int | None) -> None:
     strategy = FedProx(mu=MU, weighting=Uniform(), num_nodes=NODES, nodes_per_round=nodes_per_round)
-    found, asked = ours(strategy)
-    compare(found, theirs(Server, FedProxClient, asked, mu=MU), 1e-12)
+    actual, sampled = ours(strategy)
+    compare(actual, theirs(Server, FedProxClient, sampled, mu=MU), 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_losses_and_gradients_of_nodes(
     correction: Begin, client_of: type[Client], more: dict[str, Any], tolerance: float
 ) -> None:
     strategy = FedAvg(weighting=Uniform(), num_nodes=NODES, nodes_per_round=2)
-    found, asked = ours(strategy, correction=correction)
-    compare(found, theirs(Server, client_of, asked, **more), tolerance)
+    actual, sampled = ours(strategy, correction=correction)
+    compare(actual, theirs(Server, client_of, sampled, **more), tolerance)
     plain, _ = ours(FedAvg(weighting=Uniform(), num_nodes=NODES, nodes_per_round=2))
-    assert np.abs(found[-1]["model"] - plain[-1]["model"]).max() > 0.01  # the method matters
+    assert np.abs(actual[-1]["model"] - plain[-1]["model"]).max() > 0.01  # the method matters

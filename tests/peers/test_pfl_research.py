@@ -81,18 +81,18 @@ class Notes(TrainingProcessCallback):  # type: ignore[misc]
         self.history: list[Vectors] = []
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):  # type: ignore[no-untyped-def]
-        found = {"model": vector(list(model.pytorch_model.parameters()))}
+        vectors = {"model": vector(list(model.pytorch_model.parameters()))}
         if isinstance(self.algorithm, SCAFFOLD):
-            found["server"] = vector([c for _, c in self.algorithm._server_c.items()])
+            vectors["server"] = vector([c for _, c in self.algorithm._server_c.items()])
             for (user, _), own in self.storage._cache.items():
-                found[f"node {user}"] = vector([c for _, c in own.items()])
-        self.history.append(found)
+                vectors[f"node {user}"] = vector([c for _, c in own.items()])
+        self.history.append(vectors)
         return False, Metrics()
 
 
 def theirs(
     algorithm: FederatedNNAlgorithm,
-    asked: list[list[int]],
+    sampled: list[list[int]],
     model_of: type[PyTorchModel] = PyTorchModel,
     **params: object,
 ) -> list[Vectors]:
@@ -100,15 +100,15 @@ def theirs(
     of_class, more = FedProxParams, params
     if isinstance(algorithm, SCAFFOLD):
         of_class, more = SCAFFOLDParams, {**params, "population": NODES, "user_state_storage": storage}
-    users = iter([k for chosen in asked for k in chosen] + [0] * NODES)
+    users = iter([k for chosen in sampled for k in chosen] + [0] * NODES)
     datasets = [Dataset(data(k), user_id=str(k)) for k in range(NODES)]
     federated = FederatedDataset(lambda k: datasets[k], partial(next, users))
     judged, notes = Judged(), Notes(algorithm, storage)
     algorithm.run(
         algorithm_params=of_class(
-            central_num_iterations=len(asked),
-            evaluation_frequency=len(asked) + 1,
-            train_cohort_size=len(asked[0]),
+            central_num_iterations=len(sampled),
+            evaluation_frequency=len(sampled) + 1,
+            train_cohort_size=len(sampled[0]),
             val_cohort_size=None,
             **more,
         ),
@@ -127,26 +127,26 @@ def theirs(
 @pytest.mark.parametrize("nodes_per_round", [None, 2], ids=["all nodes", "two of five"])
 @pytest.mark.parametrize("option", [1, 2])
 def test_scaffold_variate_by_variate(option: int, nodes_per_round: int | None) -> None:
-    found, asked = ours(Scaffold(option=option, num_nodes=NODES, nodes_per_round=nodes_per_round))
+    actual, sampled = ours(Scaffold(option=option, num_nodes=NODES, nodes_per_round=nodes_per_round))
     first = option == 1
-    expected = theirs(SCAFFOLD(), asked, Descending, use_gradient_as_control_variate=first)
+    expected = theirs(SCAFFOLD(), sampled, Descending, use_gradient_as_control_variate=first)
     assert len(expected) == ROUNDS
-    compare(found, expected, 1e-6)
+    compare(actual, expected, 1e-6)
 
 
 @pytest.mark.parametrize("option", [1, 2])
 def test_as_released_its_variates_have_the_other_sign(option: int) -> None:
-    found, asked = ours(Scaffold(option=option, num_nodes=NODES))
-    expected = theirs(SCAFFOLD(), asked, use_gradient_as_control_variate=option == 1)
-    close(expected[0]["model"], found[0]["model"], rtol=1e-6, atol=1e-6)
+    actual, sampled = ours(Scaffold(option=option, num_nodes=NODES))
+    expected = theirs(SCAFFOLD(), sampled, use_gradient_as_control_variate=option == 1)
+    close(expected[0]["model"], actual[0]["model"], rtol=1e-6, atol=1e-6)
     kept_last = {f"node {k}": f"node {NODES - 1}" for k in range(NODES)} if option == 1 else {}
-    for name in set(found[0]) - {"model"}:
-        close(-expected[0][name], found[0][kept_last.get(name, name)], rtol=1e-6, atol=1e-6)
-    assert np.abs(expected[1]["model"] - found[1]["model"]).max() > 0.01
+    for name in set(actual[0]) - {"model"}:
+        close(-expected[0][name], actual[0][kept_last.get(name, name)], rtol=1e-6, atol=1e-6)
+    assert np.abs(expected[1]["model"] - actual[1]["model"]).max() > 0.01
 
 
 @pytest.mark.parametrize("nodes_per_round", [None, 2], ids=["all nodes", "two of five"])
 def test_fedprox(nodes_per_round: int | None) -> None:
     strategy = FedProx(mu=MU, weighting=Uniform(), num_nodes=NODES, nodes_per_round=nodes_per_round)
-    found, asked = ours(strategy)
-    compare(found, theirs(PflFedProx(), asked, mu=MU), 1e-6)
+    actual, sampled = ours(strategy)
+    compare(actual, theirs(PflFedProx(), sampled, mu=MU), 1e-6)

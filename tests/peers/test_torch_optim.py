@@ -80,10 +80,10 @@ PAIRS: dict[str, tuple[Callable[[float], PseudoGradientStrategy], Callable[[floa
 
 def compare(strategy: PseudoGradientStrategy, shapes: str, make: Make, **more: object) -> None:
     first, rounds = start(shapes), draws(shapes, 5, ROUNDS, seed=8)
-    found = [flat(model) for model in models(strategy, first, rounds)]
+    vectors = [flat(model) for model in models(strategy, first, rounds)]
     expected = list(theirs(first, rounds, make, **more))  # type: ignore[arg-type]
-    close(torch.stack(found), torch.stack(expected), rtol=1e-12, atol=1e-12)
-    assert (found[-1] - found[0]).abs().max() > 0.1
+    close(torch.stack(vectors), torch.stack(expected), rtol=1e-12, atol=1e-12)
+    assert (vectors[-1] - vectors[0]).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0])

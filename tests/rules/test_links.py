@@ -28,13 +28,13 @@ def anchors(page: Path) -> set[str]:
 def broken(page: Path) -> list[str]:
     """Return the links of a page that lead nowhere."""
     targets = [link for link in LINK.findall(HIDDEN.sub("", page.read_text())) if "://" not in link]
-    found = []
+    faults = []
     for target in targets:
         name, _, anchor = target.partition("#")
-        there = (page.parent / name) if name else page
-        if not there.exists() or (anchor and anchor not in anchors(there)):
-            found.append(target)
-    return found
+        page_of_link = (page.parent / name) if name else page
+        if not page_of_link.exists() or (anchor and anchor not in anchors(page_of_link)):
+            faults.append(target)
+    return faults
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

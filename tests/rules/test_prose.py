@@ -68,14 +68,14 @@ def test_what_is_counted() -> None:
         "* item 3.5\n  goes on\n\n| a | b c |\n| --- | --- |\n| 4 5 6 7. Eight | `x` |\n\n"
         "```console\n$ not counted 1 2 3 4\n```\n"
     )
-    found = list(sentences(page))
-    assert [one for one, is_cell in found if not is_cell] == [
+    actual = list(sentences(page))
+    assert [one for one, is_cell in actual if not is_cell] == [
         "A CODE",
         "One two, CODE three.",
         "Four five 1, 2 and ResNet-18.",
         "item 3.5 goes on",
     ]
-    assert [one for one, is_cell in found if is_cell] == [
+    assert [one for one, is_cell in actual if is_cell] == [
         "a", "b c", "---", "---", "4 5 6 7.", "Eight", "CODE",
     ]  # fmt: skip
     assert count_words("a - b, c") == 3

@@ -56,5 +56,5 @@ def test_a_number_is_of_the_commit_that_it_names(table: Path) -> None:
         pytest.skip("this is no clone of the whole history")
     strange = {commit for commit, _ in cells(table)} - history()
     assert not strange, "commit the code first, then compute"
-    for commit, told in cells(table):
-        assert hash_of(commit) == told, f"{commit}: its code is not what computed this"
+    for commit, source in cells(table):
+        assert hash_of(commit) == source, f"{commit}: its code is not what computed this"

@@ -24,9 +24,9 @@ def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "site" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
 
 
 @pytest.mark.slow

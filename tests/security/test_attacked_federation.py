@@ -52,16 +52,16 @@ def write_tables(folder: Path) -> str:
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, SECRET)  # of all that is started
-        with deployed(tmp_path_factory.mktemp("hospitals"), SITES, write_tables) as this:
-            yield this
+        with deployed(tmp_path_factory.mktemp("hospitals"), SITES, write_tables) as federation:
+            yield federation
 
 
-def attacked(this: Deployed, name: str, *overrides: str, output: str = "") -> str:
+def attacked(federation: Deployed, name: str, *overrides: str, output: str = "") -> str:
     """Submit without the checks of ``submit``, as whoever can reach the SuperLink does; return the log."""
-    run_config = this.folder / f"{name}.toml"
+    run_config = federation.folder / f"{name}.toml"
     run_config.write_text(commands.run_config(shlex.join(overrides), output))
     done = subprocess.run(
-        commands.submit(copy_app(this.folder / "app"), "lakes", run_config),
+        commands.submit(copy_app(federation.folder / "app"), "lakes", run_config),
         env=commands.environment(),
         capture_output=True,
         text=True,
@@ -71,21 +71,21 @@ def attacked(this: Deployed, name: str, *overrides: str, output: str = "") -> st
     return done.stdout + done.stderr
 
 
-def experiment(this: Deployed) -> list[str]:
-    schema = inline_schema(f"dataset.schema={this.folder / 'schema.yaml'}")
+def experiment(federation: Deployed) -> list[str]:
+    schema = inline_schema(f"dataset.schema={federation.folder / 'schema.yaml'}")
     return ["dataset=local", schema, "num_nodes=2", "node_test_fraction=0.25", "model=softmax", "rounds=2"]
 
 
-def everything_seen(this: Deployed, log: str) -> str:
+def everything_seen(federation: Deployed, log: str) -> str:
     """Return what a submitter and an operator can read: the log, and the SuperLink's database."""
-    database = (this.made / "superlink" / "superlink.db").read_bytes()
-    return log + database.decode("latin-1") + (this.programs.logs / "superlink.log").read_text()
+    database = (federation.made / "superlink" / "superlink.db").read_bytes()
+    return log + database.decode("latin-1") + (federation.programs.logs / "superlink.log").read_text()
 
 
 def test_two_honest_runs_at_once_train_are_written_down_and_are_private(federation: Deployed) -> None:
-    asked = "model=softmax rounds=1 client.optimizer.lr=0.5 save=last"
+    overrides = "model=softmax rounds=1 client.optimizer.lr=0.5 save=last"
     with ThreadPoolExecutor() as pool:
-        runs = [pool.submit(federation.submit, name, *asked.split()) for name in ("first", "second")]
+        runs = [pool.submit(federation.submit, name, *overrides.split()) for name in ("first", "second")]
         assert [run.result() for run in runs] == [0, 0]
     folders = [federation.folder / name for name in ("first", "second")]
     assert lines_in(folders[0]) == lines_in(folders[1])
@@ -127,8 +127,8 @@ def test_no_value_of_a_patient_leaves_a_site(federation: Deployed) -> None:
 
 
 def test_no_variable_of_a_site_or_of_the_server_leaves_it(federation: Deployed) -> None:
-    asked = f"columns:['${{oc.env:{VARIABLE},nothing}}','bmi']"
-    overrides = [one.replace("columns:['glucose','bmi']", asked) for one in experiment(federation)]
+    override = f"columns:['${{oc.env:{VARIABLE},nothing}}','bmi']"
+    overrides = [one.replace("columns:['glucose','bmi']", override) for one in experiment(federation)]
     assert overrides != experiment(federation)
     log = attacked(federation, "variable", *overrides)
     assert "the experiment is refused: dataset.schema" in log

@@ -94,10 +94,10 @@ def test_the_server_goes_back_to_the_last_good_model_and_leaves_the_site_out(
     strategy = kind(num_nodes=3, query_partitions=True)
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
         model = trained(strategy, Sites(west=1e30), 5)
-    said = " ".join(caplog.messages)
-    assert "back to the last good model" in said
-    assert "site west (norm 1e+30)" in said
-    assert "site west is left out from here on" in said
+    log = " ".join(caplog.messages)
+    assert "back to the last good model" in log
+    assert "site west (norm 1e+30)" in log
+    assert "site west is left out from here on" in log
     assert np.isfinite(values(model)).all()
     assert np.abs(values(model)).max() < 10
     assert strategy.update_norms().keys() == {"north", "south"}
@@ -107,9 +107,9 @@ def test_a_lone_update_is_nobodys_fault() -> None:
     recovery = Recovery()
     recovery.send(START, {})
     recovery.accept({0: 1e30})
-    found = recovery.retreat()
-    assert found is not None
-    assert found[-1] is None
+    actual = recovery.retreat()
+    assert actual is not None
+    assert actual[-1] is None
     assert not recovery.excluded
 
 
@@ -192,8 +192,8 @@ def test_a_site_without_a_count_is_none_that_diverged() -> None:
 
 def test_the_spread_over_sites_hides_no_nan() -> None:
     for rows in ([0.5, math.nan], [math.nan, 0.5]):
-        found = spread({str(place): {"loss": value} for place, value in enumerate(rows)})
-        assert all(map(math.isnan, found.values()))
+        actual = spread({str(place): {"loss": value} for place, value in enumerate(rows)})
+        assert all(map(math.isnan, actual.values()))
 
 
 def test_where_norms_do_not_tell_nobody_is_left_out_and_the_run_fails_as_before() -> None:
@@ -232,9 +232,9 @@ def evaluated(strategy: FedAvg, sites: Sites) -> MetricRecord | None:
 
 def test_a_site_that_claims_everything_counts_for_half_at_most() -> None:
     claim = {"num-examples": 10**9, "accuracy": 1.0, "loss": 0.0}
-    found = evaluated(FedAvg(num_nodes=3, query_partitions=True), Sites(claim))
-    assert found is not None
-    assert found["accuracy"] == pytest.approx(0.5 * 1 + 0.25 * 0.5 + 0.25 * 0.5)
+    actual = evaluated(FedAvg(num_nodes=3, query_partitions=True), Sites(claim))
+    assert actual is not None
+    assert actual["accuracy"] == pytest.approx(0.5 * 1 + 0.25 * 0.5 + 0.25 * 0.5)
     equally = evaluated(FedAvg(num_nodes=3, query_partitions=True, max_share=0), Sites(claim))
     assert equally is not None
     assert equally["accuracy"] == pytest.approx(2 / 3)
@@ -247,9 +247,9 @@ def test_sites_without_a_number_are_not_outvoted_by_one_that_has_one() -> None:
     lost = ArrayRecord({"w": Array(np.full(4, 1e9, dtype=np.float32))})  # of which the honest say NaN
     grid = grid_of(sites)
     messages = list(strategy.configure_evaluate(2, lost, ConfigRecord(), grid))
-    found = strategy.aggregate_evaluate(2, grid.send_and_receive(messages))
-    assert found is not None
-    assert math.isnan(found["loss"])  # type: ignore[arg-type]
+    actual = strategy.aggregate_evaluate(2, grid.send_and_receive(messages))
+    assert actual is not None
+    assert math.isnan(actual["loss"])  # type: ignore[arg-type]
     rows = strategy.per_site_metrics()
     assert math.isnan(rows["north"]["loss"])
     assert rows["west"]["loss"] == 0
@@ -270,26 +270,26 @@ def test_sites_without_a_number_are_not_outvoted_by_one_that_has_one() -> None:
 def test_no_weight_is_more_than_its_share(
     weights: list[float], share: float, expected: list[float]
 ) -> None:
-    found = capped(torch.tensor(weights, dtype=torch.float64), share)
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+    actual = capped(torch.tensor(weights, dtype=torch.float64), share)
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64))
 
 
 @pytest.mark.slow
 def test_a_simulation_shows_each_nodes_norm_where_it_is_asked_to(tmp_path: Path) -> None:
-    asked = "dataset=digits model=softmax num_nodes=2 rounds=1 evaluation.per_node=true"
-    rows = played(asked, tmp_path)
+    setting = "dataset=digits model=softmax num_nodes=2 rounds=1 evaluation.per_node=true"
+    rows = played(setting, tmp_path)
     norms = rows[rows.metric == "update_norm"].set_index("model").value
     assert list(norms.index) == ["node 0", "node 1"]
     assert (norms > 0).all()
-    plain = played(asked.replace("true", "false"), tmp_path / "plain")
+    plain = played(setting.replace("true", "false"), tmp_path / "plain")
     assert "update_norm" not in set(plain.metric)
 
 
 def test_several_checkpoints_are_kept_and_the_latest_whole_one_is_resumed_from(tmp_path: Path) -> None:
-    asked = ["dataset=digits", "model=softmax", "num_nodes=2", "checkpoint_every=1", "checkpoint_keep=2"]
+    setting = ["dataset=digits", "model=softmax", "num_nodes=2", "checkpoint_every=1", "checkpoint_keep=2"]
     whole, folder = tmp_path / "whole", tmp_path / "run"
-    assert launch(*asked, "rounds=4", f"hydra.run.dir={whole}") == 0
-    assert launch(*asked, "rounds=3", f"hydra.run.dir={folder}") == 0
+    assert launch(*setting, "rounds=4", f"hydra.run.dir={whole}") == 0
+    assert launch(*setting, "rounds=3", f"hydra.run.dir={folder}") == 0
     kept = folder / "checkpoint"
     assert sorted(path.name for path in kept.iterdir()) == [
         "latest.pt",
@@ -298,15 +298,15 @@ def test_several_checkpoints_are_kept_and_the_latest_whole_one_is_resumed_from(t
     ]
     (kept / "latest.pt").unlink()  # a poisoned one is taken away with its copy
     (kept / "round-000003.pt").write_bytes(b"torn")
-    assert launch(*asked, "rounds=4", f"hydra.run.dir={folder}", "resume=true") == 0
+    assert launch(*setting, "rounds=4", f"hydra.run.dir={folder}", "resume=true") == 0
     pd.testing.assert_frame_equal(metrics_in(folder), metrics_in(whole))
 
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_from_an_earlier_checkpoint_keeps_none_of_later_rounds(tmp_path: Path) -> None:
-    asked = ["dataset=digits", "model=softmax", "num_nodes=2", "checkpoint_every=1", "checkpoint_keep=2"]
+    setting = ["dataset=digits", "model=softmax", "num_nodes=2", "checkpoint_every=1", "checkpoint_keep=2"]
     folder = tmp_path / "run"
-    assert launch(*asked, "rounds=4", f"hydra.run.dir={folder}") == 0
+    assert launch(*setting, "rounds=4", f"hydra.run.dir={folder}") == 0
     kept = folder / "checkpoint"
     for name in ("latest.pt", "round-000004.pt"):
         (kept / name).write_bytes(b"torn")
@@ -327,6 +327,6 @@ def test_checkpoints_are_kept_where_files_have_one_name(
         raise OSError(1, "Operation not permitted")
 
     monkeypatch.setattr("os.link", link)
-    asked = ["dataset=digits", "model=softmax", "num_nodes=2", "checkpoint_every=1", "checkpoint_keep=2"]
-    assert launch(*asked, "rounds=2", f"hydra.run.dir={tmp_path}") == 0
+    setting = ["dataset=digits", "model=softmax", "num_nodes=2", "checkpoint_every=1", "checkpoint_keep=2"]
+    assert launch(*setting, "rounds=2", f"hydra.run.dir={tmp_path}") == 0
     assert len(list((tmp_path / "checkpoint").iterdir())) == 3

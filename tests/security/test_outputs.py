@@ -64,7 +64,7 @@ class Nobody(Grid):
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "message"),
     [
         ("first", "first holds a run: "),
         ("file/run", "cannot write into file/run (Not a directory)"),
@@ -73,7 +73,7 @@ class Nobody(Grid):
 )
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_a_submitter_is_told_no_path_of_the_server(
-    output: str, said: str, is_whole: bool, outputs: Path, monkeypatch: pytest.MonkeyPatch
+    output: str, message: str, is_whole: bool, outputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (outputs / "first").mkdir()
     (outputs / "first" / "metrics.csv").write_text(
@@ -81,10 +81,10 @@ def test_a_submitter_is_told_no_path_of_the_server(
     )
     (outputs / "file").touch()
     monkeypatch.chdir(outputs.parent)
-    asked = f"{outputs}/{output}" if is_whole and output[0] != "/" else output
+    requested = f"{outputs}/{output}" if is_whole and output[0] != "/" else output
     with pytest.raises(UserError) as error:
-        apps.server_app(Nobody(), server_context({"overrides": "rounds=1", "output": asked}))
-    assert str(error.value).startswith(said)
+        apps.server_app(Nobody(), server_context({"overrides": "rounds=1", "output": requested}))
+    assert str(error.value).startswith(message)
     assert str(outputs) not in str(error.value)
     assert Path.cwd() == outputs.parent
 

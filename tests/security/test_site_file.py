@@ -38,8 +38,8 @@ def test_an_honest_experiment_is_carried_out_and_written_down(site: Site) -> Non
     assert site.refusal(HONEST) == ""
     reply = site.ask(HONEST, "train")
     assert reply.content["metrics"]["num-examples"] == 6
-    asked, trained = audited(site)
-    assert (asked["asked"], trained["asked"]) == ("query", "train")
+    requests, trained = audited(site)
+    assert (requests["asked"], trained["asked"]) == ("query", "train")
     assert trained["rows"] == 6
     assert trained["bytes"] > 0
     assert trained["norm"] > 0
@@ -66,8 +66,8 @@ def test_no_other_column_is_read(
 ) -> None:
     site.allow(privacy=privacy or "null")
     monkeypatch.setattr(SiteData, "__call__", lambda *_: pytest.fail("the data were read"))
-    said = site.refusal(overrides, told=PROMISED if privacy else {})
-    assert said in ("refused by the site's file: columns", "refused by the site's file: label")
+    message = site.refusal(overrides, settings=PROMISED if privacy else {})
+    assert message in ("refused by the site's file: columns", "refused by the site's file: label")
 
 
 UNFIT = [  # allowed columns that do not fit the data
@@ -81,11 +81,13 @@ def test_what_leaves_a_site_is_no_value_name_or_path(
     overrides: str, site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, "flwr"):
-        said = site.refusal(overrides)
-    assert said
-    assert not [secret for secret in [*SECRETS, str(site.folder), "Error", "Traceback"] if secret in said]
+        message = site.refusal(overrides)
+    assert message
+    assert not [
+        secret for secret in [*SECRETS, str(site.folder), "Error", "Traceback"] if secret in message
+    ]
     logged = [record.getMessage() for record in caplog.records]
-    assert any("refused here: " in line and said in line for line in logged)
+    assert any("refused here: " in line and message in line for line in logged)
     assert audited(site)[-1]["refused"]
 
 
@@ -103,9 +105,9 @@ def test_data_that_change_during_a_run_end_it_with_a_code(gone: str, site: Site)
         data.write_text("bmi,glucose,ill\nhunter2,90,no\n21,91,yes\n")
     site.run_id += 1  # its prepared data are another run's
     experiment.load.cache_clear()  # each message to a SuperNode starts a process
-    said = site.refusal(HONEST, "train")
-    assert said
-    assert not [text for text in [*SECRETS, str(site.folder), "patients", "Error"] if text in said]
+    message = site.refusal(HONEST, "train")
+    assert message
+    assert not [text for text in [*SECRETS, str(site.folder), "patients", "Error"] if text in message]
 
 
 @pytest.mark.parametrize(
@@ -185,9 +187,9 @@ def test_epsilon_is_counted_over_runs_and_noise(site: Site) -> None:
     )
     before = record.epsilon()
     for run, noise in ((3, 0.1), (4, 1e-9)):
-        told = PROMISED | {protocol.PRIVACY_NOISE: noise}
+        config = PROMISED | {protocol.PRIVACY_NOISE: noise}
         with pytest.raises(Exception, match="max_epsilon"):
-            record.charge(run, "train", told)
+            record.charge(run, "train", config)
     assert record.epsilon() == before  # what was refused is not spent
 
 
@@ -257,9 +259,9 @@ def test_audit_shows_what_was_asked_and_refused(site: Site, capsys: pytest.Captu
     site.ask(HONEST, "train")
     site.ask(with_schema(label="age"))
     assert main(["audit", str(site.file)]) == 0
-    said = capsys.readouterr().out
-    assert "3 messages of 1 runs" in said
-    assert "label: the schema has label=age" in said
+    printed = capsys.readouterr().out
+    assert "3 messages of 1 runs" in printed
+    assert "label: the schema has label=age" in printed
 
 
 @pytest.mark.parametrize("experiments", ["[null]", "['null']", "[~, gma/*]", "\n- null"])
@@ -284,8 +286,8 @@ def test_a_damaged_file_is_said_before_a_message_comes_and_in_the_log(
     site.allow(**{"state": "kept", **allowed})
     assert main(look) == 2
     (damage,) = capsys.readouterr().err.splitlines()
-    told = site.refusal(HONEST)
-    assert told.startswith("refused by the site's file: ")
+    message = site.refusal(HONEST)
+    assert message.startswith("refused by the site's file: ")
     assert main(["audit", str(site.file)]) == 2
     out, err = capsys.readouterr()
     assert "1 messages of 1 runs" in out
@@ -323,13 +325,13 @@ def test_a_model_without_a_norm_does_not_switch_off_the_clip(site: Site) -> None
 @pytest.mark.parametrize("noise", [1, True, 1e-200, 1e200, "1.0", 0.0])
 def test_no_noise_passes_uncounted(noise: object, site: Site) -> None:
     site.allow(max_epsilon=0.001)
-    told = {protocol.PRIVACY: "central", protocol.PRIVACY_NOISE: noise}
-    assert site.refusal(HONEST, "train", told) in (
+    config = {protocol.PRIVACY: "central", protocol.PRIVACY_NOISE: noise}
+    assert site.refusal(HONEST, "train", config) in (
         "refused by the site: privacy",
         "refused by the site's file: max_epsilon",
     )
     site.allow()
-    site.ask(HONEST, "train", told)
+    site.ask(HONEST, "train", config)
     assert site.refusal(HONEST, "train") == ""  # nothing that was stored disables the site
     assert audited(site)
 
@@ -372,14 +374,16 @@ def test_a_site_that_demands_privacy_answers_no_question(demanded: dict[str, obj
 
 def test_a_question_is_the_strategys_and_on_enough_rows(site: Site) -> None:
     by_rows = f"{ASKING} strategy.loss_examples=2"
-    for overrides, asked in (
+    for overrides, question in (
         (HONEST, QUESTION),
         (HONEST, {}),
         (ASKING, {protocol.MEASURES: ["accuracy"]}),
         (ASKING, {**QUESTION, protocol.MEASURED_EXAMPLES: 1}),
         (by_rows, QUESTION),
     ):
-        assert site.refusal(overrides, protocol.QUESTION, asked) == "refused by the site's file: strategies"
+        assert (
+            site.refusal(overrides, protocol.QUESTION, question) == "refused by the site's file: strategies"
+        )
     some = {**QUESTION, protocol.MEASURED_EXAMPLES: 2}
     assert site.refusal(by_rows, protocol.QUESTION, some) == ""
     site.allow(min_rows=3)
@@ -401,5 +405,5 @@ def test_a_message_cannot_fill_the_log(site: Site) -> None:
 
 def test_a_private_site_tells_no_count(site: Site) -> None:
     site.allow(privacy="local")
-    told = site.refusal(with_schema(classes="[a,b]"), told=PROMISED)
-    assert told == "schema: some labels are not in the schema"
+    message = site.refusal(with_schema(classes="[a,b]"), settings=PROMISED)
+    assert message == "schema: some labels are not in the schema"

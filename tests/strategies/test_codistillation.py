@@ -50,8 +50,8 @@ def test_by_hand() -> None:
     strategy = codistillation(1)
     ((mean, _),) = play(strategy, nodes(), start())
     ways = np.array([[-RATE, RATE], [-RATE, RATE], [RATE, -RATE]])
-    for (name, found), expected in zip(models(strategy).items(), ENDS + ways, strict=True):
-        assert found == pytest.approx(expected.tolist(), rel=1e-6), name
+    for (name, actual), expected in zip(models(strategy).items(), ENDS + ways, strict=True):
+        assert actual == pytest.approx(expected.tolist(), rel=1e-6), name
     buffers = [model_in(m)["running_mean"].item() for m in strategy.models_to_evaluate(start()).values()]
     assert buffers == [0, 1, 2]
     assert model_in(mean)["w"] == pytest.approx((ENDS + ways).mean(0), rel=1e-6)
@@ -79,8 +79,8 @@ def test_no_step_is_local_training_bit_for_bit() -> None:
 
 
 def test_nodes_that_do_not_train_neither_teach_nor_learn() -> None:
-    asked = {"nodes_per_round": 2, "query_partitions": True, "num_nodes": 3}
-    strategy, grid = codistillation(1, **asked), nodes()
+    settings = {"nodes_per_round": 2, "query_partitions": True, "num_nodes": 3}
+    strategy, grid = codistillation(1, **settings), nodes()
     play(strategy, grid, start())
     trained = grid.trained()
     assert len(trained) == 2

@@ -30,30 +30,30 @@ def test_every_strategy_gives_the_same_bytes_on_an_accelerator(make: Make) -> No
     near = play(asking(make()), Federation(drifting, NODES), record(start()), (1, 2, 3))
     with Accelerator():
         arrays = move_record(record(start()), DEVICE)
-        there = play(asking(make()), Federation(far, NODES), arrays, (1, 2, 3))
-        assert {record_device(arrays) for arrays, _ in there} == {DEVICE}
-        for (one, ours), (other, theirs) in zip(there, near, strict=True):
+        far_away = play(asking(make()), Federation(far, NODES), arrays, (1, 2, 3))
+        assert {record_device(arrays) for arrays, _ in far_away} == {DEVICE}
+        for (one, ours), (other, theirs) in zip(far_away, near, strict=True):
             assert_same(one, other)
             assert dict(ours) == pytest.approx(dict(theirs), rel=1e-12, nan_ok=True)
 
 
 def test_the_pretended_accelerator_does_not_mix() -> None:
     with Accelerator():
-        there, here = torch.ones(3, device=DEVICE), torch.arange(3.0)
-        assert (there + there).device == DEVICE
-        assert (there.to("cpu") + here).tolist() == [1, 2, 3]
-        assert float((there + 2).sum()) == 9
-        there[1:] = 5
-        assert there.cpu().tolist() == [1, 5, 5]
+        far_tensor, here = torch.ones(3, device=DEVICE), torch.arange(3.0)
+        assert (far_tensor + far_tensor).device == DEVICE
+        assert (far_tensor.to("cpu") + here).tolist() == [1, 2, 3]
+        assert float((far_tensor + 2).sum()) == 9
+        far_tensor[1:] = 5
+        assert far_tensor.cpu().tolist() == [1, 5, 5]
         with pytest.raises(RuntimeError, match="both devices"):
-            there + here
+            far_tensor + here
 
 
 def test_values_stay_until_bytes_are_asked_for() -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     plain = record({"w": values})
     with Accelerator():
-        there = move_record(plain, DEVICE)
-        assert values_of(there["w"]).device == DEVICE
-        assert there["w"].data == plain["w"].data
+        moved = move_record(plain, DEVICE)
+        assert values_of(moved["w"]).device == DEVICE
+        assert moved["w"].data == plain["w"].data
     assert record_device(ArrayRecord()) == record_device(plain) == torch.device("cpu")

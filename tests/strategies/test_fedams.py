@@ -15,11 +15,11 @@ def test_two_rounds_by_hand() -> None:
 
     D = 0.5, then 0: m = 0.25, 0.125; v = 0.125, 0.0625, below epsilon = 0.25.
     """
-    optimizer, state, found = AMS(beta1=0.5, beta2=0.5, epsilon=0.25), {}, []
+    optimizer, state, directions = AMS(beta1=0.5, beta2=0.5, epsilon=0.25), {}, []
     for values in ((4.0, 0.5), (1.0, 0.0)):
         direction, state = optimizer(torch.tensor(values, dtype=torch.float64), state)
-        found += direction.tolist()
-    assert found == pytest.approx([2 / 8**0.5, 0.5, 1.5 / 8**0.5, 0.25])
+        directions += direction.tolist()
+    assert directions == pytest.approx([2 / 8**0.5, 0.5, 1.5 / 8**0.5, 0.25])
 
 
 def test_beside_torchs_amsgrad() -> None:

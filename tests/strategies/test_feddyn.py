@@ -56,8 +56,8 @@ def test_without_strength_it_is_fedavg_bit_for_bit() -> None:
 def test_sampled_rounds_count_a_share() -> None:
     """Two of three nodes: s = (2/3) D after the first round, so that w = -(5/3) D."""
     alone = play(FedAvg(weighting=Uniform(), nodes_per_round=2, num_nodes=3), quadratics(), start())[0][0]
-    found = play(FedDyn(alpha=1e-9, nodes_per_round=2, num_nodes=3), quadratics(), start())[0][0]
-    np.testing.assert_allclose(found["w"].numpy(), 5 / 3 * alone["w"].numpy(), rtol=1e-6)
+    actual = play(FedDyn(alpha=1e-9, nodes_per_round=2, num_nodes=3), quadratics(), start())[0][0]
+    np.testing.assert_allclose(actual["w"].numpy(), 5 / 3 * alone["w"].numpy(), rtol=1e-6)
 
 
 def test_the_servers_sum_is_the_mean_of_what_the_nodes_keep_also_where_a_reply_is_lost() -> None:

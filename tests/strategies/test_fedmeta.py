@@ -51,12 +51,12 @@ def test_a_rate_of_0_is_fedavg_bit_for_bit() -> None:
 
 
 def test_it_needs_examples_and_takes_a_gradient() -> None:
-    this = FedMeta()
-    assert this.needs_server_data
+    strategy = FedMeta()
+    assert strategy.needs_server_data
     with pytest.raises(ValueError, match="FedMeta needs examples on the server"):
-        play(this, nodes(), start())
-    this.set_server_data(Functions(gradient=slope))
-    assert not this.needs_server_data
+        play(strategy, nodes(), start())
+    strategy.set_server_data(Functions(gradient=slope))
+    assert not strategy.needs_server_data
     FedAdam().set_server_data(Functions(gradient=slope))  # who does not learn with it takes it too
 
 
@@ -65,11 +65,11 @@ def test_each_group_learns_with_it() -> None:
     assert local.needs_server_data
     local.set_server_data(Functions(gradient=slope))
     play(local, nodes(), start())
-    found = {
+    actual = {
         name: model_in(model)["w"].tolist() for name, model in local.models_to_evaluate(start()).items()
     }
-    assert found["node0"] == pytest.approx([1.8, 0.2], rel=1e-12)  # (2, 0), and 0.2 along (1, -1)
-    assert found["node1"] == pytest.approx([3.4, 3.4], rel=1e-12)
+    assert actual["node0"] == pytest.approx([1.8, 0.2], rel=1e-12)  # (2, 0), and 0.2 along (1, -1)
+    assert actual["node1"] == pytest.approx([3.4, 3.4], rel=1e-12)
 
 
 def test_a_negative_rate_is_refused() -> None:
@@ -78,15 +78,15 @@ def test_a_negative_rate_is_refused() -> None:
 
 
 def test_the_gradient_is_that_of_the_validation_examples() -> None:
-    this = experiment.load(SMALL)
-    found = Evaluator(this).compute_gradient(this.initial_arrays())
-    model, data = this.model().eval(), this.validation_examples
+    setup = experiment.load(SMALL)
+    actual = Evaluator(setup).compute_gradient(setup.initial_arrays())
+    model, data = setup.model().eval(), setup.validation_examples
     assert len(data) == 100
-    loss, _ = this.dataset.task(
+    loss, _ = setup.dataset.task(
         model(data.batch(slice(None), torch.device("cpu"))[0]), data.targets[data.index]
     )
     expected = torch.autograd.grad(loss, [*model.parameters()])
-    for array, g in zip(found.values(), expected, strict=True):
+    for array, g in zip(actual.values(), expected, strict=True):
         np.testing.assert_allclose(view(array), g.numpy(), rtol=1e-5, atol=1e-7)
 
 

@@ -34,8 +34,8 @@ def nodes(*steps: float) -> Federation:
     """Return nodes that end at POINTS from any start, after so many effective steps."""
 
     def node(partition_id: int, content: RecordDict) -> RecordDict:
-        told = {protocol.EFFECTIVE_STEPS: steps[partition_id]} if steps else {}
-        return answer({"w": np.array(POINTS[partition_id])}, SIZES[partition_id], **told)
+        metrics = {protocol.EFFECTIVE_STEPS: steps[partition_id]} if steps else {}
+        return answer({"w": np.array(POINTS[partition_id])}, SIZES[partition_id], **metrics)
 
     return Federation(node, len(POINTS))
 
@@ -47,15 +47,15 @@ def moved(strategy: PseudoGradientStrategy, *steps: float) -> tuple[list[float],
 
 def test_by_hand() -> None:
     """tau_eff = .1 * 2 + .3 * 4 + .6 * 8 = 6.2; sum p w / a = (.05 + .3, -.1 + .6) = (.35, .5)."""
-    found, metrics = moved(FedNova(), 2, 4, 8)
-    assert found == pytest.approx([6.2 * 0.35, 6.2 * 0.5], rel=1e-12)
+    actual, metrics = moved(FedNova(), 2, 4, 8)
+    assert actual == pytest.approx([6.2 * 0.35, 6.2 * 0.5], rel=1e-12)
     assert metrics["effective-steps"] == pytest.approx(6.2, rel=1e-12)  # their mean by examples
 
 
 def test_uniform_weights_by_hand() -> None:
     """tau_eff = 14 / 3; sum w / a / 3 = (.5 + 1, -1 + 1) / 3."""
-    found, _ = moved(FedNova(weighting=Uniform()), 2, 4, 8)
-    assert found == pytest.approx([14 / 3 * 0.5, 0.0], rel=1e-12, abs=1e-12)
+    actual, _ = moved(FedNova(weighting=Uniform()), 2, 4, 8)
+    assert actual == pytest.approx([14 / 3 * 0.5, 0.0], rel=1e-12, abs=1e-12)
 
 
 def test_step_size_and_mask_see_the_normalized_updates() -> None:
@@ -64,11 +64,11 @@ def test_step_size_and_mask_see_the_normalized_updates() -> None:
     weights = np.array([0.1, 0.3, 0.6])
     mean = weights @ ends
     eta = max(1.0, weights @ (ends**2).sum(1) / 2 / (mean**2).sum())
-    found, metrics = moved(FedNova(step_size=Extrapolated(0.0)), 2, 4, 8)
+    actual, metrics = moved(FedNova(step_size=Extrapolated(0.0)), 2, 4, 8)
     assert metrics["step-size"] == pytest.approx(eta, rel=1e-12)
-    assert found == pytest.approx(eta * mean, rel=1e-12)
-    found, _ = moved(FedNova(mask=AgreementMask(1.0)), 2, 4, 8)
-    assert found == pytest.approx(mean * [2 / 3, 0.0], rel=1e-12)
+    assert actual == pytest.approx(eta * mean, rel=1e-12)
+    actual, _ = moved(FedNova(mask=AgreementMask(1.0)), 2, 4, 8)
+    assert actual == pytest.approx(mean * [2 / 3, 0.0], rel=1e-12)
 
 
 @pytest.mark.parametrize("steps", [1.0, 7.0, 188.5])
@@ -143,14 +143,14 @@ def test_two_rounds_against_plain_arithmetic(momentum: float) -> None:
 def test_comes_near_the_optimum_that_fedavg_misses() -> None:
     """With a small learning rate all that is left is the error of unequal work."""
     missed = np.abs(reached(FedAvg(), 1500, 0.002) - OPTIMUM.numpy()).max()
-    found = np.abs(reached(FedNova(), 1500, 0.002) - OPTIMUM.numpy()).max()
+    actual = np.abs(reached(FedNova(), 1500, 0.002) - OPTIMUM.numpy()).max()
     assert missed > 0.5
-    assert found < 0.1 * missed
+    assert actual < 0.1 * missed
 
 
 def test_nodes_that_do_not_tell_are_left_out_by_name(caplog: pytest.LogCaptureFixture) -> None:
-    told = [{}, {"effective-steps": 2.0}]
-    grid = Federation(lambda k, content: answer(sent_model(content), **told[k]), 2)
+    metrics_of_nodes = [{}, {"effective-steps": 2.0}]
+    grid = Federation(lambda k, content: answer(sent_model(content), **metrics_of_nodes[k]), 2)
     ((_, metrics),) = play(FedNova(), grid, record({"w": np.zeros(3)}))
     assert metrics["failed"] == 1
     assert "sent no 'effective-steps'" in caplog.text

@@ -61,9 +61,9 @@ def test_a_class_that_no_node_of_a_round_has_keeps_its_prototype() -> None:
 
 
 def test_without_strength_it_is_local_training_bit_for_bit() -> None:
-    found = play(FedProto(strength=0.0), Federation(node, 2), record(START), range(1, 4))
+    actual = play(FedProto(strength=0.0), Federation(node, 2), record(START), range(1, 4))
     expected = play(LocalOnly(inner=FedAvg()), Federation(node, 2), record(START), range(1, 4))
-    for (model, metrics), (plain, plain_metrics) in zip(found, expected, strict=True):
+    for (model, metrics), (plain, plain_metrics) in zip(actual, expected, strict=True):
         assert_same(model, plain)
         assert dict(metrics) == dict(plain_metrics)
 

@@ -106,11 +106,15 @@ NUMBERS = {"beta": 0.5, "beta1": 0.5, "beta2": 0.5, "share": 0.1, "key": "'n'"}
 
 @pytest.mark.parametrize(
     ("kind", "instead"),
-    [(kind, told) for kind, _, told in ADVICE + OF_PARTS if told.startswith("set ") and "=" in told],
+    [
+        (kind, advice)
+        for kind, _, advice in ADVICE + OF_PARTS
+        if advice.startswith("set ") and "=" in advice
+    ],
 )
 def test_what_an_advice_says_can_be_written(kind: type, instead: str) -> None:
     given = instead.removeprefix("set ").split(", as ")[0].replace(" and ", ", ")
-    given = re.sub(r"(\w+)=\.\.\.", lambda found: f"{found[1]}={NUMBERS.get(found[1], 1)}", given)
+    given = re.sub(r"(\w+)=\.\.\.", lambda match: f"{match[1]}={NUMBERS.get(match[1], 1)}", given)
     assert eval(f"{kind.__name__}({given})", {**vars(strategies), "client_learning_rate": 0.1})
 
 
@@ -162,8 +166,8 @@ def trained(partition_id: int, content: RecordDict) -> RecordDict:
 
 def largest(replies: list[RecordDict], key: str) -> MetricRecord:
     assert all(key in reply.metric_records["metrics"] for reply in replies)
-    found = [reply.metric_records["metrics"]["epsilon"] for reply in replies]
-    return MetricRecord({"largest": max(found)})  # type: ignore[type-var]
+    values = [reply.metric_records["metrics"]["epsilon"] for reply in replies]
+    return MetricRecord({"largest": max(values)})  # type: ignore[type-var]
 
 
 def after_a_round(strategy: Strategy) -> tuple[Model, MetricRecord]:
@@ -202,11 +206,11 @@ def test_nodes_count_by_another_metric() -> None:
     stock = flower.FedAvg(weighted_by_key="weight", min_train_nodes=3, min_available_nodes=3)
     start = record({"w": np.zeros(2)})
     ((theirs, metrics),) = play(stock, Federation(keyed, 3), start)
-    ((ours, shown),) = play(FedAvg(weighting=ByExamples(key="weight")), Federation(keyed, 3), start)
+    ((ours, own_metrics),) = play(FedAvg(weighting=ByExamples(key="weight")), Federation(keyed, 3), start)
     np.testing.assert_allclose(model_in(ours)["w"], model_in(theirs)["w"])
     np.testing.assert_allclose(model_in(ours)["w"], (1.5 * 1 + 2.5 * 2) / 4.5)
-    assert shown["epsilon"] == pytest.approx(metrics["epsilon"])
-    assert "weight" not in shown
+    assert own_metrics["epsilon"] == pytest.approx(metrics["epsilon"])
+    assert "weight" not in own_metrics
     result = FedAvg(weighting=ByExamples(key="weight")).start(Federation(keyed, 3), start, num_rounds=1)
     assert result.evaluate_metrics_clientapp[1]["epsilon"] == pytest.approx((0.5 + 3 + 7.5) / 4.5)
 
@@ -227,12 +231,12 @@ def test_a_share_of_the_nodes_trains(share: float, count: int) -> None:
 def test_a_share_of_the_nodes_evaluates() -> None:
     grid = Federation(trained, 10)
     FedAvg(fraction_evaluate=0.4, num_nodes=10).start(grid, record({"w": np.zeros(2)}), num_rounds=2)
-    kinds = [kind for kind, _ in grid.asked]
+    kinds = [kind for kind, _ in grid.requests]
     assert kinds == ["train"] * 10 + ["evaluate"] * 4 + ["train"] * 10 + ["evaluate"] * 4
-    judges = [k for kind, k in grid.asked if kind == "evaluate"]
+    judges = [k for kind, k in grid.requests if kind == "evaluate"]
     assert judges[:4] != judges[4:]
     FedAvg(fraction_evaluate=0, num_nodes=10).start(grid, record({"w": np.zeros(2)}), num_rounds=1)
-    assert [kind for kind, _ in grid.asked[len(kinds) :]] == ["train"] * 10
+    assert [kind for kind, _ in grid.requests[len(kinds) :]] == ["train"] * 10
 
 
 @pytest.mark.parametrize(

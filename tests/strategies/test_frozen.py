@@ -120,22 +120,22 @@ def test_a_methods_models_are_those_without_it(method: str, known: bool) -> None
     plain, freezing = METHODS[method](), METHODS[method]()
     freezing.freeze(NAMES)
     expected = play(plain, classifiers(), start())
-    found = play(freezing, classifiers(own) if known else classifiers(), start())
-    for (right, _, _), (model, asked, replies) in zip(expected, found, strict=True):
+    actual = play(freezing, classifiers(own) if known else classifiers(), start())
+    for (right, _, _), (model, messages, replies) in zip(expected, actual, strict=True):
         assert_same(right, model)
         assert not any(names_in(reply) & set(NAMES) for reply in replies)
-        assert len(asked) == len(replies)
-    assert_models_alike(plain, freezing, expected[-1][0], found[-1][0])
-    assert not any(names_in(message) & set(NAMES) for message in found[-1][1])
+        assert len(messages) == len(replies)
+    assert_models_alike(plain, freezing, expected[-1][0], actual[-1][0])
+    assert not any(names_in(message) & set(NAMES) for message in actual[-1][1])
 
 
 def assert_models_alike(
     one: BaseStrategy, other: BaseStrategy, last: ArrayRecord, others: ArrayRecord
 ) -> None:
-    expected, found = one.models_to_evaluate(last), other.models_to_evaluate(others)
-    assert expected.keys() == found.keys()
+    expected, actual = one.models_to_evaluate(last), other.models_to_evaluate(others)
+    assert expected.keys() == actual.keys()
     for name, model in expected.items():
-        assert_same(model, found[name])
+        assert_same(model, actual[name])
 
 
 @pytest.mark.parametrize("method", SUMMED)
@@ -146,9 +146,9 @@ def test_what_depends_on_sums_by_torch_is_the_same_to_rounding(method: str) -> N
     freezing = SUMMED[method]()
     freezing.freeze(NAMES)
     expected = play(SUMMED[method](), classifiers(), start())[-1][0]
-    found = play(freezing, classifiers(own), start())[-1][0]
+    actual = play(freezing, classifiers(own), start())[-1][0]
     for name in expected:
-        np.testing.assert_allclose(view(found[name]), view(expected[name]), rtol=2e-6, atol=1e-6)
+        np.testing.assert_allclose(view(actual[name]), view(expected[name]), rtol=2e-6, atol=1e-6)
 
 
 def test_after_the_first_round_it_costs_what_is_trained() -> None:
@@ -156,8 +156,8 @@ def test_after_the_first_round_it_costs_what_is_trained() -> None:
     history = play(FedAvg(**ASKED, frozen_names=NAMES), classifiers(own), start())
     rest = {name: value for name, value in network().state_dict().items() if name not in NAMES}
     trained = ArrayRecord(rest).count_bytes()
-    for _, asked, replies in history[1:]:
-        assert count_bytes(asked) == [trained] * NODES
+    for _, messages, replies in history[1:]:
+        assert count_bytes(messages) == [trained] * NODES
         assert all(size <= trained + 300 for size in count_bytes(replies))  # with the metrics
     assert count_bytes(history[0][1]) == [start().count_bytes()] * NODES
 
@@ -195,10 +195,10 @@ def test_a_node_that_has_lost_them_says_so_and_is_sent_them_again(
     arrays = play(strategy, grid, start(), last=2)[-1][0]
     grid.context(grid.get_node_ids()[1]).state = RecordDict()
     with caplog.at_level(logging.WARNING):
-        (model, _, _), (_, asked, replies) = play(strategy, grid, arrays, first=3, last=4)
+        (model, _, _), (_, messages, replies) = play(strategy, grid, arrays, first=3, last=4)
     assert "partition 1 left out" in caplog.text
     assert "does not have the model's frozen parameters" in caplog.text
-    assert [set(NAMES) <= names_in(message) for message in asked] == [False, True, False, False]
+    assert [set(NAMES) <= names_in(message) for message in messages] == [False, True, False, False]
     assert not any(reply.has_error() for reply in replies)
     assert_frozen_as_sent(model)
 
@@ -207,8 +207,8 @@ def test_a_restarted_node_with_the_same_model_needs_nothing(caplog: pytest.LogCa
     strategy, grid = FedAvg(**ASKED, frozen_names=NAMES), classifiers(own)
     arrays = play(strategy, grid, start(), last=2)[-1][0]
     grid.context(grid.get_node_ids()[1]).state = RecordDict()
-    ((_, asked, replies),) = play(strategy, grid, arrays, first=3)
-    assert not any(set(NAMES) & names_in(message) for message in asked)
+    ((_, messages, replies),) = play(strategy, grid, arrays, first=3)
+    assert not any(set(NAMES) & names_in(message) for message in messages)
     assert not any(reply.has_error() for reply in replies)
     assert not caplog.records
 
@@ -228,8 +228,8 @@ def test_another_process_under_a_partition_is_sent_them() -> None:
     arrays = play(strategy, grid, start(), last=2)[-1][0]
     node = grid.get_node_ids()[2]
     strategy.registry.frozen_at[2] = (node + 1, strategy.registry.frozen_at[2][1])
-    ((_, asked, _),) = play(strategy, grid, arrays, first=3)
-    assert [set(NAMES) <= names_in(message) for message in asked] == [False, False, True, False]
+    ((_, messages, _),) = play(strategy, grid, arrays, first=3)
+    assert [set(NAMES) <= names_in(message) for message in messages] == [False, False, True, False]
 
 
 def test_a_resumed_strategy_goes_on_without_them() -> None:
@@ -242,9 +242,9 @@ def test_a_resumed_strategy_goes_on_without_them() -> None:
     other = FedAvg(**ASKED, frozen_names=NAMES)
     play(other, again, start(), last=2)
     resumed.load_state_dict(other.state_dict())
-    found = play(resumed, again, arrays, first=3, last=4)
-    assert_same(expected[-1][0], found[-1][0])
-    assert count_bytes(found[0][1]) == count_bytes(expected[0][1])
+    actual = play(resumed, again, arrays, first=3, last=4)
+    assert_same(expected[-1][0], actual[-1][0])
+    assert count_bytes(actual[0][1]) == count_bytes(expected[0][1])
 
 
 def test_a_state_of_before_goes_on_as_it_began() -> None:
@@ -254,10 +254,10 @@ def test_a_state_of_before_goes_on_as_it_began() -> None:
     arrays = play(plain, grid, start(), last=2)[-1][0]
     resumed = FedAdam(**settings, frozen_names=NAMES)
     resumed.load_state_dict(plain.state_dict())
-    found = play(resumed, classifiers(own), arrays, first=3)[-1][0]
+    actual = play(resumed, classifiers(own), arrays, first=3)[-1][0]
     expected = play(plain, grid, arrays, first=3)[-1][0]
-    assert_same(expected, found)
-    assert_models_alike(plain, resumed, expected, found)
+    assert_same(expected, actual)
+    assert_models_alike(plain, resumed, expected, actual)
 
 
 def test_nodes_evaluate_without_being_sent_them() -> None:
@@ -265,31 +265,31 @@ def test_nodes_evaluate_without_being_sent_them() -> None:
     plain, others = FedAvg(**ASKED), classifiers()
     arrays = play(strategy, grid, start(), last=1)[0][0]
     play(plain, others, start(), last=1)
-    asked = list(strategy.configure_evaluate(1, arrays, ConfigRecord(), grid))
-    assert not any(set(NAMES) & names_in(message) for message in asked)
-    found = strategy.aggregate_evaluate(1, grid.send_and_receive(asked))
-    asked = list(plain.configure_evaluate(1, arrays, ConfigRecord(), others))
-    assert found == plain.aggregate_evaluate(1, others.send_and_receive(asked))
+    messages = list(strategy.configure_evaluate(1, arrays, ConfigRecord(), grid))
+    assert not any(set(NAMES) & names_in(message) for message in messages)
+    actual = strategy.aggregate_evaluate(1, grid.send_and_receive(messages))
+    messages = list(plain.configure_evaluate(1, arrays, ConfigRecord(), others))
+    assert actual == plain.aggregate_evaluate(1, others.send_and_receive(messages))
 
 
 def test_a_node_that_is_first_asked_to_evaluate_has_them_then() -> None:
     strategy, grid = FedAvg(**ASKED, frozen_names=NAMES), classifiers()
     strategy._start_from(start())
-    asked = list(strategy.configure_evaluate(1, start(), ConfigRecord(), grid))
-    assert all(set(NAMES) <= names_in(message) for message in asked)
-    assert strategy.aggregate_evaluate(1, grid.send_and_receive(asked))
-    ((_, asked, replies),) = play(strategy, grid, start(), last=1)
-    assert not any(set(NAMES) & names_in(message) for message in asked)
+    messages = list(strategy.configure_evaluate(1, start(), ConfigRecord(), grid))
+    assert all(set(NAMES) <= names_in(message) for message in messages)
+    assert strategy.aggregate_evaluate(1, grid.send_and_receive(messages))
+    ((_, messages, replies),) = play(strategy, grid, start(), last=1)
+    assert not any(set(NAMES) & names_in(message) for message in messages)
     assert not any(reply.has_error() for reply in replies)
 
 
 def test_private_layers_beside_frozen_ones() -> None:
     expected = play(FedAvg(**ASKED), classifiers(private=("last",)), start())[-1][0]
-    found = play(FedAvg(**ASKED, frozen_names=NAMES), classifiers(own, ("last",)), start())[-1][0]
-    assert_same(expected, found)
+    actual = play(FedAvg(**ASKED, frozen_names=NAMES), classifiers(own, ("last",)), start())[-1][0]
+    assert_same(expected, actual)
     expected = play(FedAvg(**ASKED), classifiers(private=("2.*",)), start())[-1][0]
-    found = play(FedAvg(**ASKED, frozen_names=NAMES), classifiers(own, ("2.*",)), start())[-1][0]
-    assert_same(expected, found)
+    actual = play(FedAvg(**ASKED, frozen_names=NAMES), classifiers(own, ("2.*",)), start())[-1][0]
+    assert_same(expected, actual)
 
 
 def test_a_node_that_changes_one_is_refused_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -321,8 +321,8 @@ def stock(add: float = 0.0) -> InlineGrid:
 
 
 def test_nodes_of_another_app_are_sent_and_send_everything() -> None:
-    for model, asked, replies in play(FedAvg(frozen_names=NAMES), stock(), start()):
-        assert all(names_in(message) == set(start()) for message in [*asked, *replies])
+    for model, messages, replies in play(FedAvg(frozen_names=NAMES), stock(), start()):
+        assert all(names_in(message) == set(start()) for message in [*messages, *replies])
         assert_frozen_as_sent(model)
 
 
@@ -337,12 +337,12 @@ def assert_frozen_as_sent(model: ArrayRecord) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [(("2.wieght",), "the model has no '2.wieght'"), ("2.bias", "expected a tuple"), (None, "to train")],
 )
-def test_names_that_cannot_be_meant_are_refused(names: Any, told: str) -> None:
+def test_names_that_cannot_be_meant_are_refused(names: Any, message: str) -> None:
     names = tuple(start()) if names is None else names
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         FedAvg(frozen_names=names).check(start())
 
 
@@ -387,5 +387,5 @@ def test_parts_see_what_is_trained_alone() -> None:
 def test_erosion_by_layer_knows_no_frozen_layer() -> None:
     weighting = Erosion(requester=0, by_layer=True)
     strategy: PseudoGradientStrategy = WeightErosion(**ASKED, weighting=weighting, frozen_names=NAMES)
-    found = play(strategy, classifiers(own), start())[-1][0]
-    assert_frozen_as_sent(found)
+    actual = play(strategy, classifiers(own), start())[-1][0]
+    assert_frozen_as_sent(actual)

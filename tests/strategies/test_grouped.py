@@ -54,8 +54,8 @@ def test_one_group_of_all_is_the_inner_strategy_bit_for_bit() -> None:
     alone = play(inner(), Federation(towards_target, 4), zeros(), range(1, 6))
     grouped = Grouped(inner=inner())
     together = play(grouped, Federation(towards_target, 4), zeros(), range(1, 6))
-    for (expected, metrics), (found, found_metrics) in zip(alone, together, strict=True):
-        assert_same(found, expected)
+    for (expected, metrics), (actual, found_metrics) in zip(alone, together, strict=True):
+        assert_same(actual, expected)
         assert dict(found_metrics) == dict(metrics)
     assert_same(grouped.models_to_evaluate(zeros())["all"], alone[-1][0])
 
@@ -75,16 +75,19 @@ def test_nodes_own_tests_are_averaged_by_their_examples_whatever_the_groups(
     """(6 * 1 + 1 * 0 + 1 * 0.5) / 8; node 3 has nothing to test on. So methods can be compared."""
 
     def node(partition_id: int, content: RecordDict) -> RecordDict:
-        told = {"num-examples": (6, 1, 1, 0)[partition_id], "accuracy": (1.0, 0.0, 0.5, 0.9)[partition_id]}
-        return RecordDict({"metrics": MetricRecord(told)})
+        metrics = {
+            "num-examples": (6, 1, 1, 0)[partition_id],
+            "accuracy": (1.0, 0.0, 0.5, 0.9)[partition_id],
+        }
+        return RecordDict({"metrics": MetricRecord(metrics)})
 
     grid = Federation(node, 4)
     if isinstance(strategy, Grouped):
         play(strategy, Federation(towards_target, 4), zeros())
     replies = grid.send_and_receive(strategy.configure_evaluate(1, zeros(), ConfigRecord(), grid))
-    found = strategy.aggregate_evaluate(1, replies)
-    assert found is not None
-    assert dict(found) == pytest.approx({"accuracy": 0.8125}, rel=1e-15)
+    actual = strategy.aggregate_evaluate(1, replies)
+    assert actual is not None
+    assert dict(actual) == pytest.approx({"accuracy": 0.8125}, rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +178,9 @@ def test_a_lost_group_keeps_its_model_and_the_others_go_on() -> None:
     history = play(strategy, losing(1), zeros(), range(1, 6))
     play(whole, Federation(towards_target, 4), zeros(), range(1, 6))
     assert [(metrics["replies"], metrics["failed"]) for _, metrics in history] == [(3, 1)] * 5
-    found, expected = strategy.models_to_evaluate(zeros()), whole.models_to_evaluate(zeros())
-    assert_same(found.pop("node1"), zeros())
-    for name, model in found.items():
+    actual, expected = strategy.models_to_evaluate(zeros()), whole.models_to_evaluate(zeros())
+    assert_same(actual.pop("node1"), zeros())
+    for name, model in actual.items():
         assert_same(model, expected[name])
 
 
@@ -263,8 +266,8 @@ def test_kmeans_recovers_planted_groups() -> None:
     kinds = [0, 1, 2, 2, 1, 0, 1]
     planted = rng.random((3, 400)) < 0.5
     rows = [planted[kind] ^ (rng.random(400) < 0.1) for kind in kinds]
-    found = KMeans(3)(torch.from_numpy(np.stack(rows)), seed=0)
-    assert sorted(found) == [[0, 5], [1, 4, 6], [2, 3]]
+    actual = KMeans(3)(torch.from_numpy(np.stack(rows)), seed=0)
+    assert sorted(actual) == [[0, 5], [1, 4, 6], [2, 3]]
 
 
 def correctness_fn(models: Sequence[ArrayRecord]) -> Tensor:
@@ -314,7 +317,7 @@ def test_values_out_of_range_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("settings", "message"),
     [
         ({"inner": FedAvg}, "inner=FedAvg, a class: expected a PseudoGradientStrategy"),
         ({"inner": 5}, "inner=5: expected a PseudoGradientStrategy"),
@@ -325,9 +328,9 @@ def test_values_out_of_range_are_refused() -> None:
         ({"groups": {"a": ("lake",)}}, "groups['a']=('lake',) is out of range"),
     ],
 )
-def test_what_is_no_strategy_or_no_groups_is_refused(told: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
-        Grouped(**{"inner": FedAvg(), **told})
+def test_what_is_no_strategy_or_no_groups_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Grouped(**{"inner": FedAvg(), **settings})
 
 
 def test_groups_may_come_from_numpy() -> None:

@@ -35,11 +35,11 @@ MODELS: Sequence[Model] = [
 def replies() -> list[Message]:
     """Return what two nodes with 1 and 2 examples say."""
     become_server()
-    found = []
+    messages = []
     for k, model in enumerate(MODELS):
         request = Message(RecordDict(), 10 + k, "train")
-        found.append(Message(answer(model, 1 + k, loss=float(k)), reply_to=request))
-    return found
+        messages.append(Message(answer(model, 1 + k, loss=float(k)), reply_to=request))
+    return messages
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_a_mean_needs_no_more_than_the_replies(make: Any) -> None:
 
 def test_it_is_flowers_mean() -> None:
     expected, _ = flower.FedAvg().aggregate_train(1, replies())
-    found, _ = FedAvg().aggregate_train(1, replies())
+    actual, _ = FedAvg().aggregate_train(1, replies())
     assert expected is not None
-    assert found is not None
-    np.testing.assert_allclose(model_in(found)["w"], model_in(expected)["w"], rtol=1e-12)
+    assert actual is not None
+    np.testing.assert_allclose(model_in(actual)["w"], model_in(expected)["w"], rtol=1e-12)
 
 
 def test_no_replies_give_no_model() -> None:

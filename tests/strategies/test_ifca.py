@@ -35,8 +35,8 @@ def node(chosen: Callable[[int, int], Any]) -> Callable[[int, RecordDict], Recor
         number = chosen(partition_id, round_of(content))
         key = number if type(number) is int and 0 <= number < 2 else 0
         w = model_in(content.array_records[protocol.model_key(key)])["w"] + partition_id + 1
-        told = {} if number is None else {protocol.CHOSEN_MODEL: number}
-        return answer({"w": w}, SIZES[partition_id], loss=float(partition_id), **told)
+        metrics = {} if number is None else {protocol.CHOSEN_MODEL: number}
+        return answer({"w": w}, SIZES[partition_id], loss=float(partition_id), **metrics)
 
     return train
 
@@ -86,12 +86,12 @@ PARTS: dict[str, Any] = {"server_optimizer": Adam(epsilon=0.1), "mask": AndMask(
     ids=["ifca", "hypcluster", "with parts"],
 )
 def test_one_model_is_fedavg_bit_for_bit(one: IFCA, fedavg: FedAvg) -> None:
-    found = play(one, Federation(node(lambda k, t: 0), 3), record(START), range(1, 5))
+    actual = play(one, Federation(node(lambda k, t: 0), 3), record(START), range(1, 5))
     expected = play(fedavg, Federation(node(lambda k, t: None), 3), record(START), range(1, 5))
-    for (model, metrics), (plain, plain_metrics) in zip(found, expected, strict=True):
+    for (model, metrics), (plain, plain_metrics) in zip(actual, expected, strict=True):
         assert_same(model, plain)
         assert dict(metrics) == dict(plain_metrics)
-    assert list(one.models_to_evaluate(found[-1][0])) == ["global"]
+    assert list(one.models_to_evaluate(actual[-1][0])) == ["global"]
 
 
 def test_a_cluster_is_the_strategy_of_its_nodes_alone() -> None:
@@ -106,7 +106,7 @@ def test_a_cluster_is_the_strategy_of_its_nodes_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "fault"),
+    ("choice", "fault"),
     [
         (2, "sent chosen-model=2, expected 0 to 1"),
         (-1, "sent chosen-model=-1, expected a number from 0"),
@@ -115,10 +115,10 @@ def test_a_cluster_is_the_strategy_of_its_nodes_alone() -> None:
     ],
 )
 def test_a_reply_that_names_no_model_is_left_out(
-    told: Any, fault: str, caplog: pytest.LogCaptureFixture
+    choice: Any, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     strategy = IFCA()
-    grid = Federation(node(lambda k, t: told if k == 2 else 0), 3)
+    grid = Federation(node(lambda k, t: choice if k == 2 else 0), 3)
     ((first, metrics),) = play(strategy, grid, record(START))
     assert (metrics["replies"], metrics["failed"]) == (2, 1)
     assert model_in(first)["w"].tolist() == [2.5, 3.5]

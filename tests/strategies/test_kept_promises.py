@@ -60,8 +60,8 @@ def test_nodes_that_do_not_say_what_they_hold_are_warned_of_where_it_matters(
 ) -> None:
     with caplog.at_level(logging.INFO, "flwr"):
         play(strategy, Federation(constant, {300: 0, 200: 1}, query=False), START)
-    (told,) = [one for one in caplog.records if "ordered by node id" in one.getMessage()]
-    assert told.levelname == level
+    (record,) = [one for one in caplog.records if "ordered by node id" in one.getMessage()]
+    assert record.levelname == level
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_one_text_is_no_list_of_buffers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "rounds", "told"),
+    ("strategy", "rounds", "message"),
     [
         (
             SelectiveFedAvg(inner=FedAvg(), server_data=Functions(lambda models: torch.ones(1, 1))),
@@ -144,12 +144,12 @@ def test_one_text_is_no_list_of_buffers() -> None:
     ],
 )
 def test_start_refuses_before_the_first_round_what_would_fail_after_the_last(
-    strategy: PseudoGradientStrategy, rounds: int, told: str
+    strategy: PseudoGradientStrategy, rounds: int, message: str
 ) -> None:
     federation = Federation(constant, 2)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         strategy.start(federation, START, num_rounds=rounds)
-    assert not federation.asked
+    assert not federation.requests
 
 
 def test_a_start_without_a_single_step_ends_with_an_error() -> None:

@@ -31,11 +31,11 @@ METADATA_KEY: dict[str, tuple[Any, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("strategy", "given", "told"), METADATA_KEY.values(), ids=METADATA_KEY)
-def test_is_refused_by_name(strategy: Any, given: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("strategy", "given", "message"), METADATA_KEY.values(), ids=METADATA_KEY)
+def test_is_refused_by_name(strategy: Any, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
         strategy(**given)
-    assert str(error.value).startswith(told)
+    assert str(error.value).startswith(message)
 
 
 def test_so_for_a_part_that_a_strategy_of_ones_own_adds() -> None:

@@ -75,7 +75,7 @@ def test_a_run_ends_at_once_where_all_nodes_lack_the_same(name: str) -> None:
     with pytest.raises(TooManyFailedRounds) as error:
         strategy.start(grid, record(START), num_rounds=9)
     assert str(error.value) == f"each of the 3 nodes that answered in round 1 {line} {OURS}"
-    assert grid.asked == [("train", 0), ("train", 1), ("train", 2)]
+    assert grid.requests == [("train", 0), ("train", 1), ("train", 2)]
 
 
 def test_so_for_one_model_per_node() -> None:
@@ -90,10 +90,10 @@ def test_so_for_one_model_per_node() -> None:
 
 def test_a_single_node_of_another_kind_is_left_out_and_no_more() -> None:
     def mixed(partition_id: int, content: RecordDict) -> RecordDict:
-        found = stock(partition_id, content)
+        reply = stock(partition_id, content)
         if partition_id > 0:
-            found["metrics"]["effective-steps"] = 4.0
-        return found
+            reply["metrics"]["effective-steps"] = 4.0
+        return reply
 
     result = FedNova().start(Federation(mixed, 3), record(START), num_rounds=2)
     assert [metrics["replies"] for metrics in result.train_metrics_clientapp.values()] == [2, 2]
@@ -129,9 +129,9 @@ UNHEEDED: dict[str, tuple[Any, str]] = {
 def test_what_a_client_may_ignore_is_named_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
     make, line = UNHEEDED[name]
     make().start(Federation(stock, 2), record(START), num_rounds=3)
-    told = [found for found in caplog.messages if "run another ClientApp than this project's" in found]
-    assert len(told) == 1
-    assert line in told[0]
+    lines = [one for one in caplog.messages if "run another ClientApp than this project's" in one]
+    assert len(lines) == 1
+    assert line in lines[0]
 
 
 def test_nothing_is_said_of_our_own_clients_nor_of_strategies_without_such_a_part(

@@ -23,20 +23,20 @@ def node(partition_id: int, content: RecordDict) -> RecordDict:
     return answer(model, partition_id + 1, loss=loss_of(partition_id, round_of(content)))
 
 
-def asked(strategy: FedAvg | PowerOfChoice, rounds: int) -> list[list[int]]:
+def sample_rounds(strategy: FedAvg | PowerOfChoice, rounds: int) -> list[list[int]]:
     """Return who trains in each round."""
-    grid, found = Federation(node, NODES), []
+    grid, rounds_asked = Federation(node, NODES), []
     model = START
     for t in range(1, rounds + 1):
         ((model, _),) = play(strategy, grid, model, (t,))
-        found.append(grid.trained())
-    return found
+        rounds_asked.append(grid.trained())
+    return rounds_asked
 
 
 def test_those_with_the_largest_last_loss_train() -> None:
     """All are candidates: the four that have not trained go first, then the losses decide."""
     strategy = PowerOfChoice(nodes_per_round=4, num_nodes=NODES, candidates=NODES)
-    first, second, *later = asked(strategy, 6)
+    first, second, *later = sample_rounds(strategy, 6)
     assert sorted(first + second) == list(range(NODES))
     last = {k: loss_of(k, 1) for k in first} | {k: loss_of(k, 2) for k in second}
     for t, chosen in enumerate(later, start=3):
@@ -107,7 +107,7 @@ def test_pow_d_trains_the_candidates_with_the_largest_loss_at_the_rounds_model()
     for t in range(1, 7):
         w = model_in(model)["w"].sum()
         ((model, _),) = play(strategy, grid, model, (t,))
-        candidates = [k for kind, k in grid.asked if kind == "query.measure"]
+        candidates = [k for kind, k in grid.requests if kind == "query.measure"]
         drawn = generator(3, Purpose.SAMPLE_NODES, server_round=t).choice(NODES, 5, replace=False)
         assert candidates == sorted(drawn.tolist())
         chosen = sorted(candidates, key=lambda k: -np.cos(k + w))[:2]

@@ -247,8 +247,8 @@ def test_nodes_and_server_judge_the_same_model() -> None:
 
 def test_federated_evaluation_is_weighted_by_test_examples() -> None:
     def node(partition_id: int, content: RecordDict) -> RecordDict:
-        told = {"num-examples": (3, 1, 0)[partition_id], "accuracy": (1.0, 0.0, 0.9)[partition_id]}
-        return RecordDict({"metrics": MetricRecord(told)})
+        metrics = {"num-examples": (3, 1, 0)[partition_id], "accuracy": (1.0, 0.0, 0.9)[partition_id]}
+        return RecordDict({"metrics": MetricRecord(metrics)})
 
     strategy, grid, arrays = FedAvg(), Federation(node, 3), record(start())
     replies = grid.send_and_receive(strategy.configure_evaluate(1, arrays, ConfigRecord(), grid))

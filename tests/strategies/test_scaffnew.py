@@ -48,8 +48,8 @@ def by_hand(rounds: int, p: float, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("p", "seed"), [(0.2, 0), (0.5, 3)])
 def test_five_rounds_beside_plain_arithmetic(p: float, seed: int) -> None:
-    found = reached(Scaffnew(probability=p, seed=seed), 5)
-    np.testing.assert_allclose(found, by_hand(5, p, seed), rtol=1e-11)
+    actual = reached(Scaffnew(probability=p, seed=seed), 5)
+    np.testing.assert_allclose(actual, by_hand(5, p, seed), rtol=1e-11)
 
 
 def test_it_reaches_the_optimum_that_fedavg_misses() -> None:

@@ -41,8 +41,8 @@ def test_reaches_the_optimum_that_fedavg_misses(option: int, sgd: dict[str, floa
 
 @pytest.mark.parametrize("option", [1, 2])
 def test_clipped_steps_reach_it_as_well(option: int) -> None:
-    found = reached(Scaffold(option=option), 600, clip=0.5)
-    np.testing.assert_allclose(found, OPTIMUM.numpy(), atol=1e-9)
+    actual = reached(Scaffold(option=option), 600, clip=0.5)
+    np.testing.assert_allclose(actual, OPTIMUM.numpy(), atol=1e-9)
 
 
 def test_first_round_is_fedavg() -> None:
@@ -84,8 +84,8 @@ def by_hand(rounds: int, option: int, momentum: float) -> Tensor:
 @pytest.mark.parametrize("momentum", [0, 0.5, 0.9])
 @pytest.mark.parametrize("option", [1, 2])
 def test_three_rounds_by_hand(option: int, momentum: float) -> None:
-    found = reached(Scaffold(option=option), 3, momentum=momentum)
-    np.testing.assert_allclose(found, by_hand(3, option, momentum), rtol=1e-12)
+    actual = reached(Scaffold(option=option), 3, momentum=momentum)
+    np.testing.assert_allclose(actual, by_hand(3, option, momentum), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_partial_participation_moves_the_server_variate_by_its_share() -> None:
     strategy = Scaffold(nodes_per_round=1, num_nodes=3)
     grid = quadratics()
     play(strategy, grid, start())
-    (k,) = strategy._asked
+    (k,) = strategy._recipients
     change = grid.context(k + 2).state.array_records["control"]["w"].numpy()[:, 0]  # c_k, from 0
     assert np.abs(change).max() > 0.1
     np.testing.assert_allclose(strategy.state_dict()["server_vector"].numpy(), change, rtol=1e-12)
@@ -194,8 +194,8 @@ def test_one_group_after_local_training_is_scaffold() -> None:
     alike = SelectiveFedAvg(
         inner=Scaffold(num_nodes=3), local_rounds=3, server_data=Functions(correctness_fn)
     )
-    found = play(alike, quadratics(), start(), range(1, 9))[-1][0]
-    assert_same(found, play(Scaffold(), quadratics(), start(), range(1, 6))[-1][0])
+    actual = play(alike, quadratics(), start(), range(1, 9))[-1][0]
+    assert_same(actual, play(Scaffold(), quadratics(), start(), range(1, 6))[-1][0])
 
 
 def test_a_node_that_comes_back_under_another_id_counts_once() -> None:

@@ -62,7 +62,7 @@ def test_what_the_noise_does_not_cover_is_refused_before_anyone_trains(name: str
     grid = Federation(moving, 2)
     with pytest.raises(ValueError, match=f"^DifferentialPrivacy.*does not cover {beyond}: choose FedAvg"):
         wrapped(strategy).start(grid, START, num_rounds=1)
-    assert not grid.asked
+    assert not grid.requests
 
 
 def test_so_it_is_in_a_subclass_that_calls_its_parent() -> None:

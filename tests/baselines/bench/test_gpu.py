@@ -28,7 +28,7 @@ SKIPPED [1] tests/a/test_b.py:9: no card
 
 
 @pytest.mark.parametrize(
-    ("output", "found", "verdict"),
+    ("output", "value", "verdict"),
     [
         ("....\n4 passed, 2 deselected in 9.81s\n", "4 of 4 pass", "yes"),
         (
@@ -50,9 +50,9 @@ SKIPPED [1] tests/a/test_b.py:9: no card
         ("3 deselected in 0.10s\n", "ended early with status 1: 3 deselected in 0.10s", "no"),
     ],
 )
-def test_each_file_is_a_line(output: str, found: str, verdict: str) -> None:
+def test_each_file_is_a_line(output: str, value: str, verdict: str) -> None:
     check = read_tests(FILE, output, 1)
-    assert (check.what, check.value, check.verdict) == (str(FILE), found, verdict)
+    assert (check.what, check.value, check.verdict) == (str(FILE), value, verdict)
 
 
 def test_a_file_that_took_too_long_was_not_seen() -> None:
@@ -61,10 +61,10 @@ def test_a_file_that_took_too_long_was_not_seen() -> None:
 
 
 def test_the_files_are_those_with_marked_tests() -> None:
-    found = gpu.find_test_files()
-    assert Path("tests/agreement/test_agree_gpu.py") in found
-    assert all((ROOT / file).exists() for file in found)
-    assert "test_arrows.py" not in {file.name for file in found}
+    actual = gpu.find_test_files()
+    assert Path("tests/agreement/test_agree_gpu.py") in actual
+    assert all((ROOT / file).exists() for file in actual)
+    assert "test_arrows.py" not in {file.name for file in actual}
 
 
 def test_the_table_says_what_holds(tmp_path: Path) -> None:

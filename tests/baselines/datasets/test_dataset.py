@@ -16,7 +16,7 @@ SOUND = Dataset(torch.zeros(6, 2), torch.zeros(6), torch.zeros(3, 2), torch.zero
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"train_targets": torch.zeros(5)}, "6 train_inputs and 5 train_targets"),
         ({"test_targets": torch.zeros(4)}, "3 test_inputs and 4 test_targets"),
@@ -26,8 +26,8 @@ SOUND = Dataset(torch.zeros(6, 2), torch.zeros(6), torch.zeros(3, 2), torch.zero
         ({"train_inputs": LazyRows([(torch.zeros(2), 0)])}, "1 train_inputs and 6 train_targets"),
     ],
 )
-def test_rows_without_a_counterpart_are_refused(changed: dict[str, object], told: str) -> None:
-    with pytest.raises(UserError, match=f"^the data set has {told}: expected as many$"):
+def test_rows_without_a_counterpart_are_refused(changed: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=f"^the data set has {message}: expected as many$"):
         replace(SOUND, **changed)  # type: ignore[arg-type]
 
 
@@ -63,7 +63,7 @@ def several():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "message"),
     [
         (
             "tensors",
@@ -90,7 +90,7 @@ def several():
 )
 def test_a_function_that_returns_no_sound_one_is_told_in_one_line(
     function: str,
-    told: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -100,7 +100,7 @@ def test_a_function_that_returns_no_sound_one_is_told_in_one_line(
     assert (
         launch(own, "dataset=own", "num_nodes=2", "model=softmax", f"hydra.run.dir={tmp_path / 'run'}") == 2
     )
-    assert capsys.readouterr().err == f"error: {told}\n"
+    assert capsys.readouterr().err == f"error: {message}\n"
 
 
 class Items(list):  # type: ignore[type-arg]

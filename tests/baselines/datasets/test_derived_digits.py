@@ -59,19 +59,19 @@ def test_how_strict_the_colours_are_is_a_parameter(mnist_root: Path) -> None:
 
 def test_each_node_sees_its_own_colours(mnist_root: Path) -> None:
     overrides = f"dataset=cmnist data_root={mnist_root} {NO_SUMS} num_nodes=4 partitioner=iid model=lenet"
-    this = experiment.Experiment(overrides)
-    angles = [this.node(k).train.transform.angle for k in range(4)]  # type: ignore[union-attr]
+    setup = experiment.Experiment(overrides)
+    angles = [setup.node(k).train.transform.angle for k in range(4)]  # type: ignore[union-attr]
     assert len(set(angles)) == 4
     assert max(map(abs, angles)) <= 10
-    assert this.node(2).test.transform == this.node(2).train.transform
-    assert this.test_examples.transform == this.dataset.transform
+    assert setup.node(2).test.transform == setup.node(2).train.transform
+    assert setup.test_examples.transform == setup.dataset.transform
     again = experiment.Experiment(overrides + " seed=5")
     assert [again.node(k).train.transform.angle for k in range(4)] == angles  # type: ignore[union-attr]
     same = experiment.Experiment(overrides + " dataset.load.node_turn=0")
     assert same.node(1).train.transform == same.dataset.transform
-    inputs, _ = this.node(0).train.batch(slice(0, 8), torch.device("cpu"))
+    inputs, _ = setup.node(0).train.batch(slice(0, 8), torch.device("cpu"))
     assert inputs.shape == (8, 3, 28, 28)
-    assert this.model()(inputs).shape == (8, 10)
+    assert setup.model()(inputs).shape == (8, 10)
 
 
 def test_turning_moves_hues_and_leaves_grey() -> None:
@@ -90,8 +90,8 @@ def test_turning_moves_hues_and_leaves_grey() -> None:
 def test_each_node_draws_a_colour_for_each_digit(mnist_root: Path, digits28: dict[str, np.ndarray]) -> None:
     raw = "dataset.load.mean=[0,0,0] dataset.load.std=[1,1,1]"
     overrides = f"dataset=cmnist_maps data_root={mnist_root} {NO_SUMS} {raw} num_nodes=3 partitioner=iid"
-    this = experiment.Experiment(overrides)
-    held = {k: this.node(k).train for k in range(3)} | {"test": this.test_examples}
+    setup = experiment.Experiment(overrides)
+    held = {k: setup.node(k).train for k in range(3)} | {"test": setup.test_examples}
     colours = {}
     for who, examples in held.items():
         inputs, labels = examples.batch(slice(None), torch.device("cpu"))
@@ -108,7 +108,7 @@ def test_each_node_draws_a_colour_for_each_digit(mnist_root: Path, digits28: dic
     assert 0 <= min(map(min, colours.values())) < 0.1
     assert 0.9 < max(map(max, colours.values())) <= 1.0001
     again = experiment.Experiment(overrides + " seed=5")
-    assert again.node(1).train.transform == this.node(1).train.transform
+    assert again.node(1).train.transform == setup.node(1).train.transform
 
 
 def test_each_node_sees_all_digits_turned_by_its_own_angle(
@@ -116,12 +116,12 @@ def test_each_node_sees_all_digits_turned_by_its_own_angle(
 ) -> None:
     raw = "dataset.load.mean=[0] dataset.load.std=[1] dataset.load.padding=8"
     data = f"dataset=rotmnist_nodes dataset.load.angles=[90,-90] data_root={mnist_root} {NO_SUMS} {raw}"
-    this = experiment.Experiment(f"{data} num_nodes=3 partitioner=iid")
-    for examples, turns in ((this.node(0).train, 1), (this.node(1).train, -1), (this.node(2).train, 1)):
+    setup = experiment.Experiment(f"{data} num_nodes=3 partitioner=iid")
+    for examples, turns in ((setup.node(0).train, 1), (setup.node(1).train, -1), (setup.node(2).train, 1)):
         inputs, _ = examples.batch(slice(None), torch.device("cpu"))
         upright = torch.from_numpy(digits28["train_inputs"])[examples.index, None]
         torch.testing.assert_close(inputs, upright.rot90(turns, (2, 3)) / 255)
-    inputs, _ = this.test_examples.batch(slice(None), torch.device("cpu"))
+    inputs, _ = setup.test_examples.batch(slice(None), torch.device("cpu"))
     torch.testing.assert_close(inputs, torch.from_numpy(digits28["test_inputs"])[:, None] / 255)
     with pytest.raises(UserError, match="angles is empty"):
         load("rotmnist_nodes", mnist_root, "dataset.load.angles=[]")
@@ -224,8 +224,10 @@ def test_missing_writers_are_named(mnist_root: Path) -> None:
 def test_the_real_writers(shared_data: Path) -> None:
     if not (shared_data / "MNIST-writers").is_dir():
         pytest.skip(f"no MNIST-writers in {shared_data}")
-    this = experiment.Experiment(f"dataset=mnist_writers data_root={shared_data} num_nodes=539 model=lenet")
-    sizes = np.array([len(train) for train, _ in this.partitions])
+    setup = experiment.Experiment(
+        f"dataset=mnist_writers data_root={shared_data} num_nodes=539 model=lenet"
+    )
+    sizes = np.array([len(train) for train, _ in setup.partitions])
     assert len(sizes) == 539
     assert (sizes.min(), sizes.max(), np.median(sizes)) == (19, 131, 116)
 
@@ -233,9 +235,9 @@ def test_the_real_writers(shared_data: Path) -> None:
 @pytest.mark.parametrize("name", ["cmnist_maps", "rotmnist_nodes", "cmnist", "rotmnist"])
 def test_what_the_server_validates_on_is_no_secret_of_the_test_set(name: str, mnist_root: Path) -> None:
     """FedMeta trains on it, and early stopping goes by it."""
-    this = experiment.Experiment(
+    setup = experiment.Experiment(
         f"dataset={name} data_root={mnist_root} {NO_SUMS} num_nodes=3 partitioner=iid validation_size=6"
     )
-    assert this.validation_examples.transform == this.node(0).train.transform
-    seen_differently = this.validation_examples.transform != this.test_examples.transform
+    assert setup.validation_examples.transform == setup.node(0).train.transform
+    seen_differently = setup.validation_examples.transform != setup.test_examples.transform
     assert seen_differently == (name != "rotmnist")  # whose angles are in the images

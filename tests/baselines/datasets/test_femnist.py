@@ -54,8 +54,8 @@ def test_digits_alone(leaf: Leaf) -> None:
 def test_by_writer_is_its_partition(leaf: Leaf) -> None:
     root = leaf("train", [["a", "b", "c"]], per_user=6)
     leaf("test", [["d"]])
-    this = experiment.Experiment(f"dataset=femnist data_root={root} num_nodes=3 model=emnist_cnn")
-    assert [len(train) for train, _ in this.partitions] == [6, 6, 6]
+    setup = experiment.Experiment(f"dataset=femnist data_root={root} num_nodes=3 model=emnist_cnn")
+    assert [len(train) for train, _ in setup.partitions] == [6, 6, 6]
     merged = experiment.Experiment(
         f"dataset=femnist data_root={root} num_nodes=2 partitioner.merge=true model=emnist_cnn"
     )

@@ -77,13 +77,13 @@ def test_name_image_and_label_are_enough(tmp_path: Path) -> None:
     train, test = pictures(30, 20, 24, 3), pictures(12, 20, 24, 3)
     save(folder, "train", train, [i % 4 for i in range(30)], names=["a", "b", "c", "d"])
     save(folder, "test", test, [i % 4 for i in range(12)], names=["a", "b", "c", "d"])
-    this = load(folder, tmp_path, "model=mlp", "num_nodes=3", "partitioner=iid")
-    data = this.dataset
+    experiment = load(folder, tmp_path, "model=mlp", "num_nodes=3", "partitioner=iid")
+    data = experiment.dataset
     np.testing.assert_array_equal(data.train_inputs[5].movedim(0, 2), train[5])
     np.testing.assert_array_equal(data.test_inputs[11].movedim(0, 2), test[11])
     assert data.num_classes == 4
-    assert this.model()(torch.zeros(2, 3, 20, 24)).shape == (2, 4)
-    check(this)
+    assert experiment.model()(torch.zeros(2, 3, 20, 24)).shape == (2, 4)
+    check(experiment)
     normal = data.transform(data.train_inputs)  # type: ignore[misc]
     torch.testing.assert_close(normal.mean((0, 2, 3)), torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(normal.std((0, 2, 3)), torch.ones(3), atol=1e-3, rtol=0)
@@ -146,8 +146,8 @@ def test_writers_are_natural_partitions(tmp_path: Path) -> None:
     folder = tmp_path / "who"
     save(folder, "train", pictures(9, 5, 5), [i % 2 for i in range(9)])
     save(folder, "test", pictures(3, 5, 5), [0, 1, 0])
-    this = load(folder, tmp_path, "dataset.writer=who", "partitioner=by_writer", "num_nodes=3")
-    assert [train.tolist() for train, _ in this.partitions] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+    experiment = load(folder, tmp_path, "dataset.writer=who", "partitioner=by_writer", "num_nodes=3")
+    assert [train.tolist() for train, _ in experiment.partitions] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
 
 
 @pytest.mark.exhaustive

@@ -56,13 +56,13 @@ def test_a_cached_set_needs_no_torchvision(mnist_root: Path) -> None:
 
 @pytest.mark.parametrize(("split", "classes"), [("byclass", 62), ("digits", 10)])
 def test_emnist_has_its_splits(split: str, classes: int, emnist_root: Path) -> None:
-    this = experiment.Experiment(
+    setup = experiment.Experiment(
         f"dataset=emnist dataset.split={split} data_root={emnist_root} model=softmax"
     )
-    assert this.cfg.dataset.num_classes == classes
-    assert int(this.dataset.train_targets.max()) == classes - 1
-    assert len(this.dataset.train_inputs) == 60
-    assert this.model()(torch.zeros(1, 1, 28, 28)).shape == (1, classes)
+    assert setup.cfg.dataset.num_classes == classes
+    assert int(setup.dataset.train_targets.max()) == classes - 1
+    assert len(setup.dataset.train_inputs) == 60
+    assert setup.model()(torch.zeros(1, 1, 28, 28)).shape == (1, classes)
 
 
 def test_an_unknown_emnist_split_is_refused_in_one_line(emnist_root: Path) -> None:
@@ -168,9 +168,9 @@ def test_the_real_cifar10(shared_data: Path, tmp_path: Path, monkeypatch: pytest
     assert data.train_inputs.shape == (50_000, 3, 32, 32)
     assert torch.bincount(data.train_targets).tolist() == [5_000] * 10
     pixels = data.train_inputs.float().div_(255)
-    said = config.load("dataset=cifar10").dataset.load
-    torch.testing.assert_close(pixels.mean((0, 2, 3)), torch.tensor(said.mean), atol=1e-4, rtol=0)
-    torch.testing.assert_close(pixels.std((0, 2, 3)), torch.tensor(said.std), atol=1e-4, rtol=0)
+    source = config.load("dataset=cifar10").dataset.load
+    torch.testing.assert_close(pixels.mean((0, 2, 3)), torch.tensor(source.mean), atol=1e-4, rtol=0)
+    torch.testing.assert_close(pixels.std((0, 2, 3)), torch.tensor(source.std), atol=1e-4, rtol=0)
     batch = root / "cifar-10-batches-py" / "data_batch_3"
     content = bytearray(batch.read_bytes())
     content[len(content) // 2] ^= 1
@@ -180,7 +180,7 @@ def test_the_real_cifar10(shared_data: Path, tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("torchvision.datasets.Nothing", "there is no torchvision.datasets.Nothing"),
         ("nowhere.MNIST", "there is no nowhere.MNIST"),
@@ -188,9 +188,9 @@ def test_the_real_cifar10(shared_data: Path, tmp_path: Path, monkeypatch: pytest
         ("torchvision.datasets", "torchvision.datasets is no class"),
     ],
 )
-def test_a_source_that_is_no_class_gets_one_line(source: str, said: str, mnist_root: Path) -> None:
+def test_a_source_that_is_no_class_gets_one_line(source: str, message: str, mnist_root: Path) -> None:
     overrides = f"dataset=mnist data_root={mnist_root} dataset.load.images.sha256=null"
-    with pytest.raises(UserError, match=said) as refused:
+    with pytest.raises(UserError, match=message) as refused:
         _ = experiment.Experiment(f'{overrides} "dataset.load.images.source={source}"').dataset
     assert "\n" not in str(refused.value)
 

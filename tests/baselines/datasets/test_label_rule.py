@@ -88,5 +88,5 @@ def test_a_column_of_the_hub_that_declares_its_classes_keeps_their_numbers() -> 
     images = np.zeros((3, 1, 2, 2), np.uint8)
     some = [tables.Table(images, np.array([0, 2, 5]), None, has_numbers=True)]
     assert tables.number_labels(some, "y")[0].labels.tolist() == [0, 2, 5]
-    found = [tables.Table(images, np.array(["0", "2", "5"]), None)]
-    assert tables.number_labels(found, "y")[0].labels.tolist() == [0, 1, 2]
+    tables_read = [tables.Table(images, np.array(["0", "2", "5"]), None)]
+    assert tables.number_labels(tables_read, "y")[0].labels.tolist() == [0, 1, 2]

@@ -49,25 +49,25 @@ def read(path: Path, schema: dict[str, object], cache: Path) -> dict[str, torch.
 
 
 def test_labels_keep_the_numbers_of_the_schema(tmp_path: Path) -> None:
-    found = read(arrays(tmp_path / "some.npz", ["c", "c", "b"]), ARRAYS, tmp_path)  # this site has no a
-    assert found["targets"].tolist() == [2, 2, 1]
-    assert found["inputs"].shape == (3, 2)
+    actual = read(arrays(tmp_path / "some.npz", ["c", "c", "b"]), ARRAYS, tmp_path)  # this site has no a
+    assert actual["targets"].tolist() == [2, 2, 1]
+    assert actual["inputs"].shape == (3, 2)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_table_is_read_in_the_schemas_order_of_columns(suffix: str, tmp_path: Path) -> None:
-    found = read(table(tmp_path / f"t.{suffix}"), TABLE, tmp_path)
-    assert found["targets"].tolist() == [2, 0]
-    assert found["inputs"].tolist() == [[40, 0.5], [50, 1.5]]
-    assert found["inputs"].dtype == torch.float32
+    actual = read(table(tmp_path / f"t.{suffix}"), TABLE, tmp_path)
+    assert actual["targets"].tolist() == [2, 0]
+    assert actual["inputs"].tolist() == [[40, 0.5], [50, 1.5]]
+    assert actual["inputs"].dtype == torch.float32
 
 
 def test_a_folder_of_images_has_a_folder_for_each_class(tmp_path: Path) -> None:
     folder = images(tmp_path / "own", {"b": 255, "c": 0})
     schema = {"classes": "abc", "shape": [3, 4, 4], "mean": [0] * 3, "std": [1] * 3, "dtype": "uint8"}
-    found = read(folder, schema, tmp_path / "cache")
-    assert found["targets"].tolist() == [1, 2]
-    assert found["inputs"][:, 0, 0, 0].tolist() == [255, 0]
+    actual = read(folder, schema, tmp_path / "cache")
+    assert actual["targets"].tolist() == [1, 2]
+    assert actual["inputs"][:, 0, 0, 0].tolist() == [255, 0]
 
 
 def test_a_node_opens_no_file_that_an_experiment_names(tmp_path: Path) -> None:
@@ -98,10 +98,10 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
         (images(tmp_path / "sizes", {"a": 0}, 2).parent / "sizes", "columns"): "is no table",
     }
     (tmp_path / "text.txt").touch()
-    for (path, kind), said in refused.items():
+    for (path, kind), message in refused.items():
         with pytest.raises(UserError) as error:
             read(path, TABLE if kind == "columns" else ARRAYS, tmp_path)
-        assert said in str(error.value)
+        assert message in str(error.value)
         assert "\n" not in str(error.value)
 
 
@@ -120,7 +120,9 @@ def test_data_are_prepared_once_and_again_when_they_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, reads, read_file = arrays(tmp_path / "own.npz", ["a", "b"]), [], site_files.read
-    monkeypatch.setattr(site_files, "read", lambda *told: reads.append(told) or read_file(*told))
+    monkeypatch.setattr(
+        site_files, "read", lambda *arguments: reads.append(arguments) or read_file(*arguments)
+    )
     for _ in range(2):  # each message to a deployed node starts a process
         assert read(path, ARRAYS, tmp_path)["targets"].tolist() == [0, 1]
     assert len(reads) == 1
@@ -151,8 +153,8 @@ def test_units_belong_to_columns_and_change_nothing_else() -> None:
 
 def test_units_travel_with_the_experiment(tmp_path: Path) -> None:
     file = tmp_path / "schema.yaml"
-    told = TABLE | {"units": ["years", "mg/dl, 'fasting'"]}
-    file.write_text(OmegaConf.to_yaml(OmegaConf.create(told)))
+    schema = TABLE | {"units": ["years", "mg/dl, 'fasting'"]}
+    file.write_text(OmegaConf.to_yaml(OmegaConf.create(schema)))
     sent = config.load(shlex.join(["dataset=local", inline_schema(f"dataset.schema={file}")]))
     assert schema_of(OmegaConf.to_container(sent.dataset.schema)).units == ("years", "mg/dl, 'fasting'")  # type: ignore[arg-type]
 
@@ -186,7 +188,7 @@ def test_a_schema_is_measured_and_fits_its_own_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"classes": ["a"]}, "expected two or more"),
         ({"dtype": "int8"}, "expected uint8, float32, float64"),
@@ -197,8 +199,8 @@ def test_a_schema_is_measured_and_fits_its_own_data(tmp_path: Path) -> None:
         ({"shape": ["x"]}, "cannot be read"),
     ],
 )
-def test_a_schema_that_contradicts_itself_is_refused(changed: dict[str, object], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_a_schema_that_contradicts_itself_is_refused(changed: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         schema_of(ARRAYS | changed)
 
 
@@ -247,7 +249,9 @@ def test_data_are_prepared_again_when_the_rule_of_reading_changes(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, reads, read_file = arrays(tmp_path / "own.npz", ["a", "b"]), [], site_files.read
-    monkeypatch.setattr(site_files, "read", lambda *told: reads.append(told) or read_file(*told))
+    monkeypatch.setattr(
+        site_files, "read", lambda *arguments: reads.append(arguments) or read_file(*arguments)
+    )
     read(path, ARRAYS, tmp_path)
     module, _, name = rule.rpartition(".")
     monkeypatch.setattr(sys.modules[module], name, 1_000_000)

@@ -39,8 +39,8 @@ def test_the_last_windows_of_each_speaker_are_for_testing(tmp_path: Path) -> Non
 
 def test_a_text_without_speakers_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "prose.txt").write_text("It was a dark and stormy night.")
-    for path, said in (("prose.txt", "has 0 speakers"), ("none.txt", "cannot be read")):
-        with pytest.raises(UserError, match=said):
+    for path, message in (("prose.txt", "has 0 speakers"), ("none.txt", "cannot be read")):
+        with pytest.raises(UserError, match=message):
             speech(f"{tmp_path}/{path}", 3, 0.3, 0)
 
 
@@ -53,10 +53,10 @@ def test_the_generated_play_depends_on_its_seed_alone() -> None:
 
 @pytest.mark.slow
 def test_each_node_is_a_speaker_and_a_run_learns(tmp_path: Path) -> None:
-    this = Experiment("dataset=speech")
-    owners = this.dataset.owners
+    experiment = Experiment("dataset=speech")
+    owners = experiment.dataset.owners
     assert owners is not None
-    assert [set(owners[part].tolist()) for part, _ in this.partitions] == [{k} for k in range(10)]
+    assert [set(owners[part].tolist()) for part, _ in experiment.partitions] == [{k} for k in range(10)]
     rows = played("dataset=speech rounds=3 client.optimizer.lr=1 model.hidden=32", tmp_path)
     losses = curve(rows, "test", "loss")
     assert losses[-1] < losses[0] - 0.4
@@ -65,9 +65,9 @@ def test_each_node_is_a_speaker_and_a_run_learns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("partitioner", ["dirichlet", "iid", "quantity_skew"])
 def test_sequences_are_partitioned_by_their_labels(partitioner: str) -> None:
-    this = Experiment(f"dataset=speech partitioner={partitioner} num_nodes=4")
-    rows = np.concatenate([part for part, _ in this.partitions])
-    assert sorted(rows.tolist()) == [*range(len(this.dataset.train_targets))]
+    experiment = Experiment(f"dataset=speech partitioner={partitioner} num_nodes=4")
+    rows = np.concatenate([part for part, _ in experiment.partitions])
+    assert sorted(rows.tolist()) == [*range(len(experiment.dataset.train_targets))]
 
 
 def test_a_partitioner_by_labels_without_labels_is_a_mistake() -> None:

@@ -100,14 +100,14 @@ def test_a_tokenizer_depends_on_the_training_texts_alone(tmp_path: Path) -> None
 
 def test_texts_of_a_writer_are_a_nodes(tmp_path: Path) -> None:
     path = written(tmp_path / "one")
-    this = load(path, tmp_path, "dataset.writer=who partitioner=by_writer num_nodes=4")
-    rows = this.partitions[2][0]
+    experiment = load(path, tmp_path, "dataset.writer=who partitioner=by_writer num_nodes=4")
+    rows = experiment.partitions[2][0]
     texts = table(60)
-    assert this.dataset.owners is not None
-    assert set(this.dataset.owners[rows]) == {2}
-    held = {tuple(row) for row in this.dataset.train_inputs[torch.from_numpy(rows)].tolist()}
+    assert experiment.dataset.owners is not None
+    assert set(experiment.dataset.owners[rows]) == {2}
+    held = {tuple(row) for row in experiment.dataset.train_inputs[torch.from_numpy(rows)].tolist()}
     assert held <= {
-        tuple(row) for row in this.dataset.encoder(texts.said[texts.who == "w2"].tolist()).tolist()
+        tuple(row) for row in experiment.dataset.encoder(texts.said[texts.who == "w2"].tolist()).tolist()
     }  # type: ignore[misc]
 
 

@@ -65,15 +65,15 @@ METHODS = {
 
 def interrupting(server_round: int) -> Callable[[App], App]:
     """Return what interrupts a ClientApp when the second node of a round is to train."""
-    asked = 0
+    calls = 0
 
     def wrap(app: App) -> App:
         def interrupted(message: Message, context: Context) -> Message:
-            nonlocal asked
+            nonlocal calls
             config = message.content.config_records.get("config", {})
             if message.metadata.message_type == "train" and config["server-round"] == server_round:
-                asked += 1
-                if asked == 2:
+                calls += 1
+                if calls == 2:
                     raise KeyboardInterrupt
             return app(message, context)
 
@@ -174,7 +174,7 @@ def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
         ("checkpoint_every=-1", "checkpoint_every=-1 is out of range"),
         ("checkpoint_every=2 strategy=scaffold runtime=superlink", "use runtime=inline or runtime=ray"),
@@ -182,11 +182,11 @@ def test_two_processes_cannot_share_a_folder(tmp_path: Path) -> None:
     ],
 )
 def test_what_could_not_be_resumed_is_refused_at_once(
-    overrides: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    overrides: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert launch(*overrides.split(), f"hydra.run.dir={tmp_path}") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert message in line
 
 
 def test_a_strategy_without_a_state_cannot_be_resumed() -> None:
@@ -216,23 +216,25 @@ def test_only_what_is_the_same_but_for_its_rounds_goes_on(
     arguments = ["num_nodes=3", "resume=true", f"hydra.run.dir={tmp_path}/a"]
     decayed = "client.schedule.ahead=${rounds}"
     assert launch(*arguments, decayed, "rounds=4", "checkpoint_every=3") == 0
-    for other, told in {
+    for other, message in {
         "client.schedule.ahead=4 seed=1 rounds=6": "another configuration (",
         "client.schedule.ahead=4 rounds=3": "has 4 rounds of this run already, and rounds=3: choose",
         f"{decayed} rounds=6": "client.schedule.ahead",
     }.items():
         assert launch(*arguments, *other.split()) == 2
-        said = capsys.readouterr().err
-        assert told in said
-        assert "in a sweep hydra.sweep.dir and .subdir, of submit --output" in said
+        printed = capsys.readouterr().err
+        assert message in printed
+        assert "in a sweep hydra.sweep.dir and .subdir, of submit --output" in printed
     assert launch(*arguments, "client.schedule.ahead=4", "rounds=5") == 0
     assert json.loads((tmp_path / "a" / "environment.json").read_text())["resumed"] == [4]
     without = ["num_nodes=3", "resume=true", f"hydra.run.dir={tmp_path}/b"]
     assert launch(*without, "rounds=2") == 0
     capsys.readouterr()
     assert launch(*without, "rounds=3") == 2
-    told = "has 2 rounds of this run, and left no checkpoint/latest.pt, so that it cannot go on to 3: start"
-    assert told in capsys.readouterr().err
+    message = (
+        "has 2 rounds of this run, and left no checkpoint/latest.pt, so that it cannot go on to 3: start"
+    )
+    assert message in capsys.readouterr().err
 
 
 def test_a_finished_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

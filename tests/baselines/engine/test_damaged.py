@@ -173,8 +173,8 @@ def test_an_unfinished_run_of_another_configuration_is_not_thrown_away(
     unfinished(folder)
     rows = (folder / "metrics.csv").read_text()
     other = [*f"{SETTING} seed=1 resume=true".split(), f"hydra.run.dir={folder}"]
-    for there in (True, False):
-        if not there:
+    for exists in (True, False):
+        if not exists:
             shutil.rmtree(folder / "checkpoint")
         assert launch(*other) == 2
         assert "belongs to a run with another configuration" in capsys.readouterr().err
@@ -198,13 +198,13 @@ def test_another_run_in_the_same_folder_keeps_nothing_of_the_first(tmp_path: Pat
 def test_a_run_without_its_account_is_begun_again_with_a_word(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(logger, "warning", said.append)
+    lines: list[str] = []
+    monkeypatch.setattr(logger, "warning", lines.append)
     (folder / "environment.json").unlink()
     shutil.rmtree(folder / "checkpoint")
     before = (folder / "metrics.csv").read_text()
     assert launch(*SETTING.split(), "resume=true", f"hydra.run.dir={folder}") == 0
-    assert f"{folder}: environment.json is missing; the run is taken for unfinished" in said
+    assert f"{folder}: environment.json is missing; the run is taken for unfinished" in lines
     assert before.splitlines()[1] in (folder / "metrics.csv").read_text()
 
 
@@ -212,9 +212,9 @@ def test_a_run_without_its_account_is_begun_again_with_a_word(
 def test_a_finished_run_says_that_its_model_is_gone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    this = ["num_nodes=2", "rounds=1", "model=softmax", "save=last", f"hydra.run.dir={tmp_path}/run"]
-    assert launch(*this) == 0
+    arguments = ["num_nodes=2", "rounds=1", "model=softmax", "save=last", f"hydra.run.dir={tmp_path}/run"]
+    assert launch(*arguments) == 0
     (tmp_path / "run" / "model.safetensors").unlink()
     capsys.readouterr()
-    assert launch(*this, "resume=true") == 0
+    assert launch(*arguments, "resume=true") == 0
     assert "(it ran without save=last: to have that, resume=false)" in capsys.readouterr().out

@@ -52,19 +52,19 @@ def test_a_run_stops_at_its_best_round_and_the_patience_after_it(tmp_path: Path)
 def test_validation_is_of_the_examples_set_aside(tmp_path: Path) -> None:
     plain = played(f"{SETTING} rounds=1", tmp_path / "plain")
     assert "validation" not in set(plain.split)  # nobody asks
-    asked = played(f"{SETTING} rounds=1 objective=validation/loss", tmp_path / "asked")
-    added = asked.split == "validation"
+    with_validation = played(f"{SETTING} rounds=1 objective=validation/loss", tmp_path / "asked")
+    added = with_validation.split == "validation"
     pd.testing.assert_frame_equal(
-        asked[~added & ~asked.metric.str.contains("seconds")].reset_index(drop=True),
+        with_validation[~added & ~with_validation.metric.str.contains("seconds")].reset_index(drop=True),
         plain[~plain.metric.str.contains("seconds")].reset_index(drop=True),
         check_exact=True,
     )
-    accuracy = curve(asked, "validation", "accuracy")[-1]
+    accuracy = curve(with_validation, "validation", "accuracy")[-1]
     assert (accuracy * 200) == pytest.approx(round(accuracy * 200))
-    this = experiment.load(f"{SETTING} rounds=1")
-    held = set(this.node_data.validation_rows.tolist())
+    setup = experiment.load(f"{SETTING} rounds=1")
+    held = set(setup.node_data.validation_rows.tolist())
     assert len(held) == 200
-    assert not held & {row for train, test in this.partitions for row in (*train, *test)}
+    assert not held & {row for train, test in setup.partitions for row in (*train, *test)}
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def lines_in_run(setting: str, folder: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("validation/acuracy", "is not measured: expected validation/accuracy or"),
         ("test/acuracy", "is not measured: expected test/accuracy or"),
@@ -104,9 +104,9 @@ def lines_in_run(setting: str, folder: Path) -> list[str]:
     ids=["validation", "test", "train"],
 )
 def test_a_metric_that_is_never_measured_ends_no_run_as_if_it_were_finished(
-    name: str, said: str, tmp_path: Path
+    name: str, message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=f"early_stopping.metric={name} {said}"):
+    with pytest.raises(UserError, match=f"early_stopping.metric={name} {message}"):
         played(f"{SETTING} {STOP} early_stopping.metric={name}", tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_the_best_and_the_last_model_of_a_stopped_run_are_kept(tmp_path: Path) -
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         ("early_stopping.patience=0", "early_stopping.patience=0 is out of range"),
         ("early_stopping.patience=1.5", "early_stopping.patience=1.5 is out of range"),
@@ -135,8 +135,8 @@ def test_the_best_and_the_last_model_of_a_stopped_run_are_kept(tmp_path: Path) -
         ("objective=node-test/accuracy", "objective=node-test/accuracy with node_test_fraction=0"),
     ],
 )
-def test_what_nobody_measures_is_refused(overrides: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_nobody_measures_is_refused(overrides: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         _ = experiment.load(overrides).cfg
 
 

@@ -61,14 +61,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("damage", "told"), DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
 def test_a_finished_run_is_one_whose_files_are_as_it_left_them(
-    damage: Damage, told: str, folder: Path, caplog: pytest.LogCaptureFixture
+    damage: Damage, message: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert resume.finished(Experiment(SETTING), folder)
     damage(folder)
     assert not resume.finished(Experiment(SETTING), folder)
-    assert told in caplog.text
+    assert message in caplog.text
 
 
 def test_it_runs_again_to_the_same_rows(whole: Path, folder: Path) -> None:
@@ -120,21 +120,21 @@ ACCOUNTS: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("damage", "told"), ACCOUNTS.values(), ids=ACCOUNTS)
+@pytest.mark.parametrize(("damage", "message"), ACCOUNTS.values(), ids=ACCOUNTS)
 def test_compare_names_what_it_leaves_out(
-    damage: Damage, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage: Damage, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path / "0", "seed=0", 0, [0.1, 0.5], "finished")
     write_run(tmp_path / "1", "seed=1", 1, [0.1, 0.9], "finished")
     damage(tmp_path / "0")
     assert compare.main([str(tmp_path)]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out (")]
-    assert line.startswith(f"left out ({told}")
+    assert line.startswith(f"left out ({message}")
     assert line.endswith(f"): {tmp_path / '0'}")
     assert "| all | 1 | 1 | 90.0 % |" in (tmp_path / "1" / "comparison.md").read_text()
     assert compare.main([str(tmp_path / "0")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {tmp_path / '0'}/{told}")
+    assert line.startswith(f"error: {tmp_path / '0'}/{message}")
 
 
 FULL = Path("/dev/full")  # Linux' file on a disk that is full

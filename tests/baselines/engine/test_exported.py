@@ -36,9 +36,15 @@ def table_run(folder: Path) -> Path:
         lines = [f"{x},{y},{z},{'abc'[k]}" for (x, y, z), k in zip(values, kinds, strict=True)]
         (folder / f"{name}.csv").write_text("\n".join(["x,y,z,k", *lines]) + "\n")
     sites = ",".join(f"{name}:'{folder / name}.csv'" for name in ("north", "south"))
-    told = ["dataset=local", f"dataset.schema={SCHEMA}", "num_nodes=2", f"runtime.sites={{{sites}}}"]
-    told += ["node_test_fraction=0.2", "node_timeout=0.2", "rounds=2", "save=last", f"data_root={folder}"]
-    assert launch(*told, f"hydra.run.dir={folder / 'run'}") == 0
+    overrides = ["dataset=local", f"dataset.schema={SCHEMA}", "num_nodes=2", f"runtime.sites={{{sites}}}"]
+    overrides += [
+        "node_test_fraction=0.2",
+        "node_timeout=0.2",
+        "rounds=2",
+        "save=last",
+        f"data_root={folder}",
+    ]
+    assert launch(*overrides, f"hydra.run.dir={folder / 'run'}") == 0
     return folder / "run"
 
 

@@ -13,8 +13,8 @@ def test_last_and_best_accuracy_and_the_time(tmp_path: Path) -> None:
     run = tmp_path / "run"
     write_run(run, "seed=0", 0, [0.1, 0.9125, 0.875], "finished")
     assert describe_end(run) == "test accuracy: last 87.5 %, best 91.2 % in round 1"
-    told = json.loads((run / "environment.json").read_text()) | {"wall_seconds": 185.2}
-    (run / "environment.json").write_text(json.dumps(told))
+    environment = json.loads((run / "environment.json").read_text()) | {"wall_seconds": 185.2}
+    (run / "environment.json").write_text(json.dumps(environment))
     assert describe_end(run).endswith("in round 1; 2 rounds in 3 min 5 s")
 
 

@@ -41,11 +41,11 @@ def resumed(logger: str, folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def curves(rows: pd.DataFrame) -> dict[str, list[tuple[int, float]]]:
-    found: dict[str, list[tuple[int, float]]] = {}
+    points: dict[str, list[tuple[int, float]]] = {}
     for row in rows.to_dict("records"):
         name = f"{row['split']}/{row['metric']}"
-        found.setdefault(name, []).append((int(row["round"]), float(row["value"])))
-    return found
+        points.setdefault(name, []).append((int(row["round"]), float(row["value"])))
+    return points
 
 
 @pytest.mark.slow
@@ -60,9 +60,9 @@ def test_tensorboard(every: int, tmp_path: Path) -> None:
     events.Reload()
     assert {name for name in events.Tags()["scalars"] if not name.endswith("seconds")} == set(written)
     for name, points in written.items():
-        found = events.Scalars(name)
-        assert [event.step for event in found] == [server_round for server_round, _ in points]
-        assert [event.value for event in found] == pytest.approx([value for _, value in points], rel=1e-6)
+        actual = events.Scalars(name)
+        assert [event.step for event in actual] == [server_round for server_round, _ in points]
+        assert [event.value for event in actual] == pytest.approx([value for _, value in points], rel=1e-6)
     texts = {name.removesuffix("/text_summary") for name in events.Tags()["tensors"]}
     assert {"identity", "status"} <= texts
 
@@ -79,15 +79,15 @@ def test_tensorboard_has_a_table_of_hyperparameters(tmp_path: Path) -> None:
         played(options, tmp_path, interrupted_in_round_4)
     assert "_hparams_/session_end_info" not in read(tmp_path)
     played(f"{options} resume=true", tmp_path)
-    found = {
+    actual = {
         tag: plugin_data_pb2.HParamsPluginData.FromString(data) for tag, data in read(tmp_path).items()
     }
-    assert "_hparams_/experiment" not in found  # it would fix the columns of all runs
-    chosen = found["_hparams_/session_start_info"].session_start_info.hparams
+    assert "_hparams_/experiment" not in actual  # it would fix the columns of all runs
+    chosen = actual["_hparams_/session_start_info"].session_start_info.hparams
     assert chosen["strategy"].string_value == "fedexp"
     assert chosen["client.optimizer.lr"].number_value == 0.5
     assert chosen["deterministic"].string_value == "False"
-    ended = found["_hparams_/session_end_info"].session_end_info.status
+    ended = actual["_hparams_/session_end_info"].session_end_info.status
     assert ended == api_pb2.Status.Value("STATUS_SUCCESS")
 
 
@@ -154,9 +154,9 @@ def test_wandb(tmp_path: Path) -> None:
     assert f"identity {environment(tmp_path)['identity']}".encode() in files[0]
     assert b"num_nodes=3 rounds=5 model=softmax" in files[0]
     for name, points in written.items():
-        found = [float(text) for file in files for text in values_of(name.encode(), file)]
+        actual = [float(text) for file in files for text in values_of(name.encode(), file)]
         twice = [value for _, value in points for _ in ("history", "summary")]
-        assert found == pytest.approx(twice)
+        assert actual == pytest.approx(twice)
 
 
 def values_of(name: bytes, file: bytes) -> list[bytes]:
@@ -172,8 +172,8 @@ def test_the_jobs_of_a_sweep_log_to_one_mlflow_store_beside_their_folders(tmp_pa
         list(pool.map(played, options, [tmp_path / str(seed) for seed in range(3)]))
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     (experiment,) = client.search_experiments(filter_string="name = 'florilegium'")
-    found = client.search_runs([experiment.experiment_id])
-    assert {run.data.params["seed"] for run in found} == {"0", "1", "2"}
+    actual = client.search_runs([experiment.experiment_id])
+    assert {run.data.params["seed"] for run in actual} == {"0", "1", "2"}
 
 
 @pytest.mark.slow
@@ -198,7 +198,7 @@ class Noted:
 
     metrics: dict[tuple[str, int], float] = field(default_factory=dict)
 
-    def begin(self, this: Experiment, folder: Path, last_round: int | None) -> None: ...
+    def begin(self, experiment: Experiment, folder: Path, last_round: int | None) -> None: ...
 
     def write(self, server_round: int, metrics: dict[str, float]) -> None:
         new = {(name, server_round): value for name, value in metrics.items()}
@@ -214,7 +214,7 @@ def test_a_metric_has_one_name_whatever_a_method_averages(
 ) -> None:
     """Of several models it is the mean over the nodes, as the table has it; each of them has its own."""
     noted = Noted()
-    monkeypatch.setattr(Experiment, "loggers", lambda this: [noted])
+    monkeypatch.setattr(Experiment, "loggers", lambda _: [noted])
     options = "num_nodes=3 rounds=2 model=softmax node_test_fraction=0.2 evaluation.node_spread=true"
     rows = played(f"{options} evaluation.per_node=true strategy={strategy}", tmp_path)
     names = {name for name, _ in noted.metrics}

@@ -50,10 +50,10 @@ def test_the_spread_over_nodes_by_hand() -> None:
         for k, a in enumerate(accuracies)
     ]
     records.append(MetricRecord({"num-examples": 0}))
-    found = measures.node_spread([message(metrics=record) for record in records])
+    actual = measures.node_spread([message(metrics=record) for record in records])
     mean = (0.4 + 8.1) / 11
     variance = (0.8**2 + 0.6**2) / 11 - (0.9 - mean) ** 2
-    assert found == pytest.approx(
+    assert actual == pytest.approx(
         {
             "accuracy_worst": 0.1,
             "accuracy_worst_tenth": 0.2,
@@ -165,16 +165,16 @@ def test_a_node_without_a_loss_has_no_accuracy_either() -> None:
     """A node that is not ours may send one: the best of all nodes would be the worst."""
     pairs = [(0.5, 0.5), (float("nan"), 0.885)]
     records = [MetricRecord({"num-examples": 5, "loss": loss, "accuracy": right}) for loss, right in pairs]
-    found = measures.node_spread([message(metrics=record) for record in records])
-    assert len(found) == 6
-    assert all(value != value for value in found.values())
+    actual = measures.node_spread([message(metrics=record) for record in records])
+    assert len(actual) == 6
+    assert all(value != value for value in actual.values())
 
 
 def test_the_classes_of_a_model_without_outputs(tmp_path: Path) -> None:
     """Argmax of NaN is class 0, whose recall would be 1."""
     labels = torch.tensor([0, 0, 1])
-    found = [(labels, torch.tensor([0, -1, 1])), (labels, torch.tensor([0, 1, 1]))]
-    measures.write_classes(tmp_path, ["lost", "sound"], found)
+    outputs = [(labels, torch.tensor([0, -1, 1])), (labels, torch.tensor([0, 1, 1]))]
+    measures.write_classes(tmp_path, ["lost", "sound"], outputs)
     classes = pd.read_csv(tmp_path / "per_class.csv", keep_default_na=False)
     lost, sound = classes[classes.model == "lost"], classes[classes.model == "sound"]
     assert lost[["accuracy", "precision"]].to_numpy().tolist() == [["nan", "nan"]] * 2
@@ -187,8 +187,8 @@ def test_the_classes_of_a_model_without_outputs(tmp_path: Path) -> None:
 
 def test_who_took_part_in_few_rounds_is_named_the_rarest_first() -> None:
     """Half is not few; nor is a node that was asked once and came, or was never asked."""
-    told = {"a": (4, 5), "b": (5, 5), "c": (0, 10), "d": (1, 0), "site e": (1, 9)}
-    counts = {name: {"updates": took, "left_out": lost} for name, (took, lost) in told.items()}
+    took_and_lost = {"a": (4, 5), "b": (5, 5), "c": (0, 10), "d": (1, 0), "site e": (1, 9)}
+    counts = {name: {"updates": took, "left_out": lost} for name, (took, lost) in took_and_lost.items()}
     assert measures.find_rare_nodes(counts) == "c (0 of 10), site e (1 of 10), a (4 of 9)"
     many = {f"partition {k}": {"updates": 0, "left_out": 3} for k in range(25)}
     assert measures.find_rare_nodes(many).endswith("partition 9 (0 of 3), 15 more")
@@ -207,10 +207,10 @@ def test_a_run_ends_with_who_took_part_in_few_rounds(
 
         return fails
 
-    said = "took part in less than half of the rounds that asked them: partition 1 (0 of 2)"
+    expected = "took part in less than half of the rounds that asked them: partition 1 (0 of 2)"
     setting = "num_nodes=3 rounds=2 model=softmax"
     for wrap, count in ((failing, 1), (lambda app: app, 0)):
         caplog.clear()
         with caplog.at_level("WARNING", "flwr"):
             played(f"{setting} seed={count}", tmp_path / str(count), wrap)
-        assert [record.getMessage() for record in caplog.records].count(said) == count
+        assert [record.getMessage() for record in caplog.records].count(expected) == count

@@ -26,17 +26,19 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_run_that_goes_on_with_other_code_says_so(
     rounds: int, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(logger, "warning", said.append)
+    lines: list[str] = []
+    monkeypatch.setattr(logger, "warning", lines.append)
     assert launch(*arguments, "rounds=1") == 0
-    told = json.loads((tmp_path / "run" / "environment.json").read_text())
-    assert told["own_sources"] == own_sources(["steady_lab.Steady", "torch.optim.SGD", "json.JSONDecoder"])
-    assert list(told["own_sources"]) == ["steady_lab"]
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert environment["own_sources"] == own_sources(
+        ["steady_lab.Steady", "torch.optim.SGD", "json.JSONDecoder"]
+    )
+    assert list(environment["own_sources"]) == ["steady_lab"]
     assert launch(*arguments, f"rounds={rounds}") == 0
-    assert not said
+    assert not lines
     (tmp_path / "steady_lab.py").write_text(CODE + "# another\n")
     assert launch(*arguments, f"rounds={rounds + 1 if rounds == 2 else rounds}") == 0
-    assert f"{tmp_path}/run: steady_lab has changed since; resume=false starts again" in said
+    assert f"{tmp_path}/run: steady_lab has changed since; resume=false starts again" in lines
 
 
 def test_what_pip_or_python_brought_is_none_of_the_users() -> None:

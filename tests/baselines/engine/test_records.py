@@ -27,13 +27,13 @@ def test_records_are_packed_without_loss() -> None:
     stored = io.BytesIO()
     torch.save(packed(state), stored)
     stored.seek(0)
-    found = unpacked(torch.load(stored, weights_only=True))
-    assert list(found["nodes"][3]) == ["arrays", "metrics", "config"]
+    actual = unpacked(torch.load(stored, weights_only=True))
+    assert list(actual["nodes"][3]) == ["arrays", "metrics", "config"]
     for name in ("metrics", "config"):
-        assert found["nodes"][3][name] == record[name]
-    arrays = found["nodes"][3]["arrays"]
+        assert actual["nodes"][3][name] == record[name]
+    arrays = actual["nodes"][3]["arrays"]
     for i, value in enumerate(values):
         kept = arrays[f"array{i}"].numpy()
         assert (kept.dtype, kept.shape, kept.tolist()) == (value.dtype, value.shape, value.tolist())
-    assert (found["members"], found["empty"]) == ({"group0": (0, 2)}, {})
-    torch.testing.assert_close(packed(found["iterates"]), packed(state["iterates"]), rtol=0, atol=0)
+    assert (actual["members"], actual["empty"]) == ({"group0": (0, 2)}, {})
+    torch.testing.assert_close(packed(actual["iterates"]), packed(state["iterates"]), rtol=0, atol=0)

@@ -31,8 +31,8 @@ def test_metrics_are_tidy_and_complete(folder: Path) -> None:
     assert not rows.duplicated(["round", "split", "model", "metric"]).any()
     splits = {t: set(own.split) for t, own in rows.groupby("round")}
     assert splits == {0: {"test"}} | {t: {"train", "test", "node-test"} for t in (1, 2, 3)}
-    found = {key: set(own.metric) for key, own in rows.groupby(["split", "model"])}
-    assert found == {
+    actual = {key: set(own.metric) for key, own in rows.groupby(["split", "model"])}
+    assert actual == {
         ("test", "average"): {"loss", "accuracy"},
         ("node-test", "average"): {"loss", "accuracy"},
         ("train", "global"): {
@@ -128,8 +128,8 @@ def test_a_model_for_every_group_has_its_own_rows(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_group_counts_as_its_nodes_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What every reader takes for the run's accuracy is what a node gets, on average."""
-    monkeypatch.setattr(Progress, "show", lambda self, r, metrics: shown.append(metrics["accuracy"]))
-    shown: list[float] = []
+    monkeypatch.setattr(Progress, "show", lambda self, r, metrics: losses.append(metrics["accuracy"]))
+    losses: list[float] = []
     grouped = (
         "strategy=local strategy._target_=strategies.Grouped +strategy.groups={large:[0,1,2],small:[3]}"
     )
@@ -139,7 +139,7 @@ def test_a_group_counts_as_its_nodes_do(tmp_path: Path, monkeypatch: pytest.Monk
     expected = (3 * accuracy["large"] + accuracy["small"]) / 4
     assert abs(accuracy["large"] - accuracy["small"]) > 0.01, "or the two means are one"
     assert accuracy["own group"] == pytest.approx(expected, rel=1e-12)
-    assert shown[-1] == accuracy["own group"]
+    assert losses[-1] == accuracy["own group"]
     assert objective(tmp_path, "test/accuracy") == accuracy["own group"]
     assert results.by_round(rows.assign(seed=0, setting="all")).value.iloc[-1] == accuracy["own group"]
 

@@ -42,15 +42,15 @@ def test_a_number_written_otherwise_is_the_same_run(run: Path, capsys: pytest.Ca
 def test_a_run_goes_on_where_its_nodes_are_reached_otherwise(tmp_path: Path) -> None:
     """A cluster that was started anew has another address."""
     first = ["runtime=ray", "runtime.retries=1", "runtime.address=one:1"]
-    this, then = experiment.load(" ".join([*SMALL, *first])), tmp_path / "config.yaml"
-    then.write_text(this.configuration())
-    there = resume._written(tmp_path)
+    setup, then = experiment.load(" ".join([*SMALL, *first])), tmp_path / "config.yaml"
+    then.write_text(setup.configuration())
+    written = resume._written(tmp_path)
     other = experiment.load(" ".join([*SMALL, "runtime=ray", "runtime.address=two:2"]))
-    assert other.identity() != this.identity() == other.identity(like=there)
-    assert resume._differing(other, there) == []
+    assert other.identity() != setup.identity() == other.identity(like=written)
+    assert resume._differing(other, written) == []
     shared = experiment.load(" ".join([*SMALL, "runtime=ray", "runtime.partial_sums=true"]))
-    assert shared.identity(like=there) != this.identity()
-    assert resume._differing(shared, there) == ["runtime.partial_sums"]
+    assert shared.identity(like=written) != setup.identity()
+    assert resume._differing(shared, written) == ["runtime.partial_sums"]
 
 
 @pytest.mark.slow
@@ -62,7 +62,7 @@ def test_another_number_is_another_run(run: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("option", "message"),
     [
         ("save=best", "(it ran without save=best: to have that, resume=false)"),
         ("logger=tensorboard", "(it ran without that logger: to have that, resume=false)"),
@@ -70,11 +70,11 @@ def test_another_number_is_another_run(run: Path, capsys: pytest.CaptureFixture[
     ],
 )
 def test_a_finished_run_says_what_it_has_not_left(
-    asked: str, told: str, run: Path, capsys: pytest.CaptureFixture[str]
+    option: str, message: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("tensorboard")
-    assert launch(*SMALL, "rounds=2", "resume=true", f"hydra.run.dir={run}", *asked.split()) == 0
-    assert told in capsys.readouterr().out
+    assert launch(*SMALL, "rounds=2", "resume=true", f"hydra.run.dir={run}", *option.split()) == 0
+    assert message in capsys.readouterr().out
     assert launch(*SMALL, "rounds=2", "resume=true", f"hydra.run.dir={run}", "save=last") == 0
     assert "ran without" not in capsys.readouterr().out
 
@@ -84,12 +84,12 @@ def test_what_another_process_has_finished_meanwhile_is_not_computed_again(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was not there when this process looked."""
-    said: list[str] = []
-    monkeypatch.setattr(rounds.logger, "warning", lambda text, *values: said.append(text % values))
+    lines: list[str] = []
+    monkeypatch.setattr(rounds.logger, "warning", lambda text, *values: lines.append(text % values))
     before = (run / "environment.json").read_bytes()
     played(" ".join([*SMALL, "rounds=2", "resume=true"]), run)
     assert (run / "environment.json").read_bytes() == before
-    assert said == [f"another process has finished {run} meanwhile"]
+    assert lines == [f"another process has finished {run} meanwhile"]
     with pytest.raises(UserError, match="holds a run"):
         played(" ".join([*SMALL, "rounds=2"]), run)
 

@@ -23,13 +23,13 @@ SETTING = "num_nodes=3 rounds=3 model=mlp client.optimizer.lr=1.0"  # so high th
 
 
 def accuracy(folder: Path, overrides: str = SETTING, name: str | None = None) -> float:
-    this = experiment.load(overrides)
-    return evaluate(results.model(folder, name), this.test_examples, this.dataset.task)["accuracy"]
+    setup = experiment.load(overrides)
+    return evaluate(results.model(folder, name), setup.test_examples, setup.dataset.task)["accuracy"]
 
 
-def told(file: Any) -> dict[str, str]:
-    found: dict[str, str] = json.loads(file.metadata()["florilegium"])
-    return found
+def read_metadata(file: Any) -> dict[str, str]:
+    metadata: dict[str, str] = json.loads(file.metadata()["florilegium"])
+    return metadata
 
 
 @pytest.mark.exhaustive
@@ -40,17 +40,17 @@ def test_the_kept_model_does_as_well_as_metrics_csv_says(how: str, tmp_path: Pat
     assert accuracy(tmp_path) == (max(measured) if how == "best" else measured[-1])
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         best = measured.index(max(measured))
-        assert told(file)["round"] == str(best if how == "best" else 3)
+        assert read_metadata(file)["round"] == str(best if how == "best" else 3)
 
 
 @pytest.mark.slow
 def test_a_file_says_what_its_model_takes_and_of_which_run_it_is(tmp_path: Path) -> None:
     setting = f"{SETTING} save=last rounds=1"
     played(setting, tmp_path)
-    this = experiment.load(setting)
+    setup = experiment.load(setting)
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
-        about: dict[str, Any] = told(file)
-    assert about["identity"] == this.identity()
+        about: dict[str, Any] = read_metadata(file)
+    assert about["identity"] == setup.identity()
     assert about["task"] == "Classification"
     assert about["network"]["config"]["_target_"] == "baselines.models.Mlp"
     assert about["network"]["input_shape"] == [1, 8, 8]
@@ -112,7 +112,7 @@ def test_without_a_test_set_the_nodes_judge_it(how: str, tmp_path: Path) -> None
     measured = curve(played(setting, tmp_path), "node-test", "accuracy")  # of rounds 1 to 3
     assert max(measured) > measured[-1]
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
-        kept = told(file)
+        kept = read_metadata(file)
     assert kept["round"] == str(1 + measured.index(max(measured)) if how == "best" else 3)
     assert float(kept["value"]) == (max(measured) if how == "best" else measured[-1])
 
@@ -122,9 +122,11 @@ def test_a_finished_run_says_that_it_has_kept_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [*SETTING.split(), "rounds=1", "resume=true", f"hydra.run.dir={tmp_path}"]
-    for how, said in (("null", False), ("null", False), ("last", True)):
+    for how, is_kept in (("null", False), ("null", False), ("last", True)):
         assert launch(*arguments, f"save={how}") == 0
-        assert ("(it ran without save=last: to have that, resume=false)" in capsys.readouterr().out) == said
+        assert (
+            "(it ran without save=last: to have that, resume=false)" in capsys.readouterr().out
+        ) == is_kept
 
 
 def test_equal_models_are_equal_files(tmp_path: Path) -> None:
@@ -165,12 +167,12 @@ def test_a_kill_while_several_are_written_leaves_those_before(
     monkeypatch.setattr("baselines.engine.saved_model.save_file", third)
     with pytest.raises(Killed):
         keeper.offer(2, models(2.0), {"accuracy": 0.7})
-    found = [load_file(path)["w"][0].item() for path in sorted((tmp_path / "models").iterdir())]
-    assert found == [1.0] * 3
+    actual = [load_file(path)["w"][0].item() for path in sorted((tmp_path / "models").iterdir())]
+    assert actual == [1.0] * 3
     monkeypatch.undo()
     keeper.offer(2, models(2.0), {"accuracy": 0.7})  # as the resumed run does
-    found = [load_file(path)["w"][0].item() for path in sorted((tmp_path / "models").iterdir())]
-    assert found == [2.0] * 3
+    actual = [load_file(path)["w"][0].item() for path in sorted((tmp_path / "models").iterdir())]
+    assert actual == [2.0] * 3
 
 
 def test_a_model_of_any_name_has_a_file(tmp_path: Path) -> None:
@@ -235,12 +237,12 @@ def test_a_run_that_goes_on_without_keeping_a_model_has_its_last_one(tmp_path: P
 def test_the_best_of_a_run_that_goes_on_may_be_the_round_where_it_stood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(saved_model.logger, "warning", lambda text, *parts: said.append(text % parts))
+    is_kept: list[str] = []
+    monkeypatch.setattr(saved_model.logger, "warning", lambda text, *parts: is_kept.append(text % parts))
     before = curve(played(f"{SETTING} checkpoint_every=1", tmp_path), "test", "accuracy")
     longer = f"{SETTING.replace('rounds=3', 'rounds=5')} checkpoint_every=1 resume=true save=best"
     measured = curve(played(longer, tmp_path), "test", "accuracy")
     assert measured[:4] == before
     assert accuracy(tmp_path) == max(measured[3:])
-    assert len(said) == 1
-    assert said[0].startswith("save=best: no model of the rounds before 3 was kept, so that the best is")
+    assert len(is_kept) == 1
+    assert is_kept[0].startswith("save=best: no model of the rounds before 3 was kept, so that the best is")

@@ -28,8 +28,8 @@ class Given(VirtualClock):
 
 
 def node(partition_id: int, content: RecordDict) -> RecordDict:
-    told = {"local-steps": 1, "partition-id": partition_id}
-    return answer({"w": sent_model(content)["w"] + 10.0**partition_id}, **told)
+    metrics = {"local-steps": 1, "partition-id": partition_id}
+    return answer({"w": sent_model(content)["w"] + 10.0**partition_id}, **metrics)
 
 
 def train(

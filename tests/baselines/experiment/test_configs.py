@@ -67,13 +67,13 @@ def _gives_logits(choice: str, shape: str) -> bool:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_composes_and_instantiates(name: str) -> None:
-    this = Experiment(f"experiment={name}")
-    OmegaConf.to_container(this.cfg, resolve=True)
-    assert isinstance(this.training, LocalTraining)
-    this.strategy()
-    this.model()
-    config.build(this.cfg.partitioner)
-    config.build(this.cfg.runtime)
+    experiment = Experiment(f"experiment={name}")
+    OmegaConf.to_container(experiment.cfg, resolve=True)
+    assert isinstance(experiment.training, LocalTraining)
+    experiment.strategy()
+    experiment.model()
+    config.build(experiment.cfg.partitioner)
+    config.build(experiment.cfg.runtime)
 
 
 def test_the_defaults_are_what_config_yaml_says() -> None:
@@ -114,8 +114,8 @@ def test_the_defaults_are_what_config_yaml_says() -> None:
 def test_a_word_on_the_command_line_changes_a_part(overrides: str, parts: str) -> None:
     strategy = Experiment(overrides).strategy()
     assert isinstance(strategy, PseudoGradientStrategy)
-    found = (strategy.weighting, strategy.server_optimizer, strategy.mask, strategy.step_size)
-    assert " ".join(map(repr, found)) == parts
+    actual = (strategy.weighting, strategy.server_optimizer, strategy.mask, strategy.step_size)
+    assert " ".join(map(repr, actual)) == parts
 
 
 @pytest.mark.exhaustive
@@ -135,10 +135,10 @@ def test_what_something_reads_can_be_added(added: str, key: str, value: object) 
 
 
 def test_node_data_is_split_without_loss_and_keeps_its_labels() -> None:
-    this = Experiment("node_test_fraction=0.2 partitioner.alpha=0.5")
-    labels = this.dataset.train_targets.numpy()
+    experiment = Experiment("node_test_fraction=0.2 partitioner.alpha=0.5")
+    labels = experiment.dataset.train_targets.numpy()
     seen = []
-    for train, test in this.partitions:
+    for train, test in experiment.partitions:
         seen += [*train, *test]
         own = torch.bincount(torch.from_numpy(labels[[*train, *test]]), minlength=10)
         tested = torch.bincount(torch.from_numpy(labels[test]), minlength=10)
@@ -179,8 +179,8 @@ def test_digits_are_split_by_label_whatever_the_seed() -> None:
 
 @pytest.mark.slow
 def test_inputs_are_normalised() -> None:
-    this = Experiment("node_test_fraction=0")
-    inputs, _ = this.test_examples.batch(slice(None), torch.device("cpu"))
+    experiment = Experiment("node_test_fraction=0")
+    inputs, _ = experiment.test_examples.batch(slice(None), torch.device("cpu"))
     assert inputs.shape == (360, 1, 8, 8)
     assert inputs.dtype == torch.float32
     assert abs(float(inputs.mean())) < 0.02
@@ -188,11 +188,11 @@ def test_inputs_are_normalised() -> None:
 
 
 def test_mnist_is_read_from_disk(shared_data: object) -> None:
-    this = Experiment(
+    experiment = Experiment(
         f"dataset=mnist data_root={shared_data} dataset.load.images.download=false model=lenet"
     )
-    inputs, targets = this.test_examples.batch(slice(None), torch.device("cpu"))
+    inputs, targets = experiment.test_examples.batch(slice(None), torch.device("cpu"))
     assert (inputs.shape, targets[:5].tolist()) == ((10000, 1, 28, 28), [7, 2, 1, 0, 4])
     assert abs(float(inputs.mean())) < 0.01
     assert abs(float(inputs.std()) - 1) < 0.01
-    assert len(this.dataset.train_inputs) == 60000
+    assert len(experiment.dataset.train_inputs) == 60000

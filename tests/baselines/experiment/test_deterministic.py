@@ -106,13 +106,13 @@ def test_other_mistakes_are_told_as_ever(tmp_path: Path, capsys: pytest.CaptureF
     assert "deterministic" not in line
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_run_does_not_find_the_steps_that_the_one_before_recorded(asked: bool) -> None:
+@pytest.mark.parametrize("is_deterministic", [True, False])
+def test_a_run_does_not_find_the_steps_that_the_one_before_recorded(is_deterministic: bool) -> None:
     """On a GPU a recorded step is the eager one to rounding: the second run would begin otherwise."""
     model, task = nn.Linear(2, 2), Classification()
     recorded = gradient_of(model, task)
-    with deterministic_algorithms(asked):
-        assert (gradient_of(model, task) is recorded) != asked
+    with deterministic_algorithms(is_deterministic):
+        assert (gradient_of(model, task) is recorded) != is_deterministic
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_a_run_does_not_find_the_steps_that_the_one_before_recorded(asked: bool)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("batched", ["true", "false"])
 def test_the_same_seed_gives_the_same_bytes_on_a_gpu(batched: str, tmp_path: Path) -> None:
-    told = (
+    overrides = (
         *shlex.split(noise_setting(1, 28, examples=256, nodes=2)),
         "model=lenet",
         "device=cuda",
@@ -129,5 +129,5 @@ def test_the_same_seed_gives_the_same_bytes_on_a_gpu(batched: str, tmp_path: Pat
         "rounds=3",
     )
     for name in ("one", "two"):
-        assert run(tmp_path / name, *told) == 0
+        assert run(tmp_path / name, *overrides) == 0
     assert lines_in(tmp_path / "one") == lines_in(tmp_path / "two")

@@ -35,11 +35,11 @@ def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_auto_takes_what_torch_finds(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    kinds = []
     made = torch.empty(0)
-    monkeypatch.setattr(torch, "empty", lambda *_, device: asked.append(str(device)) or made)
+    monkeypatch.setattr(torch, "empty", lambda *_, device: kinds.append(str(device)) or made)
     device.device_of("auto")
-    assert asked == [kind]
+    assert kinds == [kind]
     assert device.chosen("auto") == f"device=auto: {kind} (a card)"
 
 
@@ -80,11 +80,11 @@ def test_a_model_in_float64_is_refused_where_there_is_none() -> None:
 def test_a_run_tells_its_device_and_its_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch(*SETTING, "device=auto", f"hydra.run.dir={tmp_path}") == 0
     assert "device=auto: cpu, as torch sees no GPU here" in capsys.readouterr().out
-    told = json.loads((tmp_path / "environment.json").read_text())
-    assert told["hardware"]["device"] == "cpu"
-    assert told["hardware"]["gpu"] is None
-    assert told["gpu_peak_bytes"] is None
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    assert environment["hardware"]["device"] == "cpu"
+    assert environment["hardware"]["gpu"] is None
+    assert environment["gpu_peak_bytes"] is None
     rows = (tmp_path / "metrics.csv").read_text().splitlines()
     steps = next(float(row.rpartition(",")[2]) for row in rows if ",local_steps," in row)
-    assert sum(told["steps"].values()) > steps  # a round's mean over two nodes
-    assert told["steps"]["captured"] == 0
+    assert sum(environment["steps"].values()) > steps  # a round's mean over two nodes
+    assert environment["steps"]["captured"] == 0

@@ -38,9 +38,9 @@ def test_a_setting_wins_or_is_refused(group: str) -> None:
     for option, own in not_yet(group):
         for key, default in own.items():
             tried = ((given, built(composed(option), group, given)) for given in others(key, default))
-            given, found = next(((given, found) for given, found in tried if found), ({}, None))
-            assert found or key in PARTS, f"{option}: {key} takes none of {others(key, default)}"
-            assert not found or key in UNREAD or found.has(key, given[key]), f"{option}: {given}"
+            given, effect = next(((given, effect) for given, effect in tried if effect), ({}, None))
+            assert effect or key in PARTS, f"{option}: {key} takes none of {others(key, default)}"
+            assert not effect or key in UNREAD or effect.has(key, given[key]), f"{option}: {given}"
 
 
 READ_OTHERWISE = {  # by what, besides an experiment's Settings and its strategy
@@ -64,11 +64,11 @@ def test_a_setting_of_no_group_reaches_the_run_or_is_refused() -> None:
     for key, default in plain.items():
         group, _, name = key.rpartition(".")
         for given in others(key, default):
-            found = built(cfg, "strategy", given)
-            if found is None or key in READ_OTHERWISE:
+            actual = built(cfg, "strategy", given)
+            if actual is None or key in READ_OTHERWISE:
                 continue
-            settings = found.experiment.settings
-            read = [getattr(found.made["strategy"], name, None)]
+            settings = actual.experiment.settings
+            read = [getattr(actual.made["strategy"], name, None)]
             read += [getattr(getattr(settings, group) if group in NESTED else settings, name, None)]
             assert any(same(given[key], one) for one in read), key
 
@@ -78,9 +78,9 @@ def outputs(overrides: str, classes: int) -> torch.Size:
     labels = torch.arange(60) % classes
     inputs = torch.rand(60, 1, 8, 8)
     pictures = Dataset(inputs, labels, inputs, labels, Classification(), num_classes=classes)
-    this = Experiment(f"{HUB} num_nodes=3 partitioner=iid {overrides}", pictures)
-    check_model(this)
-    return this.model().state_dict()["out.weight"].shape
+    experiment = Experiment(f"{HUB} num_nodes=3 partitioner=iid {overrides}", pictures)
+    check_model(experiment)
+    return experiment.model().state_dict()["out.weight"].shape
 
 
 def test_a_models_classes_win_over_those_of_the_data() -> None:

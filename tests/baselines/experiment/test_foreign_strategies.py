@@ -86,7 +86,7 @@ def run(options: Path, strategy: str, client: str, rounds: int = 4) -> int:
 def test_the_nodes_that_it_samples_depend_on_the_seed(options: Path, tmp_path: Path) -> None:
     """Flower samples with ``random``, which nobody else here draws from, and which is left as it was."""
     (options / "strategy" / "half.yaml").write_text(STOCK + "fraction_train: 0.5\nfraction_evaluate: 0.5\n")
-    found = {}
+    samples = {}
     for name, seed in (("once", 0), ("again", 0), ("other", 1)):
         random.seed(name)
         before = random.getstate()
@@ -94,10 +94,10 @@ def test_the_nodes_that_it_samples_depend_on_the_seed(options: Path, tmp_path: P
         folder = f"hydra.run.dir={tmp_path / name}"
         assert launch("--config-dir", str(options), *setting.split(), folder) == 0
         assert random.getstate() == before
-        found[name] = metrics_in(tmp_path / name)
-    assert found["once"].equals(found["again"])
-    assert "partition_id" not in set(found["once"].metric)  # a mean of ids
-    assert not found["once"].equals(found["other"])
+        samples[name] = metrics_in(tmp_path / name)
+    assert samples["once"].equals(samples["again"])
+    assert "partition_id" not in set(samples["once"].metric)  # a mean of ids
+    assert not samples["once"].equals(samples["other"])
 
 
 @pytest.mark.exhaustive

@@ -24,13 +24,13 @@ TAKEN = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("overrides", "said"), REFUSED.items(), ids=REFUSED)
+@pytest.mark.parametrize(("overrides", "message"), REFUSED.items(), ids=REFUSED)
 def test_what_is_not_measured_or_cannot_be_trained_is_refused(
-    overrides: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    overrides: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert launch(*SMALL.split(), *overrides.split(), f"hydra.run.dir={tmp_path}") == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 

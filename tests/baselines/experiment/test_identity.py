@@ -112,7 +112,7 @@ def test_how_nodes_are_reached_is_read_off_the_other_run_and_nothing_else_is() -
         for name in PLAYED:
             if OmegaConf.select(one, name, default=...) is not ...:
                 OmegaConf.update(other, name, "another")
-        there = OmegaConf.to_container(one, resolve=True)
-        assert identity(other) != identity(one) == identity(other, like=there)
+        container = OmegaConf.to_container(one, resolve=True)
+        assert identity(other) != identity(one) == identity(other, like=container)
         other.seed = 1
-        assert identity(other, like=there) != identity(one)
+        assert identity(other, like=container) != identity(one)

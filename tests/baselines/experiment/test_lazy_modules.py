@@ -77,12 +77,12 @@ def test_a_predictor_needs_no_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("Unused", "the model's spare.weight has no shape, as its forward does not use it"),
         ("Wrong", "learn their shapes from two examples, which it does not take"),
     ],
 )
-def test_what_stays_without_a_shape_is_refused(name: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_what_stays_without_a_shape_is_refused(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         Experiment(with_model(name)).model()

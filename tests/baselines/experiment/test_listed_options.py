@@ -18,8 +18,8 @@ LISTED = [
 
 @pytest.mark.parametrize(("page", "group", "options"), LISTED)
 def test_a_row_lists_every_option_of_its_group(page: str, group: str, options: str) -> None:
-    there = {path.stem for path in (CONF / group).glob("*.yaml")} - {*SHARED}
-    assert set(re.findall(r"`(\w+)`", options)) == there
+    files = {path.stem for path in (CONF / group).glob("*.yaml")} - {*SHARED}
+    assert set(re.findall(r"`(\w+)`", options)) == files
 
 
 def test_the_rows_are_found() -> None:

@@ -80,9 +80,9 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:provider=hydra.searchpath")
-@pytest.mark.parametrize(("overrides", "told"), MISTAKES, ids=[overrides for overrides, _ in MISTAKES])
+@pytest.mark.parametrize(("overrides", "message"), MISTAKES, ids=[overrides for overrides, _ in MISTAKES])
 def test_is_told_in_one_line(
-    overrides: str, told: str, options: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    overrides: str, message: str, options: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     theirs = {"strategy=foreign", "strategy=unreadable"} & set(overrides.split())
     own = ["--config-dir", str(options)] if theirs else []
@@ -90,7 +90,7 @@ def test_is_told_in_one_line(
     err = capfd.readouterr().err.splitlines()
     assert len(err) == 1 or "hydra.searchpath" in overrides  # there Hydra says so, too
     assert err[-1].startswith("error: ")
-    assert told in err[-1]
+    assert message in err[-1]
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 

@@ -43,15 +43,15 @@ def test_several_runs_share_a_terminal_without_a_bar(monkeypatch: pytest.MonkeyP
     screen = io.StringIO()
     monkeypatch.setattr(loggers, "Console", lambda: Console(file=screen, force_terminal=True))
     assert loggers.Progress(3).bar is not None
-    shown = loggers.Progress(3, "run 4: ")
-    assert shown.bar is None
-    with shown:
-        shown.show(1, {"loss": 0.5})
+    progress = loggers.Progress(3, "run 4: ")
+    assert progress.bar is None
+    with progress:
+        progress.show(1, {"loss": 0.5})
     assert screen.getvalue() == "run 4: round 1/3  loss 0.5\n"
 
 
 @pytest.mark.parametrize(
-    ("width", "shown"),
+    ("width", "expected"),
     [
         (30, "round 12/30  left 0:02:30"),
         (50, "round 12/30  accuracy 0.9012  left 0:02:30"),
@@ -59,11 +59,11 @@ def test_several_runs_share_a_terminal_without_a_bar(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_on_a_narrow_terminal_the_round_and_the_time_left_stay(
-    width: int, shown: str, monkeypatch: pytest.MonkeyPatch
+    width: int, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bar goes first, then the time taken, then what is measured; no number is cut."""
     line = bar_lines(width, monkeypatch)[0]
-    assert line == shown
+    assert line == expected
 
 
 def test_a_sweep_has_a_bar_of_all_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,10 +53,10 @@ METADATA_KEY = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "told"), METADATA_KEY.items(), ids=METADATA_KEY)
+@pytest.mark.parametrize(("model", "message"), METADATA_KEY.items(), ids=METADATA_KEY)
 def test_a_model_that_cannot_work(
     model: str,
-    told: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -64,12 +64,12 @@ def test_a_model_that_cannot_work(
     own = own_options(tmp_path, monkeypatch, "ailing", MODELS, model=f"ailing: _target_: ailing.{model}")
     assert launch(own, "model=ailing", "rounds=1", "num_nodes=2", f"hydra.run.dir={tmp_path / 'run'}") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {told}")
+    assert line.startswith(f"error: {message}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("setting", "status", "said"),
+    ("setting", "status", "message"),
     [
         ("model.num_classes=2", 2, "train_targets are 0 to 2, torch.int64, and the model has 2 classes"),
         ("evaluation.per_class=true", 0, ""),
@@ -78,7 +78,7 @@ def test_a_model_that_cannot_work(
 def test_a_loss_of_ones_own_over_labels_has_what_labels_have(
     setting: str,
     status: int,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -86,5 +86,5 @@ def test_a_loss_of_ones_own_over_labels_has_what_labels_have(
     monkeypatch.syspath_prepend(ROOT / "examples")
     own = ("--config-dir", str(ROOT / "examples" / "mylab" / "conf"), "dataset=wine_focal", "model=network")
     assert launch(*own, setting, "rounds=1", "num_nodes=2", f"hydra.run.dir={tmp_path}") == status
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert (tmp_path / "per_class.csv").exists() == (status == 0)

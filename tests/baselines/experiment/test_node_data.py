@@ -53,7 +53,7 @@ ROWS = np.arange(1437)
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "message"),
     [
         ([ROWS], "1 arrays of rows: expected one for each of num_nodes=2"),
         ([ROWS[:5], ROWS[5:9], ROWS[9:]], "3 arrays of rows: expected one for each of num_nodes=2"),
@@ -71,10 +71,10 @@ ROWS = np.arange(1437)
         ([ROWS, [3, 7, 7]], "node 1 a row twice: expected each once at most"),
     ],
 )
-def test_rows_that_no_partitioner_may_give_are_told_in_one_line(parts: object, told: str) -> None:
+def test_rows_that_no_partitioner_may_give_are_told_in_one_line(parts: object, message: str) -> None:
     with pytest.raises(UserError) as error:
         dealt(parts)
-    assert str(error.value).startswith(f"partitioner Given gave {told}")
+    assert str(error.value).startswith(f"partitioner Given gave {message}")
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_nodes_may_share_rows_or_leave_some(parts: object) -> None:
 )
 def test_a_row_that_several_nodes_hold_is_for_training_or_for_tests(partitioner: str) -> None:
     overrides = f"dataset=digits num_nodes=20 node_test_fraction=0.2 partitioner={partitioner}"
-    this = Experiment(overrides)
-    trained = set(np.concatenate([train for train, _ in this.partitions]).tolist())
-    tested = [set(test.tolist()) for _, test in this.partitions]
+    experiment = Experiment(overrides)
+    trained = set(np.concatenate([train for train, _ in experiment.partitions]).tolist())
+    tested = [set(test.tolist()) for _, test in experiment.partitions]
     assert not trained & set.union(*tested)
     assert len(set.union(*tested)) == pytest.approx(0.2 * len(trained | set.union(*tested)), abs=1)
     whole = Experiment(overrides.replace("node_test_fraction=0.2", "node_test_fraction=0")).partitions
-    for (train, test), (held, _) in zip(this.partitions, whole, strict=True):
+    for (train, test), (held, _) in zip(experiment.partitions, whole, strict=True):
         np.testing.assert_array_equal(np.sort(np.concatenate([train, test])), held)

@@ -30,7 +30,7 @@ class Half(nn.Module):
         return self.last(torch.relu(self.above(torch.relu(self.below(x.flatten(1))))))  # type: ignore[no-any-return]
 
 
-def asked(privacy: str, tied: bool) -> Experiment:
+def build(privacy: str, tied: bool) -> Experiment:
     named = f"model={{_target_: {__name__}.Half, num_classes: 10, tied: {str(tied).lower()}}}"
     return Experiment(f"'++{named}' {NOISED} privacy={privacy}")
 
@@ -38,18 +38,18 @@ def asked(privacy: str, tied: bool) -> Experiment:
 @pytest.mark.parametrize("privacy", ["central", "adaptive"])
 def test_two_names_are_refused(privacy: str) -> None:
     with pytest.raises(UserError, match="a second name"):
-        check(asked(privacy, tied=True))
+        check(build(privacy, tied=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("privacy", ["central", "adaptive"])
 def test_noise_leaves_alone_what_is_not_trained(privacy: str, tmp_path: Path) -> None:
-    played(f"{asked(privacy, tied=False).overrides} rounds=1 save=last", tmp_path)
-    start = asked(privacy, tied=False).model().state_dict()
+    played(f"{build(privacy, tied=False).overrides} rounds=1 save=last", tmp_path)
+    start = build(privacy, tied=False).model().state_dict()
     end = load_file(tmp_path / "model.safetensors")
     assert {name for name in start if torch.equal(start[name], end[name])} == {"below.weight", "below.bias"}
 
 
 @pytest.mark.parametrize("privacy", ["local privacy.clip=1", "central privacy.noise_multiplier=0"])
 def test_where_nothing_moves_them_they_are_not(privacy: str) -> None:
-    check(asked(privacy, tied=False))
+    check(build(privacy, tied=False))

@@ -60,14 +60,14 @@ MISTAKES = {
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("overrides", "told"), MISTAKES.items(), ids=[text[:60] for text in MISTAKES])
+@pytest.mark.parametrize(("overrides", "message"), MISTAKES.items(), ids=[text[:60] for text in MISTAKES])
 def test_is_told_in_one_line(
-    overrides: str, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    overrides: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert launch(*overrides.split(), f"hydra.run.dir={tmp_path / 'run'}") == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("error: ")
-    assert told in line
+    assert message in line
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
 
@@ -75,8 +75,8 @@ def test_is_told_in_one_line(
 def test_in_a_sweep_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Hydra prints a line of its own before what ended a job."""
     assert launch("-m", "nodes_per_round=50,51", f"hydra.sweep.dir={tmp_path}") == 2
-    told = capfd.readouterr().err.splitlines()
-    assert [line.partition(" is out")[0] for line in told] == [
+    printed = capfd.readouterr().err.splitlines()
+    assert [line.partition(" is out")[0] for line in printed] == [
         f"error: nodes_per_round={n}" for n in (50, 51)
     ]
 

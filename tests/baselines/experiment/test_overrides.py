@@ -33,14 +33,14 @@ LONG = [  # defaults, so that the runs are those of the few that differ
 ]
 
 
-def told(folder: Path) -> str:
+def read_overrides(folder: Path) -> str:
     return str(json.loads((folder / "environment.json").read_text())["overrides"])
 
 
 def test_options_may_stand_between_overrides() -> None:
     written = ["-m", "seed=0,1", "--config-dir", "my=conf", "~hydra.x", "--config-name=c", "rounds=1"]
-    asked = ["-m", "--config-dir", "my=conf", "--config-name=c", "seed=0,1", "~hydra.x", "rounds=1"]
-    assert overrides_last(written) == asked == overrides_last(asked)
+    arguments = ["-m", "--config-dir", "my=conf", "--config-name=c", "seed=0,1", "~hydra.x", "rounds=1"]
+    assert overrides_last(written) == arguments == overrides_last(arguments)
 
 
 @pytest.mark.slow
@@ -62,7 +62,7 @@ def test_pythons_none_is_named(written: str) -> None:
 def test_a_value_that_names_another_is_that_value(written: str, tmp_path: Path) -> None:
     """Relative to where it stands, not to Hydra's list of overrides; other processes are told the value."""
     assert launch(*SMALL, f"strategy.seed={written}", "seed=7", f"hydra.run.dir={tmp_path}") == 0
-    assert "strategy.seed=7 seed=7" in told(tmp_path)
+    assert "strategy.seed=7 seed=7" in read_overrides(tmp_path)
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_so_in_each_job_of_a_sweep_and_in_the_names_of_their_folders(tmp_path: P
     assert launch("-m", *SMALL, "strategy.seed=${..seed}", "seed=7,8", f"hydra.sweep.dir={tmp_path}") == 0
     for seed in (7, 8):
         folder = tmp_path / f"model=softmax,num_nodes=2,seed={seed},strategy.seed={seed}"
-        assert f"strategy.seed={seed}" in told(folder)
+        assert f"strategy.seed={seed}" in read_overrides(folder)
 
 
 @pytest.mark.slow
@@ -134,8 +134,8 @@ def test_rounds_that_are_swept_name_folders(tmp_path: Path) -> None:
 def test_so_does_what_decides_no_number(key: str, tmp_path: Path) -> None:
     """Else the second run of the sweep would meet the first in its folder."""
     values = {"save": ("best", "last"), "checkpoint_every": ("0", "1")}[key]
-    asked = f"{key}={','.join(values)}"
-    assert launch("-m", *SMALL, asked, "resume=true", f"hydra.sweep.dir={tmp_path}") == 0
+    override = f"{key}={','.join(values)}"
+    assert launch("-m", *SMALL, override, "resume=true", f"hydra.sweep.dir={tmp_path}") == 0
     names = {path.parent.name for path in tmp_path.rglob("metrics.csv")}
     assert names == {",".join(sorted([f"{key}={value}", *SMALL[:2]])) for value in values}
 
@@ -158,5 +158,5 @@ def test_what_a_sweeper_varies_names_folders(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_threads_compose_at_once() -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda seed: config.load(f"seed={seed}").seed, range(4100, 4112)))
-    assert found == list(range(4100, 4112))
+        actual = list(pool.map(lambda seed: config.load(f"seed={seed}").seed, range(4100, 4112)))
+    assert actual == list(range(4100, 4112))

@@ -57,14 +57,14 @@ def gradients(model: nn.Module) -> tuple[list[Tensor], dict[str, Tensor]]:
 def test_bfloat16_is_in_the_products_and_nowhere_else() -> None:
     plain, cast = lenet(), lenet("bfloat16")
     with Dtypes() as dtypes:
-        found, sums = gradients(cast)
+        actual, sums = gradients(cast)
     expected, plain_sums = gradients(plain)
     assert dtypes.seen == {torch.bfloat16}
-    assert {g.dtype for g in found} == {p.dtype for p in cast.parameters()} == {torch.float32}
+    assert {g.dtype for g in actual} == {p.dtype for p in cast.parameters()} == {torch.float32}
     assert sums["loss"].dtype == torch.float32
     torch.testing.assert_close(sums["loss"], plain_sums["loss"], rtol=1e-2, atol=0)
     assert not torch.equal(sums["loss"], plain_sums["loss"])
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         # the same way, not the same length: rounded to 8 bits, other pixels may be the pools' greatest
         assert torch.cosine_similarity(a.flatten(), b.flatten(), dim=0) > 0.99
 
@@ -78,9 +78,9 @@ def test_a_recorded_step_in_bfloat16_is_the_same_and_follows_the_parameters() ->
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(1.5)
-        found, _ = traced(list(model.parameters()), inputs, targets)
+        actual, _ = traced(list(model.parameters()), inputs, targets)
     expected, _ = gradients(model)
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
 
 
 class OwnForward(nn.Module):

@@ -43,10 +43,10 @@ def test_what_a_clip_of_infinity_costs_is_nothing(tmp_path: Path) -> None:
     for kind in ("central", "local"):
         played(f"{SMALL} rounds=3 privacy={kind} {bare}", tmp_path / kind)
     assert lines_in(tmp_path / "central") == lines_in(tmp_path / "plain")
-    told = ("loss", "accuracy")  # of training, which nodes do not tell under local privacy
+    metrics = ("loss", "accuracy")  # of training, which nodes do not tell under local privacy
     kept = [line for line in lines_in(tmp_path / "local") if ",test," in line]
     assert kept == [line for line in lines_in(tmp_path / "plain") if ",test," in line]
-    assert not set(told) & set(metrics_in(tmp_path / "local").query("split == 'train'").metric)
+    assert not set(metrics) & set(metrics_in(tmp_path / "local").query("split == 'train'").metric)
 
 
 @pytest.mark.slow
@@ -78,9 +78,11 @@ def test_a_budget_ends_the_run_and_a_resumed_one_goes_no_further(
     rows = metrics_in(tmp_path)
     assert curve(rows, "train", "epsilon") == [epsilon(1, rounds, 1e-5) for rounds in (1, 2)]
     assert len(curve(rows, "test", "loss")) == 3
-    told = json.loads((tmp_path / "environment.json").read_text())
-    assert told["status"] == "finished"
-    assert told["over"].startswith("privacy.stop_at_epsilon=8: a further round would cost epsilon 8.")
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    assert environment["status"] == "finished"
+    assert environment["over"].startswith(
+        "privacy.stop_at_epsilon=8: a further round would cost epsilon 8."
+    )
     before = lines_in(tmp_path)
     capsys.readouterr()
     assert run(tmp_path, *private) == 0
@@ -164,9 +166,9 @@ def test_a_site_that_demands_more_takes_no_part(
     north, south = grid.get_node_ids()
     grid.context(north).node_config.update({"privacy": "local", "min-noise": 2.0})
     grid.context(south).node_config.update({"privacy": "local", "min-noise": 0.5})
-    this = experiment.load(overrides)
-    asked = list(this.strategy().configure_train(1, this.initial_arrays(), this.train_config(), grid))
-    assert [message.metadata.dst_node_id for message in asked] == [south]
+    setup = experiment.load(overrides)
+    messages = list(setup.strategy().configure_train(1, setup.initial_arrays(), setup.train_config(), grid))
+    assert [message.metadata.dst_node_id for message in messages] == [south]
     assert "site north takes no part: this node demands privacy=local with noise_multiplier 2 or more" in (
         caplog.text
     )

@@ -225,9 +225,9 @@ def test_a_correction_that_breaks_its_contract(
 def test_the_log_says_which_part_of_its_own_a_strategy_has_lost(
     choice: str, warned: bool, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(logger, "warning", said.append)
+    lines: list[str] = []
+    monkeypatch.setattr(logger, "warning", lines.append)
     warn_once.cache_clear()
     assert launch(*arguments, "strategy=even", *choice.split()) == 0
     lost = "Even runs with weighting=examples, not with its own Uniform: choose that in the strategy's file"
-    assert [line.partition(" (")[0] for line in said] == [lost] * warned
+    assert [line.partition(" (")[0] for line in lines] == [lost] * warned

@@ -60,21 +60,21 @@ def test_two_requesters_that_differ_are_refused(overrides: str, setting: str) ->
 def test_each_model_is_judged_on_its_own_node_s_test_examples(tmp_path: Path) -> None:
     overrides = f"{TABLE} {SMALL} strategy=weight_erosion_all weighting=each_requester save=last"
     metrics = played(overrides, tmp_path)
-    this = experiment.load(overrides)
-    labels = this.dataset.labels_of("test")
+    setup = experiment.load(overrides)
+    labels = setup.dataset.labels_of("test")
     assert labels is not None
     for node in range(10):
-        examples = this.node_data.own_test_examples(node)
+        examples = setup.node_data.own_test_examples(node)
         assert set(labels[examples.index]) == {(digit - node) % 10 for digit in range(4)}
         model = results.model(tmp_path, f"node{node}")
-        expected = evaluate(model, examples, this.dataset.task)["accuracy"]
+        expected = evaluate(model, examples, setup.dataset.task)["accuracy"]
         rows = metrics.query(f"round == 1 and split == 'test' and model == 'node{node}'")
         assert rows.set_index("metric").value["accuracy"] == expected
 
 
 def test_predictions_are_of_the_same_examples() -> None:
-    this = experiment.load(f"{TABLE} {SMALL} strategy=weight_erosion_all weighting=each_requester")
-    model = ArrayRecord(this.model().state_dict())
-    (own, _), (every, _) = Evaluator(this).predictions([model, model], [3, None])
-    assert len(every) == len(this.test_examples) > len(own)
+    setup = experiment.load(f"{TABLE} {SMALL} strategy=weight_erosion_all weighting=each_requester")
+    model = ArrayRecord(setup.model().state_dict())
+    (own, _), (every, _) = Evaluator(setup).predictions([model, model], [3, None])
+    assert len(every) == len(setup.test_examples) > len(own)
     assert np.unique(own).tolist() == [0, 7, 8, 9]

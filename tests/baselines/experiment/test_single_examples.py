@@ -37,14 +37,14 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("overrides", "said"), REFUSED.items(), ids=REFUSED)
+@pytest.mark.parametrize(("overrides", "message"), REFUSED.items(), ids=REFUSED)
 def test_it_is_refused(
-    overrides: str, said: str, options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    overrides: str, message: str, options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = overrides.split()
     assert launch(options, "model=squeezing", "rounds=1", *words, f"hydra.run.dir={tmp_path / 'run'}") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert said + WHY in line
+    assert message + WHY in line
     assert "squeeze() without a dimension" in line
     assert not (tmp_path / "run" / "metrics.csv").exists()
 

@@ -76,12 +76,12 @@ def test_a_single_run_is_not_counted(tmp_path: Path, capfd: pytest.CaptureFixtur
 
 
 def test_a_random_search_counts_its_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = {
+    hydra = {
         "sweep": {"dir": str(tmp_path)},
         "sweeper": {"n_trials": 60, "params": {"client.optimizer.lr": "tag(log, interval(0.1, 1))"}},
     }
     job = {"overrides": {"task": ["client.optimizer.lr=0.2", "rounds=3"]}, "job": {"num": 1}}
     progress = SweepProgress()
-    progress.on_multirun_start(OmegaConf.create({"hydra": told | {"overrides": {"task": ["rounds=3"]}}}))
+    progress.on_multirun_start(OmegaConf.create({"hydra": hydra | {"overrides": {"task": ["rounds=3"]}}}))
     progress.on_job_start(OmegaConf.create({"hydra": job}))
     assert capsys.readouterr().out == "run 2 of 60: client.optimizer.lr=0.2\n"

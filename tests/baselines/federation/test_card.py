@@ -41,10 +41,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table = pd.DataFrame(values, columns=["age", "glucose"])
         table.assign(kind=np.array(["a", "b|<c>"])[kind]).to_csv(folder / f"{site}.csv", index=False)
     sites = ",".join(f"{name}:'{folder / name}.csv'" for name in ("north", "south", "west"))
-    told = ["dataset=local", f"dataset.schema={SCHEMA}", "num_nodes=3", f"runtime.sites={{{sites}}}"]
-    told += ["node_test_fraction=0.25", "node_timeout=0.2", "rounds=3", "save=best", f"data_root={folder}"]
-    told += ["privacy=central", "weighting=uniform", "privacy.noise_seed=null", "privacy.clip=5"]
-    assert launch(*told, f"hydra.run.dir={folder / 'run'}") == 0
+    overrides = ["dataset=local", f"dataset.schema={SCHEMA}", "num_nodes=3", f"runtime.sites={{{sites}}}"]
+    overrides += ["node_test_fraction=0.25", "node_timeout=0.2", "rounds=3", "save=best"]
+    overrides += [f"data_root={folder}"]
+    overrides += ["privacy=central", "weighting=uniform", "privacy.noise_seed=null", "privacy.clip=5"]
+    assert launch(*overrides, f"hydra.run.dir={folder / 'run'}") == 0
     return folder / "run"
 
 
@@ -72,8 +73,12 @@ def test_its_numbers_are_those_of_the_files(run: Path, capsys: pytest.CaptureFix
     assert f"| identity | {about['identity']} |" in text
     assert f"| model of round | {server_round} of 3 |" in text
     trained = {row[0]: row[1:] for row in table_after(text, "site | examples")[1:]}
-    for site, told in about["contributions"].items():
-        assert trained[site] == [str(told["examples"]), str(told["updates"]), str(told["left_out"])]
+    for site, contribution in about["contributions"].items():
+        assert trained[site] == [
+            str(contribution["examples"]),
+            str(contribution["updates"]),
+            str(contribution["left_out"]),
+        ]
     at = rows[(rows["round"] == server_round) & (rows.split == "site-test")]
     heading, *sites = table_after(text, "site | num_examples")
     assert [site[0] for site in sites] == ["north", "south", "west"]

@@ -16,19 +16,19 @@ DEPLOY = ROOT / "deploy"
 def test_compose_runs_what_was_provisioned(tmp_path: Path) -> None:
     copy(DEPLOY / "federation.yaml", tmp_path)
     assert main(["provision", str(tmp_path / "federation.yaml")]) == 0
-    this = read(tmp_path / "federation.yaml")
+    federation = read(tmp_path / "federation.yaml")
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    assert list(services) == ["superlink", *(site.name for site in this.sites)]
-    assert this.server.host in services
+    assert list(services) == ["superlink", *(site.name for site in federation.sites)]
+    assert federation.server.host in services
     for name, service in services.items():
         role, *data = (volume.split(":") for volume in service["volumes"])
         assert role == [f"./provisioned/{name}", "/federation"]
         assert (tmp_path / role[0] / "start").stat().st_mode & 0o111
-        expected = [site.data for site in this.sites if site.name == name]
+        expected = [site.data for site in federation.sites if site.name == name]
         assert [(target, mode) for _, target, mode in data] == [(path, "ro") for path in expected]
         assert service["build"]["target"] == ("superlink" if name == "superlink" else "supernode")
         assert "command" not in service  # the image's: the start script
-    port = this.server.port
+    port = federation.server.port
     assert services["superlink"]["ports"] == [f"127.0.0.1:{port}:{port}"]
 
 
@@ -37,8 +37,8 @@ def test_images_run_the_start_script_as_a_user_and_look_after_its_port() -> None
     program, superlink, supernode = re.split(r"(?m)^FROM .*$", text)[-3:]
     assert "USER 1000" in program  # a number, which every host can tell from root
     assert 'CMD ["/federation/start"]' in program
-    this = read(DEPLOY / "federation.yaml")
-    for part, port in ((superlink, this.server.port), (supernode, this.sites[0].port)):
+    federation = read(DEPLOY / "federation.yaml")
+    for part, port in ((superlink, federation.server.port), (supernode, federation.sites[0].port)):
         assert "USER" not in part
         assert f"('127.0.0.1', {port})" in part
     assert "/src[privacy]" in text  # privacy=central needs it at the SuperLink
@@ -48,9 +48,9 @@ def test_images_run_the_start_script_as_a_user_and_look_after_its_port() -> None
 
 def test_the_service_runs_the_start_script_as_a_user() -> None:
     lines = (DEPLOY / "florilegium@.service").read_text().splitlines()
-    told = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    settings = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     environment = {line.removeprefix("Environment=") for line in lines if line.startswith("Environment=")}
     assert "FLORILEGIUM_DATA=/var/lib/florilegium/%i/prepared" in environment  # all else is read-only
-    assert told["User"] == "florilegium"
-    assert told["ExecStart"] == "/var/lib/florilegium/%i/start"
-    assert told["ReadWritePaths"] == "/var/lib/florilegium/%i"  # the database is beside the script
+    assert settings["User"] == "florilegium"
+    assert settings["ExecStart"] == "/var/lib/florilegium/%i/start"
+    assert settings["ReadWritePaths"] == "/var/lib/florilegium/%i"  # the database is beside the script

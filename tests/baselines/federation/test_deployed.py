@@ -26,28 +26,30 @@ STRANGERS = ("stranger", "keyless", "misled", "plain")
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     """Return a federation that has been deployed, and four strangers knocking."""
-    with deployed(tmp_path_factory.mktemp("federation")) as this:
-        _knock(this)
-        yield this
+    with deployed(tmp_path_factory.mktemp("federation")) as federation:
+        _knock(federation)
+        yield federation
 
 
-def _knock(this: Deployed) -> None:
+def _knock(federation: Deployed) -> None:
     """Start SuperNodes that nobody let in: another's key, no key, a wrong CA, a plain connection."""
-    server, folder = read(this.file).server, this.folder / "strangers"
+    server, folder = read(federation.file).server, federation.folder / "strangers"
     credentials.key_pair(folder / "key")
     credentials.authority(folder)
-    ca, key = str(this.made / "north" / "ca.pem"), str(folder / "key")
-    own = str(this.made / "odd" / "key")  # a key that is registered does not help
-    asked = {"stranger": (ca, key), "keyless": (ca, None), "misled": (str(folder / "ca.pem"), own)}
-    asked["plain"] = (None, None)
-    for (name, (root, signed)), port in zip(asked.items(), _free_ports(len(asked)), strict=True):
+    ca, key = str(federation.made / "north" / "ca.pem"), str(folder / "key")
+    own = str(federation.made / "odd" / "key")  # a key that is registered does not help
+    keys_by_name = {"stranger": (ca, key), "keyless": (ca, None), "misled": (str(folder / "ca.pem"), own)}
+    keys_by_name["plain"] = (None, None)
+    for (name, (root, signed)), port in zip(
+        keys_by_name.items(), _free_ports(len(keys_by_name)), strict=True
+    ):
         command = server.supernode(sites.node_config(name, "/nowhere"), port, root, signed)
-        this.programs.start(name, command)
+        federation.programs.start(name, command)
 
 
-def _refused(this: Deployed, name: str) -> bool:
+def _refused(federation: Deployed, name: str) -> bool:
     """Say whether a program has been turned away at least twice, and never let in."""
-    log = (this.programs.logs / f"{name}.log").read_text()
+    log = (federation.programs.logs / f"{name}.log").read_text()
     assert "SuperNode ID" not in log
     return log.count("Connection attempt failed") >= 2
 
@@ -59,15 +61,15 @@ def test_strangers_are_refused(federation: Deployed) -> None:
         federation.kill(name)
     wait_until(lambda: list(federation.statuses().values()) == ["online"] * 3)
     known = json.loads((federation.made / "operator" / "registered.json").read_text())
-    assert set(federation.statuses()) == {told["node_id"] for told in known.values()}
+    assert set(federation.statuses()) == {node["node_id"] for node in known.values()}
 
 
 def test_a_run_outlives_who_submitted_it_and_resumes_after_its_serverapp_and_its_superlink(
     federation: Deployed, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Each round is its own: 1 with its submitter, 2 without, 3 after the ServerApp's end, 4 after all's."""
-    output, asked = federation.folder / "out", ("rounds=4", "evaluate_every=4")
-    command = [sys.executable, "-m", "baselines.federation", *federation.submission("out", *asked)]
+    output, overrides = federation.folder / "out", ("rounds=4", "evaluate_every=4")
+    command = [sys.executable, "-m", "baselines.federation", *federation.submission("out", *overrides)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True
     ) as submitter:
@@ -77,15 +79,15 @@ def test_a_run_outlives_who_submitted_it_and_resumes_after_its_serverapp_and_its
     federation.kill_server_app()
     assert not _has_trained(output, 3)  # it has not finished
     with ThreadPoolExecutor() as pool:
-        second = pool.submit(federation.submit, "out", *asked, "resume=true")
+        second = pool.submit(federation.submit, "out", *overrides, "resume=true")
         wait_until(lambda: _has_trained(output, 3))
         federation.kill("superlink")
         federation.start("superlink")
         assert second.result() == 1
     assert not _has_trained(output, 4)
-    assert federation.submit("out", *asked, "resume=true") == 0
+    assert federation.submit("out", *overrides, "resume=true") == 0
     assert "site odd takes no part: schema: 1 label" in capfd.readouterr().out
-    assert launch(*_inline(federation, tmp_path), *asked) == 0
+    assert launch(*_inline(federation, tmp_path), *overrides) == 0
     assert lines_in(output) == lines_in(tmp_path)
     environment = json.loads((output / "environment.json").read_text())
     assert list(environment["contributions"]) == ["site north", "site south"]

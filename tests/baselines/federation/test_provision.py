@@ -85,7 +85,7 @@ def test_provisioning_again_changes_nothing(file: Path, capsys: pytest.CaptureFi
     file.write_text(AGREED + "  east: {data: /data/east}\n")
     assert main(["provision", str(file)]) == 0
     assert {path: everything(file.parent)[path] for path in before if path != file} == {
-        path: told for path, told in before.items() if path != file
+        path: content for path, content in before.items() if path != file
     }
     assert (file.parent / "lakes/east/key").exists()
 
@@ -95,10 +95,10 @@ def test_a_key_that_was_handed_over_stays_the_sites(
 ) -> None:
     """A new one would be registered in its place, and the old one revoked for ever."""
     assert main(["provision", str(file)]) == 0
-    asked: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def answered(command: list[str], **_: object) -> CompletedProcess[str]:
-        asked.append(command)
+        commands.append(command)
         answer = {"success": True, "nodes": [{"node-id": "7", "status": "online"}], "node-id": "7"}
         return CompletedProcess(command, 0, json.dumps(answer), "")
 
@@ -111,9 +111,9 @@ def test_a_key_that_was_handed_over_stays_the_sites(
     assert main(["provision", str(file)]) == 0
     assert f"kept: {key}.pub: its private half has been handed over\n" in capsys.readouterr().out
     assert everything(file.parent) == before
-    asked.clear()
+    commands.clear()
     assert main(["register", str(file)]) == 0
-    assert [command[2] for command in asked] == ["list"]
+    assert [command[2] for command in commands] == ["list"]
     key.with_name("key.pub").unlink()  # how a site gets another one
     assert main(["provision", str(file)]) == 0
     assert key.exists()
@@ -151,14 +151,14 @@ def test_the_commands_of_both_flower_generations(
     file: Path, grpc: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "fleet_is_grpc", lambda: grpc)
-    this = read(file)
+    federation = read(file)
     fleet = "--fleet-api-address 0.0.0.0:9092 " if grpc else ""
-    assert shlex.join(superlink(this)) == (
+    assert shlex.join(superlink(federation)) == (
         f"flower-superlink --host 0.0.0.0 --port 8000 {fleet}--ssl-ca-certfile ca.pem "
         "--ssl-certfile server.pem --ssl-keyfile server.key --enable-supernode-auth --database superlink.db"
     )
     port = 9092 if grpc else 8000
-    assert shlex.join(supernode(this, this.sites[0])) == (
+    assert shlex.join(supernode(federation, federation.sites[0])) == (
         f"flower-supernode --superlink superlink.example.org:{port} --host 127.0.0.1 --port 9094 "
         "--root-certificates ca.pem --auth-supernode-private-key key "
         """--node-config 'site="north" site-file="site.yaml"'"""
@@ -167,7 +167,7 @@ def test_the_commands_of_both_flower_generations(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         ("name: lakes", "nom: lakes", "has nom: expected name, host"),
         ("name: lakes", "name: a b", "name='a b', expected letters"),
@@ -193,7 +193,7 @@ def test_the_commands_of_both_flower_generations(
 def test_a_mistake_in_the_file_has_one_line(
     before: str,
     after: str,
-    said: str,
+    message: str,
     file: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -203,7 +203,7 @@ def test_a_mistake_in_the_file_has_one_line(
     file.write_text(AGREED.replace(before, after))
     assert main(["provision", str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line
 
 
 def test_another_host_needs_another_certificate(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,30 +223,34 @@ def test_register_says_where_nobody_answers(
 ) -> None:
     assert main(["provision", str(file)]) == 0
     capsys.readouterr()
-    for told, said in (
+    for output, message in (
         (
             f"{register.NO_ANSWER}. Please check your network connection",
             "nobody answers at superlink.example.org:8000: ",
         ),
         ("The public key is in use", "The public key is in use\n"),
     ):
-        text = f"Using SuperLink: lakes (localhost:8000)\n Listing all nodes...\n\n{told}"
+        text = f"Using SuperLink: lakes (localhost:8000)\n Listing all nodes...\n\n{output}"
         answer = json.dumps({"success": False, "error-message": text})
         done = CompletedProcess([], 1, answer, "")
         monkeypatch.setattr(register.subprocess, "run", lambda *_, done=done, **__: done)
         assert main(["register", str(file)]) == 1
-        assert capsys.readouterr().err.startswith(f"error: {said}")
+        assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
 @pytest.mark.parametrize(
-    ("damaged", "said"),
+    ("damaged", "message"),
     [
         ("lakes/operator/registered.json", "registered.json is damaged (Expecting value: line 1 column 1"),
         ("lakes/north/key.pub", "key.pub is no public key"),
     ],
 )
 def test_register_names_a_damaged_file(
-    damaged: str, said: str, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    damaged: str,
+    message: str,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["provision", str(file)]) == 0
     capsys.readouterr()
@@ -255,7 +259,7 @@ def test_register_names_a_damaged_file(
     (file.parent / damaged).write_text("")
     assert main(["register", str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line
 
 
 def test_what_a_site_demands_stands_in_its_own_file_which_stays_as_it_is(file: Path) -> None:

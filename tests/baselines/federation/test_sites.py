@@ -35,13 +35,13 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def experiment(sites: Path, **paths: str) -> list[str]:
-    told = ",".join(f"{name}:'{sites / path}.npz'" for name, path in paths.items())
+    sites_option = ",".join(f"{name}:'{sites / path}.npz'" for name, path in paths.items())
     schema = f"dataset.schema={sites / 'schema.yaml'}"
     return [
         "dataset=local",
         schema,
         f"num_nodes={len(paths)}",
-        f"runtime.sites={{{told}}}",
+        f"runtime.sites={{{sites_option}}}",
         *COMMON,
         f"data_root={sites}",
     ]
@@ -74,11 +74,11 @@ def test_sites_are_judged_where_their_data_are(whole: pd.DataFrame) -> None:
     last = rows[(rows["round"] == 2) & (rows.metric == "accuracy")]
     own = last[last.split == "site-test"].set_index("model").value
     assert list(own.index) == ["north", "south", "west"]
-    told = rows[(rows["round"] == 2) & (rows.split == "node-test")].set_index("metric").value
-    assert told["accuracy_lowest"] == own.min()
-    assert told["accuracy_median"] == own.median()
+    values = rows[(rows["round"] == 2) & (rows.split == "node-test")].set_index("metric").value
+    assert values["accuracy_lowest"] == own.min()
+    assert values["accuracy_median"] == own.median()
     examples = rows[(rows["round"] == 2) & (rows.metric == "num_examples")].set_index("model").value
-    assert told["accuracy"] == pytest.approx((own * examples).sum() / examples.sum())
+    assert values["accuracy"] == pytest.approx((own * examples).sum() / examples.sum())
 
 
 @pytest.mark.slow
@@ -105,9 +105,9 @@ def test_a_run_of_sites_resumes_with_equal_numbers(
     more = ("strategy=fedadam", "checkpoint_every=1")
     run(sites, tmp_path, *more, "rounds=1", **who)
     pd.testing.assert_frame_equal(whole, run(sites, tmp_path, *more, "resume=true", **who))
-    told = json.loads((tmp_path / "environment.json").read_text())["contributions"]
-    assert list(told) == ["site north", "site south", "site west"]
-    assert told["site west"] == {"updates": 2, "left_out": 0, "examples": 449}  # of 599
+    contributions = json.loads((tmp_path / "environment.json").read_text())["contributions"]
+    assert list(contributions) == ["site north", "site south", "site west"]
+    assert contributions["site west"] == {"updates": 2, "left_out": 0, "examples": 449}  # of 599
 
 
 NOISE = ["weighting=uniform", "privacy.clip=1", "privacy.noise_seed=null", "privacy.noise_multiplier=0.5"]
@@ -115,7 +115,7 @@ NOISE = ["weighting=uniform", "privacy.clip=1", "privacy.noise_seed=null", "priv
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("demands", "promised", "said"),
+    ("demands", "promised", "message"),
     [
         (["--privacy", "central"], [], "privacy=central with noise_multiplier 0 or more"),
         (["--min-noise", "1"], ["privacy=central", *NOISE], "noise_multiplier 1 or more, above 0"),
@@ -123,18 +123,18 @@ NOISE = ["weighting=uniform", "privacy.clip=1", "privacy.noise_seed=null", "priv
     ],
 )
 def test_check_knows_what_a_site_demands(
-    demands: list[str], promised: list[str], said: str, sites: Path, capsys: pytest.CaptureFixture[str]
+    demands: list[str], promised: list[str], message: str, sites: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = ["dataset=local", f"dataset.schema={sites}/schema.yaml", "node_test_fraction=0.25"]
+    overrides = ["dataset=local", f"dataset.schema={sites}/schema.yaml", "node_test_fraction=0.25"]
     data = ["--data", str(sites / "south.npz")]
-    assert main(["check", *data, *demands, *told, *promised]) == 2
+    assert main(["check", *data, *demands, *overrides, *promised]) == 2
     line, public = capsys.readouterr().err.splitlines()
     assert public == "the server is told: refused by the site: privacy"
     assert line.startswith("error: the site would take no part: this node demands")
-    assert said in line
+    assert message in line
     enough = ["privacy=local", *NOISE[:-1], "privacy.noise_multiplier=1"]
     demands = ["--privacy", "local", "--min-noise", "1"]
-    assert main(["check", *data, *demands, *told[:2], *enough]) == 0
+    assert main(["check", *data, *demands, *overrides[:2], *enough]) == 0
     out, err = capsys.readouterr()
     assert "metrics: learning-rate, num-examples, partition-id\n" in out  # no loss
     assert "it refuses to evaluate" in out
@@ -142,21 +142,24 @@ def test_check_knows_what_a_site_demands(
 
 
 def test_check_shows_a_site_what_would_happen(sites: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = [
+    overrides = [
         "dataset=local",
         f"dataset.schema={sites}/schema.yaml",
         f"data_root={sites}",
         "node_test_fraction=0.25",
     ]
-    assert main(["check", "--data", str(sites / "south.npz"), "--site", "south", *told]) == 0
-    said = capsys.readouterr().out
-    assert "one training step" in said
-    assert "num-examples = 449" in said  # of 599
-    assert "local-steps = 1" in said
-    assert "out.weight [10, 64]" in said
-    assert main(["check", told[0], "--data", str(sites / "south.npz"), *told[1:], "--site", "south"]) == 0
+    assert main(["check", "--data", str(sites / "south.npz"), "--site", "south", *overrides]) == 0
+    printed = capsys.readouterr().out
+    assert "one training step" in printed
+    assert "num-examples = 449" in printed  # of 599
+    assert "local-steps = 1" in printed
+    assert "out.weight [10, 64]" in printed
+    assert (
+        main(["check", overrides[0], "--data", str(sites / "south.npz"), *overrides[1:], "--site", "south"])
+        == 0
+    )
     assert "num-examples = " in capsys.readouterr().out
-    assert main(["check", "--data", str(sites / "foreign.npz"), *told]) == 2
+    assert main(["check", "--data", str(sites / "foreign.npz"), *overrides]) == 2
     error, public = capsys.readouterr().err.splitlines()
     assert "the labels ['zwo'] are not in the schema's classes" in error
     assert public.startswith("the server is told: ")
@@ -172,8 +175,13 @@ def test_check_shows_units_and_duplicates(tmp_path: Path, capsys: pytest.Capture
     south.to_csv(tmp_path / "south.csv.gz", index=False)
     schema = str(tmp_path / "schema.yaml")
     assert main(["schema", str(tmp_path / "north.csv"), "--label", "kind", "--out", schema]) == 0
-    told = ["dataset=local", f"dataset.schema={schema}", f"data_root={tmp_path}", "node_test_fraction=0.2"]
-    assert main(["check", "--data", str(tmp_path / "south.csv.gz"), *told, "model=softmax"]) == 0
+    overrides = [
+        "dataset=local",
+        f"dataset.schema={schema}",
+        f"data_root={tmp_path}",
+        "node_test_fraction=0.2",
+    ]
+    assert main(["check", "--data", str(tmp_path / "south.csv.gz"), *overrides, "model=softmax"]) == 0
     out = capsys.readouterr().out
     assert "tidied: 3 labels" in out
     assert "duplicates: 0 of 43 rows" in out
@@ -188,15 +196,15 @@ def test_a_schema_takes_the_columns_that_are_named(
 ) -> None:
     rows = {"patient_id": range(8), "bmi": range(20, 28), "age": range(50, 58), "ill": ["no", "yes"] * 4}
     pd.DataFrame(rows).to_csv(tmp_path / "north.csv", index=False)
-    asked = ["schema", str(tmp_path / "north.csv"), "--label", "ill", "--out", str(tmp_path / "s.yaml")]
-    assert main(asked) == 0
+    arguments = ["schema", str(tmp_path / "north.csv"), "--label", "ill", "--out", str(tmp_path / "s.yaml")]
+    assert main(arguments) == 0
     assert "it takes every column but the label" in capsys.readouterr().out
-    assert main([*asked, "--columns", "age, bmi"]) == 0
+    assert main([*arguments, "--columns", "age, bmi"]) == 0
     assert "every column" not in capsys.readouterr().out
     schema = yaml.safe_load((tmp_path / "s.yaml").read_text())
     assert (schema["columns"], schema["mean"]) == (["age", "bmi"], [53.5, 23.5])
     for columns, line in (("age,weight", "has no column 'weight'"), ("age,ill", "ill is the label")):
-        assert main([*asked, "--columns", columns]) == 2
+        assert main([*arguments, "--columns", columns]) == 2
         (error,) = capsys.readouterr().err.splitlines()  # which no server is told
         assert line in error
     np.savez(tmp_path / "a.npz", inputs=np.zeros((4, 2)), targets=[0, 1, 0, 1])
@@ -210,12 +218,12 @@ def test_check_takes_the_experiment_as_it_is_sent_to_all(
     sites: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What asks for several nodes is no mistake where one of them looks."""
-    told = ["dataset=local", f"dataset.schema={sites}/schema.yaml", f"data_root={sites}"]
-    told += ["node_test_fraction=0.25", "num_nodes=5", "nodes_per_round=5", "min_replies=3"]
-    told += ["quorum=3", "round_deadline=60", "aggregation=krum", "participation.dropout=0.95"]
-    assert main(["check", "--data", str(sites / "south.npz"), *told]) == 0
+    overrides = ["dataset=local", f"dataset.schema={sites}/schema.yaml", f"data_root={sites}"]
+    overrides += ["node_test_fraction=0.25", "num_nodes=5", "nodes_per_round=5", "min_replies=3"]
+    overrides += ["quorum=3", "round_deadline=60", "aggregation=krum", "participation.dropout=0.95"]
+    assert main(["check", "--data", str(sites / "south.npz"), *overrides]) == 0
     assert "one training step" in capsys.readouterr().out
-    assert main(["check", "--data", str(sites / "south.npz"), *told, "quorum=6"]) == 2
+    assert main(["check", "--data", str(sites / "south.npz"), *overrides, "quorum=6"]) == 2
     assert "quorum=6 is out of range: expected a whole number from 1 to 5" in capsys.readouterr().err
 
 
@@ -225,21 +233,21 @@ def test_the_summary_shows_the_worst_and_the_median_site_and_how_far_they_are_ap
 ) -> None:
     rows = run(sites, tmp_path, **THREE)
     own = rows[(rows["round"] == 2) & (rows.split == "site-test") & (rows.metric == "accuracy")].value
-    (shown,) = summarise(results.load(tmp_path)).to_dict("records")
-    found = {
+    (row,) = summarise(results.load(tmp_path)).to_dict("records")
+    expected = {
         "worst site": own.min(),
         "median site": own.median(),
         "best minus worst": own.max() - own.min(),
     }
-    assert {heading: shown[heading] for heading in found} == {
-        heading: f"{value * 100:.1f} %" for heading, value in found.items()
+    assert {heading: row[heading] for heading in expected} == {
+        heading: f"{value * 100:.1f} %" for heading, value in expected.items()
     }
 
 
 @pytest.mark.slow
 def test_without_a_central_test_set_each_node_has_a_row(tmp_path: Path) -> None:
-    told = ["dataset=digits", "num_nodes=2", "central_test=none", *COMMON, f"hydra.run.dir={tmp_path}"]
-    assert launch(*told) == 0
+    overrides = ["dataset=digits", "num_nodes=2", "central_test=none", *COMMON, f"hydra.run.dir={tmp_path}"]
+    assert launch(*overrides) == 0
     rows = metrics_in(tmp_path)
     assert set(rows.split) == {"train", "node-test", "site-test"}
     assert set(rows[rows.split == "site-test"].model) == {"node 0", "node 1"}
@@ -247,7 +255,7 @@ def test_without_a_central_test_set_each_node_has_a_row(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (["runtime.sites=null"], "dataset=local has no partitions"),
         (["central_test=3"], "central_test=3 is out of range: expected all or none"),
@@ -266,11 +274,11 @@ def test_without_a_central_test_set_each_node_has_a_row(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_has_one_line(
-    overrides: list[str], said: str, sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    overrides: list[str], message: str, sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = experiment(sites, north="north", south="south")
+    options = experiment(sites, north="north", south="south")
     if "dataset=digits" in overrides:
-        told = [one for one in told if not one.startswith("dataset")]
-    assert launch(*told, *overrides, f"hydra.run.dir={tmp_path}") == 2
+        options = [one for one in options if not one.startswith("dataset")]
+    assert launch(*options, *overrides, f"hydra.run.dir={tmp_path}") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line

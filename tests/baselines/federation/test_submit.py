@@ -25,7 +25,7 @@ def lakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nowhere", "rounds=1"], "has no [superlink.nowhere]: expected lakes"),
         (["lakes", "rounds=-1"], "rounds=-1"),
@@ -54,12 +54,12 @@ def lakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.usefixtures("lakes")
 def test_a_mistake_is_found_before_anything_is_sent(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["submit", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
-    assert said in line
+    assert message in line
 
 
 def test_a_mistake_in_a_deployment_is_one_line_of_its_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -80,7 +80,7 @@ def test_a_mistake_in_a_deployment_is_one_line_of_its_log(caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize(
-    ("logged", "said"),
+    ("logged", "message"),
     [
         ("ERROR :  the run has diverged: lower it", "error: run 7: the run has diverged: lower it"),
         ("ERROR :  something", "error: run 7: finished:failed; its log: flwr log 7 lakes"),
@@ -88,13 +88,13 @@ def test_a_mistake_in_a_deployment_is_one_line_of_its_log(caplog: pytest.LogCapt
 )
 @pytest.mark.usefixtures("lakes")
 def test_a_run_that_has_diverged_there_ends_so_here(
-    logged: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    logged: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = f"Successfully started run 7\n{logged}\n"
     monkeypatch.setattr(submit.commands, "submit", lambda *_: [sys.executable, "-c", f"print({log!r})"])
     monkeypatch.setattr(submit, "_ended", lambda *_: "finished:failed")
     assert main(["submit", "lakes", "rounds=1", "model=softmax"]) == 1
-    assert capsys.readouterr().err.splitlines() == [said]
+    assert capsys.readouterr().err.splitlines() == [message]
 
 
 class _Nobody(Grid):

@@ -28,9 +28,9 @@ def dispatch() -> Iterator[Dispatch]:
     toys.close()
 
 
-def noting(*told: Any) -> Evaluating:
+def noting(*arguments: Any) -> Evaluating:
     """Return a task that notes when it was done, [seconds]."""
-    return Evaluating(told, range(1), "note")
+    return Evaluating(arguments, range(1), "note")
 
 
 def test_it_waits_for_what_comes_first(dispatch: Dispatch) -> None:
@@ -46,9 +46,9 @@ def test_it_goes_on_while_nobody_waits_for_it(dispatch: Dispatch) -> None:
     dispatch.finish(dispatch.add([noting()]))
     group = dispatch.add([noting()], aside=True)  # there is a worker, with nothing to do
     time.sleep(1)
-    asked = time.monotonic()
+    begin = time.monotonic()
     dispatch.finish(group)
-    assert time.monotonic() - asked < 0.5
+    assert time.monotonic() - begin < 0.5
 
 
 def test_a_round_that_is_late_does_not_take_it_along(dispatch: Dispatch) -> None:

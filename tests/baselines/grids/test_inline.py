@@ -113,9 +113,9 @@ def test_a_node_that_raises_has_not_changed() -> None:
     ask(grid)
     (failed,) = ask(grid, numbers(x=-1.0))
     assert failed.has_error()
-    said = (failed.error.reason or "").splitlines()
-    assert said[:2] == ["OSError: the disk is full", "Traceback (most recent call last):"]
-    assert said[-1] == said[0]
+    lines = (failed.error.reason or "").splitlines()
+    assert lines[:2] == ["OSError: the disk is full", "Traceback (most recent call last):"]
+    assert lines[-1] == lines[0]
     assert failed.metadata.src_node_id == grid.get_node_ids()[0]
     (reply,) = ask(grid)
     assert reply.content["count"]["n"] == 2

@@ -87,9 +87,9 @@ def test_no_message_no_wait() -> None:
 def test_it_tells_what_flower_runs_and_the_commit_where_it_was_told() -> None:
     grid = InlineGrid(app, 0)
     grid.set_run(Run.create_empty(run_id=7))
-    told = {"run_id": "7", "app_hash": ""}
-    assert PollingGrid(grid).deployment() == told
-    assert PollingGrid(grid, commit="abc").deployment() == told | {"git_commit": "abc"}
+    fields = {"run_id": "7", "app_hash": ""}
+    assert PollingGrid(grid).deployment() == fields
+    assert PollingGrid(grid, commit="abc").deployment() == fields | {"git_commit": "abc"}
 
 
 @pytest.mark.parametrize(

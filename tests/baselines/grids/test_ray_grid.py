@@ -33,7 +33,7 @@ def test_each_node_answers_each_round_and_remembers() -> None:
     for n in (1, 2):
         messages = toys.messages(grid, {k: {"seconds": 0.5} for k in range(7)})
         replies = grid.send_and_receive(messages)
-        assert toys.said(replies) == [(first + k, n) for k in range(7)]
+        assert toys.node_counts(replies) == [(first + k, n) for k in range(7)]
         ids = {reply.metadata.reply_to_message_id for reply in replies}
         assert ids == {message.metadata.message_id for message in messages}
     assert {k: state["count"]["n"] for k, state in grid.node_states().items()} == dict.fromkeys(range(7), 2)
@@ -42,14 +42,14 @@ def test_each_node_answers_each_round_and_remembers() -> None:
     toys.close()
     fresh = toys.grid(7)
     fresh.load_node_states(grid.node_states())
-    assert toys.said(fresh.send_and_receive(toys.messages(fresh)))[0] == (first, 3)
+    assert toys.node_counts(fresh.send_and_receive(toys.messages(fresh)))[0] == (first, 3)
 
 
 @pytest.mark.usefixtures("two_processors")
 def test_a_message_whose_worker_dies_is_answered_by_another(tmp_path: Path) -> None:
     grid = toys.grid(5)
     replies = grid.send_and_receive(toys.messages(grid, {1: {"dies": str(tmp_path / "deaths")}}))
-    assert [n for _, n in toys.said(replies)] == [1] * 5  # and nobody was counted twice
+    assert [n for _, n in toys.node_counts(replies)] == [1] * 5  # and nobody was counted twice
     assert grid.lost == 0
 
 
@@ -58,16 +58,16 @@ def test_a_node_that_kills_every_worker_is_lost_and_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     grid = toys.grid(5, retries=1)
-    told = {3: {"dies": str(tmp_path / "deaths"), "times": 99}}
+    config = {3: {"dies": str(tmp_path / "deaths"), "times": 99}}
     with caplog.at_level(logging.WARNING, "flwr.grids"):
-        replies = grid.send_and_receive(toys.messages(grid, told))
+        replies = grid.send_and_receive(toys.messages(grid, config))
     (lost,) = [reply for reply in replies if reply.has_error()]
     assert "its worker died 2 times" in lost.error.reason
     assert lost.metadata.src_node_id == grid.get_node_ids()[3]
-    assert len(toys.said(replies)) == 4
+    assert len(toys.node_counts(replies)) == 4
     assert grid.lost == 1
     assert "a worker on" in caplog.text
-    assert toys.said(grid.send_and_receive(toys.messages(grid)))[3][1] == 1  # it had not changed
+    assert toys.node_counts(grid.send_and_receive(toys.messages(grid)))[3][1] == 1  # it had not changed
 
 
 @pytest.mark.usefixtures("two_processors")
@@ -76,10 +76,10 @@ def test_a_late_node_is_left_out_and_keeps_nobody_waiting() -> None:
     grid.send_and_receive(toys.messages(grid))  # so that the workers are there
     began = time.monotonic()
     replies = grid.send_and_receive(toys.messages(grid, {2: {"seconds": 600}}), timeout=5)
-    assert [node for node, _ in toys.said(replies)] == [
+    assert [node for node, _ in toys.node_counts(replies)] == [
         n for k, n in enumerate(grid.get_node_ids()) if k != 2
     ]
-    assert len(toys.said(grid.send_and_receive(toys.messages(grid)))) == 4  # in another worker
+    assert len(toys.node_counts(grid.send_and_receive(toys.messages(grid)))) == 4  # in another worker
     assert time.monotonic() - began < 120
 
 
@@ -91,10 +91,10 @@ def test_short_answers_are_asked_for_several_at_a_time_until_one_takes_long(
     grid = toys.grid(12)
     for n, at_once in [(1, 1), (2, 6)]:  # how long an answer takes is not known at first
         replies = grid.send_and_receive(toys.messages(grid))
-        assert toys.said(replies) == [(node, n) for node in grid.get_node_ids()]
+        assert toys.node_counts(replies) == [(node, n) for node in grid.get_node_ids()]
         assert {toys.at_once(reply) for reply in replies} == {at_once}
     replies = grid.send_and_receive(toys.messages(grid, {3: {"seconds": 6}}))
-    assert toys.said(replies) == [(node, 3) for node in grid.get_node_ids()]  # each once
+    assert toys.node_counts(replies) == [(node, 3) for node in grid.get_node_ids()]  # each once
     assert {toys.at_once(reply) for reply in replies} == {1, 6}
 
 
@@ -118,21 +118,21 @@ def test_each_worker_takes_its_share_of_a_round_at_once() -> None:
     while len(grid.workers.ready) < 2:  # one that starts late would find nothing left to do
         grid.send_and_receive(toys.messages(grid))
     replies = grid.send_and_receive(toys.messages(grid))
-    assert len({n for _, n in toys.said(replies)}) == 1
+    assert len({n for _, n in toys.node_counts(replies)}) == 1
     assert sorted(map(toys.at_once, replies)) == [2, 2, 3, 3, 3]
     assert len({toys.pid(reply) for reply in replies}) == 2
-    asked = grid.send_and_receive(toys.messages(grid, kind="evaluate"))
-    assert {toys.at_once(reply) for reply in asked} == {1}
+    evaluations = grid.send_and_receive(toys.messages(grid, kind="evaluate"))
+    assert {toys.at_once(reply) for reply in evaluations} == {1}
 
 
 @pytest.mark.usefixtures("two_processors")
 def test_a_node_that_kills_its_worker_takes_no_other_of_its_share_along(tmp_path: Path) -> None:
     grid = toys.grid(5, batched=True, retries=1)
-    told = {3: {"dies": str(tmp_path / "deaths"), "times": 99}}
-    replies = grid.send_and_receive(toys.messages(grid, told))
+    config = {3: {"dies": str(tmp_path / "deaths"), "times": 99}}
+    replies = grid.send_and_receive(toys.messages(grid, config))
     (lost,) = [reply for reply in replies if reply.has_error()]
     assert lost.metadata.src_node_id == grid.get_node_ids()[3]
-    assert [n for _, n in toys.said(replies)] == [1] * 4
+    assert [n for _, n in toys.node_counts(replies)] == [1] * 4
     assert grid.lost == 1
 
 
@@ -141,9 +141,9 @@ def test_a_folded_model_counts_each_node_once_though_a_worker_dies(tmp_path: Pat
     grid = toys.grid(6, folded=True)
     while len(grid.workers.ready) < 2:
         grid.send_and_receive(toys.messages(grid))
-    told: dict[int, dict[str, object]] = {1: {"dies": str(tmp_path / "deaths")}, 4: {"alone": True}}
-    replies = grid.send_and_receive(toys.messages(grid, told))
-    assert len(toys.said(replies)) == 6
+    config: dict[int, dict[str, object]] = {1: {"dies": str(tmp_path / "deaths")}, 4: {"alone": True}}
+    replies = grid.send_and_receive(toys.messages(grid, config))
+    assert len(toys.node_counts(replies)) == 6
     assert grid.lost == 0
     means = {reply.metadata.src_node_id: reply.content.array_records.get("arrays") for reply in replies}
     nodes = grid.get_node_ids()
@@ -154,5 +154,5 @@ def test_a_folded_model_counts_each_node_once_though_a_worker_dies(tmp_path: Pat
     assert sorted(counted) == sorted(means)
     assert [int(node) for mean in different.values() for node in mean.sums["nodes"]] == counted  # type: ignore[union-attr]
     assert len(different) < len(means)  # the share of the worker that lived
-    asked = grid.send_and_receive(toys.messages(grid, kind="evaluate"))
-    assert not any(reply.content.array_records for reply in asked)
+    evaluations = grid.send_and_receive(toys.messages(grid, kind="evaluate"))
+    assert not any(reply.content.array_records for reply in evaluations)

@@ -16,6 +16,6 @@ def test_a_fraction_of_a_gpu_each_and_eight_busy_at_once() -> None:
         grid.send_and_receive(toys.messages(grid, {k: {"seconds": 8} for k in range(8)}), timeout=100)
         began = time.monotonic()
         replies = grid.send_and_receive(toys.messages(grid, {k: {"seconds": 4} for k in range(8)}))
-        assert len(toys.said(replies)) == 8
+        assert len(toys.node_counts(replies)) == 8
         assert time.monotonic() - began < 8 * 4 / 2  # one after another: 32 s
         assert len({toys.pid(reply) for reply in replies}) == 8

@@ -67,8 +67,8 @@ def test_a_round_of_training(name: str, tmp_path: Path, monkeypatch: pytest.Monk
         f"model={name} dataset.shape={shaped} num_nodes=2 partitioner=iid rounds=1 client=sgd "
         f"client.optimizer.lr=0.01 client.batch_size=8 {linear}"
     )
-    found = played(overrides.strip(), tmp_path)
-    assert curve(found, "train", "failed") == [0]
-    losses = curve(found, "test", "loss")
+    actual = played(overrides.strip(), tmp_path)
+    assert curve(actual, "train", "failed") == [0]
+    losses = curve(actual, "test", "loss")
     assert all(np.isfinite(losses))
     assert losses[1] != losses[0]

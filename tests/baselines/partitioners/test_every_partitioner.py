@@ -270,9 +270,9 @@ def test_dirichlet_is_flowers_dirichlet(alpha: float, min_size: int) -> None:
 
 
 def test_without_node_test_data_a_node_holds_what_a_split_of_nothing_leaves() -> None:
-    this = experiment.load("partitioner=dirichlet num_nodes=7 node_test_fraction=0")
-    labels = this.dataset.train_targets.numpy()
-    for partition_id, (train, test) in enumerate(this.partitions):
+    setup = experiment.load("partitioner=dirichlet num_nodes=7 node_test_fraction=0")
+    labels = setup.dataset.train_targets.numpy()
+    for partition_id, (train, test) in enumerate(setup.partitions):
         halves = split_node(np.flip(train), labels, 0.0, np.random.default_rng(partition_id))
         for mine, theirs in zip((train, test), halves, strict=True):
             np.testing.assert_array_equal(mine, theirs)

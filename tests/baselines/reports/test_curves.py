@@ -145,6 +145,6 @@ def test_a_line_ends_with_the_first_of_its_seeds(tmp_path: Path) -> None:
     write_run(tmp_path / "0", "strategy=fedavg", 0, [0.1, 0.2, 0.3, 0.9], "finished")
     write_run(tmp_path / "1", "strategy=fedavg", 1, [0.1, 0.1], "finished")
     frame = results.load(tmp_path)
-    found = curves.statistics(frame, Shown("test", "accuracy"), "round")
-    assert found["mean"].tolist() == pytest.approx([0.1, 0.15])
+    actual = curves.statistics(frame, Shown("test", "accuracy"), "round")
+    assert actual["mean"].tolist() == pytest.approx([0.1, 0.15])
     assert curves.says(frame).endswith("A line ends with the first of its runs.")

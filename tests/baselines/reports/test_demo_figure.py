@@ -26,9 +26,9 @@ def test_the_demos_figure_is_the_one_that_is_shown(tmp_path: Path) -> None:
     env = os.environ | {"FLWR_TELEMETRY_ENABLED": "0"}
     subprocess.run([ROOT / ".venv/bin/python", *shlex.split(run)], cwd=ROOT, env=env, check=True)
     assert compare.main(shlex.split(comparison)[2:]) == 0
-    drawn, shown = (
+    drawn, published = (
         np.asarray(Image.open(path).convert("RGB"), float)
         for path in (tmp_path / "demo.png", ROOT / "docs" / "demo.png")
     )
-    assert drawn.shape == shown.shape
-    assert np.abs(drawn - shown).mean() < NEAR
+    assert drawn.shape == published.shape
+    assert np.abs(drawn - published).mean() < NEAR

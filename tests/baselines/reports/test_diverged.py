@@ -48,14 +48,14 @@ def test_a_pair_with_it_has_no_difference(sweep: Path, capsys: pytest.CaptureFix
     text = (sweep / "comparison.md").read_text()
     assert "| FedExP - FedAvg | 3 | diverged | - | - |" in text
     assert "| FedExP | 3 (1 diverged) | 1 | diverged |" in text
-    said = f"diverged, and never the best: {sweep}/fedexp2"
-    assert said in capsys.readouterr().out
+    message = f"diverged, and never the best: {sweep}/fedexp2"
+    assert message in capsys.readouterr().out
 
 
 def test_its_curve_ends_where_it_diverged(sweep: Path) -> None:
-    found = curves.statistics(results.load(sweep), Shown("test", "accuracy"), "round").loc["fedexp"]
-    assert found["mean"].tolist() == pytest.approx([0.1, NAN], nan_ok=True)
-    assert found["std"].tolist() == pytest.approx([0.0, NAN], nan_ok=True, abs=1e-12)
+    actual = curves.statistics(results.load(sweep), Shown("test", "accuracy"), "round").loc["fedexp"]
+    assert actual["mean"].tolist() == pytest.approx([0.1, NAN], nan_ok=True)
+    assert actual["std"].tolist() == pytest.approx([0.0, NAN], nan_ok=True, abs=1e-12)
 
 
 def test_it_is_never_the_best(sweep: Path) -> None:

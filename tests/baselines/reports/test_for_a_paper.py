@@ -78,7 +78,7 @@ def test_one_that_has_diverged_ranks_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "said"),
+    ("wish", "message"),
     [
         (
             ["--panels", "partitioner"],
@@ -92,11 +92,11 @@ def test_one_that_has_diverged_ranks_last() -> None:
     ],
 )
 def test_such_a_wish_is_a_mistake(
-    wish: list[str], said: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+    wish: list[str], message: str, sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare.main([str(sweep), *wish]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line
 
 
 def test_one_setting_is_the_baseline_of_all_others_a_correction_too(
@@ -151,7 +151,7 @@ def test_a_file_without_names_is_a_mistake(
 
 
 @pytest.mark.parametrize(
-    ("band", "low", "high", "said"),
+    ("band", "low", "high", "message"),
     [
         ("std", 40 - 20, 40 + 20, "one standard deviation"),
         ("ci", 40 - 20 * 4.302653 / 3**0.5, 40 + 20 * 4.302653 / 3**0.5, "95 % confidence interval"),
@@ -163,7 +163,7 @@ def test_bands(
     band: str,
     low: float | None,
     high: float | None,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -172,7 +172,7 @@ def test_bands(
     frame = pd.DataFrame(rows, columns=METRICS).assign(setting="all")
     monkeypatch.setattr(curves.plt, "close", lambda figure: None)
     drawing = curves.Drawing(band=band, limits=(0, 100))
-    assert said in str(curves.draw(frame, tmp_path / "figure.png", drawing))
+    assert message in str(curves.draw(frame, tmp_path / "figure.png", drawing))
     (axis,) = curves.plt.gcf().axes
     assert axis.get_ylim() == (0, 100)
     if low is None:

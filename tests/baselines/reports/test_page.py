@@ -95,18 +95,18 @@ def test_it_has_every_section(page: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [400, 1600])
 def test_a_browser_shows_sorts_and_toggles_it(page: str, width: int, tmp_path: Path) -> None:
-    said = in_a_browser(page, width, tmp_path)
-    assert said["errors"] == []
-    assert said["width"] <= width
-    assert said["clipped"] == []
-    assert said["scrolled"] == 0
-    assert said["shares"] == 0  # Plotly's button that sends a plot to its makers
-    assert said["ascending"] == ["FedExP", "FedAdam", "FedAvg"]
-    assert said["descending"] == ["FedAvg", "FedAdam", "FedExP"]
-    assert said["by_name"] == ["FedAdam", "FedAvg", "FedExP"]
-    assert said["plots"] == 2  # accuracy, and the one partition
-    assert said["lines"] == 5  # three means; the band of two
-    assert said["lines_left"] == 3  # without the one whose name was clicked, and its band
+    state = in_a_browser(page, width, tmp_path)
+    assert state["errors"] == []
+    assert state["width"] <= width
+    assert state["clipped"] == []
+    assert state["scrolled"] == 0
+    assert state["shares"] == 0  # Plotly's button that sends a plot to its makers
+    assert state["ascending"] == ["FedExP", "FedAdam", "FedAvg"]
+    assert state["descending"] == ["FedAvg", "FedAdam", "FedExP"]
+    assert state["by_name"] == ["FedAdam", "FedAvg", "FedExP"]
+    assert state["plots"] == 2  # accuracy, and the one partition
+    assert state["lines"] == 5  # three means; the band of two
+    assert state["lines_left"] == 3  # without the one whose name was clicked, and its band
 
 
 def in_a_browser(page: str, width: int, folder: Path) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def in_a_browser(page: str, width: int, folder: Path) -> dict[str, Any]:
     command = [CHROMIUM, *flags, "--dump-dom", str(folder / "frame.html")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     text = done.stdout.partition('<pre id="said">')[2].partition("</pre>")[0]
-    said: dict[str, Any] = json.loads(unescape(text))
-    return said
+    state: dict[str, Any] = json.loads(unescape(text))
+    return state
 
 
 def test_hovers_say_the_round_and_shares_in_per_cent(page: str) -> None:
@@ -132,7 +132,7 @@ def test_hovers_say_the_round_and_shares_in_per_cent(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("band", "hover", "shown"),
+    ("band", "hover", "values"),
     [
         ("std", "%{y:.4g} ± %{customdata[2]:.2g} (one standard deviation)", [2.0, 4.0, 2**0.5]),
         ("minmax", "%{y:.4g} (seeds from %{customdata[0]:.4g} to %{customdata[1]:.4g})", [2.0, 4.0]),
@@ -140,7 +140,7 @@ def test_hovers_say_the_round_and_shares_in_per_cent(page: str) -> None:
         ("none", "%{y:.4g}", []),
     ],
 )
-def test_a_hover_says_what_the_band_is(band: str, hover: str, shown: list[float]) -> None:
+def test_a_hover_says_what_the_band_is(band: str, hover: str, values: list[float]) -> None:
     """Losses of 2 and 4: the mean is 3, the interval 12.706 standard errors to each side, which are 1."""
     rows = [
         {"setting": "a", "seed": seed, "run": str(seed), "round": 1, "split": "test", "model": "global"}
@@ -153,7 +153,7 @@ def test_a_hover_says_what_the_band_is(band: str, hover: str, shown: list[float]
     low, high, deviation = mean.customdata[0]
     assert deviation == pytest.approx(2**0.5)
     if band in ("ci", "minmax"):
-        assert [low, high] == pytest.approx(shown, abs=1e-3)
+        assert [low, high] == pytest.approx(values, abs=1e-3)
 
 
 def test_the_library_may_lie_beside_the_page(tmp_path: Path) -> None:

@@ -54,12 +54,12 @@ def test_no_seed_in_common_and_no_finished_run_are_reasons(tmp_path: Path) -> No
     with_runs(tmp_path, fedavg=(0.5, 0.6), fedexp=(0.6, 0.8))
     write_run(tmp_path / "late", "strategy=fedadam seed=7", 7, [0.1, 0.9], "finished")
     write_run(tmp_path / "cut", "strategy=fedyogi seed=0", 0, [0.1], "interrupted")
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as records:
         frame = results.load(tmp_path)
         results.paired(frame, "strategy", "fedavg")
-    told = [str(one.message) for one in said]
-    assert "in no pair: fedadam (no seed in common with fedavg)" in told
-    assert "in no pair: fedyogi (none of its runs has finished with accuracy)" in told
+    messages = [str(one.message) for one in records]
+    assert "in no pair: fedadam (no seed in common with fedavg)" in messages
+    assert "in no pair: fedyogi (none of its runs has finished with accuracy)" in messages
 
 
 def test_what_tells_baselines_apart_may_be_no_setting_of_the_other(tmp_path: Path) -> None:

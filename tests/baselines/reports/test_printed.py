@@ -56,8 +56,8 @@ def test_differences_of_shares_are_percentage_points() -> None:
         "p": 0.1,
         "p_holm": 0.1,
     }
-    told = format_pairs(pd.DataFrame([row | {"p": 0.1, "p_holm": 0.1}]), percent=True).iloc[0]
-    assert (told["difference"], told["95 % interval"]) == ("-2.00 points", "-5.00 to +1.00 points")
+    printed = format_pairs(pd.DataFrame([row | {"p": 0.1, "p_holm": 0.1}]), percent=True).iloc[0]
+    assert (printed["difference"], printed["95 % interval"]) == ("-2.00 points", "-5.00 to +1.00 points")
 
 
 def test_a_summary_has_the_columns_that_something_was_measured_for() -> None:

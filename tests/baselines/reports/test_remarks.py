@@ -13,8 +13,10 @@ from helpers.runs import launch, write_run
 
 
 def with_versions(run: Path, torch: str) -> None:
-    told = json.loads((run / "environment.json").read_text())
-    (run / "environment.json").write_text(json.dumps(told | {"versions": {"torch": torch, "numpy": "2"}}))
+    environment = json.loads((run / "environment.json").read_text())
+    (run / "environment.json").write_text(
+        json.dumps(environment | {"versions": {"torch": torch, "numpy": "2"}})
+    )
 
 
 def test_load_says_which_runs_are_not_whole(tmp_path: Path) -> None:
@@ -22,13 +24,13 @@ def test_load_says_which_runs_are_not_whole(tmp_path: Path) -> None:
     write_run(tmp_path / "b", "strategy=fedexp", 0, [0.1], "interrupted")
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "metrics.csv").write_text("")
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as records:
         results.load(tmp_path)
-    assert [str(one.message) for one in said] == [
+    assert [str(one.message) for one in records] == [
         f"not finished, counted up to its last round (interrupted): {tmp_path}/b",
         f"left out (environment.json is missing): {tmp_path}/c",
     ]
-    assert {one.filename for one in said} == {__file__}
+    assert {one.filename for one in records} == {__file__}
 
 
 def test_load_is_silent_where_all_is_well(tmp_path: Path) -> None:
@@ -48,8 +50,8 @@ def test_versions_that_differ_within_a_line_are_named(
     write_run(tmp_path / "other", "strategy=fedexp", 0, [0.1], "finished")
     with_versions(tmp_path / "other", "1.0")
     assert compare.main([str(tmp_path)]) == 0
-    told = "one line of the table has torch 2.9 and 2.13: their numbers may differ\n"
-    assert (told in capsys.readouterr().out) == named
+    message = "one line of the table has torch 2.9 and 2.13: their numbers may differ\n"
+    assert (message in capsys.readouterr().out) == named
 
 
 def test_a_run_that_has_not_finished_is_in_no_pair(tmp_path: Path) -> None:
@@ -90,10 +92,12 @@ def test_a_cluster_of_another_address_makes_no_other_setting(tmp_path: Path) -> 
     for seed, address in enumerate(("one:6379", "two:6379")):
         overrides = f"runtime=ray runtime.address={address} seed={seed}"
         write_run(tmp_path / str(seed), overrides, seed, [0.1, 0.2], "finished")
-        this = experiment.load(overrides)
-        (tmp_path / str(seed) / "config.yaml").write_text(this.configuration())
-        told = json.loads((tmp_path / str(seed) / "environment.json").read_text())
-        (tmp_path / str(seed) / "environment.json").write_text(json.dumps(told | {"setting": this.setting}))
+        setup = experiment.load(overrides)
+        (tmp_path / str(seed) / "config.yaml").write_text(setup.configuration())
+        environment = json.loads((tmp_path / str(seed) / "environment.json").read_text())
+        (tmp_path / str(seed) / "environment.json").write_text(
+            json.dumps(environment | {"setting": setup.setting})
+        )
     frame = results.load(tmp_path)
     assert frame.setting.nunique() == 1
     assert set(frame.seed) == {0, 1}

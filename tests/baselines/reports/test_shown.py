@@ -59,18 +59,18 @@ def test_without_a_test_set_it_is_the_nodes_own(
 
 
 @pytest.mark.parametrize(
-    ("wish", "said"),
+    ("wish", "message"),
     [
         (["--paired", "fedavg"], "--paired fedavg: no run has a test metric to be compared by"),
         (["--rounds-to", "0.5"], "--rounds-to 0.5: no run has a test metric to reach it"),
     ],
 )
 def test_without_any_test_metric_such_a_wish_is_a_mistake(
-    wish: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    wish: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep(tmp_path, "train", "loss")
     assert compare.main([str(tmp_path), *wish]) == 2
-    assert capsys.readouterr().err == f"error: {said}\n"
+    assert capsys.readouterr().err == f"error: {message}\n"
 
 
 def test_a_figure_is_named_where_one_was_drawn(

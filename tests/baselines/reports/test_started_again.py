@@ -26,8 +26,10 @@ def tries(tmp_path: Path) -> Path:
         write_run(run, overrides, 0, accuracies, "finished")
         with (run / "metrics.csv").open("a") as file:
             file.write(f"1,train,global,seconds,{seconds}\n")
-        told = json.loads((run / "environment.json").read_text())
-        (run / "environment.json").write_text(json.dumps(told | ({"started": started} if started else {})))
+        environment = json.loads((run / "environment.json").read_text())
+        (run / "environment.json").write_text(
+            json.dumps(environment | ({"started": started} if started else {}))
+        )
     return tmp_path
 
 
@@ -37,8 +39,8 @@ def test_the_last_started_counts_in_table_pairs_and_curves(tries: Path) -> None:
     assert results.last(frame).value.tolist() == [0.7, 0.8]
     (row,) = results.paired(frame, "strategy", "fedavg").to_dict("records")
     assert (row["seeds"], row["mean"]) == (1, pytest.approx(0.1))
-    found = curves.statistics(frame, Shown("test", "accuracy"), "seconds")
-    assert found.x.to_dict() == {("fedavg", 0): 0, ("fedavg", 1): 4, ("fedexp", 0): 0, ("fedexp", 1): 8}
+    actual = curves.statistics(frame, Shown("test", "accuracy"), "seconds")
+    assert actual.x.to_dict() == {("fedavg", 0): 0, ("fedavg", 1): 4, ("fedexp", 0): 0, ("fedexp", 1): 8}
 
 
 def test_the_others_are_named_in_one_line(tries: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,18 +17,18 @@ from baselines.reproduce.plan import Trial, plan, table_of
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Let all data sets but the digits be away; return how often each was asked for."""
-    found = Counter[str]()
+    requests = Counter[str]()
 
     def dataset_of(cfg: DictConfig) -> Dataset:
-        found[str(cfg.load._target_)] += 1
+        requests[str(cfg.load._target_)] += 1
         if cfg.load._target_ != "baselines.datasets.digits":
             raise UserError("no such data here")
         return data.dataset_of(cfg)
 
     monkeypatch.setattr(experiment, "dataset_of", dataset_of)
-    return found
+    return requests
 
 
 def trials_of(paper: str, name: str, overrides: list[str]) -> list[Trial]:
@@ -42,7 +42,7 @@ def of_cell_with(override: str, trial: Trial) -> Trial:
 
 
 @pytest.mark.slow
-def test_the_others_are_counted_in_one_line(papers: Path, asked: Counter[str]) -> None:
+def test_the_others_are_counted_in_one_line(papers: Path, requests: Counter[str]) -> None:
     digits = trials_of("tiny", "table1", ["dataset=digits"])
     away = [of_cell_with("dataset=mnist", trial) for trial in digits[:3]]
     out = Console(record=True, width=200)
@@ -51,26 +51,26 @@ def test_the_others_are_counted_in_one_line(papers: Path, asked: Counter[str]) -
 
 
 @pytest.mark.slow
-def test_a_data_set_is_asked_for_once(papers: Path, asked: Counter[str]) -> None:
+def test_a_data_set_is_asked_for_once(papers: Path, requests: Counter[str]) -> None:
     trials = trials_of("tiny", "table1", ["dataset=mnist"])
     with pytest.raises(UserError, match=r"^no such data here$"):
         with_available_data(trials, Console())
-    assert asked.total() == 1
+    assert requests.total() == 1
 
 
 @pytest.mark.slow
-def test_what_else_is_wrong_is_left_to_the_run(papers: Path, asked: Counter[str]) -> None:
+def test_what_else_is_wrong_is_left_to_the_run(papers: Path, requests: Counter[str]) -> None:
     trials = trials_of("tiny", "figure1", ["dataset=digits"])
     assert any("client.optimizer.lr=-1" in trial.overrides for trial in trials)
     assert with_available_data(trials, Console()) == trials
 
 
 def test_a_table_without_its_data_is_a_mistake_in_one_line(
-    papers: Path, asked: Counter[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    papers: Path, requests: Counter[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "runs"
     assert main(["tiny", "table1", "dataset=mnist", "--output", str(output)]) == 2
-    said, error = capsys.readouterr()
-    assert (said, error) == ("", "error: no such data here\n")
+    printed, error = capsys.readouterr()
+    assert (printed, error) == ("", "error: no such data here\n")
     assert not output.exists()
     assert not (papers / "tiny" / "ours").exists()

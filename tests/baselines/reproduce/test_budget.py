@@ -42,8 +42,8 @@ def test_a_pair_comes_first_then_its_second_seed_then_what_nothing_speaks_of(tri
 def test_half_a_pair_is_completed_first(papers: Path, tmp_path: Path) -> None:
     pairs = [(("b",), ("a",)), (("d",), ("c",))]
     made = [trial_of(name, seed, tmp_path) for name in "abcd" for seed in (0, 1)]
-    there = {"c 0", "a 1"}
-    missing = [trial for trial in made if names([trial])[0] not in there]
+    finished = {"c 0", "a 1"}
+    missing = [trial for trial in made if names([trial])[0] not in finished]
     with mock.patch.object(campaign, "pairs", return_value=pairs):
         assert chosen(made, missing) == ["d 0", "b 0", "a 0", "b 1", "d 1", "c 1"]
 

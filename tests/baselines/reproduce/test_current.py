@@ -19,10 +19,10 @@ TABLES = [file for file in FILES if not file.stem.endswith("_curves")]
 def test_page_and_figure_are_those_of_the_numbers(file: Path) -> None:
     """`python -m baselines.reproduce --overview` renews them."""
     table = paper_tables.tables(file.parents[1].name)[file.stem]
-    found = results.settings(table, results.read(file), {})
+    cells = results.settings(table, results.read(file), {})
     points = results.read(file.with_name(f"{file.stem}_curves.csv"))
-    assert file.with_suffix(".md").read_text(encoding="utf-8") == report.markdown(table, found)
-    assert read_key(file.with_suffix(".png")) == figure_key(table, results.ours(found), points)
+    assert file.with_suffix(".md").read_text(encoding="utf-8") == report.markdown(table, cells)
+    assert read_key(file.with_suffix(".png")) == figure_key(table, results.ours(cells), points)
 
 
 def test_a_figure_is_drawn_again_where_what_it_shows_has_changed(tmp_path: Path, papers: Path) -> None:

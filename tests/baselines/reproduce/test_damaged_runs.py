@@ -9,7 +9,7 @@ from baselines.experiment.identity import versions
 from baselines.reproduce.__main__ import main
 from baselines.reproduce.plan import Trial, plan, select, table_of
 from helpers.checkout import ROOT
-from helpers.finished_runs import there, trials_in
+from helpers.finished_runs import finished_run, trials_in
 
 
 def change(run: Path) -> None:
@@ -21,8 +21,8 @@ def change(run: Path) -> None:
 def one_and_two(tmp_path: Path) -> tuple[Trial, Trial]:
     """Return two trials that have run; the files of the second have changed since."""
     one, two, _ = trials_in(tmp_path / "runs")
-    there(one, 0.75, versions())
-    change(there(two, 0.5, versions()))
+    finished_run(one, 0.75, versions())
+    change(finished_run(two, 0.5, versions()))
     return one, two
 
 

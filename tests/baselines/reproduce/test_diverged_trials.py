@@ -10,7 +10,7 @@ from baselines.experiment.identity import versions
 from baselines.reproduce import campaign
 from baselines.reproduce.__main__ import main
 from baselines.reproduce.results import is_finished
-from helpers.finished_runs import there, trials_in
+from helpers.finished_runs import finished_run, trials_in
 
 COMMAND = ["tiny", "table1", "--seeds", "0"]
 
@@ -26,7 +26,7 @@ def test_its_number_is_kept_and_it_is_not_run_again(
 ) -> None:
     trials = trials_in(tmp_path)
     for trial in trials:
-        diverged(there(trial, 0.75, versions()))
+        diverged(finished_run(trial, 0.75, versions()))
         assert is_finished(trial)
     monkeypatch.setattr(campaign, "_process", lambda trial: pytest.fail("a trial is run again"))
     assert main([*COMMAND, "--output", str(tmp_path)]) == 0
@@ -47,7 +47,7 @@ def test_its_exit_status_makes_no_failure_of_it(papers: Path, tmp_path: Path) ->
     from baselines.reproduce.campaign import Display
 
     one, two, *_ = trials_in(tmp_path)
-    diverged(there(one, 0.75, versions()))
+    diverged(finished_run(one, 0.75, versions()))
     two.folder.mkdir(parents=True)
     (two.folder / campaign.LOG).write_text("error: the disk is full\n")
     under_way = campaign.Running(2, is_finished, Display([one, two], Console(quiet=True)))

@@ -83,12 +83,12 @@ def test_every_cell_composes_and_instantiates(table: PaperTable) -> None:
     """What is wrong with a cell is wrong with an override, or with two that do not go together."""
     checked = set()
     for cell in telling(table):
-        this = experiment_of(cell)
-        OmegaConf.to_container(this.cfg, resolve=True)
-        assert isinstance(this.strategy(), PseudoGradientStrategy | Grouped)
-        assert isinstance(this.training, LocalTraining)
-        assert isinstance(this.partitioner, Partitioner)
-        cfg = this.cfg
+        experiment = experiment_of(cell)
+        OmegaConf.to_container(experiment.cfg, resolve=True)
+        assert isinstance(experiment.strategy(), PseudoGradientStrategy | Grouped)
+        assert isinstance(experiment.training, LocalTraining)
+        assert isinstance(experiment.partitioner, Partitioner)
+        cfg = experiment.cfg
         fits = (
             str(cfg.dataset.shape),
             cfg.dataset.num_classes,
@@ -97,7 +97,7 @@ def test_every_cell_composes_and_instantiates(table: PaperTable) -> None:
             cfg.num_nodes,
         )
         if fits not in checked:  # what is common to many cells is built and tried once
-            check(this)
+            check(experiment)
         checked.add(fits)
 
 

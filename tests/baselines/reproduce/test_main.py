@@ -47,10 +47,12 @@ def test_a_table_from_nothing_to_a_picture(
     assert set(rows.changes) == {""}
     best = {}
     for folder in (tmp_path / "runs" / "tiny").iterdir():
-        told = json.loads((folder / "environment.json").read_text())
+        environment = json.loads((folder / "environment.json").read_text())
         metrics = pd.read_csv(folder / "metrics.csv")
         chosen = metrics[(metrics.split == "test") & (metrics.metric == "accuracy")]
-        best["strategy=fedexp" in told["overrides"], str(told["seed"])] = f"{100 * chosen.value.max():.6g}"
+        best["strategy=fedexp" in environment["overrides"], str(environment["seed"])] = (
+            f"{100 * chosen.value.max():.6g}"
+        )
     assert [
         best[method == "fedexp", seed] for method, seed in zip(rows.method, rows.seed, strict=True)
     ] == list(rows.value)
@@ -64,10 +66,10 @@ def test_a_table_from_nothing_to_a_picture(
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert (ours / "table1.csv").read_bytes() == written
 
-    shown = (ours / "table1.md").read_text()
-    assert "| 2 |" in shown
+    table = (ours / "table1.md").read_text()
+    assert "| 2 |" in table
     assert reproduce(tmp_path, "table1", "--where", "rate=0.2", "--seeds", "0", "--collect-only") == 0
-    assert (ours / "table1.md").read_text() == shown  # a seed that was not asked for is not lost
+    assert (ours / "table1.md").read_text() == table  # a seed that was not asked for is not lost
 
 
 def test_smoke_goes_elsewhere_and_says_so(
@@ -113,7 +115,7 @@ def test_dry_run_prints_commands_and_runs_nothing(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["table1", "--seeds", "a"], "--seeds a: expected whole numbers"),
         (["table1", "--seeds", "-1"], "--seeds -1: expected whole numbers"),
@@ -125,11 +127,11 @@ def test_dry_run_prints_commands_and_runs_nothing(
     ],
 )
 def test_a_mistake_is_one_line(
-    papers: Path, tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    papers: Path, tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert reproduce(tmp_path, *arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {said}")
+    assert line.startswith(f"error: {message}")
 
 
 def test_an_output_that_cannot_be_is_one_line(papers: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,10 +166,10 @@ def test_what_is_of_an_earlier_configuration_does_not_hang_on_the_cells_that_are
     for chosen in ("fedexp", "fedavg"):
         assert reproduce(tmp_path, "table1", "--where", f"method={chosen}", "--collect-only") == 0
         lines = (ours / "table1.md").read_text().splitlines()
-        told = {
+        is_earlier = {
             line.split(" | ")[1]: "of an earlier configuration" in line for line in lines if "91.5" in line
         }
-        assert told == {"fedexp": True, "fedavg": False}
+        assert is_earlier == {"fedexp": True, "fedavg": False}
 
 
 def test_a_seed_given_twice_is_run_once(
@@ -190,9 +192,9 @@ def test_interrupted_and_started_again_it_continues(
     (folder,) = (tmp_path / "runs" / "tiny").iterdir()
     assert json.loads((folder / "environment.json").read_text())["status"] == "interrupted"
     assert reproduce(tmp_path, *arguments) == 0
-    told = json.loads((folder / "environment.json").read_text())
-    assert told["status"] == "finished"
-    assert told["resumed"][0] >= 30
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["status"] == "finished"
+    assert environment["resumed"][0] >= 30
     rows = pd.read_csv(folder / "metrics.csv")
     assert list(rows[(rows.split == "test") & (rows.metric == "loss")]["round"]) == list(range(301))
 

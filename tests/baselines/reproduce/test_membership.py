@@ -24,17 +24,17 @@ def test_what_tells_members_apart_is_found_and_noise_is_not(
     played(SETTING, tmp_path)
     train_inputs = experiment.load(SETTING).dataset.train_inputs
     draw = np.random.default_rng(0)
-    asked: list[Examples] = []
+    examples_by_call: list[Examples] = []
 
     def telling(model: nn.Module, examples: Examples) -> np.ndarray:
-        asked.append(examples)
+        examples_by_call.append(examples)
         member = float(examples.inputs is train_inputs)
         shift = np.array([member * 9] + [0] * 9)
         return draw.normal(size=(len(examples), 10)) + shift
 
     monkeypatch.setattr(attack, "_logits", telling)
     assert attack.attack_accuracy(tmp_path) > 0.999
-    members, others = asked
+    members, others = examples_by_call
     assert len(members) == len(others) == 898
     assert len(set(members.index.tolist())) == len(set(others.index.tolist())) == 898
 

@@ -141,9 +141,9 @@ def test_the_pages_hold_what_the_tables_say(paper: str) -> None:
     """They are generated: `python -m baselines.reproduce PAPER TABLE --collect-only` renews them."""
     text = (paper_tables.PAPERS / paper / "README.md").read_text(encoding="utf-8")
     for part, content in (("tables", page.page_tables), ("missing", page.page_missing)):
-        found = re.search(rf"<!-- {part}: generated -->\n(.*?)\n<!-- end -->", text, re.S)
-        assert found, part
-        assert found[1] == content(paper)
+        match = re.search(rf"<!-- {part}: generated -->\n(.*?)\n<!-- end -->", text, re.S)
+        assert match, part
+        assert match[1] == content(paper)
 
 
 def prose(paper: str) -> str:

@@ -23,7 +23,7 @@ def test_every_table_that_was_made_is_on_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nobody", "--html", "x.html"], "nobody"),
         (["gma", "table4_4", "--html", "x.html"], "the page is of a whole paper; leave table4_4 out"),
@@ -31,7 +31,7 @@ def test_every_table_that_was_made_is_on_it(tmp_path: Path) -> None:
 )
 def test_a_mistake_has_one_line(
     arguments: list[str],
-    said: str,
+    message: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -39,5 +39,5 @@ def test_a_mistake_has_one_line(
     monkeypatch.chdir(tmp_path)
     assert reproduce.main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line
     assert not (tmp_path / "x.html").exists()

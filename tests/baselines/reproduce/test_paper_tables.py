@@ -23,9 +23,9 @@ def name_of(table: PaperTable) -> str:
 
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
 def test_cells_differ(table: PaperTable) -> None:
-    found = table.cells()
-    assert len({cell.overrides for cell in found}) == len(found)
-    assert len({tuple(cell.keys.values()) for cell in found}) == len(found)
+    actual = table.cells()
+    assert len({cell.overrides for cell in actual}) == len(actual)
+    assert len({tuple(cell.keys.values()) for cell in actual}) == len(actual)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=name_of)
@@ -44,12 +44,12 @@ def test_every_experiment_belongs_to_a_table() -> None:
 
 
 def one(paper: str, table: str, **keys: str) -> Cell:
-    (found,) = (
+    (match,) = (
         cell
         for cell in paper_tables.tables(paper)[table].cells()
         if keys.items() <= dict(cell.keys).items()
     )
-    return found
+    return match
 
 
 def test_a_cell_of_weight_erosion() -> None:
@@ -74,15 +74,19 @@ def test_a_cell_of_gradient_masking() -> None:
 
 def test_a_cell_of_feder() -> None:
     cell = one("feder", "table4_2", optimizer="adamp", schedule="steplr", method="feder")
-    this = Experiment(shlex.join(cell.overrides))
+    experiment = Experiment(shlex.join(cell.overrides))
     assert cell.paper_mean == 72.68
-    assert [this.training.schedule(r) for r in (1, 25, 26, 51)] == [1, 1, 0.5, 0.25]
-    optimizer = this.training.optimizer([torch.nn.Parameter(torch.zeros(2, 2))])
+    assert [experiment.training.schedule(r) for r in (1, 25, 26, 51)] == [1, 1, 0.5, 0.25]
+    optimizer = experiment.training.optimizer([torch.nn.Parameter(torch.zeros(2, 2))])
     assert type(optimizer).__name__ == "AdamP"
     assert optimizer.param_groups[0]["lr"] == 1e-3
     assert optimizer.param_groups[0]["weight_decay"] == 1e-4
-    assert (this.settings.num_nodes, this.cfg.client.batch_size, this.settings.rounds) == (4, 128, 250)
-    assert this.cfg.dataset.load.augment == {
+    assert (
+        experiment.settings.num_nodes,
+        experiment.cfg.client.batch_size,
+        experiment.settings.rounds,
+    ) == (4, 128, 250)
+    assert experiment.cfg.dataset.load.augment == {
         "_target_": "clients.augment.Augment",
         "padding": 4,
         "flip": True,

@@ -14,8 +14,8 @@ from baselines.reproduce.plan import SCALES, Trial, plan, select, table_of
 
 
 def planned(paper: str, table: str, where: str = "", scale: str = "full", *extra: str) -> list[Trial]:
-    found = table_of(paper, table)
-    return plan(found, select(found, where), (3, 5, 7), scale, extra, Path("out"))
+    paper_table = table_of(paper, table)
+    return plan(paper_table, select(paper_table, where), (3, 5, 7), scale, extra, Path("out"))
 
 
 @pytest.mark.exhaustive
@@ -31,8 +31,8 @@ def test_a_trial_is_the_run_that_its_overrides_name(scale: str) -> None:
 def test_the_run_itself_is_known_by_the_same_identity() -> None:
     """Neither where it writes nor that it resumes is part of it."""
     (trial, *_) = planned("weight_erosion", "table2", "num_nodes=10,method=local,distribution=A")
-    told = [argument for argument in trial.arguments if not argument.startswith("hydra.")]
-    assert identity(config.load(shlex.join(told))) == trial.folder.name
+    overrides = [argument for argument in trial.arguments if not argument.startswith("hydra.")]
+    assert identity(config.load(shlex.join(overrides))) == trial.folder.name
     assert trial.command.startswith("OMP_NUM_THREADS=1 python -m baselines.run experiment=weight_erosion/")
 
 
@@ -76,10 +76,10 @@ def test_where_a_trial_is_run_is_no_change_of_its_setting() -> None:
     cell = "optimizer=adam,schedule=none,method=fedavg"
     where = ("device=auto", "threads=2", "runtime=ray", "runtime.client_cpus=2", "data_root=/elsewhere")
     here, *_ = planned("feder", "table4_2", cell)
-    there, *_ = planned("feder", "table4_2", cell, "full", *where)
-    assert (there.changes, there.config) == ("", here.config)
-    assert there.folder != here.folder
-    assert there.overrides[-6:-1] == where
+    elsewhere, *_ = planned("feder", "table4_2", cell, "full", *where)
+    assert (elsewhere.changes, elsewhere.config) == ("", here.config)
+    assert elsewhere.folder != here.folder
+    assert elsewhere.overrides[-6:-1] == where
     half, *_ = planned("feder", "table4_2", cell, "full", "device=auto", "autocast=bfloat16")
     assert half.changes == "autocast=bfloat16"
     assert half.config != here.config
@@ -95,14 +95,14 @@ def test_a_folder_of_any_name_is_written_so_that_hydra_reads_it() -> None:
     table = table_of("gma", "figure3_3")
     for name in ("plain", "oút, a=b", "a'b[c]"):
         trial, *_ = plan(table, select(table, "tau=0.4"), (0,), "full", (), Path(name))
-        (told,) = [argument for argument in trial.arguments if argument.startswith("hydra.run.dir=")]
-        (read,) = OverridesParser.create().parse_overrides([told])
+        (override,) = [argument for argument in trial.arguments if argument.startswith("hydra.run.dir=")]
+        (read,) = OverridesParser.create().parse_overrides([override])
         assert read.value() == str(trial.folder)
 
 
 def test_an_override_that_a_cell_does_not_take_names_the_cell() -> None:
-    said = "^femnist by_writer fedavg average: there is no setting dataset.load.node_turn: "
-    with pytest.raises(UserError, match=said):
+    message = "^femnist by_writer fedavg average: there is no setting dataset.load.node_turn: "
+    with pytest.raises(UserError, match=message):
         planned("gma", "table4_1", "", "full", "dataset.load.node_turn=45")
 
 
@@ -125,7 +125,7 @@ def test_where_selects_cells() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "told"),
+    ("where", "message"),
     [
         ("tau=0.3", "--where tau=0.3: table4_4 has dataset mnist, fmnist"),
         ("dataset=svhn", "--where dataset=svhn: table4_4 has dataset mnist, fmnist"),
@@ -133,10 +133,10 @@ def test_where_selects_cells() -> None:
         ("dataset=mnist,partition=by_writer", "it matches no cell of table4_4"),
     ],
 )
-def test_a_mistake_in_where_is_named(where: str, told: str) -> None:
+def test_a_mistake_in_where_is_named(where: str, message: str) -> None:
     with pytest.raises(UserError) as raised:
         select(table_of("gma", "table4_4"), where)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_an_unknown_table_is_named() -> None:

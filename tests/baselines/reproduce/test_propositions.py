@@ -24,9 +24,9 @@ def test_stability_by_hand() -> None:
     low = torch.tensor([[1.0, 0.5, 1.0], [1.0, 0.5, -1.0], [1.0, -0.5, 0.0], [1.0, -0.5, 0.0]])
     high = torch.tensor([[3.0, 1.5, 1.0], [3.0, 1.5, -1.0], [3.0, -1.5, 0.0], [3.0, -1.5, 0.0]])
     masks = torch.tensor([[1.0, 0.0, 1.0], [1.0, 0.2, 1.0]])
-    found = propositions.stability(torch.stack([low, high]).double(), masks, 0.4)
+    actual = propositions.stability(torch.stack([low, high]).double(), masks, 0.4)
     # The means 2 and 1 have deviations sqrt(2) and sqrt(1 / 2); the third coordinate is covered by nothing.
-    assert found == pytest.approx((0.5, 1.0, 1 - exp(-((2 / sqrt(2)) ** 2))))
+    assert actual == pytest.approx((0.5, 1.0, 1 - exp(-((2 / sqrt(2)) ** 2))))
 
 
 @pytest.mark.slow

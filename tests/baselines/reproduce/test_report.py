@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("papers")
 KEYS = {"a": ("0.2", "fedexp"), "b": ("0.2", "fedavg"), "c": ("0.1", "fedavg")}
 
 
-def rows(*found: tuple[str, int, float, str, str]) -> pd.DataFrame:
+def rows(*values: tuple[str, int, float, str, str]) -> pd.DataFrame:
     """Return rows of ours from (cell, seed, value, changes, config)."""
     return pd.DataFrame(
         [
@@ -30,34 +30,32 @@ def rows(*found: tuple[str, int, float, str, str]) -> pd.DataFrame:
                 "changes": changes,
                 "config": config,
             }
-            for cell, seed, value, changes, config in found
+            for cell, seed, value, changes, config in values
         ]
     )
 
 
-def settings(*found: tuple[str, int, float, str, str]) -> dict[Keys, list[Ours]]:
+def settings(*values: tuple[str, int, float, str, str]) -> dict[Keys, list[Ours]]:
     configs = {keys: {"new"} for keys in KEYS.values()}
-    return results.settings(table_of("tiny", "table1"), rows(*found), configs)
+    return results.settings(table_of("tiny", "table1"), rows(*values), configs)
 
 
-def ours(*found: tuple[str, int, float, str, str]) -> Results:
-    return results.ours(settings(*found))
+def ours(*values: tuple[str, int, float, str, str]) -> Results:
+    return results.ours(settings(*values))
 
 
 def test_mean_and_spread_over_seeds() -> None:
-    found = ours(("a", 0, 91.0, "", "new"), ("a", 1, 93.0, "", "new"), ("b", 0, 90.0, "", "new"))
-    a, b = found[KEYS["a"]], found[KEYS["b"]]
+    own = ours(("a", 0, 91.0, "", "new"), ("a", 1, 93.0, "", "new"), ("b", 0, 90.0, "", "new"))
+    a, b = own[KEYS["a"]], own[KEYS["b"]]
     assert (a.mean, a.std, a.note) == (92.0, pytest.approx(2**0.5), "")
     assert (b.mean, b.std) == (90.0, None)
 
 
 def test_the_papers_setting_comes_before_a_reduced_one() -> None:
-    found = ours(
-        ("a", 0, 50.0, "rounds=2", "x"), ("a", 0, 91.0, "", "new"), ("b", 0, 60.0, "rounds=2", "x")
-    )
-    assert found[KEYS["a"]] == Ours({0: 91.0}, "")
-    assert found[KEYS["b"]] == Ours({0: 60.0}, "rounds=2")
-    assert found[KEYS["b"]].note == "not the paper's setting: rounds=2"
+    own = ours(("a", 0, 50.0, "rounds=2", "x"), ("a", 0, 91.0, "", "new"), ("b", 0, 60.0, "rounds=2", "x"))
+    assert own[KEYS["a"]] == Ours({0: 91.0}, "")
+    assert own[KEYS["b"]] == Ours({0: 60.0}, "rounds=2")
+    assert own[KEYS["b"]].note == "not the paper's setting: rounds=2"
 
 
 def test_a_number_of_an_earlier_configuration_says_so_and_gives_way() -> None:
@@ -67,7 +65,7 @@ def test_a_number_of_an_earlier_configuration_says_so_and_gives_way() -> None:
 
 
 def test_numbers_of_other_settings_follow_those_with_most_rounds_first() -> None:
-    found = settings(
+    cells = settings(
         ("a", 0, 50.0, "rounds=2", "x"),
         ("a", 0, 70.0, "", "old"),
         ("a", 0, 91.0, "", "new"),
@@ -75,13 +73,13 @@ def test_numbers_of_other_settings_follow_those_with_most_rounds_first() -> None
         ("b", 0, 61.0, "rounds=2", "y"),
         ("b", 1, 63.0, "rounds=2", "y"),
     )
-    assert found[KEYS["a"]] == [Ours({0: 91.0}, ""), Ours({0: 50.0}, "rounds=2")]
-    assert found[KEYS["b"]] == [Ours({0: 60.0}, "rounds=2 seed=1"), Ours({0: 61.0, 1: 63.0}, "rounds=2")]
+    assert cells[KEYS["a"]] == [Ours({0: 91.0}, ""), Ours({0: 50.0}, "rounds=2")]
+    assert cells[KEYS["b"]] == [Ours({0: 60.0}, "rounds=2 seed=1"), Ours({0: 61.0, 1: 63.0}, "rounds=2")]
 
 
-def findings(*found: tuple[str, int, float, str, str]) -> Comparison:
+def findings(*values: tuple[str, int, float, str, str]) -> Comparison:
     table = table_of("tiny", "table1")
-    (several,) = comparisons(table, table.findings[0], settings(*found))
+    (several,) = comparisons(table, table.findings[0], settings(*values))
     return report.counting(several)
 
 
@@ -114,9 +112,13 @@ def test_a_pair_is_compared_in_each_setting_that_both_were_run_in() -> None:
     table = table_of("tiny", "table1")
     alone = ("a", 0, 70.0, "rounds=7", "z"), ("a", 0, 90.0, "", "new")
     for more in ((), alone):
-        (found,) = comparisons(table, table.findings[0], settings(*small, *other, *more))
-        assert [(pair.ours, pair.departs) for pair in found] == [(None, False), (10.0, True), (-5.0, True)]
-        assert report.counting(found) == found[1]
+        (comparison,) = comparisons(table, table.findings[0], settings(*small, *other, *more))
+        assert [(pair.ours, pair.departs) for pair in comparison] == [
+            (None, False),
+            (10.0, True),
+            (-5.0, True),
+        ]
+        assert report.counting(comparison) == comparison[1]
     ((whole, *further),) = comparisons(
         table, table.findings[0], settings(*small, *alone, ("b", 0, 88.0, "", "new"))
     )
@@ -144,9 +146,9 @@ def test_a_finding_may_compare_several_with_several() -> None:
     table = table_of("tiny", "figure1")
     cells = {("fedavg",): [Ours({0: 0.5}, "")], ("bad",): [Ours({0: 0.9}, "")]}
     finding = {"text": "", "column": "method", "better": ["fedavg", "bad"], "worse": ["bad", "fedavg"]}
-    found = {tuple(pair.keys.values()): pair.ours for (pair,) in comparisons(table, finding, cells)}
-    assert found[("fedavg", "bad")] == pytest.approx(0.4)
-    assert found[("bad", "fedavg")] == pytest.approx(-0.4)
+    actual = {tuple(pair.keys.values()): pair.ours for (pair,) in comparisons(table, finding, cells)}
+    assert actual[("fedavg", "bad")] == pytest.approx(0.4)
+    assert actual[("bad", "fedavg")] == pytest.approx(-0.4)
 
 
 def test_less_loss_is_better() -> None:
@@ -175,10 +177,10 @@ def test_markdown_keeps_the_papers_order_and_labels_every_number() -> None:
 
 
 def test_a_number_of_another_setting_is_labelled_in_every_place() -> None:
-    found = settings(
+    cells = settings(
         ("a", 0, 91.0, "rounds=2", "x"), ("b", 0, 90.0, "rounds=2", "x"), ("b", 0, 80.0, "rounds=1", "y")
     )
-    text = report.markdown(table_of("tiny", "table1"), found)
+    text = report.markdown(table_of("tiny", "table1"), cells)
     note = "not the paper's setting: rounds="
     assert (
         f"| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |  | {note}2 |" in text
@@ -191,17 +193,17 @@ def test_a_number_of_another_setting_is_labelled_in_every_place() -> None:
 
 
 def test_a_disagreement_is_shown_with_its_numbers() -> None:
-    found = settings(
+    cells = settings(
         *[
             (cell, seed, 90.0 + (cell == "b") * (3 + seed / 10), "", "new")
             for cell in "ab"
             for seed in (0, 1)
         ]
     )
-    text = report.markdown(table_of("tiny", "table1"), found)
+    text = report.markdown(table_of("tiny", "table1"), cells)
     assert "* FedExP beats FedAvg; rate 0.2: ours -3.05 (-3.69 to -2.41), paper +1.00\n" in text
     reduced = {
-        keys: [replace(one, changes="rounds=2") for one in numbers] for keys, numbers in found.items()
+        keys: [replace(one, changes="rounds=2") for one in numbers] for keys, numbers in cells.items()
     }
     text = report.markdown(table_of("tiny", "table1"), reduced)
     assert "ours -3.05 (-3.69 to -2.41), paper +1.00; not the paper's setting\n" in text
@@ -239,8 +241,8 @@ def test_new_rows_take_the_place_of_old_ones() -> None:
     old = rows(("b", 0, 1.0, "", "old"), ("a", 0, 2.0, "", "old"), ("a", 0, 3.0, "rounds=2", "old"))
     new = rows(("a", 1, 5.0, "", "new"), ("a", 0, 4.0, "", "new")).to_dict("records")
     merged = results._merged(table, old, new, [])
-    found = list(zip(merged.method, merged.seed, merged.changes, merged.value, strict=True))
-    assert found == [
+    actual = list(zip(merged.method, merged.seed, merged.changes, merged.value, strict=True))
+    assert actual == [
         ("fedexp", "0", "", "4.0"),
         ("fedexp", "1", "", "5.0"),
         ("fedexp", "0", "rounds=2", "3.0"),
@@ -276,10 +278,10 @@ def test_a_measure_may_be_a_curve_by_epoch(tmp_path: Path, monkeypatch: pytest.M
 
 def test_one_seed_is_enough_where_it_decides_nothing() -> None:
     table = PaperTable(**{**vars(table_of("tiny", "table1")), "seeded": False})
-    found = results.settings(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
-    ((pair,),) = comparisons(table, table.findings[0], found)
+    cells = results.settings(table, rows(("a", 0, 91.0, "", "new"), ("b", 0, 90.5, "", "new")), {})
+    ((pair,),) = comparisons(table, table.findings[0], cells)
     assert (pair.ours, pair.interval, pair.verdict) == (0.5, (0.5, 0.5), "confirmed")
-    text = report.markdown(table, found)
+    text = report.markdown(table, cells)
     assert "| 0.2 | fedexp | 91.50 ± 0.50 | 91.00 | 1 |" in text
     assert "The seed decides nothing" in text
     assert "with one seed" not in text
@@ -291,8 +293,8 @@ def test_a_metric_may_be_the_mean_of_several(tmp_path: Path) -> None:
     lines = ["round,split,model,metric,value", "1,train,global,loss,7"]
     lines += [f"{r},train,global,weight_{k},{value}" for r, k, value in weights]
     (tmp_path / "metrics.csv").write_text("\n".join(lines) + "\n")
-    found = results.read_curve(_weights_table(), tmp_path)
-    assert found.to_dict() == {1: 0.75, 2: 0.5}
+    actual = results.read_curve(_weights_table(), tmp_path)
+    assert actual.to_dict() == {1: 0.75, 2: 0.5}
     assert _weights_table().subject.startswith("mean train weight, ")
 
 
@@ -314,15 +316,15 @@ OF_RATES = {"text": "", "column": "rate", "better": "0.1", "worse": "0.2", "gain
 def test_a_finding_may_compare_gains() -> None:
     """At rate 0.2 FedExP gains 1 and 2, at 0.1 it gains 5 and 4: 4 and 2 more; in the paper one is missing."""
     values = {("0.2", "fedexp"): (91, 93), ("0.2", "fedavg"): (90, 91), ("0.1", "fedavg"): (80, 80)}
-    found = {keys: [Ours(dict(enumerate(own)), "")] for keys, own in values.items()}
-    found[("0.1", "fedexp")] = [Ours({0: 85, 1: 84, 2: 99}, "")]
+    cells = {keys: [Ours(dict(enumerate(own)), "")] for keys, own in values.items()}
+    cells[("0.1", "fedexp")] = [Ours({0: 85, 1: 84, 2: 99}, "")]
     table = table_of("tiny", "table1")
     whole = PaperTable(**{**vars(table), "name": "no printed numbers: all combinations are cells"})
-    ((pair,),) = comparisons(whole, OF_RATES, found)
+    ((pair,),) = comparisons(whole, OF_RATES, cells)
     assert (pair.ours, pair.by_seed, pair.keys) == (3.0, {0: 4, 1: 2}, {})
-    assert not list(comparisons(table, OF_RATES, found))  # a cell of the four is none of the paper's
+    assert not list(comparisons(table, OF_RATES, cells))  # a cell of the four is none of the paper's
     loss = PaperTable(**{**vars(whole), "lower": True})
-    ((pair,),) = comparisons(loss, OF_RATES, found)
+    ((pair,),) = comparisons(loss, OF_RATES, cells)
     assert pair.ours == -3.0
     assert len(list(pairs(PaperTable(**{**vars(whole), "findings": (OF_RATES,)})))) == 2
 

@@ -45,8 +45,8 @@ def test_a_claim_in_one_line(pairs: list[Comparison], line: str) -> None:
 def test_a_smaller_setting_counts_apart() -> None:
     """FedER's own table: its pairs are missing, and a claim of its own has what was run."""
     whole, reduced = (
-        next(claim for claim in claims.find_claims("feder") if claim.text == f"FedER beats FedAvg{told}")
-        for told in ("", claims.SMALLER)
+        next(claim for claim in claims.find_claims("feder") if claim.text == f"FedER beats FedAvg{setting}")
+        for setting in ("", claims.SMALLER)
     )
     assert claims.claim_line(whole) == "FedER beats FedAvg: not run"
     assert reduced.counts["not run"] == 0
@@ -105,12 +105,12 @@ def test_a_headline_is_the_mean_gain_over_pairs_with_the_seeds_that_all_have(
     pairs = (few, many, single, MISSING)
     claim = Claim("gma", "x", (), pairs, headline=True)
     monkeypatch.setattr(claims, "find_claims", lambda paper: [replace(claim, headline=False), claim])
-    found = claims.find_headline("gma")
-    assert found is not None
-    assert (found.pairs, found.seeds, found.is_smaller) == (2, 2, False)
-    assert (found.ours, found.paper) == (pytest.approx(3.0), pytest.approx(4.0))
-    assert found.interval == pytest.approx((3 - 12.7062, 3 + 12.7062), abs=1e-4)
-    assert found.verdict == "undecided"
+    actual = claims.find_headline("gma")
+    assert actual is not None
+    assert (actual.pairs, actual.seeds, actual.is_smaller) == (2, 2, False)
+    assert (actual.ours, actual.paper) == (pytest.approx(3.0), pytest.approx(4.0))
+    assert actual.interval == pytest.approx((3 - 12.7062, 3 + 12.7062), abs=1e-4)
+    assert actual.verdict == "undecided"
     row = claims.front_table(["gma"]).splitlines()[2]
     assert "| +4.00 | +3.00 (-9.71 to +15.71); 2 seeds | **undecided** | " in row
     alone = replace(claim, pairs=(replace(few, paper=None),), text="x" + claims.SMALLER)
@@ -137,8 +137,8 @@ def test_a_headline_without_a_mean_stands_where_its_first_verdict_does(
 
 def test_every_paper_has_one_headline() -> None:
     for paper in paper_tables.papers():
-        found = [one for one in claims.find_claims(paper) if one.headline]
-        assert len({one.text.removesuffix(claims.SMALLER) for one in found}) == 1, paper
+        headlines = [one for one in claims.find_claims(paper) if one.headline]
+        assert len({one.text.removesuffix(claims.SMALLER) for one in headlines}) == 1, paper
 
 
 def test_the_front_page_is_short_and_starts_with_a_command_a_figure_and_a_table() -> None:
@@ -152,9 +152,9 @@ def test_the_front_page_is_short_and_starts_with_a_command_a_figure_and_a_table(
 
 
 def between(path: Path) -> str:
-    found = re.search(r"<!-- claims: generated -->\n(.*?)\n<!-- end -->", path.read_text(), re.S)
-    assert found, path
-    return found[1]
+    match = re.search(r"<!-- claims: generated -->\n(.*?)\n<!-- end -->", path.read_text(), re.S)
+    assert match, path
+    return match[1]
 
 
 def test_only_what_stands_between_the_marks_is_renewed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from baselines.experiment.identity import versions
 from baselines.reproduce.__main__ import main
-from helpers.finished_runs import there, trials_in
+from helpers.finished_runs import finished_run, trials_in
 
 OTHER = {**versions(), "torch": "2.6.0"}
 
@@ -19,9 +19,9 @@ OTHER = {**versions(), "torch": "2.6.0"}
 def parcel(papers: Path, tmp_path: Path) -> Path:
     """Return a tar file of three runs: of this torch, of another one, and of no cell."""
     one, two, three = trials_in(tmp_path / "far" / "tiny")
-    there(one, 0.75, versions())
-    there(two, 0.5, OTHER, name="0123456789abcdef", extra="device=cuda")
-    there(three, 0.25, versions(), name="fedcba9876543210", extra="client.optimizer.lr=0.3")
+    finished_run(one, 0.75, versions())
+    finished_run(two, 0.5, OTHER, name="0123456789abcdef", extra="device=cuda")
+    finished_run(three, 0.25, versions(), name="fedcba9876543210", extra="client.optimizer.lr=0.3")
     packed = tmp_path / "runs.tar"
     with tarfile.open(packed, "w") as archive:
         for folder in (tmp_path / "far" / "tiny" / "tiny").iterdir():
@@ -60,7 +60,7 @@ def test_runs_are_taken_in_with_what_computed_them(
 @pytest.mark.slow
 def test_a_run_that_is_here_stays(papers: Path, tmp_path: Path, parcel: Path) -> None:
     (one, *_) = trials_in(tmp_path / "here")
-    there(one, 0.9, versions())
+    finished_run(one, 0.9, versions())
     assert reproduce(tmp_path / "here", "--collect-only") == 0
     assert reproduce(tmp_path / "here", "--collect", str(parcel)) == 0
     assert list(rows_of(papers).value) == ["90", "50"]
@@ -98,8 +98,8 @@ def test_export_packs_what_is_finished_without_checkpoints(
     assert reproduce(tmp_path / "far", "--export", str(target)) == 2
     assert "no finished run" in capsys.readouterr().err
     one, two, _ = trials_in(tmp_path / "far")
-    there(one, 0.75, versions())
-    shutil.rmtree(there(two, 0.5, versions()) / "checkpoint")
+    finished_run(one, 0.75, versions())
+    shutil.rmtree(finished_run(two, 0.5, versions()) / "checkpoint")
     (two.folder / "environment.json").write_text('{"status": "running"}')
     assert reproduce(tmp_path / "far", "--export", str(target)) == 0
     with tarfile.open(target) as archive:

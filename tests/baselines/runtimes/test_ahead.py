@@ -18,14 +18,14 @@ MARK = "FLORILEGIUM_TEST_AHEAD"
 
 def marked(mark: str) -> list[str]:
     """Return the commands of the processes that were started with this mark in their environment."""
-    found = []
+    marks = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"{MARK}={mark}\0".encode() in (folder / "environ").read_bytes() + b"\0":
-                found.append((folder / "cmdline").read_text().replace("\0", " ")[:200])
+                marks.append((folder / "cmdline").read_text().replace("\0", " ")[:200])
         except OSError:  # it has ended, or is another user's
             continue
-    return found
+    return marks
 
 
 @pytest.mark.slow
@@ -64,8 +64,8 @@ def test_a_mistake_is_one_line_within_seconds_and_leaves_no_ray(tmp_path: Path) 
     ids=str,
 )
 def test_what_looks_wrong_starts_nothing(wrong: dict[str, object]) -> None:
-    told = {"cpus": None, "client_cpus": 1, "client_gpus": 0, "address": None}
-    assert isinstance(Ray.begin(2, told | wrong), nullcontext)
+    settings = {"cpus": None, "client_cpus": 1, "client_gpus": 0, "address": None}
+    assert isinstance(Ray.begin(2, settings | wrong), nullcontext)
 
 
 def test_what_ray_fails_with_is_raised_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,17 +27,17 @@ def run(folder: Path, overrides: str) -> list[str]:
     return lines_in(folder)
 
 
-def told(folder: Path) -> dict[str, object]:
-    found: dict[str, object] = json.loads((folder / "environment.json").read_text())["batch_clients"]
-    return found
+def read_choice(folder: Path) -> dict[str, object]:
+    choice: dict[str, object] = json.loads((folder / "environment.json").read_text())["batch_clients"]
+    return choice
 
 
-def measures(monkeypatch: pytest.MonkeyPatch, found: tuple[float, float] | str | None) -> None:
+def measures(monkeypatch: pytest.MonkeyPatch, times: tuple[float, float] | str | None) -> None:
     """Let measuring find this; None: nothing may be measured."""
 
     def seconds_of(*_: object) -> object:
-        assert found is not None, "measured"
-        return found
+        assert times is not None, "measured"
+        return times
 
     monkeypatch.setattr(measuring, "seconds_of", seconds_of)
 
@@ -48,8 +48,10 @@ def on(
     """Let any overrides name an experiment with a model of this size on this device."""
     model = nn.Linear(size, 1, bias=False, device="meta")
     settings = SimpleNamespace(resume=False)
-    this = SimpleNamespace(device=device, deterministic=deterministic, node_model=model, settings=settings)
-    monkeypatch.setattr(experiment, "load", lambda _: this)
+    stand_in = SimpleNamespace(
+        device=device, deterministic=deterministic, node_model=model, settings=settings
+    )
+    monkeypatch.setattr(experiment, "load", lambda _: stand_in)
 
 
 @pytest.mark.parametrize(
@@ -94,17 +96,17 @@ def test_a_measured_run_is_reproduced_by_its_choice(
     tmp_path: Path,
 ) -> None:
     measures(monkeypatch, seconds)
-    said: list[str] = []
-    monkeypatch.setattr(batching.logger, "info", lambda text, *more: said.append(text % more))
-    found = run(tmp_path / "measured", f"{MLP} rounds=2 runtime.batch_clients=measured")
-    (line,) = [one for one in said if "batch_clients" in one]
+    lines: list[str] = []
+    monkeypatch.setattr(batching.logger, "info", lambda text, *more: lines.append(text % more))
+    actual = run(tmp_path / "measured", f"{MLP} rounds=2 runtime.batch_clients=measured")
+    (line,) = [one for one in lines if "batch_clients" in one]
     way = "batched" if as_by == "true" else "one by one"
     assert line == (
         f"runtime.batch_clients=measured: nodes train {way} (a shortened round takes "
         f"{seconds[1]:g} s batched, {seconds[0]:g} s one by one)"
     )
-    assert told(tmp_path / "measured")["batched"] == (as_by == "true")
-    assert found == run(tmp_path / as_by, f"{MLP} rounds=2 runtime.batch_clients={as_by}")
+    assert read_choice(tmp_path / "measured")["batched"] == (as_by == "true")
+    assert actual == run(tmp_path / as_by, f"{MLP} rounds=2 runtime.batch_clients={as_by}")
 
 
 @pytest.mark.slow
@@ -115,10 +117,10 @@ def test_a_resumed_run_keeps_the_choice_of_its_beginning(
     whole = run(tmp_path / "whole", f"{setting}=true rounds=3")
     measures(monkeypatch, (1.0, 0.5))
     run(tmp_path / "parts", f"{setting}=measured rounds=2")
-    before = told(tmp_path / "parts")
+    before = read_choice(tmp_path / "parts")
     measures(monkeypatch, None)
     assert run(tmp_path / "parts", f"{setting}=measured rounds=3 resume=true") == whole
-    assert told(tmp_path / "parts") == before
+    assert read_choice(tmp_path / "parts") == before
 
 
 @pytest.mark.slow
@@ -129,14 +131,16 @@ def test_a_run_that_begins_anew_is_measured_anew(monkeypatch: pytest.MonkeyPatch
     run(tmp_path, setting)
     measures(monkeypatch, (0.5, 1.0))
     run(tmp_path, f"{setting} resume=false")
-    assert told(tmp_path)["batched"] is False
+    assert read_choice(tmp_path)["batched"] is False
 
 
 @pytest.mark.slow
 def test_a_killed_run_has_written_its_choice_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """environment.json has it from the first moment on: nothing is written when a process is killed."""
     seen: list[object] = []
-    monkeypatch.setattr("baselines.engine.rounds.Rounds.train", lambda *_: seen.append(told(tmp_path)))
+    monkeypatch.setattr(
+        "baselines.engine.rounds.Rounds.train", lambda *_: seen.append(read_choice(tmp_path))
+    )
     launch(*shlex.split(f"{MLP} rounds=1 runtime.batch_clients=true"), f"hydra.run.dir={tmp_path}")
     assert seen == [{"asked": True, "batched": True, "why": "as asked"}]
 
@@ -161,13 +165,13 @@ def test_measuring_leaves_no_trace(setting: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(measuring, "WARM", 0.0)
     experiment.load.cache_clear()
     random.seed(9)
-    found = run(tmp_path / "measured", f"{setting} rounds=2 runtime.batch_clients=measured")
-    chosen = told(tmp_path / "measured")
+    actual = run(tmp_path / "measured", f"{setting} rounds=2 runtime.batch_clients=measured")
+    chosen = read_choice(tmp_path / "measured")
     drawn = random.random()
     experiment.load.cache_clear()
     random.seed(9)
     as_by = str(chosen["batched"]).lower()
-    assert run(tmp_path / "asked", f"{setting} rounds=2 runtime.batch_clients={as_by}") == found
+    assert run(tmp_path / "asked", f"{setting} rounds=2 runtime.batch_clients={as_by}") == actual
     assert random.random() == drawn
     if "seconds" in chosen:
         assert all(seconds > 0 for seconds in chosen["seconds"].values())  # type: ignore[attr-defined]
@@ -184,7 +188,7 @@ def test_measuring_leaves_no_trace(setting: str, monkeypatch: pytest.MonkeyPatch
 def test_auto_measures_on_a_gpu(tmp_path: Path) -> None:
     """And the run says what it has used there."""
     run(tmp_path, f"{MLP} rounds=2 device=cuda client.local_epochs=3")
-    assert told(tmp_path)["seconds"]
+    assert read_choice(tmp_path)["seconds"]
     environment = json.loads((tmp_path / "environment.json").read_text())
     assert environment["gpu_peak_bytes"] > 0
     assert environment["steps"]["captured"] > 0

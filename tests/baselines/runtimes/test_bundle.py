@@ -63,8 +63,8 @@ def test_what_is_submitted_is_bundled_alike(bundle: Path, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_it_says_what_flowers_hub_wants_to_know(bundle: Path) -> None:
-    told = tomllib.loads((bundle / "pyproject.toml").read_text())
-    project, app = told["project"], told["tool"]["flwr"]["app"]
+    toml = tomllib.loads((bundle / "pyproject.toml").read_text())
+    project, app = toml["project"], toml["tool"]["flwr"]["app"]
     assert project["description"]
     assert project["version"]
     assert (bundle / project["license"]["file"]).read_text()

@@ -41,8 +41,8 @@ def env(reader: dict[str, str], tmp_path: Path) -> dict[str, str]:
     """Return a reader's environment after the page's first line, with a folder of its own for outputs."""
     (first, *_), *_ = COMMANDS
     assert first.startswith("export ")
-    told = dict(pair.split("=") for pair in first.removeprefix("export ").split())
-    return reader | told | {"FLORILEGIUM_OUTPUTS": str(tmp_path)}
+    variables = dict(pair.split("=") for pair in first.removeprefix("export ").split())
+    return reader | variables | {"FLORILEGIUM_OUTPUTS": str(tmp_path)}
 
 
 @pytest.fixture

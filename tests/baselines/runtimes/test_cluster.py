@@ -125,26 +125,26 @@ def test_a_machine_without_the_checkout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "there"), [("ray_version", "2.1.0"), ("python_version", "3.9.1")], ids=["Ray", "Python"]
+    ("what", "remote"), [("ray_version", "2.1.0"), ("python_version", "3.9.1")], ids=["Ray", "Python"]
 )
 def test_a_cluster_of_another_version_is_named_in_one_line(
-    what: str, there: str, cluster: Cluster, tmp_path: Path
+    what: str, remote: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     """The head is of this Ray and Python, and made to say something else, as a head of another would."""
     client = GcsClient(address=cluster.address)
     key, room = CLUSTER_METADATA_KEY, KV_NAMESPACE_CLUSTER
-    told = json.loads(client.internal_kv_get(key, namespace=room))
-    assert what in told
-    client.internal_kv_put(key, json.dumps(told | {what: there}).encode(), True, namespace=room)
+    versions = json.loads(client.internal_kv_get(key, namespace=room))
+    assert what in versions
+    client.internal_kv_put(key, json.dumps(versions | {what: remote}).encode(), True, namespace=room)
     folder = tmp_path / "ray"
     try:
         run = started(folder, "rounds=1", "runtime=ray", f"runtime.address={cluster.address}")
         assert run.wait(timeout=HANGS) == 2
     finally:
-        client.internal_kv_put(key, json.dumps(told).encode(), True, namespace=room)
+        client.internal_kv_put(key, json.dumps(versions).encode(), True, namespace=room)
     (line,) = [one for one in (folder / "log").read_text().splitlines() if one.startswith("error: ")]
     assert line.startswith(f"error: runtime.address={cluster.address}: ")
-    assert there in line
+    assert remote in line
     assert "Traceback" not in (folder / "log").read_text()
 
 
@@ -163,9 +163,9 @@ def test_a_machine_on_which_ray_starts_slowly_is_no_reason_to_refuse_a_cluster(
 def test_an_address_where_something_else_listens_is_named_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(UserError) as told:
+        with pytest.raises(UserError) as error:
             _is_ray(address)
-    assert str(told.value).startswith(f"runtime.address={address}: no Ray cluster answered")
+    assert str(error.value).startswith(f"runtime.address={address}: no Ray cluster answered")
 
 
 def test_a_ray_that_cannot_be_asked_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,8 +181,8 @@ def _processors(cluster: Cluster) -> float:
     code = (
         f"import ray; ray.init('{cluster.address}', logging_level='ERROR'); print(ray.cluster_resources())"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout
-    return float(ast.literal_eval(told.splitlines()[-1]).get("CPU", 0)) if told else 0
+    count = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout
+    return float(ast.literal_eval(count.splitlines()[-1]).get("CPU", 0)) if count else 0
 
 
 def test_a_resumed_run_has_the_numbers_of_one_in_one_go(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_resumed_run_has_the_numbers_of_one_in_one_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ("runtime.address=127.0.0.1:1", "runtime.address=127.0.0.1:1: nobody answers there"),
         ("runtime.address=nowhere", "expected host:port"),
@@ -204,10 +204,10 @@ def test_a_resumed_run_has_the_numbers_of_one_in_one_go(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line(
-    settings: str, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    settings: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     began = time.monotonic()
     assert launch("model=softmax", "runtime=ray", *settings.split(), f"hydra.run.dir={tmp_path}") == 2
     (line,) = [one for one in capfd.readouterr().err.splitlines() if one.startswith("error: ")]
-    assert told in line
+    assert message in line
     assert time.monotonic() - began < 60

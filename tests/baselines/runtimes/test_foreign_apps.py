@@ -133,9 +133,9 @@ def main(grid: Grid, context: Context) -> None:
     strategy = FedExP(num_nodes=3, federated_evaluation=False, average_last=1)
     start = ArrayRecord({"w": Array(np.zeros(3))})
     result = strategy.start(grid=grid, initial_arrays=start, num_rounds=2)
-    told = [record["step-size"] for record in result.train_metrics_clientapp.values()]
+    step_sizes = [record["step-size"] for record in result.train_metrics_clientapp.values()]
     with open(sys.argv[1], "w") as file:
-        json.dump({"w": result.arrays["w"].numpy().tolist(), "step_sizes": told}, file)
+        json.dump({"w": result.arrays["w"].numpy().tolist(), "step_sizes": step_sizes}, file)
 
 
 resources = {"client_resources": {"num_cpus": 1}, "init_args": {"address": "local", "num_cpus": 2}}

@@ -89,12 +89,12 @@ def wait_for(
 
 def workers_of(driver: int) -> list[int]:
     """Return the worker processes of a driver's Ray."""
-    found = []
+    workers = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             ours = os.getsid(int(path.parent.name)) == os.getsid(driver)
             if ours and path.read_bytes().startswith(b"ray::WorkerSlot"):
-                found.append(int(path.parent.name))
+                workers.append(int(path.parent.name))
         except OSError:  # it has just ended
             continue
-    return found
+    return workers

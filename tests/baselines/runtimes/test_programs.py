@@ -175,6 +175,6 @@ def test_following_shows_and_logs_the_output_and_returns_the_status(
     code = "import os, sys; print(os.getcwd()); print('bad', file=sys.stderr); sys.exit(4)"
     with programs:
         assert programs.follow("talk", python(code)) == 4
-    said = sorted(capsys.readouterr().out.splitlines())
-    assert said == sorted([str(tmp_path.resolve()), "bad"])
-    assert sorted((tmp_path / "logs" / "talk.log").read_text().splitlines()) == said
+    printed = sorted(capsys.readouterr().out.splitlines())
+    assert printed == sorted([str(tmp_path.resolve()), "bad"])
+    assert sorted((tmp_path / "logs" / "talk.log").read_text().splitlines()) == printed

@@ -25,9 +25,9 @@ class Configured(InlineGrid):
     """Nodes that are told the app's configuration, as a SuperLink would."""
 
     def context(self, node_id: int) -> Context:
-        found = super().context(node_id)
-        found.run_config = CONFIG
-        return found
+        context = super().context(node_id)
+        context.run_config = CONFIG
+        return context
 
 
 def test_the_quickstart_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

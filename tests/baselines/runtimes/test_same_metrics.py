@@ -130,17 +130,17 @@ def test_every_runtime_gives_the_metrics_of_inline(
         assert launch(*words) == 0
     assert rows_in(tmp_path / runtime) == expected
     assert (tmp_path / runtime / "figures" / "metrics.png").exists()
-    told = json.loads((tmp_path / runtime / "environment.json").read_text())
-    assert told["git_commit"] == git_commit()
+    environment = json.loads((tmp_path / runtime / "environment.json").read_text())
+    assert environment["git_commit"] == git_commit()
     if runtime == "ray":  # its workers say how they have taken the steps, some of them twice:
         # what waits at a busy worker goes to a free one, and may just have begun
         alone = json.loads((tmp_path / "inline" / "environment.json").read_text())
-        assert sum(told["steps"].values()) >= sum(alone["steps"].values()) > 0
-        assert told["batch_clients"] == alone["batch_clients"]
+        assert sum(environment["steps"].values()) >= sum(alone["steps"].values()) > 0
+        assert environment["batch_clients"] == alone["batch_clients"]
     if runtime == "superlink":  # a deployment says which run of Flower's it is, of what, and who took part
-        assert int(told["run_id"]) > 0
-        assert re.fullmatch("[0-9a-f]{64}", told["app_hash"])
-        counts = [(one["updates"], one["left_out"]) for one in told["contributions"].values()]
+        assert int(environment["run_id"]) > 0
+        assert re.fullmatch("[0-9a-f]{64}", environment["app_hash"])
+        counts = [(one["updates"], one["left_out"]) for one in environment["contributions"].values()]
         assert counts == [(2, 0)] * nodes
 
 
@@ -151,11 +151,11 @@ def test_partial_sums_are_inlines_to_rounding(tmp_path: Path) -> None:
     )
     Inline().run(setting, 5, tmp_path / "inline")
     assert launch(*setting.split(), "runtime.cpus=2", f"hydra.run.dir={tmp_path / 'ray'}") == 0
-    found, expected = (
+    actual, expected = (
         [row.rsplit(",", 1) for row in rows_in(tmp_path / name)[1:]] for name in ("ray", "inline")
     )
-    assert [name for name, _ in found] == [name for name, _ in expected]
-    values = [[float(value) for _, value in rows] for rows in (found, expected)]
+    assert [name for name, _ in actual] == [name for name, _ in expected]
+    values = [[float(value) for _, value in rows] for rows in (actual, expected)]
     assert values[0] == pytest.approx(values[1], rel=1e-5)
 
 

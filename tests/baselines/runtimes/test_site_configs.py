@@ -18,8 +18,8 @@ def test_flower_reads_a_sites_name_and_path(tmp_path: Path) -> None:
 
 
 def test_without_sites_nodes_hold_partitions() -> None:
-    found = [parse_config_args([config]) for config in sites.node_configs({}, 2)]
-    assert found == [{"partition-id": k, "num-partitions": 2} for k in range(2)]
+    actual = [parse_config_args([config]) for config in sites.node_configs({}, 2)]
+    assert actual == [{"partition-id": k, "num-partitions": 2} for k in range(2)]
 
 
 @pytest.mark.parametrize("wrong", [{"no name": "x"}, {"": "x"}, {"north": 'a"b'}])

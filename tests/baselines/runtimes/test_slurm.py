@@ -51,8 +51,8 @@ def hold(sweep: Path) -> None:
     folders = sorted(path.parent for path in sweep.rglob("metrics.csv"))
     assert len(folders) == 2
     for k, folder in enumerate(folders):
-        told = dict(setting.split("=") for setting in folder.name.split(","))
-        one = [f"strategy={told['strategy']}", f"seed={told['seed']}"]
+        settings = dict(setting.split("=") for setting in folder.name.split(","))
+        one = [f"strategy={settings['strategy']}", f"seed={settings['seed']}"]
         expected = sweep.with_name(f"inline{k}")
         assert launch(*SETTING.split(), *one, f"hydra.run.dir={expected}") == 0
         assert rows_in(folder) == rows_in(expected)

@@ -69,7 +69,7 @@ def result_in(folder: Path, status: str | None) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("status", "in_flower", "said"),
+    ("status", "in_flower", "message"),
     [
         ("failed: no node has connected", "finished:failed", "the run failed: no node has connected"),
         ("running", "finished:failed", "the run is running; Flower says finished:failed; the log"),
@@ -83,11 +83,11 @@ def result_in(folder: Path, status: str | None) -> Path:
     ],
 )
 def test_a_run_that_did_not_finish_is_an_error(
-    status: str | None, in_flower: str, said: str, tmp_path: Path
+    status: str | None, in_flower: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(RunFailed) as caught:
         superlink._check(result_in(tmp_path, status), b"", in_flower, "the log")
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
 def test_a_run_that_finished_is_none(tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def test_a_schedule_of_an_attribute_reaches_the_copies() -> None:
 
 
 def test_a_correction_that_only_later_nodes_are_asked_for() -> None:
-    assert played(asked={k: {"proximal-mu": 0.5} for k in (1, 3)})
+    assert played(configs={k: {"proximal-mu": 0.5} for k in (1, 3)})
 
 
 def test_corrections_of_the_configuration_may_put_another_gradient_in_place() -> None:

@@ -23,10 +23,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-@pytest.mark.parametrize("asked", SHARED)
-def test_all_nodes_alike_are_corrected_at_once(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("correction", SHARED)
+def test_all_nodes_alike_are_corrected_at_once(correction: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = counted(monkeypatch)
-    assert played(asked=dict.fromkeys(range(5), SHARED[asked]))
+    assert played(configs=dict.fromkeys(range(5), SHARED[correction]))
     assert not calls
 
 
@@ -35,7 +35,7 @@ def test_nodes_that_correct_differently_do_so_one_by_one(
     strengths: dict[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = counted(monkeypatch)
-    assert played(asked={k: {"proximal-mu": mu} for k, mu in strengths.items()})
+    assert played(configs={k: {"proximal-mu": mu} for k, mu in strengths.items()})
     assert calls
 
 

@@ -36,11 +36,11 @@ def step(task: Classification, short: int | None) -> bool:
         batch[2][short, 2:] = 0
     batched = Gradients(copy.deepcopy(model), task)
     with torch.no_grad():
-        (gradients, sums), told = measured(batched, model, values, batch)
+        (gradients, sums), losses = measured(batched, model, values, batch)
     assert not batched._steps  # nothing is recorded, whether training may be or not
     assert [len(g) for g in gradients] == [NODES, NODES]
     assert sums["loss"].shape == (NODES,)
-    return told
+    return losses
 
 
 @pytest.mark.parametrize("short", [None, 0, 1, 2])
@@ -51,9 +51,9 @@ def test_a_right_gradient_passes(short: int | None, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("short", [1, 2])
 def test_rows_that_fill_a_batch_up_must_not_count(short: int) -> None:
-    with pytest.raises(NotBatchable, match=re.escape(DIFFERS)) as told:
+    with pytest.raises(NotBatchable, match=re.escape(DIFFERS)) as error:
         step(Counting(), short)
-    assert "the task leave present out" in str(told.value)
+    assert "the task leave present out" in str(error.value)
 
 
 def test_the_two_are_compared_in_float32_with_all_of_its_bits() -> None:

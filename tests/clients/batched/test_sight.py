@@ -36,9 +36,9 @@ def test_ahead_is_step_by_step(transforms: tuple[object, ...], size: int) -> Non
     ahead = Prefetcher(sight(*transforms), ROWS, CPU, repeats=False)
     ahead._size = size
     for step, active in enumerate((2, 2, 2, 1, 1)):
-        for found, expected in zip(ahead.batch(step, active), one_by_one.batch(step, active), strict=True):
-            assert torch.equal(found, expected)
-            assert found.shape[:2] == (active, 2)
+        for actual, expected in zip(ahead.batch(step, active), one_by_one.batch(step, active), strict=True):
+            assert torch.equal(actual, expected)
+            assert actual.shape[:2] == (active, 2)
 
 
 def test_each_node_has_its_own_transform_by_hand() -> None:

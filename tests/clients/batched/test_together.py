@@ -100,11 +100,11 @@ def test_each_nodes_result_is_its_own(
     case: str, trace_after: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(gradient_module, "TRACE_AFTER", trace_after)
-    settings, asked = CASES[case]
+    settings, config = CASES[case]
     alone, together = grids(**settings)
     for server_round in (1, 2):  # control variates live on from round to round
-        replies = ask(together, perceptron, server_round, **asked)
-        for one, other in zip(ask(alone, perceptron, server_round, **asked), replies, strict=True):
+        replies = ask(together, perceptron, server_round, **config)
+        for one, other in zip(ask(alone, perceptron, server_round, **config), replies, strict=True):
             same(one, other)
     assert together.answering.together is not None
     assert not caplog.records

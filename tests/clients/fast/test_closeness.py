@@ -18,9 +18,9 @@ def gradients(*norms: float) -> list[Tensor]:
 
 
 def beside(first: float, second: float, eps: float = 1e-16) -> bool:
-    found = [torch.tensor([0.0, shift]).double() for shift in (first, second)]
+    pair = [torch.tensor([0.0, shift]).double() for shift in (first, second)]
     return close(
-        [a + b for a, b in zip(gradients(*EXPECTED), found, strict=True)], gradients(*EXPECTED), eps
+        [a + b for a, b in zip(gradients(*EXPECTED), pair, strict=True)], gradients(*EXPECTED), eps
     )
 
 
@@ -47,7 +47,7 @@ def test_a_gradient_of_0_may_differ_by_the_floor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "same"),
+    ("actual", "expected", "same"),
     [
         ((INF, 1), (INF, 1), True),
         ((NAN, 1), (INF, 1), True),
@@ -60,17 +60,17 @@ def test_a_gradient_of_0_may_differ_by_the_floor() -> None:
     ],
 )
 def test_what_is_not_finite_is_so_in_both(
-    found: tuple[float, float], expected: tuple[float, float], same: bool
+    actual: tuple[float, float], expected: tuple[float, float], same: bool
 ) -> None:
-    assert close(gradients(*found), gradients(*expected), 1e-16) is same
+    assert close(gradients(*actual), gradients(*expected), 1e-16) is same
 
 
 @pytest.mark.parametrize(
-    ("norms", "told"),
+    ("norms", "is_close"),
     [((0, 0), False), ((0, 1e-30), True), ((1, INF), False), ((NAN, 1), False), ((2,), True)],
 )
-def test_what_a_gradient_tells(norms: tuple[float, ...], told: bool) -> None:
-    assert tells(gradients(*norms)) is told
+def test_what_a_gradient_tells(norms: tuple[float, ...], is_close: bool) -> None:
+    assert tells(gradients(*norms)) is is_close
 
 
 @pytest.mark.parametrize(

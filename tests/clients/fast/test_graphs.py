@@ -75,8 +75,8 @@ def test_what_cannot_be_captured_is_told_in_one_line(
 
     monkeypatch.setattr(cuda_graphs, "capture", refuses)
     with caplog.at_level(logging.WARNING, "flwr.clients"):
-        found = ways(batches=[4] * 6)
-    assert found == {EAGER: cuda_graphs.AFTER + 1, RECORDED: 5 - cuda_graphs.AFTER, CAPTURED: 0}
+        actual = ways(batches=[4] * 6)
+    assert actual == {EAGER: cuda_graphs.AFTER + 1, RECORDED: 5 - cuda_graphs.AFTER, CAPTURED: 0}
     (line,) = [record.message for record in caplog.records]
     assert "operation not permitted when stream is capturing" in line
 
@@ -84,8 +84,8 @@ def test_what_cannot_be_captured_is_told_in_one_line(
 def test_a_model_has_only_so_many_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graphs, "MOST", 1)
     once = cuda_graphs.AFTER + 1  # eager steps of each shape
-    found = ways(batches=[4] * (once + 2) + [5] * (once + 3))
-    assert found == {EAGER: 2 * once, CAPTURED: 2, RECORDED: 3}
+    actual = ways(batches=[4] * (once + 2) + [5] * (once + 3))
+    assert actual == {EAGER: 2 * once, CAPTURED: 2, RECORDED: 3}
 
 
 def ways(batches: Sequence[int]) -> dict[str, int]:
@@ -97,10 +97,10 @@ def ways(batches: Sequence[int]) -> dict[str, int]:
         for size in batches:
             inputs, targets = torch.randn(size, 3), torch.randint(2, (size,))
             parameters = list(model.parameters())
-            found, sums = gradient(parameters, inputs, targets)
-            expected, told = Gradient(model, task)._eager(parameters, inputs, targets)
-            assert [f.tolist() for f in found] == [e.tolist() for e in expected]
-            assert float(sums["loss"]) == float(told["loss"])
-            for p, g in zip(parameters, found, strict=True):
+            actual, sums = gradient(parameters, inputs, targets)
+            expected, expected_sums = Gradient(model, task)._eager(parameters, inputs, targets)
+            assert [f.tolist() for f in actual] == [e.tolist() for e in expected]
+            assert float(sums["loss"]) == float(expected_sums["loss"])
+            for p, g in zip(parameters, actual, strict=True):
                 p.sub_(g, alpha=0.1)
     return steps_since(before)

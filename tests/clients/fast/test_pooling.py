@@ -87,6 +87,6 @@ def test_a_traced_step_pools_so_and_has_the_same_bits(monkeypatch: pytest.Monkey
         expected, _ = gradient._eager(parameters, x, y)
         gradient(parameters, x, y)
         with Pools():
-            found, _ = gradient(parameters, x, y)
+            actual, _ = gradient(parameters, x, y)
     assert formats == [False]
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))

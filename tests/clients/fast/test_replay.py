@@ -28,8 +28,8 @@ def test_other_tensors_of_the_same_shapes() -> None:
     again = recorded(gradient, *batch(0))
     for seed in (1, 2):
         with torch.no_grad():
-            found = again(*batch(seed))
-        assert all(torch.equal(a, b) for a, b in zip(found, gradient(*batch(seed)), strict=True))
+            actual = again(*batch(seed))
+        assert all(torch.equal(a, b) for a, b in zip(actual, gradient(*batch(seed)), strict=True))
 
 
 def test_what_depends_on_shapes_alone_is_computed_once() -> None:
@@ -54,8 +54,8 @@ def test_a_whole_number_as_a_factor_gives_the_same_bits_and_dtype(dtype: torch.d
         return [w * 30, 16_777_217 * w, w * True]
 
     w = (100 * torch.randn(50, generator=torch.Generator().manual_seed(0))).to(dtype)
-    found = recorded(scaled, w)(w)
-    for mine, theirs in zip(found, scaled(w), strict=True):
+    actual = recorded(scaled, w)(w)
+    for mine, theirs in zip(actual, scaled(w), strict=True):
         assert mine.dtype == theirs.dtype == dtype
         assert torch.equal(mine, theirs)
 

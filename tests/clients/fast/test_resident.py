@@ -47,7 +47,7 @@ def test_a_tensor_goes_there_once_where_it_fits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("memory", "expected"),
     [
         ({"mem_get_info": lambda _: (3, 8)}, (3, 8)),
         ({"recommended_max_memory": lambda: 8, "driver_allocated_memory": lambda: 5}, (3, 8)),  # torch.mps
@@ -56,9 +56,9 @@ def test_a_tensor_goes_there_once_where_it_fits() -> None:
     ],
 )
 def test_what_is_free_by_what_torch_says_of_a_kind(
-    told: dict[str, Any], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    memory: dict[str, Any], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch, "get_device_module", lambda _: SimpleNamespace(**told))
+    monkeypatch.setattr(torch, "get_device_module", lambda _: SimpleNamespace(**memory))
     assert memory_of(torch.device("mps")) == expected
     assert memory_of(CPU) == (0, 0)
 

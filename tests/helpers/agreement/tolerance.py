@@ -42,12 +42,12 @@ class Taken:
     batched: bool = False
 
 
-def hold(found: Taken, expected: list[Round], tolerance: Tolerance) -> None:
+def hold(actual: Taken, expected: list[Round], tolerance: Tolerance) -> None:
     """Hold rounds beside those of the plain loop, array by array, and what is printed of them."""
-    assert len(found.rounds) == len(expected)
-    for t, (one, other) in enumerate(zip(found.rounds, expected, strict=True), start=1):
+    assert len(actual.rounds) == len(expected)
+    for t, (one, other) in enumerate(zip(actual.rounds, expected, strict=True), start=1):
         assert one.state.keys() == other.state.keys()
-        triples = {n: (one.state[n], value.cpu(), found.start[n]) for n, value in other.state.items()}
+        triples = {n: (one.state[n], value.cpu(), actual.start[n]) for n, value in other.state.items()}
         if tolerance.whole:
             _hold(f"round {t}", *map(_vector, zip(*triples.values(), strict=True)), tolerance)
         else:
@@ -65,12 +65,12 @@ def moved(rounds: list[Round], start: dict[str, torch.Tensor]) -> bool:
 
 
 def _hold(
-    place: str, found: torch.Tensor, expected: torch.Tensor, start: torch.Tensor, tolerance: Tolerance
+    place: str, actual: torch.Tensor, expected: torch.Tensor, start: torch.Tensor, tolerance: Tolerance
 ) -> None:
-    assert found.dtype == expected.dtype, place
-    found, expected, start = (each.double() for each in (found, expected, start))
+    assert actual.dtype == expected.dtype, place
+    actual, expected, start = (each.double() for each in (actual, expected, start))
     length = torch.linalg.vector_norm if tolerance.whole else lambda each: each.abs().max()
-    off, far = length(found - expected), length(expected - start)
+    off, far = length(actual - expected), length(expected - start)
     assert off <= tolerance.of_values * length(expected), f"{place}: {off:.3g} off"
     assert off <= tolerance.of_movement * far, f"{place}: {off:.3g} off after a way of {far:.3g}"
 

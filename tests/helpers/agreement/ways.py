@@ -69,20 +69,20 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
         patch.setattr(optimizer_step, "can_capture", lambda _: way.captured)
         if not torch.cuda.is_available():
             patch.setattr(cuda_graphs, "capture", pretended)
-        this = experiment.load(overrides)
-        strategy, arrays = this.strategy(), this.initial_arrays()
-        strategy.set_server_data(Evaluator(this))
+        setup = experiment.load(overrides)
+        strategy, arrays = setup.strategy(), setup.initial_arrays()
+        strategy.set_server_data(Evaluator(setup))
         together = together_of(overrides) if way.batched else None
-        grid = InlineGrid(client_app_of(overrides), this.settings.num_nodes, together)
+        grid = InlineGrid(client_app_of(overrides), setup.settings.num_nodes, together)
         start, done = _tensors(arrays), []
         for t in range(1, rounds + 1):
-            replies = grid.send_and_receive(strategy.configure_train(t, arrays, this.train_config(), grid))
+            replies = grid.send_and_receive(strategy.configure_train(t, arrays, setup.train_config(), grid))
             assert not [reply.error for reply in replies if reply.has_error()]
             after, metrics = strategy.aggregate_train(t, replies)
             assert after is not None
             arrays = after
-            shown = {name: float(metrics[name]) for name in ("loss", "accuracy") if name in metrics}
-            done.append(Round(_tensors(arrays), shown))
+            metrics_shown = {name: float(metrics[name]) for name in ("loss", "accuracy") if name in metrics}
+            done.append(Round(_tensors(arrays), metrics_shown))
     return Taken(start, done, batched=way.batched and grid.answering.together is not None)
 
 
@@ -90,14 +90,14 @@ def ours(overrides: str, way: Way = EAGER, rounds: int = 2, trace_after: int = 2
 def plainly(overrides: str, kind: type[Plain] = Plain, rounds: int = 2) -> list[Round]:
     """Take the same rounds in the plain loop."""
     with _prepared():
-        this = experiment.load(full(overrides))
-        wanted = this.cfg
+        setup = experiment.load(full(overrides))
+        wanted = setup.cfg
         if wanted.autocast or wanted.channels_last:  # the loop itself sees to that
-            this = experiment.load(full(f"{overrides} autocast=null channels_last=false"))
-        torch.set_num_threads(this.settings.threads)
-        device, task, data = this.device, this.dataset.task, []
-        for k in range(this.settings.num_nodes):
-            rows = this.node(k).train
+            setup = experiment.load(full(f"{overrides} autocast=null channels_last=false"))
+        torch.set_num_threads(setup.settings.threads)
+        device, task, data = setup.device, setup.dataset.task, []
+        for k in range(setup.settings.num_nodes):
+            rows = setup.node(k).train
             inputs = rows.inputs[rows.index]
             inputs = rows.transform(inputs) if rows.transform else inputs
             data.append(Data(inputs.to(device), rows.targets[rows.index].to(device), rows.augment))
@@ -109,18 +109,18 @@ def plainly(overrides: str, kind: type[Plain] = Plain, rounds: int = 2) -> list[
             losses["loss"] = lambda outputs, targets: (
                 cross_entropy(outputs.transpose(1, 2), targets, reduction="none").mean(1).mean()
             )
-        elif this.cfg.dataset.load._target_ == "helpers.agreement.users.smoothed":
+        elif setup.cfg.dataset.load._target_ == "helpers.agreement.users.smoothed":
             losses["loss"] = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
         loop = kind(
-            this.model().to(
+            setup.model().to(
                 memory_format=torch.channels_last if wanted.channels_last else torch.preserve_format
             ),
             data,
-            this.training.optimizer,
-            OmegaConf.to_container(this.cfg.client, resolve=True),  # type: ignore[arg-type]
-            seed=this.settings.seed,
+            setup.training.optimizer,
+            OmegaConf.to_container(setup.cfg.client, resolve=True),  # type: ignore[arg-type]
+            seed=setup.settings.seed,
             autocast=torch.bfloat16 if wanted.autocast else None,
-            server_inputs=this.validation_examples.batch(slice(None), device)[0],
+            server_inputs=setup.validation_examples.batch(slice(None), device)[0],
             **losses,  # type: ignore[arg-type]
         )
         return loop.rounds(rounds)
@@ -141,11 +141,11 @@ def compare(
     ``batches`` says whether nodes can be batched: what cannot has to be taken one by one, to the bit, where
     it was asked for otherwise. None: either, as long as the numbers are right.
     """
-    found, expected = ours(overrides, way, rounds), plainly(overrides, kind, rounds)
+    actual, expected = ours(overrides, way, rounds), plainly(overrides, kind, rounds)
     if way.batched and batches is not None:
-        assert found.batched == batches
-    assert moved(expected, found.start), "a setting that changes nothing tells nothing"
-    hold(found, expected, batched if found.batched else one_by_one)
+        assert actual.batched == batches
+    assert moved(expected, actual.start), "a setting that changes nothing tells nothing"
+    hold(actual, expected, batched if actual.batched else one_by_one)
 
 
 def _tensors(arrays: ArrayRecord) -> dict[str, torch.Tensor]:

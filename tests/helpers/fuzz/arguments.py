@@ -27,11 +27,11 @@ def try_one(random: Random, folder: Path, repeat: str) -> Result:
     drawn = random.choice((_compare, _inspect, _reproduce, _bench))
     command, arguments, names = drawn(random, folder)
     with apart():
-        this = ended(lambda: command(arguments))
+        outcome = ended(lambda: command(arguments))
     name = drawn.__name__.removeprefix("_")
     line = f"python -m baselines.{name} {shlex.join(arguments)}"
-    fault = died(this) or (this.status == 2 and not_one_line(this, names)) or ""
-    return Result(f"{name}: {'2, one line' if this.status == 2 else '0'}", fault, line)
+    fault = died(outcome) or (outcome.status == 2 and not_one_line(outcome, names)) or ""
+    return Result(f"{name}: {'2, one line' if outcome.status == 2 else '0'}", fault, line)
 
 
 def _compare(random: Random, folder: Path) -> tuple[Command, list[str], list[str]]:
@@ -76,10 +76,10 @@ def _reproduce(random: Random, folder: Path) -> tuple[Command, list[str], list[s
         "--output": (str(folder / "out"), *VALUES),
     }
     words = [paper, table, *overrides][: random.choice((0, 1, 2, 2, 2, 3))]
-    return _shown, ["--dry-run", *_mixed(random, words, _some(random, options))], []
+    return _run_dry, ["--dry-run", *_mixed(random, words, _some(random, options))], []
 
 
-def _shown(arguments: list[str]) -> int:
+def _run_dry(arguments: list[str]) -> int:
     """Run reproduce up to where it would begin."""
     with mock.patch.object(campaign, "_announce", side_effect=CheckedOnly):
         return reproduce.main(arguments)

@@ -113,16 +113,16 @@ def apart() -> Iterator[None]:
 
 def _is_small(overrides: str) -> bool:
     """Say whether a run ends soon."""
-    this = experiment.load(overrides)
-    training, rounds = this.training, this.settings.rounds
-    sizes = [len(train) for train, _ in this.partitions]
+    setup = experiment.load(overrides)
+    training, rounds = setup.training, setup.settings.rounds
+    sizes = [len(train) for train, _ in setup.partitions]
     if training.local_steps is not None:
         steps = training.local_steps * len(sizes)
         examples = sum(training.local_steps * min(training.batch_size or size, size) for size in sizes)
     else:
         examples = (training.local_epochs or 1) * sum(sizes)
         steps = examples / (training.batch_size or max(sizes))
-    parameters = sum(parameter.numel() for parameter in this.node_model.parameters())
+    parameters = sum(parameter.numel() for parameter in setup.node_model.parameters())
     small = examples * rounds * parameters < WORK and steps * rounds < 2000
     return small and len(sizes) <= NODES and rounds <= 5
 

@@ -17,9 +17,9 @@ def try_one(random: Random, folder: Path, repeat: str) -> Result:
     """Run a case and judge it."""
     case = draw(random)
     arguments = [*case.overrides, f"hydra.run.dir={folder}/run", f"data_root={folder}/data"]
-    this = launched(arguments, case.runs)
+    outcome = launched(arguments, case.runs)
     command = f"python -m baselines.run {shlex.join(case.overrides)}"
-    return Result(_outcome(this), fault(this, case, folder / "run"), command)
+    return Result(_outcome(outcome), fault(outcome, case, folder / "run"), command)
 
 
 CHOSEN = {  # groups that an override of another one chooses, or builds
@@ -40,21 +40,21 @@ def names_of(overrides: tuple[str, ...]) -> list[str]:
     return names
 
 
-def fault(this: Ended, case: Case, run: Path) -> str:
+def fault(outcome: Ended, case: Case, run: Path) -> str:
     """Return what is not as promised in how a run ended; empty where all is."""
-    if end := died(this):
+    if end := died(outcome):
         return end
-    if this.status == 2:
-        return not_one_line(this, names_of(case.overrides))
+    if outcome.status == 2:
+        return not_one_line(outcome, names_of(case.overrides))
     if case.refused:
         return f"accepted: {case.refused}"
-    return "" if this.status is None else _not_finite(run / "metrics.csv")
+    return "" if outcome.status is None else _not_finite(run / "metrics.csv")
 
 
-def _outcome(this: Ended) -> str:
-    if this.status is None:
+def _outcome(outcome: Ended) -> str:
+    if outcome.status is None:
         return CHECKED
-    return "0, finite results" if this.status == 0 else "2, one line that names the setting"
+    return "0, finite results" if outcome.status == 0 else "2, one line that names the setting"
 
 
 def _not_finite(metrics: Path) -> str:

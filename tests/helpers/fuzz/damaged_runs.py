@@ -125,10 +125,10 @@ def try_one(random: Random, folder: Path, repeat: str) -> Result:
 
 
 def _resumed(run: Path, name: str) -> tuple[str, str]:
-    this = launched([*_arguments(run, 4, 0), "resume=true"])
-    if fault := died(this) or (this.status == 2 and not_one_line(this, [Path(name).name])):
+    outcome = launched([*_arguments(run, 4, 0), "resume=true"])
+    if fault := died(outcome) or (outcome.status == 2 and not_one_line(outcome, [Path(name).name])):
         return "", fault
-    if this.status == 2:
+    if outcome.status == 2:
         return "2, one line that names the file", ""
     whole = original("finished")
     if _lines(run) != _lines(whole):
@@ -141,14 +141,14 @@ def _resumed(run: Path, name: str) -> tuple[str, str]:
 
 
 def _compared(run: Path, name: str) -> tuple[str, str]:
-    this, whole = comparison(run), comparison(original("finished"))
-    if fault := died(this) or (this.status == 2 and not_one_line(this, [Path(name).name])):
+    actual, whole = comparison(run), comparison(original("finished"))
+    if fault := died(actual) or (actual.status == 2 and not_one_line(actual, [Path(name).name])):
         return "", fault
-    if this.status == 2:
+    if actual.status == 2:
         return "2, one line that names the file", ""
-    if this.out.replace(str(run), "") == whole.out.replace(str(original("finished")), ""):
+    if actual.out.replace(str(run), "") == whole.out.replace(str(original("finished")), ""):
         return "0, results as of the undamaged run", ""
-    if str(run) in this.err + this.out.replace(f"figure: {run}", ""):
+    if str(run) in actual.err + actual.out.replace(f"figure: {run}", ""):
         return "0, the damaged run left out by name", ""
     return "", "accepted: another table"
 

@@ -86,11 +86,11 @@ def _options(random: Random) -> dict[str, str]:
 
 def _settings(chosen: dict[str, str]) -> list[tuple[str, Any]]:
     """Return every setting of a configuration with these options, and its default."""
-    found = {key: value for key, value in top_level().items() if key not in KEPT}
+    settings = {key: value for key, value in top_level().items() if key not in KEPT}
     for group, option in (default_options() | chosen).items():
         if option is not None:
-            found |= settings_of(group, option)
-    return list(found.items())
+            settings |= settings_of(group, option)
+    return list(settings.items())
 
 
 def _is_read(key: str, chosen: dict[str, str]) -> bool:

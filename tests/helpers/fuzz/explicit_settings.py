@@ -174,17 +174,17 @@ class Built:
         check_ranges(cfg)
         name = f"++explicit={next(NAMES)}"
         config.take(name, OmegaConf.to_yaml(cfg))
-        self.experiment = this = Experiment(name)
+        self.experiment = experiment = Experiment(name)
         if group in ("dataset", "model"):
-            _ = this.dataset, this.model()
+            _ = experiment.dataset, experiment.model()
         if group in OF_STRATEGY | {"strategy"}:
-            this.strategy()
+            experiment.strategy()
         if group in {"client", *OF_CLIENT}:
-            _ = this.training
+            _ = experiment.training
         if group == "clock":
-            _ = this.clock
+            _ = experiment.clock
         if group in ("partitioner", "runtime", "logger"):
-            _ = this.partitioner, this.runtime(), this.loggers()
+            _ = experiment.partitioner, experiment.runtime(), experiment.loggers()
 
     def has(self, key: str, value: Any) -> bool:
         """Say whether what was built has the value that was set."""

@@ -137,9 +137,9 @@ def read_plainly(content: RecordDict, *, arrays: tuple[str, ...]) -> RecordDict:
         raise Unsound("a metric that is no number")
     read = RecordDict({"metrics": MetricRecord(numbers)})
     for name in arrays:
-        found = content.array_records.get(name)
+        named = content.array_records.get(name)
         others = [record for other, record in content.array_records.items() if other not in arrays]
-        sent = found if found is not None else next(iter(others), ArrayRecord())
+        sent = named if named is not None else next(iter(others), ArrayRecord())
         read[name] = _model(sent, parameters_only=name == "control")
     return read
 

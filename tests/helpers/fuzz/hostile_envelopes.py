@@ -34,47 +34,47 @@ class Sender:
         return [reply for reply in replies if reply.metadata.src_node_id != self.own]
 
 
-def failed(this: Sender, replies: list[Message]) -> list[Message]:
+def failed(sender: Sender, replies: list[Message]) -> list[Message]:
     """An error, of many lines, in the place of its reply."""
     return [
-        *(_error(reply, this.code, "a\n\nb" * 100) for reply in this.sent(replies)),
-        *this.others(replies),
+        *(_error(reply, sender.code, "a\n\nb" * 100) for reply in sender.sent(replies)),
+        *sender.others(replies),
     ]
 
 
-def anothers_name(this: Sender, replies: list[Message]) -> list[Message]:
+def anothers_name(sender: Sender, replies: list[Message]) -> list[Message]:
     """Its reply comes from another node, it says, or from the server."""
-    name = (this.another, 1, 0, -1)[this.code % 4]
-    others = this.others(replies)
-    return [*(_claiming(reply, src_node_id=name) for reply in this.sent(replies)), *others]
+    name = (sender.another, 1, 0, -1)[sender.code % 4]
+    others = sender.others(replies)
+    return [*(_claiming(reply, src_node_id=name) for reply in sender.sent(replies)), *others]
 
 
-def anothers_message(this: Sender, replies: list[Message]) -> list[Message]:
+def anothers_message(sender: Sender, replies: list[Message]) -> list[Message]:
     """Its reply answers what another node was asked, or nothing that anybody was."""
-    ids = [r.metadata.reply_to_message_id for r in replies if r.metadata.src_node_id == this.another]
-    answered = (ids[0], "", "unknown")[this.code % 3]
+    ids = [r.metadata.reply_to_message_id for r in replies if r.metadata.src_node_id == sender.another]
+    answered = (ids[0], "", "unknown")[sender.code % 3]
     return [
-        *(_claiming(r, reply_to_message_id=answered) for r in this.sent(replies)),
-        *this.others(replies),
+        *(_claiming(r, reply_to_message_id=answered) for r in sender.sent(replies)),
+        *sender.others(replies),
     ]
 
 
-def late(this: Sender, replies: list[Message]) -> list[Message]:
+def late(sender: Sender, replies: list[Message]) -> list[Message]:
     """Its reply comes in the round after."""
-    before, this.kept[:] = list(this.kept), this.sent(replies)
-    return [*before, *this.others(replies)]
+    before, sender.kept[:] = list(sender.kept), sender.sent(replies)
+    return [*before, *sender.others(replies)]
 
 
-def twice(this: Sender, replies: list[Message]) -> list[Message]:
+def twice(sender: Sender, replies: list[Message]) -> list[Message]:
     """Another model follows its reply."""
-    return [*replies, *map(_doubled, this.sent(replies))]
+    return [*replies, *map(_doubled, sender.sent(replies))]
 
 
-def denouncing(this: Sender, replies: list[Message]) -> list[Message]:
+def denouncing(sender: Sender, replies: list[Message]) -> list[Message]:
     """It fails in another node's place, too."""
-    others = [reply for reply in replies if reply.metadata.src_node_id == this.another]
+    others = [reply for reply in replies if reply.metadata.src_node_id == sender.another]
     return [
-        *(_claiming(_error(reply, this.code, "no"), src_node_id=this.own) for reply in others),
+        *(_claiming(_error(reply, sender.code, "no"), src_node_id=sender.own) for reply in others),
         *replies,
     ]
 

@@ -55,12 +55,12 @@ def _content(random: Random, name: str, kind: str, node: int, when: tuple[int, .
 
     def read(replies: list[Message]) -> list[Message]:
         if next(rounds) in named:
-            return this.others(replies)
-        for reply in this.sent(replies):
+            return sender.others(replies)
+        for reply in sender.sent(replies):
             reply.content = read_plainly(tampered(reply).content, arrays=carried if kind == "train" else ())
         return replies
 
-    this = Sender(node_id(node), -1, 0)
+    sender = Sender(node_id(node), -1, 0)
     try:
         plain, _, fault = watched(name, only(kind, when, read))
     except Unsound as error:
@@ -72,8 +72,8 @@ def _envelope(random: Random, name: str, kind: str, node: int, when: tuple[int, 
     attack = random.choice((*COUNTS_FOR_NOBODY, *CHANGES_NOTHING))
     when = (1, 2) if attack is late else when
     another = node_id((node + random.randrange(1, NODES)) % NODES)
-    this = Sender(node_id(node), another, random.randrange(12))
-    hostile, _, fault = watched(name, only(kind, when, partial(attack, this)))
+    sender = Sender(node_id(node), another, random.randrange(12))
+    hostile, _, fault = watched(name, only(kind, when, partial(attack, sender)))
     if fault or hostile is None:
         return "", f"{attack.__name__}: {fault}"
     harmless = attack in CHANGES_NOTHING
@@ -101,8 +101,8 @@ def _query(random: Random, name: str, kind: str, node: int, when: tuple[int, ...
     tampered = _tampered(random)
 
     def plain(reply: Message) -> Message:
-        told = next(iter(tampered(reply).content.metric_records.values()), {}).get("partition-id")
-        reply.content = RecordDict({"metrics": MetricRecord({"partition-id": told})})
+        partition_id = next(iter(tampered(reply).content.metric_records.values()), {}).get("partition-id")
+        reply.content = RecordDict({"metrics": MetricRecord({"partition-id": partition_id})})
         return reply
 
     hostile, lines, fault = watched(name, list, _Asked(node_id(node), tampered))

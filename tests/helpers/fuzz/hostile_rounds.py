@@ -71,10 +71,10 @@ def only(kind: str, when: tuple[int, ...], happens: Happens) -> Happens:
 
 def where(kind: str, node: int, when: tuple[int, ...], to: Callable[[Message], list[Message]]) -> Happens:
     """Let it happen to the replies of one node."""
-    this = Sender(node_id(node), -1, 0)
+    sender = Sender(node_id(node), -1, 0)
 
     def happens(replies: list[Message]) -> list[Message]:
-        return [*(sent for reply in this.sent(replies) for sent in to(reply)), *this.others(replies)]
+        return [*(sent for reply in sender.sent(replies) for sent in to(reply)), *sender.others(replies)]
 
     return only(kind, when, happens)
 

@@ -25,21 +25,21 @@ class Result:
     command: str
 
 
-def died(this: Ended) -> str:
+def died(outcome: Ended) -> str:
     """Return how a command ended that no command may end so: with a traceback, or status 1."""
-    if this.raised:
-        return f"traceback: {this.raised}"
-    lines = this.err.strip().splitlines()
-    if "Traceback (most recent call last)" in this.err:
+    if outcome.raised:
+        return f"traceback: {outcome.raised}"
+    lines = outcome.err.strip().splitlines()
+    if "Traceback (most recent call last)" in outcome.err:
         return f"traceback: {lines[-1]}"
-    if this.status not in (0, 2, None):
-        return f"status {this.status}: {lines[-1] if lines else 'without a word'}"
+    if outcome.status not in (0, 2, None):
+        return f"status {outcome.status}: {lines[-1] if lines else 'without a word'}"
     return ""
 
 
-def not_one_line(this: Ended, names: Sequence[str]) -> str:
+def not_one_line(outcome: Ended, names: Sequence[str]) -> str:
     """Return what is wrong with a refusal: it is one line, with one of ``names`` if there are any."""
-    lines = [line for line in this.err.splitlines() if line.strip()]
+    lines = [line for line in outcome.err.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("usage: "):  # argparse's: how to call it, then one line
         lines = ["error: " + lines[-1].partition(" error: ")[2]] if USAGE.match(lines[-1]) else lines
     if len(lines) != 1 or not lines[0].startswith("error: "):

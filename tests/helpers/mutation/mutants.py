@@ -105,26 +105,26 @@ def made(change: Change) -> Mutant | None:
 
 def _left_alone(tree: ast.Module) -> Iterator[tuple[Place, Place]]:
     for node in ast.walk(tree):
-        told: list[ast.AST | None] = []
+        spared: list[ast.AST | None] = []
         match node:
             case ast.FunctionDef():
-                told = list(node.decorator_list)
+                spared = list(node.decorator_list)
                 first = node.body[0]
                 yield (node.lineno, node.col_offset), (first.lineno, first.col_offset)  # what it takes
             case ast.ClassDef():
                 defaults = [each.value for each in node.body if isinstance(each, ast.AnnAssign)]
-                told = [*node.decorator_list, *defaults]
+                spared = [*node.decorator_list, *defaults]
             case ast.arg() | ast.AnnAssign():
-                told = [node.annotation]
+                spared = [node.annotation]
             case ast.Raise() | ast.Assert() | ast.JoinedStr():
-                told = [node]
+                spared = [node]
             case ast.Call(func=ast.Attribute(value=ast.Name("logger"))):
-                told = [node]
+                spared = [node]
             case ast.Call(func=ast.Name("require" | "require_count" | "isinstance")):
-                told = [*node.args[1:], *node.keywords]
+                spared = [*node.args[1:], *node.keywords]
             case ast.Call(func=ast.Name("zip")):
-                told = [*node.keywords]
-        for each in told:
+                spared = [*node.keywords]
+        for each in spared:
             if each is not None:
                 yield (each.lineno, each.col_offset), (each.end_lineno, each.end_col_offset)
 
@@ -141,9 +141,9 @@ def _turned_by_others(tree: ast.Module) -> set[Place]:
 
 def _statement(tree: ast.Module, line: int) -> tuple[int, int]:
     """Return the lines of the innermost statement there; of a compound one its head."""
-    found = (line, line)
+    lines = (line, line)
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and node.lineno <= line <= node.end_lineno:
             body = getattr(node, "body", None)
-            found = node.lineno, max(node.lineno, body[0].lineno - 1) if body else node.end_lineno
-    return found
+            lines = node.lineno, max(node.lineno, body[0].lineno - 1) if body else node.end_lineno
+    return lines

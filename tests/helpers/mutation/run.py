@@ -26,20 +26,20 @@ ENOUGH = 0.9  # of the mutants must die
 
 def main() -> int:
     """Return 1 where too few mutants die, 2 where the tests fail without one."""
-    asked = _arguments()
+    options = _arguments()
     cache = ROOT / ".venv-mutate"
-    mutants, spared = _sample(asked)
+    mutants, spared = _sample(options)
     survivors: list[Mutant] = []
     started = time.monotonic()
     try:
         tests = {folder: Tests(ROOT, folder, cache) for folder in FOLDERS}
         warm_up(ROOT, [each.folder for each in tests.values()])
         touching = [tests[mutant.file.split("/")[0]].of(mutant) for mutant in mutants]
-        with ThreadPoolExecutor(asked.jobs) as pool:  # each waits for a process
+        with ThreadPoolExecutor(options.jobs) as pool:  # each waits for a process
             verdicts = pool.map(partial(verdict, ROOT), mutants, touching)
-            for number, (mutant, found) in enumerate(zip(mutants, verdicts, strict=True), 1):
-                print(f"{number:3} {found} (of {len(touching[number - 1])} tests) {mutant}", flush=True)
-                if found == "survived":
+            for number, (mutant, end) in enumerate(zip(mutants, verdicts, strict=True), 1):
+                print(f"{number:3} {end} (of {len(touching[number - 1])} tests) {mutant}", flush=True)
+                if end == "survived":
                     survivors.append(mutant)
     except TestsFail as error:
         print(error, file=sys.stderr)
@@ -63,26 +63,26 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", default="", metavar="PATH", help="of files whose path contains this alone"
     )
-    asked = parser.parse_args()
+    options = parser.parse_args()
     for name in ("count", "jobs"):
-        if (value := getattr(asked, name)) < 1:
+        if (value := getattr(options, name)) < 1:
             parser.error(f"--{name}={value}: expected 1 or more")
-    return asked
+    return options
 
 
-def _sample(asked: argparse.Namespace) -> tuple[list[Mutant], int]:
+def _sample(options: argparse.Namespace) -> tuple[list[Mutant], int]:
     """Return so many mutants in the order that the seed gives, and how many were spared among them."""
     groups: dict[Path, list[Change]] = {}
     for file in files():
-        if asked.only in file and (found := list(changes(ROOT, file))):
-            groups.setdefault(Path(file).parent, []).extend(found)
+        if options.only in file and (mutants_of_file := list(changes(ROOT, file))):
+            groups.setdefault(Path(file).parent, []).extend(mutants_of_file)
     of = list(groups.values())
     listed = yaml.safe_load(SPARED.read_text(encoding="utf-8"))
     spared = {(each["file"], each["line"], each["mutation"]) for each in listed}
     mutants: list[Mutant] = []
     passed_over = 0
-    for group, item in dealt([len(each) for each in of], asked.seed):
-        if len(mutants) == asked.count:
+    for group, item in dealt([len(each) for each in of], options.seed):
+        if len(mutants) == options.count:
             break
         mutant = made(of[group][item])
         if mutant is not None and (mutant.file, mutant.before, mutant.after) in spared:

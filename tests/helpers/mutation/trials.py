@@ -56,7 +56,7 @@ class Tests:
     def _measure(self, folder: str, data: Path) -> None:
         new = data.with_suffix(".new")
         measured = (f"--cov={folder}", "--cov-context=test", "--cov-report=")
-        found = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "pytest", *OPTIONS, *measured, self.folder],
             cwd=self.root,
             env={**os.environ, "COVERAGE_FILE": str(new)},
@@ -64,8 +64,8 @@ class Tests:
             text=True,
             check=False,
         )
-        if found.returncode:
-            raise TestsFail(f"{self.folder} fails without a mutant:\n{found.stdout[-3000:]}")
+        if done.returncode:
+            raise TestsFail(f"{self.folder} fails without a mutant:\n{done.stdout[-3000:]}")
         new.rename(data)
 
     def of(self, mutant: Mutant) -> list[str]:
@@ -142,12 +142,12 @@ def verdict(root: Path, mutant: Mutant, tests: Sequence[str]) -> str:
     unchanged = replace(mutant, source=(root / mutant.file).read_text(encoding="utf-8"))
     left = list(tests)
     while left:
-        found, last = _trial(root, mutant, left)
-        if found == "survived" or (last and _trial(root, unchanged, [last])[0] == "survived"):
-            return found
+        status, last = _trial(root, mutant, left)
+        if status == "survived" or (last and _trial(root, unchanged, [last])[0] == "survived"):
+            return status
         if not last:  # none began: the module cannot be imported
             if _trial(root, unchanged, [*left, "--collect-only"])[0] == "survived":
-                return found
+                return status
             raise TestsFail(f"of {mutant.file}: the tests are not found without the mutant either: {left}")
         print(f"    left out, as it fails without the mutant: {last}", flush=True)
         left.remove(last)

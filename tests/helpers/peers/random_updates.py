@@ -93,17 +93,17 @@ def models(strategy, first: Model, rounds: list[list[Model]]) -> list[Model]:  #
     return [model_in(arrays) for arrays, _ in history]
 
 
-def close(found: object, expected: object, rtol: float, atol: float = 0.0) -> None:
+def close(actual: object, expected: object, rtol: float, atol: float = 0.0) -> None:
     """Hold two vectors to a tolerance; print how far they are apart, by the larger of the value and 1."""
-    one, other = np.asarray(found, dtype=float), np.asarray(expected, dtype=float)
+    one, other = np.asarray(actual, dtype=float), np.asarray(expected, dtype=float)
     scale = np.maximum(np.abs(other), 1)
     print(f"largest deviation {np.max(np.abs(one - other) / scale):.1e}")
     np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
 
 
-def all_close(found: list[Model], expected: list[Model], rtol: float, atol: float = 0.0) -> None:
+def all_close(actual: list[Model], expected: list[Model], rtol: float, atol: float = 0.0) -> None:
     """Hold one model for each round to those of another program."""
-    assert [list(model) for model in found] == [list(model) for model in expected]
-    for one, other in zip(found, expected, strict=True):
+    assert [list(model) for model in actual] == [list(model) for model in expected]
+    for one, other in zip(actual, expected, strict=True):
         assert {name: w.shape for name, w in one.items()} == {name: w.shape for name, w in other.items()}
-    close(torch.stack([flat(w) for w in found]), torch.stack([flat(w) for w in expected]), rtol, atol)
+    close(torch.stack([flat(w) for w in actual]), torch.stack([flat(w) for w in expected]), rtol, atol)

@@ -59,11 +59,11 @@ def plain_app(make: Callable[[], nn.Module], momentum: float = 0.0) -> ClientApp
             loss = cross_entropy(net(inputs), labels) + mu / 2 * distance
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        told = {
+        reply = {
             "arrays": ArrayRecord(net.state_dict()),
             "metrics": MetricRecord({"num-examples": len(labels)}),
         }
-        return Message(RecordDict(told), reply_to=message)
+        return Message(RecordDict(reply), reply_to=message)
 
     return app
 

@@ -29,27 +29,27 @@ def ours(
     """Return what there is after each round, and who took part."""
     grid = InlineGrid(our_app(make, momentum, correction), NODES)
     arrays = ArrayRecord(make().state_dict())
-    history, asked = [], []
+    history, rounds_of_nodes = [], []
     for server_round in range(1, ROUNDS + 1):
         messages = strategy.configure_train(server_round, arrays, ConfigRecord(), grid)
         replies = grid.send_and_receive(messages)
         new, _ = strategy.aggregate_train(server_round, replies)
         assert new is not None
         arrays = new
-        found = {"model": vector([torch.from_numpy(w.numpy()) for w in arrays.values()])}
+        vectors = {"model": vector([torch.from_numpy(w.numpy()) for w in arrays.values()])}
         if isinstance(strategy, Scaffold):
-            found["server"] = (strategy.state_dict()["controls"] / NODES).numpy().copy()
+            vectors["server"] = (strategy.state_dict()["controls"] / NODES).numpy().copy()
             for k, state in grid.node_states().items():
                 if "control" in state:
                     own = state.array_records["control"].values()
-                    found[f"node {k}"] = vector([torch.from_numpy(c.numpy()) for c in own])
-        history.append(found)
-        asked.append(sorted(strategy._asked))
-    return history, asked
+                    vectors[f"node {k}"] = vector([torch.from_numpy(c.numpy()) for c in own])
+        history.append(vectors)
+        rounds_of_nodes.append(sorted(strategy._recipients))
+    return history, rounds_of_nodes
 
 
-def compare(found: list[Vectors], expected: list[Vectors], tolerance: float) -> None:
-    for one, other in zip(found, expected, strict=True):
+def compare(actual: list[Vectors], expected: list[Vectors], tolerance: float) -> None:
+    for one, other in zip(actual, expected, strict=True):
         assert sorted(one) == sorted(other)
         for name, values in one.items():
             close(values, other[name], rtol=tolerance, atol=tolerance)

@@ -20,9 +20,9 @@ def node(partition_id: int, content: RecordDict) -> RecordDict:
     return answer({"w": sent_model(content)["w"] - np.float32(partition_id + 1)})
 
 
-def here(server_round: int, asked: Sequence[int] = range(NODES)) -> list[int]:
+def here(server_round: int, partitions: Sequence[int] = range(NODES)) -> list[int]:
     """Return who comes: the first number of each node's own generator, of purpose 10, is 0.4 or above."""
-    return [k for k in asked if np.random.default_rng([SEED, server_round, k, 10]).random() >= DROPOUT]
+    return [k for k in partitions if np.random.default_rng([SEED, server_round, k, 10]).random() >= DROPOUT]
 
 
 def strategy(**settings: object) -> PseudoGradientStrategy:
@@ -34,10 +34,10 @@ def test_who_comes_is_drawn_from_seed_round_and_partition() -> None:
     grid, ours = Federation(node, NODES), strategy()
     history = play(ours, grid, record(START), range(1, 5))
     expected = [here(t) for t in range(1, 5)]
-    assert grid.trained() == [k for found in expected for k in found]
-    assert len({tuple(found) for found in expected}) > 1, "the same nodes in all rounds tell nothing"
+    assert grid.trained() == [k for present in expected for k in present]
+    assert len({tuple(present) for present in expected}) > 1, "the same nodes in all rounds tell nothing"
     assert [(m["replies"], m["failed"], m["dropped"]) for _, m in history] == [
-        (len(found), 0, NODES - len(found)) for found in expected
+        (len(present), 0, NODES - len(present)) for present in expected
     ]
 
 
@@ -114,11 +114,11 @@ def test_groups_add_their_absent_nodes_up() -> None:
 
 
 def test_scaffold_waits_for_no_variate_of_who_was_not_asked() -> None:
-    asked: list[tuple[int, list[int]]] = []
+    messages: list[tuple[int, list[int]]] = []
 
     def with_variate(partition_id: int, content: RecordDict) -> RecordDict:
         config = content.config_records["config"]
-        asked.append((int(config["server-round"]), list(config.get("control-lost", []))))  # type: ignore[arg-type,call-overload]
+        messages.append((int(config["server-round"]), list(config.get("control-lost", []))))  # type: ignore[arg-type,call-overload]
         reply = node(partition_id, content)
         reply["control"] = content.array_records["control"]
         return reply
@@ -126,7 +126,7 @@ def test_scaffold_waits_for_no_variate_of_who_was_not_asked() -> None:
     ours = Scaffold(num_nodes=NODES, seed=SEED, query_partitions=True, dropout=DROPOUT)
     play(ours, Federation(with_variate, NODES), record(START), (1, 2))
     new = sorted(set(here(2)) - set(here(1)))
-    assert all(lost == new for server_round, lost in asked if server_round == 2)
+    assert all(lost == new for server_round, lost in messages if server_round == 2)
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1, 1.5, float("nan")])

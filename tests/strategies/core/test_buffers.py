@@ -64,11 +64,11 @@ def test_rounds_equal_those_in_fresh_memory(
     make: Callable[[], PseudoGradientStrategy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spared = make()
-    found = play(spared, Federation(node, 5), start(), range(1, 6))
+    actual = play(spared, Federation(node, 5), start(), range(1, 6))
     monkeypatch.setattr(Workspace, "rows", fresh)
     other = make()
     expected = play(other, Federation(node, 5), start(), range(1, 6))
-    for (model, metrics), (expected_model, expected_metrics) in zip(found, expected, strict=True):
+    for (model, metrics), (expected_model, expected_metrics) in zip(actual, expected, strict=True):
         assert_same(model, expected_model)
         assert dict(metrics) == dict(expected_metrics)
     last = expected[-1][0]
@@ -90,5 +90,5 @@ def test_fewer_rows_lie_where_more_did() -> None:
     assert memory.rows("a", 2, torch.empty(4, dtype=torch.float32)).data_ptr() == three.data_ptr()
     assert memory.rows("b", 2, torch.empty(4, dtype=torch.float32)).data_ptr() != three.data_ptr()
     for shape, dtype in (((4, 4), torch.float32), ((4, 5), torch.float32), ((4, 5), torch.float64)):
-        found = memory.rows("a", shape[0], torch.empty(shape[1], dtype=dtype))
-        assert (tuple(found.shape), found.dtype) == (shape, dtype)
+        actual = memory.rows("a", shape[0], torch.empty(shape[1], dtype=dtype))
+        assert (tuple(actual.shape), actual.dtype) == (shape, dtype)

@@ -63,10 +63,10 @@ class WithItsLength(PlainMean):
 
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         before = self.parameters
-        shown, weights = super().take_step(server_round, updates)
+        metrics, weights = super().take_step(server_round, updates)
         assert isinstance(self.step_size, Constant)
         self.parameters = before + self.step_size.eta * (self.parameters - before)
-        return shown, weights
+        return metrics, weights
 
 
 @dataclass(kw_only=True, eq=False)
@@ -74,9 +74,9 @@ class Afterwards(PseudoGradientStrategy):
     """Takes the package's step, and one more."""
 
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-        shown, weights = super().take_step(server_round, updates)
+        metrics, weights = super().take_step(server_round, updates)
         self.parameters = 0.9 * self.parameters
-        return shown, weights
+        return metrics, weights
 
 
 @dataclass(frozen=True)
@@ -202,11 +202,11 @@ def test_hooks_by_their_old_names_act_with_one_line(
             return content  # type: ignore[no-any-return]
 
         def _step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-            shown, weights = super()._step(server_round, updates)  # type: ignore[misc]
+            metrics, weights = super()._step(server_round, updates)  # type: ignore[misc]
             self._parameters = 0.5 * self._parameters
             assert self._buffers is self.buffers
             assert self._budget is self.accountant
-            return shown, weights
+            return metrics, weights
 
         def _absorb(self, server_round: int, partition_ids: Sequence[int], extra: Tensor) -> None:
             self.absorbed = (partition_ids, extra.clone())

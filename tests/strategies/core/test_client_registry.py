@@ -74,7 +74,7 @@ def test_members_only_are_asked() -> None:
 def test_each_node_is_asked_for_its_partition_once() -> None:
     grid = Federation(moving, 4)
     play(FedAvg(), grid, MODEL, ROUNDS)
-    assert sorted(k for kind, k in grid.asked if kind == "query") == [0, 1, 2, 3]
+    assert sorted(k for kind, k in grid.requests if kind == "query") == [0, 1, 2, 3]
 
 
 def test_a_node_that_appears_later_takes_part() -> None:
@@ -109,8 +109,8 @@ class Forgetful(Federation):
     failures = 1
 
     def _answer(self, message: Message) -> Message:
-        asked = message.metadata.message_type == "query" and message.metadata.dst_node_id == 101
-        if asked and self.failures > 0:
+        is_query = message.metadata.message_type == "query" and message.metadata.dst_node_id == 101
+        if is_query and self.failures > 0:
             self.failures -= 1
             return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "out of\nmemory"), reply_to=message)
         return super()._answer(message)
@@ -122,12 +122,12 @@ def test_a_node_whose_query_fails_is_asked_again_and_gets_no_other_number(
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
         grid, strategy = Forgetful(moving, 3), FedAvg(num_nodes=3)
         assert sampled(grid, strategy, (1,)) == [[0, 1, 2]]
-        assert strategy._asked == {0: 100, 1: 101, 2: 102}
+        assert strategy._recipients == {0: 100, 1: 101, 2: 102}
         grid, strategy = Forgetful(moving, 3), FedAvg()
         grid.failures = 2  # the other nodes are enough to begin with
         assert sampled(grid, strategy) == [[0, 2], [0, 2], [0, 1, 2], [0, 1, 2]]
-    told = "node 101 does not say which partition it holds, and is asked again: out of memory"
-    assert [r.getMessage() for r in caplog.records] == [told] * 2  # once by each roster
+    message = "node 101 does not say which partition it holds, and is asked again: out of memory"
+    assert [r.getMessage() for r in caplog.records] == [message] * 2  # once by each roster
 
 
 def test_a_lost_node_is_named_once_not_asked_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
@@ -136,8 +136,8 @@ def test_a_lost_node_is_named_once_not_asked_and_comes_back(caplog: pytest.LogCa
     lost = grid.online.pop(2)
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
         assert sampled(grid, strategy, (2, 3)) == [[0, 1, 3]] * 2
-    said = [r.getMessage() for r in caplog.records]
-    assert said == ["partition 2 is no longer connected: continuing without it"]
+    messages = [r.getMessage() for r in caplog.records]
+    assert messages == ["partition 2 is no longer connected: continuing without it"]
     grid.online.insert(0, lost)
     assert sampled(grid, strategy, (4,)) == [[0, 1, 2, 3]]
 
@@ -157,12 +157,12 @@ def test_the_holder_of_a_partition_keeps_it_until_it_is_gone(caplog: pytest.LogC
     grid.partition_of[7] = 1
     grid.online.append(7)
     sampled(grid, strategy, (2, 3))
-    assert strategy._asked == {0: 100, 1: 101, 2: 102}
+    assert strategy._recipients == {0: 100, 1: 101, 2: 102}
     refused = "node 7 says that it holds partition 1, as node 101 does, and is not asked: give each its own"
     assert [record.getMessage() for record in caplog.records] == [refused]  # once
     grid.online.remove(101)
     sampled(grid, strategy, (4,))
-    assert strategy._asked == {0: 100, 1: 7, 2: 102}
+    assert strategy._recipients == {0: 100, 1: 7, 2: 102}
 
 
 def test_a_node_that_was_away_is_asked_again_who_it_is() -> None:
@@ -180,19 +180,19 @@ def test_a_node_that_was_away_is_asked_again_who_it_is() -> None:
 def test_a_node_that_was_configured_anew_unnoticed_is_asked_again_who_it_is(fails: bool) -> None:
     """Within a minute of its end the SuperLink takes a node for connected still."""
 
-    def told(partition_id: int, content: RecordDict) -> RecordDict:
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
         if fails and partition_id == 2:
             raise ValueError("no such partition")
         moved = {name: values + 1 for name, values in sent_model(content).items()}
         return answer(moved, **{"partition-id": partition_id})
 
-    grid, strategy = Federation(told, {100: 0, 101: 1}), FedAvg()
+    grid, strategy = Federation(node, {100: 0, 101: 1}), FedAvg()
     assert sampled(grid, strategy, (1,)) == [[0, 1]]
     grid.partition_of[101] = 2
     assert sampled(grid, strategy, (2,)) == [[0, 2]]  # it was asked as 1
     play(strategy, grid, MODEL, (3,))
-    assert grid.asked[0] == ("query", 2)
-    assert strategy._asked == {0: 100, 2: 101}
+    assert grid.requests[0] == ("query", 2)
+    assert strategy._recipients == {0: 100, 2: 101}
     assert strategy.participation_counts()["partition 1"] == {"updates": 1, "left_out": 1, "examples": 1}
     assert strategy.participation_counts().get("partition 2", {}).get("updates", 0) == (0 if fails else 1)
 
@@ -205,24 +205,24 @@ def test_after_a_round_without_faults_the_list_of_nodes_is_still_good() -> None:
 
 
 def test_a_holder_that_fails_keeps_its_partition_from_a_newcomer() -> None:
-    def told(partition_id: int, content: RecordDict) -> RecordDict:
+    def node(partition_id: int, content: RecordDict) -> RecordDict:
         if len(grid.online) == 1:
             raise ValueError("out of memory")
         return moving(partition_id, content)
 
-    grid, strategy = Federation(told, {100: 0}), FedAvg(num_nodes=1)
+    grid, strategy = Federation(node, {100: 0}), FedAvg(num_nodes=1)
     sampled(grid, strategy, (1,))
     grid.partition_of[7] = 0
     grid.online.append(7)
     sampled(grid, strategy, (2,))
-    assert strategy._asked == {0: 100}
+    assert strategy._recipients == {0: 100}
 
 
 def test_a_partition_out_of_range_takes_no_part(caplog: pytest.LogCaptureFixture) -> None:
     grid = Federation(moving, {100: 0, 101: 2})
     assert sampled(grid, FedAvg(num_nodes=2, node_timeout=0.1), (1,)) == [[0]]
-    said = "partition-id is 2, expected a whole number from 0 to 1"
-    assert any(said in record.getMessage() for record in caplog.records)
+    message = "partition-id is 2, expected a whole number from 0 to 1"
+    assert any(message in record.getMessage() for record in caplog.records)
 
 
 def test_two_nodes_with_one_partition_are_named_and_one_is_asked(caplog: pytest.LogCaptureFixture) -> None:
@@ -247,8 +247,8 @@ def test_nodes_that_are_connected_and_take_no_part_are_counted_apart(
 ) -> None:
     grid = Federation(moving, {5: 0, 7: 1, 9: 0, 11: 8})
     assert sampled(grid, FedAvg(num_nodes=4, node_timeout=0.1), (1,)) == [[0, 1]]
-    said = caplog.records[-1].getMessage()
-    assert said == "2 of 4 nodes take part, of 4 that are connected: continuing with them"
+    message = caplog.records[-1].getMessage()
+    assert message == "2 of 4 nodes take part, of 4 that are connected: continuing with them"
 
 
 def test_waits_for_nodes_before_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def test_without_a_query_nodes_are_ordered_by_node_id() -> None:
         assert roster.available(grid, 3) == {0: 1, 1: 8, 2: 23}
     grid = Federation(moving, 3)
     play(strategies.FedAvg(), grid, MODEL)
-    assert all(kind == "train" for kind, _ in grid.asked)
+    assert all(kind == "train" for kind, _ in grid.requests)
 
 
 def test_a_newcomer_without_a_query_gets_the_next_number() -> None:
@@ -317,7 +317,9 @@ def test_works_with_a_client_as_in_flowers_quickstart() -> None:
     assert metrics["losses"] == [1.0, 2.0]
 
 
-@pytest.mark.parametrize(("told", "known"), [(2**20 - 1, True), (2**20, False), (0, True), (-1, False)])
-def test_a_partition_id_lies_below_2_to_the_20(told: int, known: bool) -> None:
-    grid, roster = Federation(moving, {5: 7, 6: told}), ClientRegistry()
-    assert roster.available(grid, 1) == ({7: 5, told: 6} if known else {7: 5})
+@pytest.mark.parametrize(
+    ("partition_id", "known"), [(2**20 - 1, True), (2**20, False), (0, True), (-1, False)]
+)
+def test_a_partition_id_lies_below_2_to_the_20(partition_id: int, known: bool) -> None:
+    grid, roster = Federation(moving, {5: 7, 6: partition_id}), ClientRegistry()
+    assert roster.available(grid, 1) == ({7: 5, partition_id: 6} if known else {7: 5})

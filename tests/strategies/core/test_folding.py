@@ -86,10 +86,10 @@ def moves(partition_id: int, content: RecordDict) -> RecordDict:
 
 def breaks(partition_id: int, content: RecordDict) -> RecordDict:
     """Do so, but for node 3, which sends NaN, and node 5, which has trained on nothing."""
-    told = moves(partition_id, content)
+    reply = moves(partition_id, content)
     if partition_id == 3:
         return answer({**sent_model(content), "w": np.full((2, 2), np.nan, np.float32)}, 4)
-    return answer(sent_model(content), 0) if partition_id == 5 else told
+    return answer(sent_model(content), 0) if partition_id == 5 else reply
 
 
 def floats(arrays: ArrayRecord) -> Model:
@@ -119,12 +119,12 @@ def test_a_round_of_means_is_that_of_all_nodes(
     start, strategy = record({name: START[name] for name in names}), make()
     alone = play(make(), Federation(node, NODES), start, (1, 2, 3))
     folded = play(strategy, Folded(strategy, node), start, (1, 2, 3))
-    for (ours, told), (theirs, expected) in zip(folded, alone, strict=True):
-        told, expected = dict(told), dict(expected)  # who answered, and what they measured
-        assert told.pop("step-size") == pytest.approx(expected.pop("step-size"), rel=1e-6)
-        assert told == expected  # the mask is the same, to the bit
-        for name, found in floats(ours).items():
-            np.testing.assert_allclose(found, floats(theirs)[name], rtol=1e-6, atol=2e-6, err_msg=name)
+    for (ours, metrics), (theirs, expected) in zip(folded, alone, strict=True):
+        metrics, expected = dict(metrics), dict(expected)  # who answered, and what they measured
+        assert metrics.pop("step-size") == pytest.approx(expected.pop("step-size"), rel=1e-6)
+        assert metrics == expected  # the mask is the same, to the bit
+        for name, actual in floats(ours).items():
+            np.testing.assert_allclose(actual, floats(theirs)[name], rtol=1e-6, atol=2e-6, err_msg=name)
 
 
 def test_the_mean_by_hand_and_a_row_for_each_mean() -> None:

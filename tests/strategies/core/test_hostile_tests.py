@@ -82,8 +82,8 @@ def test_a_foreign_node_may_give_a_model_of_nan_an_accuracy(
                 tells(loss=float("nan"), accuracy=0.885)(reply.content)
         return replies
 
-    told = played(strategy(), without_loss)[-1][1]
-    assert math.isnan(told["test loss"]) == math.isnan(told["test accuracy"]) == is_void
+    metrics = played(strategy(), without_loss)[-1][1]
+    assert math.isnan(metrics["test loss"]) == math.isnan(metrics["test accuracy"]) == is_void
 
 
 def test_a_node_without_test_data_is_no_hostile_one(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,22 +112,22 @@ class Lying(Federation):
     def _answer(self, message: Message) -> Message:
         reply = super()._answer(message)
         if message.metadata.message_type == "query" and message.metadata.dst_node_id == 101:
-            told = {} if self.tells is None else {"partition-id": self.tells}
-            reply.content = RecordDict({"metrics": MetricRecord(told)})  # type: ignore[dict-item]
+            metrics = {} if self.tells is None else {"partition-id": self.tells}
+            reply.content = RecordDict({"metrics": MetricRecord(metrics)})  # type: ignore[dict-item]
         return reply
 
 
-@pytest.mark.parametrize(("told", "why"), PARTITIONS.values(), ids=PARTITIONS)
+@pytest.mark.parametrize(("claim", "why"), PARTITIONS.values(), ids=PARTITIONS)
 @pytest.mark.parametrize("strategy", [partial(FedAvg, query_partitions=True), WeightErosion])
 def test_a_partition_that_is_none_is_never_asked(
-    strategy: Callable[[], FedAvg], told: object, why: str, caplog: pytest.LogCaptureFixture
+    strategy: Callable[[], FedAvg], claim: object, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    grid, this, arrays = Lying(trained, 4), strategy(), record(start())
-    grid.tells = told
+    grid, server, arrays = Lying(trained, 4), strategy(), record(start())
+    grid.tells = claim
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
         for server_round in (1, 2):
-            list(this.configure_train(server_round, arrays, ConfigRecord(), grid))
-            assert this._asked == {0: 100, 2: 102, 3: 103}
+            list(server.configure_train(server_round, arrays, ConfigRecord(), grid))
+            assert server._recipients == {0: 100, 2: 102, 3: 103}
     (line,) = reasons(caplog)
     assert line.startswith(f"node 101 does not say which partition it holds, and is asked again: {why}")
 
@@ -141,9 +141,9 @@ def test_an_answer_to_the_query_in_anothers_name_is_nobodys() -> None:
                     reply.metadata.__dict__["_src_node_id"] = 100
             return replies
 
-    this = FedAvg(query_partitions=True)
-    list(this.configure_train(1, record(start()), ConfigRecord(), Forging(trained, 4)))
-    assert this._asked == {0: 100, 2: 102, 3: 103}
+    strategy = FedAvg(query_partitions=True)
+    list(strategy.configure_train(1, record(start()), ConfigRecord(), Forging(trained, 4)))
+    assert strategy._recipients == {0: 100, 2: 102, 3: 103}
 
 
 @pytest.mark.exhaustive
@@ -159,7 +159,7 @@ def test_the_mean_of_ones_is_one(strategy: Callable[[], Strategy]) -> None:
                     tells(accuracy=1.0, num_examples=examples * node + node % 3)(reply.content)
             return replies
 
-        assert {told["test accuracy"] for _, told in played(strategy(), right)} == {1.0}
+        assert {metrics["test accuracy"] for _, metrics in played(strategy(), right)} == {1.0}
 
 
 @pytest.mark.exhaustive

@@ -24,8 +24,8 @@ def test_other_memory_for_more_rows_other_columns_and_dtypes() -> None:
         (3, 2, torch.float32),
         (3, 2, torch.float64),
     ):
-        found = memory.rows("deltas", count, torch.empty(columns, dtype=dtype))
-        assert (found.shape, found.dtype) == ((count, columns), dtype)
+        actual = memory.rows("deltas", count, torch.empty(columns, dtype=dtype))
+        assert (actual.shape, actual.dtype) == ((count, columns), dtype)
 
 
 def test_each_name_has_its_own() -> None:

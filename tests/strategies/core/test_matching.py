@@ -81,9 +81,9 @@ def test_the_superlinks_error_names_the_node_that_died(
         if unknown:
             error = create_message_error_unavailable_ins_message(lost.metadata.reply_to_message_id, 1)
         else:
-            asked = _copied(lost)
-            asked.__dict__["_message_id"] = lost.metadata.reply_to_message_id  # type: ignore[attr-defined]
-            error = create_message_error_unavailable_res_message(asked, "node_unavail")  # type: ignore[arg-type]
+            request = _copied(lost)
+            request.__dict__["_message_id"] = lost.metadata.reply_to_message_id  # type: ignore[attr-defined]
+            error = create_message_error_unavailable_res_message(request, "node_unavail")  # type: ignore[arg-type]
         assert error.metadata.src_node_id == SUPERLINK_NODE_ID
         return [error, *others(replies)]
 
@@ -113,8 +113,11 @@ def test_a_node_does_not_fail_for_another(strategy: Callable[[], Strategy]) -> N
     def denounced(replies: list[Message]) -> list[Message]:
         third = replies[2]
         error = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "boo"), reply_to=third)
-        told = {"reply_to_message_id": third.metadata.reply_to_message_id, "src_node_id": node_id(HOSTILE)}
-        error.metadata.__dict__.update({f"_{name}": value for name, value in told.items()})
+        metadata = {
+            "reply_to_message_id": third.metadata.reply_to_message_id,
+            "src_node_id": node_id(HOSTILE),
+        }
+        error.metadata.__dict__.update({f"_{name}": value for name, value in metadata.items()})
         error.metadata.__dict__["_group_id"] = third.metadata.group_id
         return [error, *replies]
 
@@ -151,13 +154,13 @@ def test_a_late_answer_does_not_count_in_a_later_round(strategy: Callable[[], St
 
 def test_where_messages_have_no_id_the_sender_counts() -> None:
     """No grid of Flower's is one, but a user's own may be."""
-    this, grid = FedAvg(), Federation(trained, 3)
-    messages = list(this.configure_train(1, record(start()), ConfigRecord(), grid))
+    strategy, grid = FedAvg(), Federation(trained, 3)
+    messages = list(strategy.configure_train(1, record(start()), ConfigRecord(), grid))
     replies = grid.send_and_receive(messages)
     for message in messages:
         message.metadata.__dict__["_message_id"] = ""
     for reply in replies:
         reply.metadata.__dict__["_reply_to_message_id"] = ""
-    _, metrics = this.aggregate_train(1, replies)
+    _, metrics = strategy.aggregate_train(1, replies)
     assert metrics["replies"] == 3
     assert np.isfinite(metrics["step-size"])

@@ -23,8 +23,8 @@ def moving_in(
         if round_of(content) in rounds and partition_id == who:
             model["w"] += np.array([[1, -1], [2, -2]], np.float32)
         model["running_mean"] += 1  # running statistics move by themselves
-        told = {} if rate is None else {"learning-rate": rate}
-        reply = answer(model, **told)
+        metrics = {} if rate is None else {"learning-rate": rate}
+        reply = answer(model, **metrics)
         if "control" in content:
             reply["control"] = record({"w": np.zeros((2, 2), np.float32)})
         return reply
@@ -40,10 +40,10 @@ def notices(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_three_first_rounds_without_movement_end_the_run(
     strategy: Callable[[], FedAvg], caplog: pytest.LogCaptureFixture
 ) -> None:
-    this, grid = strategy(), Federation(moving_in(), 2)
-    play(this, grid, MODEL, (1, 2))
+    server, grid = strategy(), Federation(moving_in(), 2)
+    play(server, grid, MODEL, (1, 2))
     with pytest.raises(TooManyFailedRounds, match="no node has moved any parameter in 3 rounds: look for"):
-        play(this, grid, MODEL, (3,))
+        play(server, grid, MODEL, (3,))
     (line,) = notices(caplog)
     assert line.startswith(f"round 1: {NOTICE}")
 
@@ -111,18 +111,18 @@ GROUPS = {"first": (0,), "second": (1,), "third": (2,), "fourth": (3,), "fifth":
 
 
 def test_a_group_that_stands_still_is_named_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    this = Grouped(inner=FedAvg(), groups=GROUPS)
-    history = play(this, Federation(moving_in(*range(9)), 5), MODEL, range(1, 6))
+    strategy = Grouped(inner=FedAvg(), groups=GROUPS)
+    history = play(strategy, Federation(moving_in(*range(9)), 5), MODEL, range(1, 6))
     assert len(history) == 5
     (line,) = notices(caplog)
     assert line.startswith("round 1: no node of first, third, fourth and 1 more has moved any")
 
 
 def test_groups_that_all_stand_still_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
-    this = Grouped(inner=FedAvg(), groups=GROUPS)
-    play(this, Federation(moving_in(), 5), MODEL, (1, 2))
+    strategy = Grouped(inner=FedAvg(), groups=GROUPS)
+    play(strategy, Federation(moving_in(), 5), MODEL, (1, 2))
     restored = Grouped(inner=FedAvg(), groups=GROUPS)
-    restored.load_state_dict(this.state_dict())
+    restored.load_state_dict(strategy.state_dict())
     with pytest.raises(TooManyFailedRounds, match="no node has moved any parameter in 3 rounds"):
         play(restored, Federation(moving_in(), 5), MODEL, (3,))
     assert len(notices(caplog)) == 1

@@ -42,14 +42,14 @@ def test_lists_are_averaged_element_by_element_as_flower_does() -> None:
     grid = Federation(sending(LISTS), 2)
     theirs = stock.start(grid, record(START), num_rounds=1)
     ours = FedAvg().start(grid, record(START), num_rounds=1)
-    for found, expected in (
+    for actual, expected in (
         (ours.train_metrics_clientapp[1], theirs.train_metrics_clientapp[1]),
         (ours.evaluate_metrics_clientapp[1], theirs.evaluate_metrics_clientapp[1]),
     ):
-        assert found["per-class"] == pytest.approx([1.0, 1.0])
-        assert found["count"] == pytest.approx([3.0, 6.0])
+        assert actual["per-class"] == pytest.approx([1.0, 1.0])
+        assert actual["count"] == pytest.approx([3.0, 6.0])
         for name in ("per-class", "count"):
-            assert found[name] == pytest.approx(expected[name])
+            assert actual[name] == pytest.approx(expected[name])
 
 
 def test_so_they_are_over_groups() -> None:
@@ -87,14 +87,14 @@ def test_a_metric_with_a_name_of_ours_is_kept_beside_ours(caplog: pytest.LogCapt
 
 def test_several_records_are_refused_where_none_has_the_name(caplog: pytest.LogCaptureFixture) -> None:
     def arrays(partition_id: int, content: RecordDict) -> RecordDict:
-        found = answer({"w": sent_model(content)["w"]}, 1)
-        model = found.pop("arrays")
-        return RecordDict({**found, "before": model, "after": record({"w": np.ones(2)})})
+        reply = answer({"w": sent_model(content)["w"]}, 1)
+        model = reply.pop("arrays")
+        return RecordDict({**reply, "before": model, "after": record({"w": np.ones(2)})})
 
     def metrics(partition_id: int, content: RecordDict) -> RecordDict:
-        found = answer({"w": sent_model(content)["w"]}, 1)
-        told = found.pop("metrics")
-        return RecordDict({**found, "train": told, "more": MetricRecord({"loss": 1.0})})
+        reply = answer({"w": sent_model(content)["w"]}, 1)
+        measures = reply.pop("metrics")
+        return RecordDict({**reply, "train": measures, "more": MetricRecord({"loss": 1.0})})
 
     with caplog.at_level(logging.WARNING):
         play(FedAvg(), Federation(arrays, 2), record(START))
@@ -111,8 +111,8 @@ def test_several_records_are_refused_where_none_has_the_name(caplog: pytest.LogC
 
 def test_a_single_record_may_have_any_name() -> None:
     def node(partition_id: int, content: RecordDict) -> RecordDict:
-        found = answer({"w": sent_model(content)["w"] + 1}, 1)
-        return RecordDict({"model": found["arrays"], "told": found["metrics"]})
+        reply = answer({"w": sent_model(content)["w"] + 1}, 1)
+        return RecordDict({"model": reply["arrays"], "told": reply["metrics"]})
 
     ((arrays, _),) = play(FedExP(), Federation(node, 2), record(START))
     assert model_in(arrays)["w"].tolist() == [1.0, 1.0]

@@ -21,9 +21,9 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize(("part", "state", "said"), PARTS)
+@pytest.mark.parametrize(("part", "state", "message"), PARTS)
 def test_the_first_round_has_a_line(
-    part: Privacy, state: dict[str, float], said: str, caplog: pytest.LogCaptureFixture
+    part: Privacy, state: dict[str, float], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of 100 parameters and four nodes the noise has an expected norm of 10 z C / 4."""
     budget = PrivacyAccountant(part, ContributionLog(), dict(state))
@@ -32,8 +32,8 @@ def test_the_first_round_has_a_line(
             budget.noise_(torch.eye(1, 100)[0], 4, server_round)
     (line,) = caplog.messages
     assert line.startswith("round 1: privacy adds noise of an expected norm of ")
-    assert said in line
-    assert ("mostly noise" in line) == said.endswith(":")
+    assert message in line
+    assert ("mostly noise" in line) == message.endswith(":")
 
 
 @pytest.mark.parametrize("part", [NoPrivacy(), LocalPrivacy(clip=1.0, noise_multiplier=1.0)])

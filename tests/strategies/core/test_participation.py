@@ -58,7 +58,7 @@ def test_a_node_that_is_alone_does_not_begin_unless_it_is_said_to_be(
         TimeoutError, match=r"1 node has said who it is within 0 s.*: set num_nodes=1 to begin"
     ):
         play(FedAvg(node_timeout=0.2), alone, MODEL)
-    assert not alone.asked
+    assert not alone.requests
     assert "waiting for 2 nodes, of which 1 are known so far" in caplog.text
     play(FedAvg(num_nodes=1), alone, MODEL)
     assert alone.trained() == [0]
@@ -113,12 +113,12 @@ def test_a_short_run_fails_within_its_rounds(rounds: int, most: int) -> None:
 
 def test_a_state_that_is_loaded_stays_the_callers() -> None:
     """Two strategies go on from one state; what the first counts is none of the second's."""
-    told = answer({"w": np.ones(2)}, **{"partition-id": 0})
+    reply = answer({"w": np.ones(2)}, **{"partition-id": 0})
     before, first, second = (FedAvg(num_nodes=1) for _ in range(3))
-    play(before, Federation(lambda *_: told, 1), MODEL, (1,))
+    play(before, Federation(lambda *_: reply, 1), MODEL, (1,))
     state = before.state_dict()
     for strategy in (first, second):
         strategy.load_state_dict(state)
-    play(first, Federation(lambda *_: told, 1), MODEL, (2, 3))
+    play(first, Federation(lambda *_: reply, 1), MODEL, (2, 3))
     assert first.registry.ledger.kept[0]["updates"] == 3
     assert second.registry.ledger.kept[0]["updates"] == 1

@@ -26,8 +26,8 @@ def costs(strategy: FedAvg, rounds: int, nodes: int = 4) -> list[float]:
 
 
 def test_where_all_nodes_train_every_round_costs() -> None:
-    found = costs(FedAvg(privacy=CentralPrivacy(noise_multiplier=2, delta=1e-6), **UNIFORM), 3)
-    assert found == [epsilon(2, rounds, 1e-6) for rounds in (1, 2, 3)]
+    actual = costs(FedAvg(privacy=CentralPrivacy(noise_multiplier=2, delta=1e-6), **UNIFORM), 3)
+    assert actual == [epsilon(2, rounds, 1e-6) for rounds in (1, 2, 3)]
 
 
 def test_locally_a_node_can_move_twice_as_far() -> None:
@@ -36,13 +36,13 @@ def test_locally_a_node_can_move_twice_as_far() -> None:
 
 def test_a_sampled_node_pays_for_its_own_rounds() -> None:
     strategy = FedAvg(nodes_per_round=1, query_partitions=True, privacy=CentralPrivacy(), **UNIFORM)
-    grid, arrays, trained, found = Federation(still, 4), record(model()), [], []
+    grid, arrays, trained, epsilons = Federation(still, 4), record(model()), [], []
     for server_round in range(1, 9):
         ((arrays, metrics),) = play(strategy, grid, arrays, (server_round,))
         trained += grid.trained()
-        found.append(metrics["epsilon"])
+        epsilons.append(metrics["epsilon"])
     most = [max(trained[:n].count(k) for k in range(4)) for n in range(1, 9)]
-    assert found == [epsilon(1, rounds, 1e-5) for rounds in most]
+    assert epsilons == [epsilon(1, rounds, 1e-5) for rounds in most]
     assert most[-1] < 8
 
 
@@ -81,8 +81,8 @@ def test_it_resumes_where_it_stood() -> None:
     expected = play(whole, Federation(still, 3), record(model()), (1, 2, 3, 4))
     arrays = play(first, Federation(still, 3), record(model()), (1, 2))[-1][0]
     second.load_state_dict(first.state_dict())
-    found = play(second, Federation(still, 3), arrays, (3, 4))
-    for (one, ours), (other, theirs) in zip(found, expected[2:], strict=True):
+    actual = play(second, Federation(still, 3), arrays, (3, 4))
+    for (one, ours), (other, theirs) in zip(actual, expected[2:], strict=True):
         assert [a.data for a in one.values()] == [a.data for a in other.values()]
         assert dict(ours) == dict(theirs)
 

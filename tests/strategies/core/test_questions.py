@@ -43,7 +43,7 @@ def asks(content: RecordDict) -> bool:
 def test_candidates_are_asked_at_the_model_before_others_train() -> None:
     grid = Federation(node, 7)
     play(Worst(num_nodes=7), grid, START, (1, 2))
-    first, second = grid.asked[:6], grid.asked[6:]
+    first, second = grid.requests[:6], grid.requests[6:]
     assert first == [("query.measure", k) for k in (0, 2, 4, 6)] + [("train", 0), ("train", 2)]
     # w is (1, 1): the nodes' accuracies are 2, 4, 6 and 8 mod 7 = 1 sevenths
     assert second == [("query.measure", k) for k in (0, 2, 4, 6)] + [("train", 0), ("train", 6)]
@@ -65,10 +65,10 @@ def test_a_round_that_is_configured_again_has_its_answers() -> None:
     grid, strategy = Federation(node, 5), Worst(num_nodes=5)
     first, again = (list(strategy.configure_train(1, START, ConfigRecord(), grid)) for _ in range(2))
     assert [m.metadata.dst_node_id for m in first] == [m.metadata.dst_node_id for m in again]
-    assert len(grid.asked) == 3
+    assert len(grid.requests) == 3
     strategy.configure_train(2, START, ConfigRecord(), grid)  # another round
     strategy.configure_train(2, record({"w": np.ones(2)}), ConfigRecord(), grid)  # another model
-    assert len(grid.asked) == 9
+    assert len(grid.requests) == 9
 
 
 BAD = {
@@ -146,8 +146,8 @@ def test_frozen_parameters_are_sent_once_and_their_bytes_are_the_questions() -> 
     strategy = Worst(num_nodes=3, frozen_names=("body",))
     model = record({"w": np.zeros(2), "body": np.ones(50)})
     messages = strategy.configure_train(1, model, ConfigRecord(), Federation(keeping, 3))
-    asked, answered = strategy.question_messages()
-    assert [list(m.content["arrays"]) for m in asked] == [["w", "body"]] * 2
+    requests, answered = strategy.question_messages()
+    assert [list(m.content["arrays"]) for m in requests] == [["w", "body"]] * 2
     assert [list(m.content["arrays"]) for m in messages] == [["w"]] * 2
     assert len(answered) == 2
 
@@ -155,7 +155,7 @@ def test_frozen_parameters_are_sent_once_and_their_bytes_are_the_questions() -> 
 def test_a_strategy_that_asks_nothing_sends_nothing() -> None:
     grid, strategy = Federation(node, 3), FedAvg(num_nodes=3)
     play(strategy, grid, START)
-    assert grid.asked == [("train", 0), ("train", 1), ("train", 2)]
+    assert grid.requests == [("train", 0), ("train", 1), ("train", 2)]
     assert strategy.question_messages() == ([], [])
 
 

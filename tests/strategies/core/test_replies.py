@@ -65,8 +65,8 @@ def test_a_variance_that_is_none_is_left_out(sent: float | None, caplog: pytest.
 
     def node(partition_id: int, content: RecordDict) -> RecordDict:
         variance = sent if partition_id == 1 else 2.0
-        told = {} if variance is None else {"gradient-variance": variance}
-        return answer({**sent_model(content), "w": np.full((2, 2), partition_id, np.float32)}, **told)
+        metrics = {} if variance is None else {"gradient-variance": variance}
+        return answer({**sent_model(content), "w": np.full((2, 2), partition_id, np.float32)}, **metrics)
 
     ((new, metrics),) = play(FedAvg(weighting=InverseVariance()), Federation(node, 3), MODEL)
     np.testing.assert_array_equal(model_in(new)["w"], np.ones((2, 2)))  # the mean of 0 and 2

@@ -32,8 +32,8 @@ def test_a_mean_that_the_optimizer_keeps(masked: bool) -> None:
     """D = -(2, 2, 0) in every round, so that w moves by 2, then by 4."""
     mask = {"mask": AgreementMask(0.5)} if masked else {}
     history = play(FedAvg(server_optimizer=WithTheLast(), **mask), Federation(node, 2), MODEL, range(1, 6))
-    found = [model_in(arrays)["w"].tolist() for arrays, _ in history]
-    assert found == [[w, w, 0] for w in (2, 6, 10, 14, 18)]
+    actual = [model_in(arrays)["w"].tolist() for arrays, _ in history]
+    assert actual == [[w, w, 0] for w in (2, 6, 10, 14, 18)]
 
 
 @pytest.mark.parametrize("last", [1, 2, 3])

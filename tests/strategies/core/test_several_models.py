@@ -30,8 +30,8 @@ def test_the_mean_is_over_the_models_weights_which_are_one_each(kind: type[FedAv
     def mean_of(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         return MetricRecord({"mean": float(arrays["w"].numpy().mean())})
 
-    found = strategy.start(grid, record({"w": np.full(2, 8.0)}), num_rounds=1, evaluate_fn=mean_of)
-    assert found.evaluate_metrics_serverapp[1]["mean"] == pytest.approx(8 * share)
+    actual = strategy.start(grid, record({"w": np.full(2, 8.0)}), num_rounds=1, evaluate_fn=mean_of)
+    assert actual.evaluate_metrics_serverapp[1]["mean"] == pytest.approx(8 * share)
 
 
 def test_a_group_weighs_its_nodes_and_the_model_before_all_groups_one() -> None:
@@ -45,10 +45,10 @@ def test_a_group_weighs_its_nodes_and_the_model_before_all_groups_one() -> None:
 def test_the_metrics_of_a_single_model_stay_as_they_are() -> None:
     """A mean would turn counts into fractions, and fail for lists."""
     grid = Federation(lambda _, content: answer(sent_model(content)), 2)
-    told = {"right": 3, "losses": [1.0, 2.0]}
+    metrics = {"right": 3, "losses": [1.0, 2.0]}
     strategy = FedAvg(federated_evaluation=False)
-    found = strategy.start(
-        grid, record({"w": np.zeros(2)}), num_rounds=1, evaluate_fn=lambda *_: MetricRecord(told)
+    actual = strategy.start(
+        grid, record({"w": np.zeros(2)}), num_rounds=1, evaluate_fn=lambda *_: MetricRecord(metrics)
     )
-    assert dict(found.evaluate_metrics_serverapp[1]) == told
-    assert type(found.evaluate_metrics_serverapp[1]["right"]) is int
+    assert dict(actual.evaluate_metrics_serverapp[1]) == metrics
+    assert type(actual.evaluate_metrics_serverapp[1]["right"]) is int

@@ -31,10 +31,10 @@ class Sites(Federation):
     def _answer(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
         if message.metadata.message_type == MessageType.QUERY:
-            told = ConfigRecord({protocol.SITE: self.names[node]})
+            config = ConfigRecord({protocol.SITE: self.names[node]})
             if node in self.refused:
-                told[protocol.REFUSED] = self.refused[node]
-            return Message(RecordDict({protocol.CONFIG: told}), reply_to=message)
+                config[protocol.REFUSED] = self.refused[node]
+            return Message(RecordDict({protocol.CONFIG: config}), reply_to=message)
         number = int(message.content[protocol.CONFIG][protocol.PARTITION_ID])  # type: ignore[arg-type]
         self.numbers[self.names[node]] = number
         told_for = number if self.answers_for is None else self.answers_for
@@ -76,7 +76,7 @@ def test_the_newcomer_of_two_with_one_name_is_not_asked(caplog: pytest.LogCaptur
     numbers(strategy, grid)
     grid.names[8] = "north"
     numbers(strategy, grid)
-    assert strategy._asked == {0: 7}
+    assert strategy._recipients == {0: 7}
     assert lines(caplog) == [
         "node 8 says that it is site north, as node 7 does, and is not asked: give each its own"
     ]

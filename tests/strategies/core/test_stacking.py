@@ -46,14 +46,14 @@ def test_whether_a_sound_reply_holds_another_parameter(
 
 def test_a_reply_is_kept_though_its_sum_overflows() -> None:
     """The terms are finite, their sum in float32 is not."""
-    found = collected((-MAX, -MAX, 0), start=np.zeros(3, np.float32))
-    assert found.updates.deltas.tolist() == [[MAX, MAX, 0]]
-    assert not found.faults
+    actual = collected((-MAX, -MAX, 0), start=np.zeros(3, np.float32))
+    assert actual.updates.deltas.tolist() == [[MAX, MAX, 0]]
+    assert not actual.faults
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")], ids=str)
 def test_the_next_reply_takes_the_row_of_one_that_is_not_finite(bad: float) -> None:
-    found = collected((1, 2, 2), (0, bad, 0), (5, 5, 5))
-    assert found.updates.partition_ids == (0, 2)
-    assert found.updates.deltas.tolist() == [[0, 0, 1], [-4, -3, -2]]
-    assert found.faults == {1: "sent NaN or infinite values"}
+    actual = collected((1, 2, 2), (0, bad, 0), (5, 5, 5))
+    assert actual.updates.partition_ids == (0, 2)
+    assert actual.updates.deltas.tolist() == [[0, 0, 1], [-4, -3, -2]]
+    assert actual.faults == {1: "sent NaN or infinite values"}

@@ -101,17 +101,17 @@ def test_a_checkpoint_of_before_continues(make: Callable[[], PseudoGradientStrat
     assert saved.keys() == keys | {"failed_rounds", "sites", "contributions"}
     assert saved["privacy"] == {"state": {}, "again": 0}
     second.load_state_dict(saved)
-    *_, (found, _) = play(second, Federation(drifting, 3), model, range(3, 5))
-    np.testing.assert_array_equal(model_in(found)["w"], model_in(expected)["w"])
+    *_, (actual, _) = play(second, Federation(drifting, 3), model, range(3, 5))
+    np.testing.assert_array_equal(model_in(actual)["w"], model_in(expected)["w"])
 
 
 def test_a_step_of_ones_own_reads_and_writes_the_model() -> None:
     class Halfway(FedAvg):
         def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], torch.Tensor]:
             before = self.parameters.clone()
-            shown, weights = super().take_step(server_round, updates)
+            metrics, weights = super().take_step(server_round, updates)
             self.parameters = (before + self.parameters) / 2
-            return shown, weights
+            return metrics, weights
 
     (theirs,) = play(Halfway(), Federation(drifting, 3), record({"w": START["w"]}))
     (ours,) = play(FedAvg(), Federation(drifting, 3), record({"w": START["w"]}))

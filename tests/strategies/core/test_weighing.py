@@ -60,14 +60,14 @@ class Mine(Weighting):
 def test_the_round_fails_by_name_and_leaves_all_as_it_was(
     faulty: object, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    this = FedAdam(weighting=Mine(faulty), mask=AgreementMask())
+    strategy = FedAdam(weighting=Mine(faulty), mask=AgreementMask())
     sound = played(FedAdam(weighting=Mine(None, ()), mask=AgreementMask()), list, 1)
     with caplog.at_level(logging.WARNING, "flwr.strategies"):
-        first, second = played(this, list, 2)
+        first, second = played(strategy, list, 2)
     assert not difference([first], sound)
     assert_same(second[0], first[0])
     assert "step-size" not in second[1]
-    assert this.state_dict()["weighting"]["count"] == 1
+    assert strategy.state_dict()["weighting"]["count"] == 1
     (line,) = [r.getMessage() for r in caplog.records if r.name == "flwr.strategies"]
     assert line == f"round 2: weighting=Mine gave {line.partition(' gave ')[2]}"
     assert why in line
@@ -85,9 +85,9 @@ def test_a_step_size_that_is_none_fails_the_round_too(caplog: pytest.LogCaptureF
         def __call__(self, *of_the_round: object) -> float:
             return NAN
 
-    ((model, told),) = played(FedAvg(step_size=Lost()), list, 1)
+    ((model, metrics),) = played(FedAvg(step_size=Lost()), list, 1)
     assert_same(model, record(start()))
-    assert "step-size" not in told
+    assert "step-size" not in metrics
     assert "round 1: step_size=Lost gave nan: the model stays as it was" in caplog.text
 
 
@@ -118,8 +118,8 @@ def test_a_step_size_may_be_a_tensor_of_one_number() -> None:
         def __call__(self, *of_the_round: object) -> float:
             return torch.tensor(0.5)  # type: ignore[return-value]
 
-    ((model, told),) = played(FedAvg(step_size=Half()), list, 1)
-    assert told["step-size"] == 0.5
+    ((model, metrics),) = played(FedAvg(step_size=Half()), list, 1)
+    assert metrics["step-size"] == 0.5
     assert_same(model, played(FedAvg(step_size=Constant(0.5)), list, 1)[0][0])
 
 
@@ -142,12 +142,12 @@ def test_so_does_a_server_optimizer_that_gives_no_direction(
         def __call__(self, mean: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
             return gives(mean)  # type: ignore[return-value]
 
-    this = FedAvg(server_optimizer=Odd(), weighting=Mine(None, ()))
-    ((model, _),) = played(this, list, 1)
+    strategy = FedAvg(server_optimizer=Odd(), weighting=Mine(None, ()))
+    ((model, _),) = played(strategy, list, 1)
     assert_same(model, record(start()))
     assert "round 1: server_optimizer=Odd gave" in caplog.text
     assert why in caplog.text
-    assert this.state_dict()["weighting"] == {}
+    assert strategy.state_dict()["weighting"] == {}
 
 
 def test_a_weighting_without_a_state_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -161,5 +161,5 @@ def test_a_weighting_without_a_state_is_named(caplog: pytest.LogCaptureFixture) 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 3.0])
 def test_weights_that_do_not_sum_to_one_are_the_users_own_affair(scale: float) -> None:
-    ((_, told),) = played(FedAvg(weighting=Mine(torch.full((4,), scale / 4), (1,))), list, 1)
-    assert told["step-size"] == 1
+    ((_, metrics),) = played(FedAvg(weighting=Mine(torch.full((4,), scale / 4), (1,))), list, 1)
+    assert metrics["step-size"] == 1

@@ -18,9 +18,9 @@ def delta_at(epsilon: float, noise: float) -> float:
 
 @pytest.mark.parametrize(("noise", "rounds"), [(1, 1), (1, 10), (4, 1000), (0.5, 3), (30, 7)])
 def test_it_solves_the_printed_formula(noise: float, rounds: int) -> None:
-    found = epsilon(noise, rounds, 1e-5)
-    assert delta_at(found, noise / math.sqrt(rounds)) <= 1e-5
-    assert delta_at(found - 1e-6, noise / math.sqrt(rounds)) > 1e-5
+    actual = epsilon(noise, rounds, 1e-5)
+    assert delta_at(actual, noise / math.sqrt(rounds)) <= 1e-5
+    assert delta_at(actual - 1e-6, noise / math.sqrt(rounds)) > 1e-5
 
 
 def test_published_settings() -> None:
@@ -38,9 +38,9 @@ def test_it_is_the_librarys_own_composition() -> None:
 
     accountant = PLDAccountant()
     accountant.compose(dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(4.0), 10))
-    found = epsilon(4.0, 10, 1e-5)
-    assert found <= accountant.get_epsilon(1e-5) + 1e-6
-    assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
+    actual = epsilon(4.0, 10, 1e-5)
+    assert actual <= accountant.get_epsilon(1e-5) + 1e-6
+    assert actual == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-3)
 
 
 def test_it_grows_with_rounds_and_falls_with_noise() -> None:

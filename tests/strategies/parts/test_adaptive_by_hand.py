@@ -14,16 +14,16 @@ ROUNDS = ((4.0, -2.0), (1.0, 3.0))  # D of each round
 
 def played(optimizer: ServerOptimizer) -> list[list[float]]:
     state: dict[str, torch.Tensor] = {}
-    found = []
+    points = []
     for values in ROUNDS:
         direction, state = optimizer(torch.tensor(values, dtype=torch.float64), state)
-        found.append(direction.tolist())
-    return found
+        points.append(direction.tolist())
+    return points
 
 
 def expected(rule: str, beta1: float, beta2: float, epsilon: float, **options: bool) -> list[list[float]]:
     """Return m / (sqrt(v) + epsilon) coordinate by coordinate, with Kingma and Ba's correction."""
-    found = []
+    points = []
     m, v = [0.0, 0.0], [0.0, 0.0]
     for t, values in enumerate(ROUNDS, 1):
         m = [beta1 * a + (1 - beta1) * d for a, d in zip(m, values, strict=True)]
@@ -41,8 +41,8 @@ def expected(rule: str, beta1: float, beta2: float, epsilon: float, **options: b
             sqrt(b / of_v + epsilon) if options.get("epsilon_inside") else sqrt(b / of_v) + epsilon
             for b in v
         ]
-        found.append([a / of_m / root for a, root in zip(m, roots, strict=True)])
-    return found
+        points.append([a / of_m / root for a, root in zip(m, roots, strict=True)])
+    return points
 
 
 OPTIONS: list[dict[str, Any]] = [{}, {"bias_correction": True}, {"epsilon_inside": True}]
@@ -54,8 +54,8 @@ def test_two_rounds(rule: str, options: dict[str, bool]) -> None:
     common: dict[str, Any] = {"beta1": 0.75, "epsilon": 0.125, **options}
     optimizer = {"adagrad": Adagrad, "adam": Adam, "yogi": Yogi}[rule]
     own = {} if rule == "adagrad" else {"beta2": 0.5}
-    found = played(optimizer(**common, **own))
-    for mine, theirs in zip(found, expected(rule, 0.75, 0.5, 0.125, **options), strict=True):
+    actual = played(optimizer(**common, **own))
+    for mine, theirs in zip(actual, expected(rule, 0.75, 0.5, 0.125, **options), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-12)
 
 

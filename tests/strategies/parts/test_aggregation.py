@@ -92,10 +92,10 @@ def test_buffers_are_aggregated_alike() -> None:
     buffers = rows([1.0], [2.0], [3.0], [1e9], [6.0])
     given = updates(rows([0.0], [1.0], [2.0], [9.0], [-50.0]), buffers)
     uniform = Uniform()(given, {})[0]
-    found = [
+    aggregates = [
         a.aggregate_buffers(given, a.weights(given, uniform)) for a in (Median(), TrimmedMean(0.2), Krum())
     ]
-    assert [float(value) for value in found] == pytest.approx([3.0, 11 / 3, 2.0])
+    assert [float(value) for value in aggregates] == pytest.approx([3.0, 11 / 3, 2.0])
 
 
 def test_the_mask_sees_all_updates() -> None:

@@ -78,11 +78,11 @@ def test_it_clips_as_flowers_own_wrapper_does() -> None:
         stock.FedAvg(min_available_nodes=3, min_train_nodes=3, fraction_evaluate=0.0), 0.0, 0.7, 3
     )
     ours = FedAvg(privacy=CentralPrivacy(clip=0.7, noise_multiplier=0), **UNIFORM)
-    found = [
+    actual = [
         values(play(s, Federation(moving, 3), record(model()), (1, 2))[-1][0]) for s in (wrapped, ours)
     ]
-    assert found[0] == pytest.approx(found[1], rel=1e-5, abs=1e-6)
-    assert np.abs(found[0]).max() > 0.1
+    assert actual[0] == pytest.approx(actual[1], rel=1e-5, abs=1e-6)
+    assert np.abs(actual[0]).max() > 0.1
 
 
 @pytest.mark.parametrize("privacy", [CentralPrivacy(INFINITE, 0), LocalPrivacy(INFINITE, 0)])
@@ -112,9 +112,9 @@ def test_the_noise_in_the_model_has_the_stated_deviation(privacy: Privacy, expec
     """z C / K in the mean, and eta = 2 doubles it; 40,001 draws tell it to 0.4 %."""
     strategy = FedAvg(step_size=Constant(2), privacy=privacy, **UNIFORM)
     arrays, _ = play(strategy, Federation(still, 4), record(model(40_000)))[-1]
-    found = values(arrays)
-    assert found.std() == pytest.approx(2 * expected, rel=0.02)
-    assert abs(found.mean()) < 5 * 2 * expected / math.sqrt(len(found))
+    actual = values(arrays)
+    assert actual.std() == pytest.approx(2 * expected, rel=0.02)
+    assert abs(actual.mean()) < 5 * 2 * expected / math.sqrt(len(actual))
 
 
 def test_the_noise_follows_the_seed_and_the_round() -> None:

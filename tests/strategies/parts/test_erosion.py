@@ -77,10 +77,10 @@ def test_each_layer_erodes_by_its_own_distance() -> None:
     grid = Federation(apart, 3)
     strategy = WeightErosion(weighting=erosion)
     start = record({"a": np.zeros(2), "b": np.zeros(1)})
-    (first, told), (second, later) = play(strategy, grid, start, rounds=(1, 2))
+    (first, metrics), (second, later) = play(strategy, grid, start, rounds=(1, 2))
     assert first["a"].numpy() == pytest.approx([0.6, 0.6])
     assert first["b"].numpy() == pytest.approx([1.0])
-    assert [told[f"weight-{k}"] for k in range(3)] == pytest.approx([1, 0.75, 0.5])
+    assert [metrics[f"weight-{k}"] for k in range(3)] == pytest.approx([1, 0.75, 0.5])
     assert second["a"].numpy() == pytest.approx([1.6, 1.6])
     assert second["b"].numpy() == pytest.approx([2.0])
     assert [later[f"weight-{k}"] for k in range(3)] == pytest.approx([1, 0.5, 0])
@@ -116,12 +116,12 @@ def test_the_requester_trains_in_every_round() -> None:
 
     strategy = WeightErosion(weighting=Erosion(requester=3), nodes_per_round=2, num_nodes=6)
     grid = Federation(moved, 6)
-    asked = []
+    rounds_asked = []
     for server_round in range(1, 9):
         play(strategy, grid, record({"w": np.zeros(3)}), rounds=(server_round,))
-        asked.append(grid.trained())
-    assert all(len(nodes) == 2 and 3 in nodes for nodes in asked)
-    assert len({tuple(nodes) for nodes in asked}) > 1
+        rounds_asked.append(grid.trained())
+    assert all(len(nodes) == 2 and 3 in nodes for nodes in rounds_asked)
+    assert len({tuple(nodes) for nodes in rounds_asked}) > 1
 
 
 def test_without_the_requesters_reply_the_model_stays() -> None:
@@ -157,9 +157,9 @@ def test_every_node_evaluates_the_model_of_its_own() -> None:
     play(strategy, grid, start)
     strategy._models = {f"node{k}": record({"w": np.full(2, 10.0 * k)}) for k in range(3)}
     replies = grid.send_and_receive(strategy.configure_evaluate(1, start, ConfigRecord(), grid))
-    found = strategy.aggregate_evaluate(1, replies)
-    assert found is not None
-    assert (len(replies), found["mine"]) == (3, 1.0)
+    actual = strategy.aggregate_evaluate(1, replies)
+    assert actual is not None
+    assert (len(replies), actual["mine"]) == (3, 1.0)
 
 
 def test_impossible_settings_are_refused() -> None:
@@ -219,8 +219,8 @@ def test_of_all_models_the_weights_are_shown_as_means_over_the_requesters() -> N
     strategy = WeightErosionForAll(inner=WeightErosion(weighting=Erosion(requester="each", **PENALTIES)))
     metrics = play(strategy, Federation(displaced, 5), start, rounds=range(1, 4))[-1][1]
     assert not [key for key in metrics if key.startswith("weight-")]
-    shown = [metrics[f"mean-weight-{k}"] for k in range(5)]
-    assert shown == pytest.approx(np.mean(alphas, axis=0), rel=1e-12)
+    means = [metrics[f"mean-weight-{k}"] for k in range(5)]
+    assert means == pytest.approx(np.mean(alphas, axis=0), rel=1e-12)
 
 
 def test_a_model_of_one_node_has_an_owner() -> None:

@@ -37,8 +37,8 @@ def test_a_node_joins_the_first_group_that_takes_it() -> None:
 @pytest.mark.parametrize("threshold", [0.0, 1.0])
 def test_the_ends_of_the_range_are_allowed(threshold: float) -> None:
     """0 makes one group; 1 groups those that are right about everything."""
-    found = Overlap(threshold)(rows((0, 3), (0, 3), (0, 2), of=3), 0)
-    assert found == ([[0, 1, 2]] if threshold == 0 else [[0, 1], [2]])
+    actual = Overlap(threshold)(rows((0, 3), (0, 3), (0, 2), of=3), 0)
+    assert actual == ([[0, 1, 2]] if threshold == 0 else [[0, 1], [2]])
 
 
 @pytest.mark.parametrize("threshold", [-0.01, 1.01, float("nan")])

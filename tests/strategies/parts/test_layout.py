@@ -23,8 +23,10 @@ def test_parameters_and_buffers_each_lie_one_after_another() -> None:
             }
         )
     )
-    found = {layer.name: (layer.buffer, layer.columns.start, layer.columns.stop) for layer in layout.layers}
-    assert found == {
+    actual = {
+        layer.name: (layer.buffer, layer.columns.start, layer.columns.stop) for layer in layout.layers
+    }
+    assert actual == {
         "a": (False, 0, 6),
         "bn.running_var": (True, 0, 4),
         "b": (False, 6, 7),
@@ -77,7 +79,7 @@ def test_what_does_not_fit_is_named() -> None:
     layout = Layout.of(record({"w": np.zeros((2, 3)), "steps": np.array(1)}))
     assert layout.mismatch(record({"steps": np.array(1), "w": np.ones((2, 3))})) is None
     assert layout.mismatch(record({"w": np.ones((2, 3))}), parameters_only=True) is None
-    for arrays, said in (
+    for arrays, fault in (
         ({"w": np.zeros((2, 3))}, "lacks 'steps'"),
         ({"w": np.zeros((3, 2)), "steps": np.array(1)}, r"'w' has shape (3, 2), the model's (2, 3)"),
         (
@@ -85,7 +87,7 @@ def test_what_does_not_fit_is_named() -> None:
             "has 'x', which the model does not have",
         ),
     ):
-        assert said in str(layout.mismatch(record(arrays)))
+        assert fault in str(layout.mismatch(record(arrays)))
 
 
 def test_whole_numbers_are_rounded() -> None:

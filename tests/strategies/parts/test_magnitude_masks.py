@@ -24,8 +24,8 @@ def factors(mask: Mask, rows: Tensor | list[list[float]]) -> NDArray[np.float64]
     before = deltas.clone()
     mask.mask_values(deltas, torch.empty_like(deltas), out)
     assert torch.equal(before, deltas)
-    found: NDArray[np.float64] = out.numpy()
-    return found
+    actual: NDArray[np.float64] = out.numpy()
+    return actual
 
 
 def random(nodes: int, *, zeros: bool = False) -> Tensor:
@@ -78,9 +78,9 @@ def test_as_numpy_and_scipy(nodes: int, tau: float, zeros: bool) -> None:
 
 def test_where_all_agree_the_direction_is_the_geometric_mean() -> None:
     rows = random(4).abs() * torch.tensor([1.0, -1.0]).repeat(250)
-    found = factors(GeometricMask(1.0), rows) * rows.mean(0).numpy()
+    actual = factors(GeometricMask(1.0), rows) * rows.mean(0).numpy()
     expected = gmean(np.abs(rows.numpy()), axis=0) * np.tile([1, -1], 250)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -96,9 +96,9 @@ def test_a_steep_sand_mask_is_the_and_mask_but_for_the_threshold_itself() -> Non
     given = random(10)
     at = np.isclose(np.abs(np.sign(given.numpy()).sum(0)), 4)
     assert at.any()
-    found = factors(SandMask(0.4, k=1e12), given)
-    assert (found[at] == 0).all()
-    assert (found[~at] == factors(AndMask(0.4), given)[~at]).all()
+    actual = factors(SandMask(0.4, k=1e12), given)
+    assert (actual[at] == 0).all()
+    assert (actual[~at] == factors(AndMask(0.4), given)[~at]).all()
 
 
 def test_no_threshold() -> None:

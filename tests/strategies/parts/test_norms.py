@@ -15,8 +15,8 @@ def test_are_what_double_precision_gives(size: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(squared_norms(rows), exact, rtol=relative, atol=0)
     torch.testing.assert_close(squared_norms(rows[1]), exact[1], rtol=relative, atol=0)
     apart = (rows[0].double() - rows[1].double()).square().sum()
-    found = squared_distances(rows, rows[1])
-    torch.testing.assert_close(found, torch.stack([apart, 0 * apart]), rtol=relative, atol=0)
+    actual = squared_distances(rows, rows[1])
+    torch.testing.assert_close(actual, torch.stack([apart, 0 * apart]), rtol=relative, atol=0)
 
 
 def test_keep_their_digits_where_all_entries_are_alike() -> None:

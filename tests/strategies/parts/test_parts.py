@@ -47,8 +47,8 @@ def bits(*values: Tensor | dict[str, Tensor]) -> list[bytes]:
     return [t.numpy().tobytes() for t in tensors]
 
 
-def bits_of(this: Updates) -> list[bytes]:
-    return bits(this.deltas, this.buffers, this.num_examples, this.start, this.metrics)
+def bits_of(updates: Updates) -> list[bytes]:
+    return bits(updates.deltas, updates.buffers, updates.num_examples, updates.start, updates.metrics)
 
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS.values(), ids=WEIGHTINGS)

@@ -53,22 +53,22 @@ def updates(ranks: list[int]) -> Updates:
     return Updates(w - torch.stack(rows), buffers, counts, tuple(range(len(ranks))), layout, w)
 
 
-def column(found: Updates, name: str) -> int:
-    return [layer.name for layer in found.layout.layers].index(name)
+def column(stacked: Updates, name: str) -> int:
+    return [layer.name for layer in stacked.layout.layers].index(name)
 
 
 def test_convolutions_are_weighted_by_their_own_rank() -> None:
-    found = updates([1, 3, 6])
-    alpha, _ = EffectiveRank()(found, {})
+    stacked = updates([1, 3, 6])
+    alpha, _ = EffectiveRank()(stacked, {})
     for name in ("conv1.weight", "conv2.weight"):
-        layer = found.layout.layers[column(found, name)]
+        layer = stacked.layout.layers[column(stacked, name)]
         ranks = []
-        for delta in found.deltas:
-            weight = (found.start - delta)[layer.columns].view(layer.shape)
+        for delta in stacked.deltas:
+            weight = (stacked.start - delta)[layer.columns].view(layer.shape)
             both = [effective_rank(unfold(weight, mode)) for mode in ("in", "out")]
             ranks.append(max(1e-3, sum(both) / 2))
         expected = torch.tensor(ranks, dtype=torch.float64) / sum(ranks)
-        torch.testing.assert_close(alpha[:, column(found, name)], expected)
+        torch.testing.assert_close(alpha[:, column(stacked, name)], expected)
         assert len(set(expected.tolist())) == NODES
 
 
@@ -79,23 +79,23 @@ def test_weights_of_each_layer_sum_to_one(weighting: RankWeighting) -> None:
 
 
 def test_other_layers_take_the_last_convolutions_weights() -> None:
-    found = updates([2, 3, 6])
-    alpha, _ = EffectiveRank()(found, {})
+    stacked = updates([2, 3, 6])
+    alpha, _ = EffectiveRank()(stacked, {})
     uniform = torch.full((NODES,), 1 / NODES, dtype=torch.float64)
-    assert torch.equal(alpha[:, column(found, "before.weight")], uniform)
-    first, second = (alpha[:, column(found, f"conv{i}.weight")] for i in (1, 2))
+    assert torch.equal(alpha[:, column(stacked, "before.weight")], uniform)
+    first, second = (alpha[:, column(stacked, f"conv{i}.weight")] for i in (1, 2))
     for name in ("conv1.bias", "norm.weight", "norm.running_var", "norm.num_batches_tracked"):
-        assert torch.equal(alpha[:, column(found, name)], first), name
-    assert torch.equal(alpha[:, column(found, "after.bias")], second)
+        assert torch.equal(alpha[:, column(stacked, name)], first), name
+    assert torch.equal(alpha[:, column(stacked, "after.bias")], second)
     assert not torch.equal(first, second)
 
 
 def test_initial_variant_leaves_other_layers_uniform() -> None:
-    found = updates([2, 3, 6])
-    alpha, _ = EffectiveRank(variant="initial")(found, {})
+    stacked = updates([2, 3, 6])
+    alpha, _ = EffectiveRank(variant="initial")(stacked, {})
     for name in ("before.weight", "conv1.bias", "norm.weight", "after.weight"):
         assert torch.equal(
-            alpha[:, column(found, name)], torch.full((NODES,), 1 / NODES, dtype=torch.float64)
+            alpha[:, column(stacked, name)], torch.full((NODES,), 1 / NODES, dtype=torch.float64)
         )
 
 
@@ -116,12 +116,12 @@ def test_nodes_that_have_learnt_nothing_have_equal_weights() -> None:
 
 
 def test_a_model_has_one_weight_for_each_node() -> None:
-    found = updates([2, 3, 6])
-    alpha, _ = EffectiveRank(granularity="model")(found, {})
-    convolutions = [layer for layer in found.layout.layers if len(layer.shape) == 4]
+    stacked = updates([2, 3, 6])
+    alpha, _ = EffectiveRank(granularity="model")(stacked, {})
+    convolutions = [layer for layer in stacked.layout.layers if len(layer.shape) == 4]
     quality = []
-    for delta in found.deltas:
-        weights = [(found.start - delta)[layer.columns].view(layer.shape) for layer in convolutions]
+    for delta in stacked.deltas:
+        weights = [(stacked.start - delta)[layer.columns].view(layer.shape) for layer in convolutions]
         ranks = [effective_rank(unfold(weight, mode)) for weight in weights for mode in ("in", "out")]
         quality.append((sum(rank**2 for rank in ranks) / len(ranks)) ** 0.5)
     expected = torch.tensor(quality, dtype=torch.float64) / sum(quality)
@@ -130,8 +130,8 @@ def test_a_model_has_one_weight_for_each_node() -> None:
 
 
 def test_the_unfolding_matters() -> None:
-    found = updates([2, 3, 6])
-    by_mode = {mode: EffectiveRank(unfolding=mode)(found, {})[0] for mode in ("in", "out", "mean")}
+    stacked = updates([2, 3, 6])
+    by_mode = {mode: EffectiveRank(unfolding=mode)(stacked, {})[0] for mode in ("in", "out", "mean")}
     assert not torch.allclose(by_mode["in"], by_mode["out"])
     assert not torch.allclose(by_mode["in"], by_mode["mean"])
 
@@ -140,10 +140,10 @@ def test_both_unfoldings_count_by_their_root_mean_square(monkeypatch: pytest.Mon
     """Ranks 1 and 7 of one node, 5 and 5 of the other: means 4 and 5, root mean squares 5 and 5."""
     ranks = torch.tensor([[[1.0, 7.0]] * 2, [[5.0, 5.0]] * 2], dtype=torch.float64)
     monkeypatch.setattr(EffectiveRank, "_ranks", lambda self, updates: ranks)
-    found = updates([2, 3])
-    place = column(found, "conv1.weight")
+    stacked = updates([2, 3])
+    place = column(stacked, "conv1.weight")
     by_mode = {
-        mode: EffectiveRank(unfolding=mode)(found, {})[0][:, place].tolist() for mode in ("mean", "rms")
+        mode: EffectiveRank(unfolding=mode)(stacked, {})[0][:, place].tolist() for mode in ("mean", "rms")
     }
     assert by_mode == {"mean": pytest.approx([4 / 9, 5 / 9]), "rms": pytest.approx([0.5, 0.5])}
 
@@ -164,23 +164,23 @@ def test_unknown_choices_are_refused(choice: dict[str, str]) -> None:
 
 
 def test_a_round_s_metrics_show_the_weights_of_each_convolution() -> None:
-    found = replace(updates([2, 3, 6]), partition_ids=(1, 4, 7))
-    alpha, state = EffectiveRank()(found, {})
-    shown = EffectiveRank().metrics(found, alpha, state)
+    stacked = replace(updates([2, 3, 6]), partition_ids=(1, 4, 7))
+    alpha, state = EffectiveRank()(stacked, {})
+    metrics = EffectiveRank().metrics(stacked, alpha, state)
     expected = {
-        f"weight-{k}-{name}": float(alpha[row, column(found, f"{name}.weight")])
+        f"weight-{k}-{name}": float(alpha[row, column(stacked, f"{name}.weight")])
         for name in ("conv1", "conv2")
         for row, k in enumerate((1, 4, 7))
     }
-    assert shown == expected
-    assert len(set(shown.values())) == 6
+    assert metrics == expected
+    assert len(set(metrics.values())) == 6
 
 
 def test_a_round_s_metrics_show_the_weights_of_whole_models() -> None:
-    found = updates([2, 3, 6])
-    alpha, state = EffectiveRank(granularity="model")(found, {})
-    shown = EffectiveRank(granularity="model").metrics(found, alpha, state)
-    assert shown == {f"weight-{k}": float(alpha[k]) for k in range(3)}
+    stacked = updates([2, 3, 6])
+    alpha, state = EffectiveRank(granularity="model")(stacked, {})
+    metrics = EffectiveRank(granularity="model").metrics(stacked, alpha, state)
+    assert metrics == {f"weight-{k}": float(alpha[k]) for k in range(3)}
 
 
 def kernels_first(weight: Tensor) -> Tensor:
@@ -203,8 +203,8 @@ def nodes_of(ranks: list[int], *, hwio: bool) -> Updates:
 @pytest.mark.parametrize("kind", [EffectiveRank, StableRank])
 def test_kernels_that_come_first_give_the_same_weights(kind: type[RankWeighting]) -> None:
     expected, _ = kind()(nodes_of([0, 4, 9], hwio=False), {})
-    found, _ = kind(layout="hwio")(nodes_of([0, 4, 9], hwio=True), {})
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
+    actual, _ = kind(layout="hwio")(nodes_of([0, 4, 9], hwio=True), {})
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=0)
     assert float(expected[0]) < 0.001  # it has learnt nothing
     wrong, _ = kind(layout="oihw")(nodes_of([0, 4, 9], hwio=True), {})
     assert float((wrong - expected).abs().max()) > 0.05

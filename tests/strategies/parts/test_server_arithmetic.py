@@ -90,8 +90,8 @@ def test_erosion_by_hand() -> None:
         weights, state = weighting(given, state)
         assert weights.tolist() == pytest.approx([a / sum(alpha) for a in alpha], rel=1e-12)
         assert int(state["rounds"]) == server_round
-    found = weighting.metrics(given, weights, state)
-    assert found == pytest.approx({f"weight-{k}": a for k, a in enumerate(alpha)}, rel=1e-12)
+    actual = weighting.metrics(given, weights, state)
+    assert actual == pytest.approx({f"weight-{k}": a for k, a in enumerate(alpha)}, rel=1e-12)
 
 
 def test_alphas_are_one_where_nothing_is_known() -> None:
@@ -115,9 +115,9 @@ def test_norms_and_distances(rows: int, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(("stop", "start"), [(0, 0), (5, 0), (8, 0), (9, 0), (9, 3), (11, 3)])
 def test_blocks_cover_each_number_once(stop: int, start: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strategies.parts.layout.SIZE", 4)
-    found = [range(10**6)[block] for block in blocks(torch.zeros(20), slice(start, stop))]
-    assert [k for block in found for k in block] == list(range(start, stop))
-    assert all(len(block) == 4 for block in found[:-1])
+    actual = [range(10**6)[block] for block in blocks(torch.zeros(20), slice(start, stop))]
+    assert [k for block in actual for k in block] == list(range(start, stop))
+    assert all(len(block) == 4 for block in actual[:-1])
 
 
 @pytest.mark.parametrize(("nodes", "least", "most"), [(None, 1, 1), (10, 5, 8), (1000, 100, 180)])
@@ -132,8 +132,8 @@ def test_an_accelerator_takes_few_large_blocks(nodes: int | None, least: int, mo
 def test_merged_sums_counts_and_averages_the_rest_over_those_that_have_it() -> None:
     one = MetricRecord({"replies": 3, "failed": 1, "loss": 2.0, "accuracy": 0.5})
     other = MetricRecord({"replies": 2, "failed": 0, "loss": 5.0})
-    found = merged([one, other], [1, 3])
-    assert dict(found) == {"replies": 5, "failed": 1, "loss": (2 + 3 * 5) / 4, "accuracy": 0.5}
+    actual = merged([one, other], [1, 3])
+    assert dict(actual) == {"replies": 5, "failed": 1, "loss": (2 + 3 * 5) / 4, "accuracy": 0.5}
 
 
 def test_merged_adds_from_left_to_right_on_every_python() -> None:
@@ -145,14 +145,14 @@ def test_nodes_of_the_erosion_are_asked_beside_their_requester() -> None:
     grid = Federation(lambda k, content: answer(sent_model(content)), 4)
     strategy = WeightErosion(weighting=Erosion(2), nodes_per_round=2, num_nodes=4)
     model = record({"w": np.zeros(3)})
-    asked = set()
+    sampled = set()
     for server_round in range(1, 30):
         play(strategy, grid, model, (server_round,))
         chosen = grid.trained()
         assert len(chosen) == 2
         assert 2 in chosen
-        asked |= set(chosen)
-    assert asked == {0, 1, 2, 3}
+        sampled |= set(chosen)
+    assert sampled == {0, 1, 2, 3}
     state = {"alpha": torch.tensor([1.0, 0.0, 1.0, 1e-9], dtype=torch.float64)}
     strategy.server_state = replace(strategy.server_state, weighting=state)
     assert strategy.choose([0, 1, 2, 3], 1) in ([0, 2], [2, 3])

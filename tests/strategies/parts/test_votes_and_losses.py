@@ -31,9 +31,9 @@ def nodes(
     ends: np.ndarray = ENDS, losses: tuple[float, ...] | None = LOSSES, rate: float = RATE
 ) -> Federation:
     def node(partition_id: int, content: RecordDict) -> RecordDict:
-        told = {} if losses is None else {"start-loss": losses[partition_id], "learning-rate": rate}
+        metrics = {} if losses is None else {"start-loss": losses[partition_id], "learning-rate": rate}
         model: Model = {"w": ends[partition_id], "running_mean": np.array([float(partition_id**2)])}
-        return answer(model, partition_id + 1, **told)
+        return answer(model, partition_id + 1, **metrics)
 
     return Federation(node, len(ends))
 
@@ -44,8 +44,8 @@ def after(strategy: PseudoGradientStrategy, grid: Federation, rounds: int = 1) -
 
 
 def w(model: ArrayRecord) -> list[float]:
-    found: list[float] = model_in(model)["w"].tolist()
-    return found
+    weights: list[float] = model_in(model)["w"].tolist()
+    return weights
 
 
 # ---- majority vote -------------------------------------------------------------------------------
@@ -55,9 +55,9 @@ def w(model: ArrayRecord) -> list[float]:
 def test_a_vote_by_hand(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of three to the right, the same, one of one, and a tie; buffers take the median of 0, 1, 4."""
     monkeypatch.setattr(layout, "SIZE", size)
-    found = after(SignSGD(step_size=Constant(0.25)), nodes())
-    assert w(found) == [0.25, 0.25, 0.25, 0.0]
-    assert model_in(found)["running_mean"].tolist() == [1.0]
+    actual = after(SignSGD(step_size=Constant(0.25)), nodes())
+    assert w(actual) == [0.25, 0.25, 0.25, 0.0]
+    assert model_in(actual)["running_mean"].tolist() == [1.0]
 
 
 def test_a_minority_can_send_anything() -> None:
@@ -74,8 +74,8 @@ def test_steps_of_one_size_to_the_same_sides_are_fedavg() -> None:
 
 def test_a_masked_vote() -> None:
     """A = 1/3, 1/3, 1/3, 0."""
-    found = after(SignSGD(step_size=Constant(0.25), mask=AgreementMask(0.5)), nodes())
-    assert w(found) == pytest.approx([0.25 / 3] * 3 + [0], rel=1e-12)
+    actual = after(SignSGD(step_size=Constant(0.25), mask=AgreementMask(0.5)), nodes())
+    assert w(actual) == pytest.approx([0.25 / 3] * 3 + [0], rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_what_a_vote_does_not_go_with(given: dict[str, object], message: str) ->
 def as_printed(q: float, lipschitz: float, counts: tuple[float, ...] = (1, 1, 1)) -> np.ndarray:
     """Return the paper's w[t+1] from w[t] = 0: Algorithm 2, line by line."""
     total, scale = np.zeros(ENDS.shape[1]), 0.0
-    for end, told, count in zip(ENDS, LOSSES, counts, strict=True):
-        loss, update = told + 1e-10, lipschitz * (0 - end)
+    for end, start_loss, count in zip(ENDS, LOSSES, counts, strict=True):
+        loss, update = start_loss + 1e-10, lipschitz * (0 - end)
         total += count * loss**q * update
         scale += count * (q * loss ** (q - 1) * (update**2).sum() + lipschitz * loss**q)
     return 0 - total / scale
@@ -107,23 +107,23 @@ def as_printed(q: float, lipschitz: float, counts: tuple[float, ...] = (1, 1, 1)
 def test_fair_by_hand() -> None:
     """One coordinate, q = 1, L = 2: D = (1 * 1 + 3 * 2) 2, h = (4 * 1 + 2 * 1) + (4 * 4 + 2 * 3)."""
     ends = np.array([[1.0, 0, 0, 0], [2.0, 0, 0, 0]])
-    found = after(QFedAvg(aggregation=Fair(1.0, 2.0)), nodes(ends, (1, 3)))
-    assert w(found) == pytest.approx([14 / 28, 0, 0, 0], rel=1e-9)
+    actual = after(QFedAvg(aggregation=Fair(1.0, 2.0)), nodes(ends, (1, 3)))
+    assert w(actual) == pytest.approx([14 / 28, 0, 0, 0], rel=1e-9)
 
 
 @pytest.mark.parametrize("q", [0.1, 1.0, 2.0, 5.0])
 @pytest.mark.parametrize("lipschitz", [None, 3.0])
 def test_fair_as_printed(q: float, lipschitz: float | None) -> None:
-    found = after(QFedAvg(aggregation=Fair(q, lipschitz)), nodes())
-    np.testing.assert_allclose(w(found), as_printed(q, lipschitz or 1 / RATE), rtol=1e-12)
+    actual = after(QFedAvg(aggregation=Fair(q, lipschitz)), nodes())
+    np.testing.assert_allclose(w(actual), as_printed(q, lipschitz or 1 / RATE), rtol=1e-12)
     shares = np.array(LOSSES) ** q
     expected = (shares * [0, 1, 4]).sum() / shares.sum()
-    assert model_in(found)["running_mean"].tolist() == pytest.approx([expected], rel=1e-8)
+    assert model_in(actual)["running_mean"].tolist() == pytest.approx([expected], rel=1e-8)
 
 
 def test_fair_by_examples() -> None:
-    found = after(QFedAvg(aggregation=Fair(2.0), weighting=ByExamples()), nodes())
-    np.testing.assert_allclose(w(found), as_printed(2.0, 1 / RATE, (1, 2, 3)), rtol=1e-12)
+    actual = after(QFedAvg(aggregation=Fair(2.0), weighting=ByExamples()), nodes())
+    np.testing.assert_allclose(w(actual), as_printed(2.0, 1 / RATE, (1, 2, 3)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("weighting", [Uniform(), ByExamples()], ids=["uniform", "examples"])

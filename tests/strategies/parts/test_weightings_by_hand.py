@@ -21,9 +21,9 @@ def weights(weighting: Weighting, *variances: float, examples: tuple[float, ...]
         start=torch.zeros(2),
         metrics={protocol.GRADIENT_VARIANCE: torch.tensor(variances, dtype=torch.float64)},
     )
-    found, state = weighting(updates, {})
+    actual, state = weighting(updates, {})
     assert state == {}
-    return found.tolist()
+    return actual.tolist()
 
 
 def test_uniform_and_by_examples() -> None:
@@ -38,8 +38,8 @@ def test_precision_weights() -> None:
 
 def test_a_variance_of_zero_counts_as_the_median_of_the_others() -> None:
     """Known: 2, 4, 8, of which the median is 4; shares 2 (unknown), 4, 2, 1."""
-    found = weights(InverseVariance(), 0, 2, 4, 8)
-    assert found == pytest.approx([2 / 9, 4 / 9, 2 / 9, 1 / 9], rel=1e-15)
+    actual = weights(InverseVariance(), 0, 2, 4, 8)
+    assert actual == pytest.approx([2 / 9, 4 / 9, 2 / 9, 1 / 9], rel=1e-15)
 
 
 def test_a_single_known_variance_is_everyones() -> None:
@@ -49,6 +49,6 @@ def test_a_single_known_variance_is_everyones() -> None:
 
 def test_a_tiny_variance_counts_as_a_millionth_of_a_millionth_of_the_largest() -> None:
     """Else a node whose steps happen to agree would be the only one that counts."""
-    found = weights(InverseVariance(), 1e-30, 4)
-    assert found[1] / found[0] == pytest.approx(1e-12, rel=1e-9, abs=0)
+    actual = weights(InverseVariance(), 1e-30, 4)
+    assert actual[1] / actual[0] == pytest.approx(1e-12, rel=1e-9, abs=0)
     assert weights(InverseVariance(), 1e-320, 1e-320) == [0.5, 0.5]  # 1 / v is infinite

@@ -57,22 +57,22 @@ def test_whole_levels_by_hand() -> None:
 def test_one_bit_is_the_least_or_the_largest_number() -> None:
     """The paper's rule: the largest with probability (h - h_min) / (h_max - h_min)."""
     values = array(-1, 0, 2, 3)
-    found = np.array([numbers(quantized(values, 1, seed), 4, 1, F4) for seed in range(4000)])
-    assert set(found.ravel().tolist()) == {-1, 3}
-    assert (found == 3).mean(0) == pytest.approx([0, 0.25, 0.75, 1], abs=0.03)
+    actual = np.array([numbers(quantized(values, 1, seed), 4, 1, F4) for seed in range(4000)])
+    assert set(actual.ravel().tolist()) == {-1, 3}
+    assert (actual == 3).mean(0) == pytest.approx([0, 0.25, 0.75, 1], abs=0.03)
 
 
 @pytest.mark.parametrize("bits", [1, 3, 8, 16])
 def test_a_number_goes_to_a_level_beside_it_and_is_itself_on_average(bits: int) -> None:
     values = np.random.default_rng(0).normal(size=40)
     step = (values.max() - values.min()) / (2**bits - 1)
-    found = np.array(
+    actual = np.array(
         [numbers(quantized(values, bits, seed), 40, bits, values.dtype) for seed in range(900)]
     )
-    levels = (found - values.min()) / step
+    levels = (actual - values.min()) / step
     assert np.abs(levels - levels.round()).max() < 1e-6
-    assert np.abs(found - values).max() < step * (1 + 1e-9)
-    assert np.abs(found.mean(0) - values).max() < 4 * step / 2 / 30  # 4 standard errors, at most
+    assert np.abs(actual - values).max() < step * (1 + 1e-9)
+    assert np.abs(actual.mean(0) - values).max() < 4 * step / 2 / 30  # 4 standard errors, at most
 
 
 @pytest.mark.parametrize("compression", EVERY, ids=repr)
@@ -102,16 +102,16 @@ def test_a_subsample_by_hand() -> None:
 
 def test_a_subsample_is_the_update_on_average() -> None:
     values = np.random.default_rng(1).normal(size=20)
-    found = np.mean([sent(Sketch(share=0.25, bits=4), values, seed) for seed in range(6000)], axis=0)
-    assert found == pytest.approx(values, abs=0.12)
+    actual = np.mean([sent(Sketch(share=0.25, bits=4), values, seed) for seed in range(6000)], axis=0)
+    assert actual == pytest.approx(values, abs=0.12)
 
 
 def test_with_error_feedback_and_on_a_mask_numbers_stay_as_they_are() -> None:
     values = np.arange(1, 11).astype(F4)
     for compression in (Sketch(share=0.3, bits=None, error_feedback=True), RandomMask(share=0.3)):
-        found = sent(compression, values, 7)
-        assert np.flatnonzero(found).tolist() == places(10, 3, 7).tolist()
-        assert (found[found != 0] == values[found != 0]).all()
+        actual = sent(compression, values, 7)
+        assert np.flatnonzero(actual).tolist() == places(10, 3, 7).tolist()
+        assert (actual[actual != 0] == values[actual != 0]).all()
 
 
 def test_a_node_trains_what_it_will_send() -> None:
@@ -156,12 +156,12 @@ def test_a_zero_has_either_sign_by_the_seed() -> None:
     values = np.zeros((100, 20), np.float32)
     values[:, 0] = 20
     for layout in (values, np.asfortranarray(values)):
-        found = decoded(ScaledSign(), layout, seed=4)
-        assert (found[:, 0] == 1).all()
-        assert set(np.unique(found[:, 1:])) == {-1, 1}
-        assert abs(found[:, 1:].mean()) < 0.05
-        assert (found == decoded(ScaledSign(), values, seed=4)).all()
-    assert (found != decoded(ScaledSign(), values, seed=5)).any()
+        actual = decoded(ScaledSign(), layout, seed=4)
+        assert (actual[:, 0] == 1).all()
+        assert set(np.unique(actual[:, 1:])) == {-1, 1}
+        assert abs(actual[:, 1:].mean()) < 0.05
+        assert (actual == decoded(ScaledSign(), values, seed=4)).all()
+    assert (actual != decoded(ScaledSign(), values, seed=5)).any()
 
 
 def decoded(compression: Compression, values: np.ndarray, seed: int) -> np.ndarray:
@@ -241,7 +241,7 @@ def test_what_is_not_finite_is_sent_as_such(compression: Compression) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: Sketch(share=0), r"compression\.share=0 is out of range: expected in \(0, 1\]"),
         (lambda: TopK(share=1.5), r"compression\.share=1\.5 is out of range"),
@@ -263,8 +263,8 @@ def test_what_is_not_finite_is_sent_as_such(compression: Compression) -> None:
         (lambda: Sketch(bits=None, rotate=True), r"set compression\.bits to 1 to 16"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make: Callable[[], object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_makes_no_sense_is_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         make()
 
 
@@ -288,10 +288,10 @@ def test_a_node_builds_a_compression_of_the_user_s_own_only_where_it_is_named() 
     class Own(TopK):
         kind: ClassVar[str] = "own"
 
-    asked = Own(share=0.5).train_config()
+    config = Own(share=0.5).train_config()
     with pytest.raises(ValueError, match="asks for compression='own', and this node knows"):
-        requested_compression(asked)
-    assert requested_compression(asked, (*codecs.COMPRESSIONS, Own)) == Own(share=0.5)
+        requested_compression(config)
+    assert requested_compression(config, (*codecs.COMPRESSIONS, Own)) == Own(share=0.5)
     assert type(requested_compression(TopK().train_config())) is TopK  # whatever else is defined
 
 

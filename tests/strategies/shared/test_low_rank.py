@@ -53,8 +53,8 @@ def test_server_and_node_have_the_same_signs_whatever_their_libraries() -> None:
 
 
 def test_the_expectation_is_the_share_of_the_update() -> None:
-    found = np.mean([sent(LowRank(share=0.25), VALUES, seed) for seed in range(4000)], axis=0)
-    assert found == pytest.approx(0.25 * VALUES, abs=0.05)
+    actual = np.mean([sent(LowRank(share=0.25), VALUES, seed) for seed in range(4000)], axis=0)
+    assert actual == pytest.approx(0.25 * VALUES, abs=0.05)
 
 
 def test_a_gradient_is_restricted_to_what_will_be_sent() -> None:

@@ -61,12 +61,12 @@ def test_what_is_above_the_threshold_is_signal(columns: int) -> None:
     aspect = 50 / columns
     bar = 2.5129 * math.sqrt(aspect)
     threshold = (1 + bar) * (1 + aspect / bar)
-    found = set()
+    ranks = set()
     for first in np.linspace(0.7 * threshold, 1.4 * threshold, 60):
         e = np.array([first, *np.linspace(1.2, 0.8, 49)])
         matrix = torch.zeros(50, columns, dtype=torch.float64)
         matrix[:, :50] = torch.diag(torch.from_numpy(np.sqrt(e * columns)))
         noise, shrunk = evbmf(matrix)
         assert len(shrunk) == (e > threshold * noise).sum()
-        found.add(len(shrunk))
-    assert found == {0, 1}
+        ranks.add(len(shrunk))
+    assert ranks == {0, 1}

@@ -15,8 +15,8 @@ def test_both_versions_are_read(version: tuple[int, int], order: str) -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3).copy(order=order)  # type: ignore[call-overload]
     stream = io.BytesIO()
     np.lib.format.write_array(stream, values, version=version)
-    found = view(Array("float32", (2, 3), "numpy.ndarray", stream.getvalue()))
-    assert found.tolist() == values.tolist()
+    actual = view(Array("float32", (2, 3), "numpy.ndarray", stream.getvalue()))
+    assert actual.tolist() == values.tolist()
 
 
 def test_a_long_header_is_read() -> None:

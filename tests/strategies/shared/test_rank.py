@@ -23,15 +23,15 @@ VECTORS = np.load(Path(__file__).parents[2] / "golden" / "evbmf.npz")
 
 
 def cases() -> dict[str, Tensor]:
-    found = {}
+    matrices = {}
     for key in VECTORS:
         if key.endswith(":input"):
             name, matrix = key.removesuffix(":input"), torch.from_numpy(VECTORS[key])
             if matrix.ndim == 2:
-                found[name] = matrix
+                matrices[name] = matrix
             else:
-                found |= {f"{name}/{mode}": unfold(matrix, mode) for mode in ("in", "out")}
-    return found
+                matrices |= {f"{name}/{mode}": unfold(matrix, mode) for mode in ("in", "out")}
+    return matrices
 
 
 @pytest.mark.parametrize(("name", "matrix"), cases().items(), ids=cases())
@@ -124,9 +124,9 @@ def test_mean_over_unfoldings_keeps_the_order_of_the_weights() -> None:
     weights = [torch.randn(8 * n, 8, 3, 3, generator=generator) for n in (1, 2, 3)]
     for weight in weights:
         weight[0] *= 30  # something stands out
-    found = mean_over_unfoldings(stable_rank, weights)
+    actual = mean_over_unfoldings(stable_rank, weights)
     expected = [(stable_rank(unfold(w, "in")) + stable_rank(unfold(w, "out"))) / 2 for w in weights]
-    assert found == expected
+    assert actual == expected
     assert mean_over_unfoldings(stable_rank, weights, ["in"]) == [
         stable_rank(unfold(w, "in")) for w in weights
     ]

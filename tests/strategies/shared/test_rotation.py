@@ -30,8 +30,8 @@ def test_seven_numbers_are_four_two_and_one() -> None:
 def test_the_signs_say_nothing_of_the_places() -> None:
     """NumPy takes a seed without a further number for one with a 0, from which places are drawn."""
     drawn = np.array([np.random.PCG64(seed).random_raw(64) for seed in range(500)]) / 2.0**64
-    found = np.array([signs(64, seed) for seed in range(500)])
-    assert abs(np.corrcoef(drawn.ravel(), found.ravel())[0, 1]) < 0.02
+    actual = np.array([signs(64, seed) for seed in range(500)])
+    assert abs(np.corrcoef(drawn.ravel(), actual.ravel())[0, 1]) < 0.02
     assert rotated(np.eye(1, 64)[0], 3)[0] == pytest.approx(signs(64, 3)[0] / 8)
 
 
@@ -39,13 +39,13 @@ def test_the_signs_say_nothing_of_the_places() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_there_and_back(size: int, dtype: type) -> None:
     values = np.random.default_rng(size).standard_t(2, size=size).astype(dtype)
-    there = rotated(values, 9)
-    assert there.dtype == dtype
-    assert np.linalg.norm(there) == pytest.approx(np.linalg.norm(values), rel=1e-6)
+    turned = rotated(values, 9)
+    assert turned.dtype == dtype
+    assert np.linalg.norm(turned) == pytest.approx(np.linalg.norm(values), rel=1e-6)
     largest = np.abs(values).max(initial=0)
-    assert np.abs(unrotated(there, 9) - values).max(initial=0) <= 4 * np.finfo(dtype).eps * largest * 13
+    assert np.abs(unrotated(turned, 9) - values).max(initial=0) <= 4 * np.finfo(dtype).eps * largest * 13
     if size > 20:
-        assert not np.allclose(there, rotated(values, 10))
+        assert not np.allclose(turned, rotated(values, 10))
 
 
 def test_one_large_number_is_spread_evenly() -> None:

@@ -24,8 +24,8 @@ def test_a_purpose_keeps_its_number() -> None:
 
 
 def test_a_generator_is_named_by_seed_round_partition_and_purpose() -> None:
-    found = generator(5, Purpose.ATTACK, server_round=2, partition_id=3).random(4)
-    assert found.tolist() == np.random.default_rng([5, 2, 3, 8]).random(4).tolist()
+    actual = generator(5, Purpose.ATTACK, server_round=2, partition_id=3).random(4)
+    assert actual.tolist() == np.random.default_rng([5, 2, 3, 8]).random(4).tolist()
     plain = generator(5, Purpose.PARTITION).random(4)
     assert plain.tolist() == np.random.default_rng([5, 0, 0, 1]).random(4).tolist()
 
