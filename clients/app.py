@@ -21,8 +21,8 @@ from .methods.uga import NO_CORRECTIONS
 from .optimizer_step import has_state
 from .privacy import demand, demand_no_question, demand_silence
 from .private import restore
-from .requested import BUILT_IN, requested_corrections
 from .round import (
+    BUILT_IN,
     ClientRound,
     Node,
     get_record,
@@ -30,6 +30,7 @@ from .round import (
     load_sent,
     partition_id_of,
     replied,
+    requested_corrections,
     round_start,
 )
 from .training import LocalTraining, changes_initial_model, correction_class

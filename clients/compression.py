@@ -1,7 +1,7 @@
 """Encode a node's update, and restrict its training to what is sent.
 
 :mod:`strategies.shared.compression` says what codes are, and the server's half is
-:mod:`strategies.core.stacking`.
+:mod:`strategies.core.replies`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -5,7 +5,7 @@ gradient is taken, and by what they tell the server in the end. A correction is 
 anew for each round, and chosen in one of two ways:
 
 * by the message: the strategy sends a key, and the class names it as ``config_key``
-  (:mod:`clients.requested` lists the classes);
+  (:mod:`clients.round` lists the classes);
 * by ``client.corrections``: a YAML file names the class and its settings (``_partial_: true``).
 """
 

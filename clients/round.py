@@ -2,7 +2,7 @@
 
 import time
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -30,13 +30,45 @@ from .compression import Coding
 from .correction import Correction, RoundStart
 from .examples import Examples
 from .frozen import Frozen, check_unchanged, complete, has_kept_more, joined
+from .methods.fedcm import ClientMomentum, MimeMomentum
+from .methods.feddyn import Dynamic
+from .methods.fednova import EffectiveSteps
+from .methods.fedproto import PrototypeDistance
+from .methods.fedprox import GradientVariance, Proximal
+from .methods.ifca import LeastLoss
+from .methods.oort import SquaredLoss
+from .methods.qfedavg import StartLoss
+from .methods.scaffnew import LocalVariate
+from .methods.scaffold import ControlVariate
 from .privacy import DEMANDS, LocalNoise, demand
 from .private import restore, withhold
-from .requested import BUILT_IN, requested_corrections
 from .tasks import Task
 from .training import LocalTraining, order_corrections, work_of
 
 Kind = TypeVar("Kind", ArrayRecord, ConfigRecord)
+# A strategy sends a key in the message's configuration; the correction whose ``config_key`` it is acts in that
+# round. These are the ones that every node knows, in the order in which they act.
+BUILT_IN: tuple[type[Correction], ...] = (
+    ControlVariate,
+    LocalVariate,
+    GradientVariance,
+    Proximal,
+    Dynamic,
+    ClientMomentum,
+    MimeMomentum,
+    EffectiveSteps,
+    StartLoss,
+    PrototypeDistance,
+    LeastLoss,
+    SquaredLoss,
+)
+
+
+def requested_corrections(
+    config: Mapping[str, object], known: Sequence[type[Correction]] = BUILT_IN
+) -> list[type[Correction]]:
+    """Return those of the ``known`` corrections that a message with this configuration asks for."""
+    return [kind for kind in known if config.get(kind.config_key)]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from .codistillation import CoDistillation
 from .core.clock import ConstantClock, LognormalClock, TraceClock, VirtualClock
 from .core.distillation import Distillation
 from .core.pseudo_gradient import PseudoGradientStrategy
-from .core.server_data import ServerData
-from .core.strategy import TooManyFailedRounds
+from .core.strategy import Question, ServerData, TooManyFailedRounds
 from .fedams import FedAMS
 from .fedasync import FedAsync
 from .fedavg import FedAvg, FedAvgM, FedMeta
@@ -61,7 +60,6 @@ from .scaffold import Scaffold
 from .selective import SelectiveFedAvg
 from .shared.codecs import LowRank, RandomMask, ScaledSign, Sketch, TopK
 from .shared.compression import Compression, NoCompression
-from .shared.question import Question
 from .signsgd import SignSGD
 from .weight_erosion import WeightErosion, WeightErosionForAll
 

@@ -26,7 +26,7 @@ import torch
 from flwr.app import ArrayRecord, Message, MetricRecord
 
 from .core.distillation import Distillation, predict
-from .core.server_data import ServerData
+from .core.strategy import ServerData
 from .grouped import LocalOnly
 from .shared.checks import require
 from .shared.seeding import Purpose, torch_seed

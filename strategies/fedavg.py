@@ -12,7 +12,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from .core.pseudo_gradient import PseudoGradientStrategy
-from .core.server_data import ServerData
+from .core.strategy import ServerData
 from .parts.server_optimizer import Momentum, ServerOptimizer
 from .parts.updates import Updates
 from .shared.checks import require

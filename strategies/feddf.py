@@ -26,7 +26,7 @@ from torch import Tensor
 
 from .core.distillation import Distillation, predict
 from .core.pseudo_gradient import PseudoGradientStrategy
-from .core.server_data import ServerData
+from .core.strategy import ServerData
 from .parts.privacy import NoPrivacy
 from .parts.updates import Updates
 from .shared.checks import require

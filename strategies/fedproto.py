@@ -28,8 +28,7 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from .core.pseudo_gradient import PseudoGradientStrategy
-from .core.replies import MOST_EXAMPLES
-from .core.stacking import Records
+from .core.replies import MOST_EXAMPLES, Records
 from .grouped import LocalOnly
 from .parts.layout import Layout
 from .shared import protocol

@@ -18,8 +18,7 @@ from flwr.serverapp import Grid
 
 from .core.pseudo_gradient import PseudoGradientStrategy
 from .core.replies import of_group, void_mean, within
-from .core.server_data import ServerData
-from .core.strategy import BaseStrategy, TooManyFailedRounds, among, merged, require_covered
+from .core.strategy import BaseStrategy, ServerData, TooManyFailedRounds, among, merged, require_covered
 from .parts.privacy import refuse_groups
 from .shared.checks import require, require_parts
 

@@ -27,10 +27,10 @@ from torch import Tensor
 
 from .core.client_registry import sample
 from .core.pseudo_gradient import PseudoGradientStrategy
+from .core.strategy import Question
 from .parts.updates import Updates
 from .shared import protocol
 from .shared.checks import require, require_count
-from .shared.question import Question
 
 
 @dataclass(kw_only=True, eq=False)

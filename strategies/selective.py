@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 
-from .core.server_data import ServerData
+from .core.strategy import ServerData
 from .grouped import LocalOnly
 from .parts.clustering import Grouping, Overlap
 from .shared.checks import require

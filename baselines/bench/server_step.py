@@ -18,7 +18,7 @@ from baselines.experiment.experiment import load
 from baselines.grids.inline import InlineGrid
 from clients.round import load as load_model
 from strategies import AgreementMask, PseudoGradientStrategy, Updates
-from strategies.core.stacking import Workspace
+from strategies.core.replies import Workspace
 from strategies.shared import protocol
 from strategies.shared.arrays import move_record, to_array_record
 

@@ -17,7 +17,7 @@ from clients.evaluation import BATCH_SIZE, correct, evaluate, num_batches, predi
 from clients.examples import arguments_of
 from clients.methods.uga import full_gradient
 from clients.round import load
-from strategies.core.server_data import ServerData
+from strategies.core.strategy import ServerData
 from strategies.shared.arrays import to_array_record
 
 from .loggers import Progress

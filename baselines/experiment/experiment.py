@@ -24,7 +24,7 @@ from baselines.partitioners import Partitioner
 from clients import Examples, LocalTraining, Node
 from clients.correction import Correction
 from clients.frozen import Frozen
-from clients.requested import BUILT_IN, requested_corrections
+from clients.round import BUILT_IN, requested_corrections
 from strategies.core.clock import VirtualClock
 from strategies.core.strategy import BaseStrategy
 from strategies.shared import protocol

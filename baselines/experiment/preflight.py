@@ -13,7 +13,7 @@ from clients import Classification, Examples, private
 from clients.app import check_training
 from clients.evaluation import BATCH_SIZE
 from clients.examples import Inputs, apply_to_each, compute_outputs, tensors_of
-from clients.requested import requested_corrections
+from clients.round import requested_corrections
 from clients.training import check_model as check_corrections_model
 from strategies.core.pseudo_gradient import PseudoGradientStrategy
 from strategies.grouped import StrategyWrapper

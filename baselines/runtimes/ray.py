@@ -269,7 +269,7 @@ class Ray:
 
 def _check_folding(experiment: "Experiment") -> None:
     """Refuse partial sums where the server needs more of the nodes' updates than their weighted mean."""
-    from strategies.core.stacking import folding_of
+    from strategies.core.replies import folding_of
 
     try:
         folding_of(experiment.prototype, experiment.initial_arrays())

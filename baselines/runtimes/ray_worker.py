@@ -27,7 +27,7 @@ from baselines.grids.inline import MessageHandler
 from baselines.grids.ray import Buffered, buffered
 from clients.evaluation import Sums, batch_sums, correct
 from clients.round import get_record, load
-from strategies.core.stacking import folding_of
+from strategies.core.replies import folding_of
 from strategies.shared import protocol
 
 

@@ -22,7 +22,7 @@ from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.validation import fits, words
 from clients.privacy import demand, demand_no_question
-from clients.requested import requested_corrections
+from clients.round import requested_corrections
 from strategies.shared import protocol
 
 LOCAL_DATA = "baselines.datasets.local"  # the one data set that a site with data of its own reads

@@ -38,8 +38,7 @@ from strategies.shared.checks import require, require_count
 from .client_registry import sample
 from .clock import ConstantClock, VirtualClock
 from .pseudo_gradient import PseudoGradientStrategy
-from .replies import metrics_of, scalar_metrics
-from .stacking import Collected
+from .replies import Collected, metrics_of, scalar_metrics
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from strategies.parts.layout import Layout
 from strategies.shared.arrays import in_float64, values_of
 from strategies.shared.checks import require, require_count
 
-from .server_data import ServerData
+from .strategy import ServerData
 
 ROWS_AT_ONCE = 1000  # inputs of a batch that needs no gradient
 

@@ -49,16 +49,21 @@ from .frozen import FrozenParameters, known_hashes, require_frozen
 from .participation import SITE_SHARE, ClientSampler, NodeEvaluation, Sample, addressed
 from .questions import Poll
 from .replies import (
+    Collected,
+    Records,
+    Stack,
+    Workspace,
     arrays_of,
+    further_records,
     is_of_other_app,
     match_replies,
     mean_lists,
     mean_metrics,
     name_unread,
     read_config,
+    rows,
     with_own,
 )
-from .stacking import Collected, Records, Stack, Workspace, further_records, rows
 from .step_watch import StepWatch
 from .strategy import (
     LOOK_AT_NODES,
@@ -300,6 +305,7 @@ class PseudoGradientStrategy(BaseStrategy):
     sent_record: ClassVar[str | None] = None  # a further ArrayRecord of the message: ``server_vector``
     extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
     extra_records: ClassVar[tuple[str, ...]] = ()  # more of them, of any shapes
+    start_of: ClassVar[Callable[[Any, Message], Tensor] | None] = None  # w[t]: see models_to_train
     required_metrics: ClassVar[tuple[str, ...]] = ()  # which every reply must carry, numbers, 0 or above
 
     nodes_per_round: int | None = None
@@ -614,18 +620,11 @@ class PseudoGradientStrategy(BaseStrategy):
         """Return the models that every node of a round is sent; ``arrays``, w[t], is the first.
 
         Of several a node trains the one that it chooses (:meth:`clients.Correction.choose_model`), and
-        replies with it and its number, the metric ``chosen-model``; :meth:`start_of` reads that.
+        replies with it and its number, the metric ``chosen-model``. Then define ``start_of(reply)``: it reads
+        that, and returns the parameters [P] of that model. A reply for which it raises ``ValueError`` is left
+        out of the round.
         """
         return [arrays]
-
-    def start_of(self, reply: Message) -> Tensor:
-        """Return the parameters [P] from which the node of a reply started: w[t], where there is one model.
-
-        Raises
-        ------
-        ValueError : for a reply that does not say it soundly; it is left out of the round
-        """
-        return self.parameters
 
     def _content_of(self, models: Sequence[ArrayRecord], config: Mapping[str, Any]) -> RecordDict:
         """Return a message's models, the further ones without what is frozen, and what it asks for."""

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, Message
 
-from strategies.shared.question import Question
-
 from .client_registry import ClientRegistry
 from .replies import Fault, LacksOurs, checked, metrics_of
-from .strategy import TooManyFailedRounds, stop_if_all_failed
+from .strategy import Question, TooManyFailedRounds, stop_if_all_failed
 
 logger = logging.getLogger("flwr.strategies")
 

@@ -1,4 +1,4 @@
-"""Match replies to messages, and check what the nodes sent.
+"""Match replies to messages, check what the nodes sent, and stack what is sound as rows of matrices.
 
 A node that failed, was late, or sent NaN, other shapes or no ``num-examples`` is left out of the
 round and named with its reason. Flower's own strategies let a NaN through; these do not.
@@ -9,15 +9,22 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigScalar, Message, MetricRecord
 from torch import Tensor
 
 from strategies.parts.layout import Layout
+from strategies.parts.updates import SUMS, Updates
+from strategies.parts.weighting import Uniform, Weighting
 from strategies.shared import protocol
+from strategies.shared.arrays import SharedMean, values_of
 from strategies.shared.checks import void_measures
+from strategies.shared.compression import Compression, NoCompression
 from strategies.shared.flower_private import SUPERLINK_NODE_ID
 
 from .strategy import reason_of
@@ -26,6 +33,9 @@ logger = logging.getLogger("flwr.strategies")
 
 Tell = Callable[[str], None]  # takes a line for the log
 OF_REPLIES = (protocol.ARRAYS, protocol.METRICS, protocol.CODES, protocol.CONTROL)
+BESIDE_ARRAYS = (protocol.CODES, protocol.CONTROL)
+Records = dict[str, dict[str, Tensor]]  # of a reply: the arrays of each further record, by name
+PARTS = ("weighting", "aggregation", "mask", "step_size", "privacy")  # that may need each update
 MOST_EXAMPLES = 2.0**53  # beyond, a count is not exact, and a sum of weights may overflow
 
 
@@ -289,3 +299,440 @@ def name_unread(replies: Iterable[Message], extras: Iterable[str], tell: Tell) -
             kind = type(record).__name__
             if name not in known and named[kind == "MetricRecord"]:
                 tell(f"nodes send the {kind} {name!r} beside the one that is read: it is not used")
+
+
+# Stacking: the replies of a round are read one by one, and what is sound is kept as rows of matrices.
+
+
+class Workspace:
+    """Scratch space that is written over, round by round: fresh pages cost more than arithmetic.
+
+    Parameters
+    ----------
+    keeps_parameters : whether somebody needs the old parameters after the round, too
+
+    Attributes
+    ----------
+    pair : two vectors [P] of no more use, for the next round's mean and factors; None without a mask
+    """
+
+    def __init__(self, *, keeps_parameters: bool = False) -> None:
+        self.keeps_parameters = keeps_parameters
+        self.pair: tuple[Tensor, Tensor] | None = None
+        self._kept: dict[str, Tensor] = {}
+
+    def rows(self, name: str, count: int, like: Tensor) -> Tensor:
+        """Return a matrix [count, P] that holds anything, until the next one of this name.
+
+        ``like`` is a vector [P] of its dtype, and on its device.
+        """
+        kept, wanted = self._kept.pop(name, None), (len(like), like.dtype, like.device)
+        if kept is None or len(kept) < count or (kept.shape[1], kept.dtype, kept.device) != wanted:
+            del kept  # before there is another
+            kept = like.new_empty(count, len(like))
+        self._kept[name] = kept
+        return kept[:count]
+
+    def release(self, parameters: Tensor, factors: Tensor) -> None:
+        """Take back two vectors [P] after a step: the parameters before it, and a mask's factors."""
+        self.pair = None if self.keeps_parameters else (parameters, factors)
+
+
+def read_delta(
+    reply: Message, extra: str | None, layout: Layout, start: Tensor, out: Tensor
+) -> ArrayRecord:
+    """Write Delta = w_t - w into ``out`` [P], ``start`` [P] being w_t; return the reply's arrays.
+
+    Raises ``Fault`` for arrays that are not the model's.
+    """
+    record = fitting(arrays_of(reply, extra), "arrays", layout)
+    layout.flatten_parameters(record, out=out)
+    torch.sub(start, out, out=out)
+    return record
+
+
+def decoded(
+    reply: Message,
+    extra: str | None,
+    layout: Layout,
+    compression: Compression,
+    start: Tensor,
+    out: Tensor,
+) -> ArrayRecord:
+    """Do the same for a reply with codes; return its plain arrays.
+
+    A node may compress each of the parameters, or none: a stock client's reply has them all as they are.
+
+    Raises
+    ------
+    Fault : for arrays that are not the model's
+    ValueError : for codes that are none
+    """
+    codes = _codes_of(reply, layout)
+    rest = tuple(layer for layer in layout.layers if layer.name not in codes)
+    record = read_delta(reply, extra, replace(layout, layers=rest) if codes else layout, start, out)
+    for layer in layout.parameters if codes else ():
+        if layer.name in codes:
+            values = compression.decode(_bytes_of(codes[layer.name]), layer.shape, np.dtype(layer.dtype))
+            out[layer.columns] = torch.from_numpy(values.flatten()).to(out)
+    return record
+
+
+def _codes_of(reply: Message, layout: Layout) -> ArrayRecord:
+    """Return a reply's codes."""
+    codes = reply.content.get(protocol.CODES)
+    if not isinstance(codes, ArrayRecord):
+        return ArrayRecord()
+    known = {layer.name for layer in layout.parameters}
+    if strange := [name for name in codes if name not in known]:
+        raise Fault(f"sent a code for {strange[0]!r}, which is no parameter of the model")
+    return codes
+
+
+def _bytes_of(array: Array) -> bytes:
+    values = values_of(array)
+    if values.dtype != torch.uint8 or values.ndim != 1:
+        raise ValueError(f"a code of {values.ndim} dimensions of {values.dtype}, expected bytes")
+    return values.cpu().numpy().tobytes()
+
+
+@dataclass(frozen=True)
+class Collected:
+    """One round's replies, sorted by partition id.
+
+    Parameters
+    ----------
+    updates : the sound ones, stacked
+    extra : [K, P], what else each of them carries (SCAFFOLD's variates); None when nothing was asked for
+    faults : {partition id: reason} for every node that was asked and is left out
+    moved : whether any of the sound ones holds another parameter than was sent
+    replies : the sound ones, as they came, by partition id
+    lacking : those of the faults that nodes have who run another ClientApp than this project's
+    records : the further records of the sound ones, by partition id, name and array's name
+    """
+
+    updates: Updates
+    extra: Tensor | None
+    faults: dict[int, str]
+    moved: bool
+    replies: dict[int, Message]
+    lacking: dict[int, str]
+    records: dict[int, Records] = field(default_factory=dict)
+
+    def without(self, faults: Mapping[int, str]) -> "Collected":
+        """Return a copy that leaves some nodes out, each for a reason."""
+        kept = [row for row, k in enumerate(self.updates.partition_ids) if k not in faults]
+        extra = None if self.extra is None else self.extra[kept]
+        updates = self.updates.without(faults)
+        replies = {k: reply for k, reply in self.replies.items() if k not in faults}
+        records = {k: of_node for k, of_node in self.records.items() if k not in faults}
+        return Collected(
+            updates, extra, {**self.faults, **faults}, self.moved, replies, self.lacking, records
+        )
+
+    def counts(self) -> dict[str, float]:
+        """Return what a round's metrics show of it."""
+        return {protocol.REPLIES: len(self.updates.partition_ids), protocol.FAILED: len(self.faults)}
+
+
+class Stack:
+    """The rows of one round.
+
+    Parameters
+    ----------
+    layout : of the model
+    start : [P], the parameters that the nodes started from: Delta_k = start - w_k
+    scratch : what is stacked lies in it, until the next round is collected
+    most : how many rows there can be (:func:`rows`)
+    extra : the name of a further ArrayRecord, shaped as the parameters, that each reply must carry
+    needed : the names of metrics that each reply must carry, numbers, 0 or above
+    compression : what nodes were asked for; None for plain weights
+    evidence : keys that each reply's configuration must carry, and the fault of one that does not
+    examples_key : the metric that says on how many examples a node trained
+    tell : called with lines for the log
+    records : the names of further ArrayRecords, of any shapes, that each reply must carry
+    check_records : raises ``ValueError`` for those of a reply that are not as they should be
+    start_of : returns what the node of a reply started from, where not all started from ``start``; raises
+        ``ValueError`` for a reply that does not tell
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        start: Tensor,
+        scratch: Workspace,
+        most: int,
+        extra: str | None = None,
+        needed: Iterable[str] = (),
+        compression: Compression | None = None,
+        evidence: Mapping[str, str] = MappingProxyType({}),
+        examples_key: str = protocol.NUM_EXAMPLES,
+        tell: Callable[[str], None] = logger.warning,
+        records: tuple[str, ...] = (),
+        check_records: Callable[[Records], None] | None = None,
+        start_of: Callable[[Message], Tensor] | None = None,
+    ) -> None:
+        self.tell, self.start_of = tell, start_of
+        self.records, self.check_records = records, check_records
+        self._read: dict[int, Records] = {}
+        self.layout, self.start, self.compression = layout, start, compression
+        self.evidence, self.examples_key = evidence, examples_key
+        self.extra, self.needed = extra, tuple(needed)
+        self.deltas = scratch.rows("deltas", most, start)
+        self.buffers = torch.empty(most, layout.num_buffers, dtype=torch.float64)
+        self.extras = scratch.rows("extras", most, start) if extra else None
+        self._sound: dict[int, Message] = {}
+        self._faults: dict[int, str] = {}
+        self._lacking: dict[int, str] = {}
+        self._moved = False
+        self._shared: dict[int, int] = {}  # the row of each mean that several replies carry
+        self._row_sums: dict[int, Mapping[str, Tensor]] = {}  # of these rows
+        self._rows: list[int] = []  # of each sound reply
+        self._kept = 0  # rows that are written
+
+    def all(
+        self, partition_ids: Iterable[int], answered: Mapping[int, Message], has_partition_ids: bool
+    ) -> Collected:
+        """Return what the partitions that were asked have answered, in their order."""
+        for partition_id in sorted(partition_ids):
+            self.read(partition_id, answered.get(partition_id), has_partition_ids)
+        return self.collected()
+
+    def read(self, partition_id: int, reply: Message | None, has_partition_ids: bool = False) -> None:
+        """Stack the reply of a node, or note why it is left out.
+
+        ``has_partition_ids`` says that nodes have said which partition they hold: a reply for another one is a fault.
+        """
+        try:
+            if reply is not None and not reply.has_error():
+                drop_diagnostics(reply, (self.examples_key, *self.needed), self.tell)
+            sound = checked(reply, partition_id if has_partition_ids else None, self.examples_key)
+            row = self._row_of(sound)
+            records = self._records_of(sound)
+        except Fault as fault:
+            self._faults[partition_id] = str(fault)
+            if isinstance(fault, LacksOurs):
+                self._lacking[partition_id] = str(fault)
+        except (ValueError, TypeError, IndexError) as error:  # bytes that are not such an array
+            self._faults[partition_id] = f"sent unreadable arrays ({' '.join(str(error).split())})"
+        else:
+            self._sound[partition_id] = sound
+            if records:
+                self._read[partition_id] = records
+            self._rows.append(row)
+            self._kept = max(self._kept, row + 1)
+
+    def _row_of(self, reply: Message) -> int:
+        """Return the row that a reply is written into, or has been with another's."""
+        if num_examples_of(reply, self.examples_key) == 0:
+            raise Fault("trained on no examples")
+        for name in self.needed:
+            if name not in metrics_of(reply):
+                raise LacksOurs(f"sent no {name!r}")
+            require_number(reply, name)
+        for key, fault in self.evidence.items():
+            if read_config(reply, key) is None:
+                raise LacksOurs(fault)
+        require_one(
+            reply.content.array_records, protocol.ARRAYS, (self.extra, *self.records, *BESIDE_ARRAYS)
+        )
+        record = arrays_of(reply, self.extra)
+        row = self._shared.get(id(record), self._kept)
+        if row == self._kept:
+            self._write(row, reply)
+        if isinstance(record, SharedMean):
+            self._shared[id(record)] = row
+            device = self.start.device  # of vectors; numbers stay in host memory
+            self._row_sums[row] = {k: v.to(device) if v.ndim else v for k, v in record.sums.items()}
+        return row
+
+    def _write(self, row: int, reply: Message) -> None:
+        """Write a reply into a row; the next one writes over it where it is not sound."""
+        delta, start = self.deltas[row], self.start
+        if self.start_of is not None:
+            start = _call_hook(self.start_of, reply)
+        if self.compression is None:
+            record = read_delta(reply, self.extra, self.layout, start, delta)
+        else:
+            record = decoded(reply, self.extra, self.layout, self.compression, start, delta)
+        parts = [delta]
+        if self.layout.buffers:
+            parts.append(self.layout.flatten_buffers(record, out=self.buffers[row]))
+        if self.extra and self.extras is not None:
+            carried = reply.content.array_records.get(self.extra)
+            if carried is None:
+                raise LacksOurs(f"sent no {self.extra!r} record")
+            record = fitting(carried, f"{self.extra!r} record", self.layout, parameters_only=True)
+            parts.append(self.layout.flatten_parameters(record, out=self.extras[row]))
+        total = float(delta.sum())
+        unsure = parts[1:] if math.isfinite(total) else parts  # a finite sum has finite terms
+        if not all(map(_finite, unsure)):
+            raise Fault("sent NaN or infinite values")
+        if self.layout.buffers and (beyond := self.layout.beyond(self.buffers[row])):
+            raise Fault(f"sent {beyond}")
+        self._moved = self._moved or total != 0
+
+    def _records_of(self, reply: Message) -> Records:
+        """Return a reply's further records, read, finite and checked."""
+        read: Records = {}
+        for name in self.records:
+            record = reply.content.array_records.get(name)
+            if record is None:
+                raise LacksOurs(f"sent no {name!r} record")
+            read[name] = {key: values_of(array) for key, array in record.items()}
+            if not all(map(_finite, read[name].values())):
+                raise Fault(f"sent NaN or infinite values in {name!r}")
+        if read and self.check_records is not None:
+            _call_hook(self.check_records, read)
+        return read
+
+    def collected(self) -> Collected:
+        """Return all that was read."""
+        kept = self._kept
+        metrics = scalar_metrics(self._sound.values(), self.tell)
+        updates = Updates(
+            self.deltas[:kept],
+            self.buffers[:kept],
+            metrics.pop(self.examples_key, torch.zeros(0, dtype=torch.float64)),
+            tuple(self._sound),
+            self.layout,
+            self.start,
+            metrics,
+            torch.tensor(self._rows) if kept < len(self._rows) else None,
+            {row: sums for row, sums in self._row_sums.items() if sums},
+        )
+        moved = self._moved or bool(updates.deltas.any())  # a sum of 0 may be of values that cancel out
+        extra = None if self.extras is None else self.extras[:kept]
+        return Collected(updates, extra, self._faults, moved, self._sound, self._lacking, self._read)
+
+
+def rows(partition_ids: Iterable[int], answered: Mapping[int, Message]) -> int:
+    """Return how many rows the partitions that were asked can take, where some replies carry one mean."""
+    shared = [reply for reply in answered.values() if reply.has_content()]
+    means = [id(record) for reply in shared if isinstance(record := arrays_of(reply), SharedMean)]
+    return len(list(partition_ids)) - len(means) + len(set(means))
+
+
+def _call_hook(hook: Callable[[Any], Any], given: Any) -> Any:
+    """Return what a strategy's hook says of a reply; the ``ValueError`` of one is a fault of the reply."""
+    try:
+        return hook(given)
+    except ValueError as error:
+        raise Fault(str(error)) from error
+
+
+def _finite(values: Tensor) -> bool:
+    return math.isfinite(values.sum()) or bool(values.isfinite().all())
+
+
+# Folding: nodes' models become their weighted mean before they travel to the server.
+#
+#     mean_S = sum_{k in S} c_k w_k / sum_{k in S} c_k,      alpha_k = c_k / sum c
+#
+# The mean of such means, each with the weight of its nodes, is the round's mean, to rounding: the sum is
+# taken in another order. The same holds of the sums that a part asks for by name. What a strategy makes of
+# these alone needs no more.
+
+
+def further_records(strategy: Any) -> tuple[str, ...]:
+    """Return the names of the records that each reply carries beside the model."""
+    extra = getattr(strategy, "extra_record", None)
+    return (*((extra,) if extra else ()), *getattr(strategy, "extra_records", ()))
+
+
+def folding_of(strategy: Any, arrays: ArrayRecord) -> "Folding":
+    """Return what folds the models of nodes that were sent ``arrays``.
+
+    Raises
+    ------
+    ValueError : where the strategy needs each node's update
+    """
+    names: list[str] = []
+    for slot in PARTS:
+        part = getattr(strategy, slot, strategy)
+        sums = vars(type(part)).get("sums")  # which a class says of itself alone
+        if sums is None:
+            raise ValueError(f"{slot if part is not strategy else 'strategy'}={type(part).__name__}")
+        names += sums
+    if type(strategy.compression) is not NoCompression:
+        raise ValueError(f"compression={type(strategy.compression).__name__}")
+    owner = next(kind for kind in type(strategy).__mro__ if "take_step" in vars(kind))
+    if (sums := vars(owner).get("sums")) is None:
+        raise ValueError(f"strategy={strategy.name}, with a step of its own,")
+    weighting = type(strategy.weighting)
+    if getattr(strategy, "averages_uniformly", False) and weighting is not Uniform:
+        raise ValueError(f"strategy={strategy.name} with weighting={weighting.__name__}")
+    if strategy.weighting.examples_key != protocol.NUM_EXAMPLES:
+        raise ValueError("weighting.key")
+    if getattr(strategy, "max_norm", None) is not None:
+        raise ValueError("participation.max_norm")
+    if extra := next(iter(further_records(strategy)), None):
+        raise ValueError(f"strategy={strategy.name}, whose replies carry {extra!r},")
+    layout = Layout.of(arrays, strategy.buffer_names, strategy.frozen_names)
+    layout = replace(layout, frozen={}, names=())  # as replies are
+    return Folding(
+        layout, arrays, strategy.weighting, strategy.required_reply_keys(), dict.fromkeys([*names, *sums])
+    )
+
+
+class Folding:
+    """The weighted mean of the models that were added, in float64, and the sums that parts ask for.
+
+    Parameters
+    ----------
+    layout : of the model
+    arrays : what the nodes started from
+    weighting : how much each node counts
+    evidence : as in :class:`Stack`
+    names : of the sums
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        arrays: ArrayRecord,
+        weighting: Weighting,
+        evidence: dict[str, str],
+        names: Iterable[str] = (),
+    ) -> None:
+        self.layout, self.weighting, self.evidence = layout, weighting, evidence
+        self._start = layout.flatten_parameters(arrays)
+        self._scratch = Workspace()
+        self._total = 0.0
+        self._deltas = torch.zeros(layout.num_parameters, dtype=torch.float64)
+        self._buffers = torch.zeros(layout.num_buffers, dtype=torch.float64)
+        self._sums = {name: torch.zeros(()) for name in names}
+
+    def take(self, reply: Message) -> bool:
+        """Add a node's model, and take it out of the reply; False where the server would leave it out."""
+        stack = Stack(self.layout, self._start, self._scratch, 1, evidence=self.evidence)
+        stack.read(0, reply)
+        updates = stack.collected().updates
+        if not updates.partition_ids:
+            return False
+        counts = self.weighting.counts(num_examples_of(reply))
+        self._total += counts
+        self._deltas.add_(updates.deltas[0], alpha=counts)
+        self._buffers.add_(updates.buffers[0], alpha=counts)
+        for name, total in self._sums.items():
+            values = SUMS[name].function(updates.deltas[0])
+            self._sums[name] = total + (counts * values if SUMS[name].is_weighted else values)
+        model = arrays_of(reply)
+        for name, record in list(reply.content.items()):
+            if record is model:
+                del reply.content[name]
+        return True
+
+    def mean(self) -> ArrayRecord | None:
+        """Return the mean of what was added; None where nothing was."""
+        if not self._total:
+            return None
+        parameters = self._start - self._deltas.div_(self._total).to(self._start)
+        return self.layout.record(parameters, self._buffers.div_(self._total))
+
+    def sums(self) -> dict[str, Tensor]:
+        """Return the sums by name, as :class:`~strategies.Updates` has those of a row: weighted ones are means."""
+        return {
+            name: total / self._total if SUMS[name].is_weighted else total
+            for name, total in self._sums.items()
+        }

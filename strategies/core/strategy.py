@@ -25,15 +25,74 @@ from torch import Tensor
 
 from strategies.parts.updates import Lacking, NoStep
 from strategies.shared import flower_names, protocol
+from strategies.shared.checks import require, require_count
 from strategies.shared.flower_private import UNREACHABLE
-from strategies.shared.question import Question
-
-from .server_data import ServerData
 
 logger = logging.getLogger("flwr.strategies")
 
 
 NO_SERVER_DATA = "{name} needs examples on the server: set validation_size, or call set_server_data before"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What candidates are asked before a round.
+
+    Parameters
+    ----------
+    metrics : names of what a node measures at w[t] on its training examples: ``start-loss``, what it minimises;
+        ``squared-loss``, the mean of its examples' squared losses; or a metric of its task, as ``accuracy``
+    num_examples : on how many of them, drawn by seed, round and partition; None for all
+    """
+
+    metrics: tuple[str, ...]
+    num_examples: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a question that asks for nothing, or on no examples."""
+        named = isinstance(self.metrics, tuple) and bool(self.metrics)
+        require(named, "question.metrics", self.metrics, "a tuple of names, e.g. ('start-loss',)")
+        require_count("question.num_examples", self.num_examples, optional=True)
+
+    def config(self) -> dict[str, ConfigScalar | list[str]]:
+        """Return what the message's configuration says of it."""
+        config: dict[str, ConfigScalar | list[str]] = {protocol.MEASURES: list(self.metrics)}
+        if self.num_examples is not None:
+            config[protocol.MEASURED_EXAMPLES] = self.num_examples
+        return config
+
+
+class ServerData:
+    """The model on the server's examples; in a run those that ``validation_size`` sets aside.
+
+    Whoever runs a strategy that ``needs_server_data`` gives it one (``set_server_data``). In a Flower app of
+    your own, subclass it and define what the strategy calls: each method that exists names who does.
+    """
+
+    @property
+    def num_inputs(self) -> int:
+        """Return how many inputs there are: the rows 0 ... num_inputs - 1 of :meth:`compute_outputs`."""
+        raise NotImplementedError
+
+    def compute_outputs(self, arrays: Mapping[str, Tensor], rows: Tensor) -> Tensor:
+        """Return the model's outputs for some inputs: logits [n, ..., classes], for FedDF and CoDistillation.
+
+        The model is in evaluation mode, and no label is looked at.
+
+        Parameters
+        ----------
+        arrays : its parameters and buffers by name; the outputs can be differentiated by those that require it
+        rows : [n], which inputs
+        """
+        raise NotImplementedError
+
+    def compute_correctness(self, models: Sequence[ArrayRecord]) -> Tensor:
+        """Return whether each model is right about each example, [models, examples] of bools, for SelectiveFedAvg."""
+        raise NotImplementedError
+
+    def compute_gradient(self, model: ArrayRecord) -> ArrayRecord:
+        """Return the gradient of the loss on all examples at a model, by the model's names, for FedMeta."""
+        raise NotImplementedError
 
 
 class Advising(ABCMeta):

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 
 from helpers.compressing import classifiers, play, start, strategy, weights
 from strategies import NoCompression, Scaffold, Sketch
-from strategies.core.stacking import decoded
+from strategies.core.replies import decoded
 from strategies.shared.arrays import view
 
 

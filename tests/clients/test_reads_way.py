@@ -19,8 +19,7 @@ from clients.correction import Correction
 from clients.evaluation import evaluate
 from clients.methods.qfedavg import StartLoss
 from clients.methods.uga import full_gradient, full_loss
-from clients.requested import BUILT_IN
-from clients.round import ClientRound
+from clients.round import BUILT_IN, ClientRound
 from clients.tasks import Task
 from helpers.runs import launch
 from strategies import LowRank, RandomMask

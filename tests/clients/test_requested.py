@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from clients.requested import BUILT_IN, requested_corrections
+from clients.round import BUILT_IN, requested_corrections
 from helpers.checkout import ROOT
 
 KEYS = (
@@ -29,7 +29,7 @@ def test_a_key_that_is_absent_or_0_asks_for_nothing() -> None:
 
 @pytest.mark.slow
 def test_the_order_does_not_depend_on_what_is_imported_first() -> None:
-    script = "import clients.methods.fedprox; from clients.requested import BUILT_IN; print(BUILT_IN[0])"
+    script = "import clients.methods.fedprox; from clients.round import BUILT_IN; print(BUILT_IN[0])"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )

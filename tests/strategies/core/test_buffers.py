@@ -21,7 +21,7 @@ from strategies import (
     Scaffold,
     WeightErosion,
 )
-from strategies.core.stacking import Workspace
+from strategies.core.replies import Workspace
 from strategies.shared.protocol import CONTROL
 
 

@@ -37,7 +37,7 @@ from strategies import (
     ScaledSign,
     Uniform,
 )
-from strategies.core.stacking import folding_of
+from strategies.core.replies import folding_of
 from strategies.core.strategy import BaseStrategy
 from strategies.parts.layout import Layout
 from strategies.parts.updates import Updates

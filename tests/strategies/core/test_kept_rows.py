@@ -2,7 +2,7 @@
 
 import torch
 
-from strategies.core.stacking import Workspace
+from strategies.core.replies import Workspace
 
 
 def test_the_same_memory_while_it_is_large_enough() -> None:

@@ -5,7 +5,7 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from helpers.federation import answer, record
-from strategies.core.stacking import Collected, Stack, Workspace
+from strategies.core.replies import Collected, Stack, Workspace
 from strategies.parts.layout import Layout
 from strategies.shared.flower_private import become_server
 

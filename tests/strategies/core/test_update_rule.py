@@ -133,7 +133,7 @@ OFF = [
     "strategies.core.participation.addressed",
     "strategies.core.pseudo_gradient.addressed",
     "strategies.core.pseudo_gradient.has_lost_the_nodes",
-    "strategies.core.stacking.decoded",
+    "strategies.core.replies.decoded",
     "strategies.core.step_watch.StepWatch.watch",
     "strategies.core.update_monitor.Recovery.send",
     "strategies.core.update_monitor.UpdateMonitor.measure",
