@@ -17,7 +17,7 @@ from . import paper_tables, transfer
 from . import results as collect
 from .campaign import fill, seconds_in, with_available_data
 from .claims import show_overview
-from .pages import write_pages, write_table, write_tables
+from .page import write_pages, write_table, write_tables
 from .paper_tables import PaperTable
 from .plan import Trial, plan, select, table_of
 from .report import write_page

@@ -16,7 +16,8 @@ from baselines.experiment.experiment import Experiment
 from baselines.experiment.overrides import ROOT, with_config_dir
 from baselines.federation import __main__ as federation
 from baselines.federation import agreed
-from baselines.reproduce import options, paper_tables
+from baselines.reproduce import __main__ as reproduce
+from baselines.reproduce import paper_tables
 from helpers.federation import Federation, answer, record, sent_model
 
 PAGES = [
@@ -71,7 +72,7 @@ def parsed(name: str, arguments: list[str]) -> Namespace:
         return new._parser().parse_args(arguments)
     if name == "federation":
         return federation._parser().parse_args(arguments)
-    return options.parser("").parse_intermixed_args(arguments)
+    return reproduce._parser().parse_intermixed_args(arguments)
 
 
 @pytest.mark.exhaustive

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from baselines.reproduce import page, paper_tables
-from baselines.reproduce.pages import write_pages
+from baselines.reproduce.page import write_pages
 
 TABLES = """\
 table1:

@@ -11,7 +11,7 @@ from baselines.experiment.overrides import ROOT
 from baselines.reproduce import claims, overview, paper_tables
 from baselines.reproduce.claims import Claim
 from baselines.reproduce.findings import Comparison
-from baselines.reproduce.pages import replace_marked
+from baselines.reproduce.page import replace_marked
 
 
 def pair(ours: float | None, spread: float | None, *, seeds: int = 2, departs: bool = False) -> Comparison:

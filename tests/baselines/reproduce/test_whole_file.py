@@ -12,7 +12,7 @@ from filelock import FileLock
 from baselines.engine.run_folder import LOCK
 from baselines.reproduce import report
 from baselines.reproduce.claims import page_claims
-from baselines.reproduce.pages import replace_marked, write_pages
+from baselines.reproduce.page import replace_marked, write_pages
 from baselines.reproduce.plan import table_of
 
 LIMIT = 2_000  # bytes that fit the disk
