@@ -192,7 +192,7 @@ ALONE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a term": ({"change": with_correction(Pulled)}, "adds to the loss"),
     "a gradient elsewhere": ({"change": with_correction(Elsewhere)}, "takes the gradient elsewhere"),
-    "two rounds": ({"asked": {1: {"server-round": 2}}}, "nodes are in different rounds"),
+    "two rounds": ({"configs": {1: {"server-round": 2}}}, "nodes are in different rounds"),
 }
 
 

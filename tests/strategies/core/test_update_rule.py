@@ -133,6 +133,7 @@ OFF = [
     "strategies.core.participation.addressed",
     "strategies.core.pseudo_gradient.addressed",
     "strategies.core.pseudo_gradient.has_lost_the_nodes",
+    "strategies.core.replies._call_hook",
     "strategies.core.replies.decoded",
     "strategies.core.step_watch.StepWatch.watch",
     "strategies.core.update_monitor.Recovery.send",
