@@ -212,10 +212,9 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
         own = (key for key in BY_NAME if hasattr(strategy, key))
         unread = _unread(cfg, (*OF_OURS, *own))
         for group, (fact, ways) in OF_SOME.items():
-            if not hasattr(strategy, group) and cfg[group] != config.load("")[group]:
-                named = f"{group}={cfg[group]._target_.rpartition('.')[2]}"
+            if not hasattr(strategy, group) and (changed := _name_changed(cfg, group)):
                 raise UserError(
-                    f"{named}: strategy={strategy.name} {fact}; leave it out, or choose strategy={ways}"
+                    f"{changed}: strategy={strategy.name} {fact}; leave it out, or choose strategy={ways}"
                 )
         if lost := [key for key in unread if key not in cfg.strategy]:  # what the file states is meant
             fault = f"strategy {strategy.name} is not given {', '.join(lost)}"
@@ -228,6 +227,16 @@ def strategy_of(cfg: DictConfig) -> BaseStrategy:
     return FlowerStrategyAdapter(
         strategy, cfg.num_nodes, cfg.max_failed_rounds, _unread(cfg, (*OF_OURS, *OF_SOME)), cfg.seed
     )
+
+
+def _name_changed(cfg: DictConfig, group: str) -> str:
+    """Return the option of a group that is chosen, or the first setting of its default that is changed."""
+    defaults = config.leaves(OmegaConf.to_container(config.load("")[group]))
+    settings = config.leaves(OmegaConf.to_container(cfg[group], resolve=True))
+    changed = [key for key, value in settings.items() if key not in defaults or defaults[key] != value]
+    if "_target_" in changed:
+        return f"{group}={settings['_target_'].rpartition('.')[2]}"
+    return f"{group}.{changed[0]}={settings[changed[0]]}" if changed else ""
 
 
 def _unread(cfg: DictConfig, keys: Iterable[str]) -> list[str]:

@@ -80,7 +80,7 @@ def test_batched_as_the_command_line_asks(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["averaging", "proximal", "frozen"])
+@pytest.mark.parametrize("method", ["proximal", "frozen"])
 def test_on_ray(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     overrides, kind, tolerance = METHODS[method]
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))  # where workers find the users' models

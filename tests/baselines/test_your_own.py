@@ -1,10 +1,7 @@
 """docs/your-own.md: its blocks are the files of examples/mylab, and its commands do what it says."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -16,7 +13,7 @@ from PIL import Image
 from baselines import results
 from baselines.api import run
 from baselines.experiment.overrides import ROOT
-from helpers.runs import curve, metrics_in
+from helpers.runs import curve, metrics_in, run_command
 
 PAGE = (ROOT / "docs" / "your-own.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
@@ -55,17 +52,9 @@ def done(command: str, folder: Path) -> str:
     """Run a command of the page in a folder of its own; return what it prints."""
     python, *words = shlex.split(command.replace("examples/", f"{ROOT}/examples/"))
     assert python == "python"
-    path = os.pathsep.join([str(ROOT), str(ROOT / "examples"), str(folder)])
-    run = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, command + run.stdout + run.stderr
-    return run.stdout
+    ended = run_command(words, folder, [ROOT, ROOT / "examples"])
+    assert ended.returncode == 0, command + ended.stdout + ended.stderr
+    return ended.stdout
 
 
 @pytest.mark.slow

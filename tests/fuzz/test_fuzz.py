@@ -11,7 +11,7 @@ from helpers.fuzz import configurations
 from helpers.fuzz.campaign import attempt
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = 12  # tries in one test
+BLOCK = 8  # tries in one test
 BLOCKS = {"configurations": 4, "explicit": 2, "damaged": 3, "data": 3, "arguments": 3, "hostile": 4}
 PARTS = [(kind, part) for kind, count in BLOCKS.items() for part in range(count)]
 

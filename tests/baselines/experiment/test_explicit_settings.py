@@ -37,7 +37,9 @@ from helpers.fuzz.explicit_settings import (
 def test_a_setting_wins_or_is_refused(group: str) -> None:
     for option, own in not_yet(group):
         for key, default in own.items():
-            tried = ((given, built(composed(option), group, given)) for given in others(key, default))
+            tried = (
+                (given, built(composed(option), group, given)) for given in others(key, default, option)
+            )
             given, effect = next(((given, effect) for given, effect in tried if effect), ({}, None))
             assert effect or key in PARTS, f"{option}: {key} takes none of {others(key, default)}"
             assert not effect or key in UNREAD or effect.has(key, given[key]), f"{option}: {given}"

@@ -101,10 +101,16 @@ def test_every_cell_composes_and_instantiates(table: PaperTable) -> None:
         checked.add(fits)
 
 
+OF_EACH_EXPERIMENT = {table.experiment: table for table in TABLES}.values()
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("table", TABLES, ids=name_of)
+@pytest.mark.parametrize("table", OF_EACH_EXPERIMENT, ids=name_of)
 def test_two_steps_compose_what_hydra_does(table: PaperTable) -> None:
     overrides = table.cells()[-1].overrides
     with config.composing():
         whole = compose("config", overrides=[*overrides])
-    assert OmegaConf.to_yaml(config.load(shlex.join(overrides))) == OmegaConf.to_yaml(whole)
+    ours = config.composed_unchecked.__wrapped__(
+        shlex.join(overrides)
+    ).cfg  # anew: building a part resolves
+    assert OmegaConf.to_yaml(ours) == OmegaConf.to_yaml(whole)

@@ -50,7 +50,12 @@ WITH = {  # what an option, or a group, takes to be built
     "model": HUB,  # which leaves to the data what it does not know
     "model=linear": "dataset=synthetic",
     "model=char_lstm": "dataset=speech",
+    "model=causal_transformer": "dataset=speech",
+    "model=transformer": "dataset=text dataset.name=/nowhere",
+    "model=lora": "dataset=text dataset.name=/nowhere",
+    "model=huggingface": "dataset=text dataset.name=/nowhere",
 }
+OF_EXTRAS = ("model=lora", "model=huggingface")  # whose packages may be missing: built in their own tests
 WORDS = {
     "improved": "initial",
     "layer": "model",
@@ -73,10 +78,19 @@ OTHER: dict[str, dict[str, Any]] = {  # settings that want a certain value, or a
     "model.input_shape": {"model.input_shape": [3, 28, 28]},
     "privacy.stop_at_epsilon": {"privacy.stop_at_epsilon": 50.0},
     "runtime.authenticate": {"runtime.authenticate": True, "runtime.tls": True},
+    "strategy.loss_examples": {"strategy.loss_examples": 3, "strategy.asks": True},
     "strategy.option": {"strategy.option": 1},
     "weighting.requester": {"weighting.requester": 3},
     "dataset.shape": {"dataset.shape": [7]},
+    "partitioner.group_share": {"partitioner.group_share": 0.2},
 }
+OF_TEXTS = {
+    "model.input_shape": {"model.input_shape": [7]},
+    "model.width": {"model.width": 32},
+    "model.heads": {"model.heads": 2},
+}
+OTHER_OF = {"model=causal_transformer": OF_TEXTS, "model=transformer": OF_TEXTS}  # the same, of one option
+ONLY_DEFAULT = {"strategy=codistillation": ["strategy.inner.average_last"]}  # any other value is refused
 PARTS = ("client.personal", "dataset.load.augment", "runtime.sites")  # no plain value will do
 UNREAD = {  # and why that is right
     "dataset.classes.digits": "the classes of a split that is not chosen",
@@ -97,9 +111,10 @@ def leaves(node: DictConfig, prefix: str) -> Iterator[tuple[str, str, Any]]:
             yield name, str(node.get("_target_")), plain
 
 
-def others(key: str, value: Any) -> list[dict[str, Any]]:
-    """Return settings in which a key has another value than its default."""
-    return [OTHER[key]] if key in OTHER else [{key: other} for other in plain_others(value)]
+def others(key: str, value: Any, option: str = "") -> list[dict[str, Any]]:
+    """Return settings in which a key of an option has another value than its default."""
+    wanted = OTHER | OTHER_OF.get(option, {})
+    return [wanted[key]] if key in wanted else [{key: other} for other in plain_others(value)]
 
 
 def plain_others(value: Any) -> list[Any]:
@@ -134,12 +149,15 @@ def not_yet(group: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield options, each with those of its settings that no option before has of the same class."""
     in_files, tried = set[tuple[str, Any]](), set[tuple[str, str]]()
     for option in options(group):
+        if f"{group}={option}" in OF_EXTRAS:
+            continue
         file = {(key, value) for key, value in settings_of(group, option).items() if not is_listed(value)}
         if file <= in_files:  # composing takes longer than the rest
             continue
         in_files |= file
         of_any_class = group in ("strategy", "client")
         own = settings(f"{group}={option}")
+        own = {key: own[key] for key in own if key not in ONLY_DEFAULT.get(f"{group}={option}", ())}
         marks = {key: (key, "" if of_any_class else target) for key, (target, _) in own.items()}
         yield f"{group}={option}", {key: own[key][1] for key in own if marks[key] not in tried}
         tried.update(marks.values())
@@ -259,11 +277,14 @@ def draw(random: Random) -> Explicit:
     while True:
         group = random.choice(GROUPS)
         option = f"{group}={random.choice(options(group))}"
-        own = {key: default for key, (_, default) in settings(option).items() if key not in PARTS}
+        unset = (*PARTS, *ONLY_DEFAULT.get(option, ()))
+        own = {key: default for key, (_, default) in settings(option).items() if key not in unset}
         if own:
             break
     key = random.choice([*own])
-    given = random.choice([*others(key, own[key]), *({key: value} for value in _numbers(random, own[key]))])
+    given = random.choice(
+        [*others(key, own[key], option), *({key: value} for value in _numbers(random, own[key]))]
+    )
     return Explicit(option, key, given[key], given)
 
 
