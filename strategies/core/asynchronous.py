@@ -182,10 +182,12 @@ class AsynchronousStrategy(PseudoGradientStrategy):
         """
         if self.clock is None and not hasattr(grid, "receive_arrivals"):
             raise ValueError(NO_ARRIVALS.format(name=self.name, grid=type(grid).__name__))
+        if self.clock is not None:
+            self._at_work = {}  # who has not answered in its round never will
         messages = super().configure_train(server_round, arrays, config, grid)
-        start = (
-            self.parameters if self.clock is not None else self.parameters.clone()
-        )  # a step writes over w[t]
+        start = self.parameters
+        if self.clock is None:
+            start = start.clone()  # a step writes over w[t]
         self._at_work |= {k: NodeAtWork(server_round, sent, start) for k, sent in self._sent.items()}
         return messages
 

@@ -21,9 +21,9 @@ class Slower(Correction):
 """
 SETTING = (
     "strategy=fedasync clock=none dataset=digits model=softmax partitioner=iid num_nodes=3 rounds=7 "
-    "node_test_fraction=0.2 evaluate_every=7 checkpoint_every=7 runtime=superlink"
+    "node_test_fraction=0.2 evaluate_every=7 checkpoint_every=7 node_timeout=600 runtime=superlink"
 )
-SECONDS = 30  # by which node 1 is slower; node 2 by twice as many
+SECONDS = 20  # by which node 1 is slower; node 2 by twice as many
 
 
 @pytest.mark.slow
@@ -35,14 +35,14 @@ def test_the_faster_a_node_the_more_it_contributes(tmp_path: Path, monkeypatch: 
     slower = f"+client.corrections.slower={{_target_:slowness.Slower,_partial_:true,seconds:{SECONDS}}}"
     assert launch(*SETTING.split(), slower, f"hydra.run.dir={tmp_path / 'run'}") == 0
     told = json.loads((tmp_path / "run" / "environment.json").read_text())
-    updates = [told["contributions"][f"partition {k}"]["updates"] for k in range(2)]
-    assert updates[0] > updates[1] > 0
+    updates = {name: counts["updates"] for name, counts in told["contributions"].items()}
+    assert updates["partition 0"] > updates["partition 1"] > 0
+    assert updates["partition 0"] > updates.get("partition 2", 0)
     rows = metrics_in(tmp_path / "run")
     train = rows[rows.split == "train"].pivot(index="round", columns="metric", values="value")
     assert list(train.index) == list(range(1, 8))
     assert (train.replies == 1).all()
     assert (train.failed == 0).all()
     assert train.staleness.max() > 0
-    assert train.seconds.min() < SECONDS  # nobody waits for the slowest
     last = rows[(rows.split == "node-test") & (rows["round"] == 7)]
     assert set(last.metric) >= {"accuracy", "loss"}
