@@ -157,7 +157,7 @@ def run_experiment(overrides: str, folder: Path) -> None:
     from .engine import resume
     from .engine.loggers import set_log_colors
     from .engine.metrics import check_divergence, describe_end
-    from .engine.rounds import require_simulated
+    from .engine.rounds import require_clock
     from .engine.run_folder import protect
     from .experiment import device
     from .experiment import experiment as experiments
@@ -178,7 +178,7 @@ def run_experiment(overrides: str, folder: Path) -> None:
     if experiment.dataset.site is not None and not getattr(runtime, "sites", None):
         raise UserError(NO_SITES)
     has_simulated_nodes = getattr(runtime, "gives_node_states", False)
-    require_simulated(experiment, has_simulated_nodes)
+    require_clock(experiment, has_simulated_nodes)
     if experiment.settings.checkpoint_every:
         resume.check(experiment, has_simulated_nodes)
     runtime.run(overrides, experiment.settings.num_nodes, folder)

@@ -8,9 +8,9 @@ w_k is what node k has made of w[t - tau_k]. So the pseudo-gradient is a_t (w[t]
 today and not from that which the node was sent, and any other part acts on it. Fields: ``alpha``, the
 ``staleness`` s; ``nodes_per_round`` is how many nodes are at work at once. Nodes of the paper minimise their
 loss plus (rho/2) ||w - w[t - tau]||^2: that is ``corrections=proximal``. Buffers of the model are mixed by a_t, too.
-Deviation: the paper's server and scheduler run freely, and its experiments draw tau; here it follows from the
-clock (:mod:`strategies.core.asynchronous`). Reduction: with alpha = 1 and one node at work it is that node's
-own training, one node after another.
+Deviation: the paper's server and scheduler run freely, and its experiments draw tau; here it follows from
+the clock, or from real nodes (:mod:`strategies.core.asynchronous`). Reduction: with alpha = 1 and one node at
+work it is that node's own training, one node after another.
 """
 
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ class FedAsync(AsynchronousStrategy):
         which = "1 under strategy=FedAsync (strategy=fedbuff has a buffer)"
         require(self.buffer_size == 1, "strategy.buffer_size", self.buffer_size, which)
 
-    def keep_update(self, deltas: Tensor) -> Tensor:
-        return self.parameters - deltas
+    def keep_update(self, delta: Tensor, start: Tensor) -> Tensor:
+        return start - delta
 
     def age_updates(self, vectors: Tensor, factors: Tensor) -> Tensor:
         return (self.parameters - vectors) * (self.alpha * factors)

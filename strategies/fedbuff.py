@@ -30,8 +30,8 @@ class FedBuff(AsynchronousStrategy):
 
     buffer_size: int = 2
 
-    def keep_update(self, deltas: Tensor) -> Tensor:
-        return deltas
+    def keep_update(self, delta: Tensor, start: Tensor) -> Tensor:
+        return delta
 
     def age_updates(self, vectors: Tensor, factors: Tensor) -> Tensor:
         return vectors * factors

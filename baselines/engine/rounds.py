@@ -12,6 +12,7 @@ from baselines.errors import UserError
 from baselines.experiment.experiment import Experiment
 from baselines.experiment.hydra_callbacks import current_sweep, run_prefix
 from baselines.grids.base import SuiteGrid
+from baselines.grids.superlink import PollingGrid
 from strategies import TooManyFailedRounds
 from strategies.shared.arrays import move_record
 
@@ -54,7 +55,7 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
     UserError : when the run cannot be resumed, or its checkpoints could not be
     RunDiverged : when its last evaluation is not finite
     """
-    require_simulated(experiment, grid.gives_node_states)
+    require_clock(experiment, grid.gives_node_states)
     with folder.alone():  # what is there may be new: another process may have run it since it was looked at
         if experiment.settings.resume and resume.finished(experiment, folder.path):
             logger.warning("another process has finished %s meanwhile", folder.path)
@@ -67,12 +68,25 @@ def run_rounds(experiment: Experiment, grid: SuiteGrid, folder: RunFolder) -> No
         _run(experiment, grid, folder, saved)
 
 
-def require_simulated(experiment: Experiment, has_simulated_nodes: bool) -> None:
-    """Raise ``UserError`` for a strategy in virtual time whose nodes are real."""
-    if experiment.prototype.keeps_time and not has_simulated_nodes:
+def require_clock(experiment: Experiment, has_simulated_nodes: bool) -> None:
+    """Raise ``UserError`` for an asynchronous strategy in virtual time whose nodes are real, or the other way round."""
+    strategy, clock, quorum = experiment.prototype, experiment.clock, experiment.settings.quorum
+    if not strategy.keeps_time:
+        return
+    if clock is None and has_simulated_nodes:
         raise UserError(
-            f"strategy={experiment.prototype.name} orders replies by a simulated clock, and on a SuperLink time "
-            "is real: choose runtime=inline or ray, or a synchronous strategy"
+            f"clock=none with strategy={strategy.name}: simulated nodes take no time of their own; choose "
+            "clock=lognormal, constant or trace, or runtime=superlink"
+        )
+    if clock is not None and not has_simulated_nodes:
+        raise UserError(
+            f"strategy={strategy.name} orders replies by a simulated clock, and on a SuperLink time is real: "
+            "add clock=none, or choose runtime=inline or ray"
+        )
+    if quorum is not None:
+        raise UserError(
+            f"quorum={quorum} ends rounds that wait for all, and strategy={strategy.name} waits for its buffer: "
+            "set quorum=null and round_deadline=null"
         )
 
 
@@ -172,7 +186,7 @@ class Rounds:
             messages = list(
                 self.strategy.configure_train(server_round, self.arrays, self.train_config, self.grid)
             )
-            replies = list(self.grid.send_and_receive(messages, timeout=self.experiment.settings.timeout))
+            replies = self._exchange(messages)
             answered = time.perf_counter()
             counted = self._sent(messages, replies)
             virtual: dict[str, float] = {}
@@ -198,6 +212,14 @@ class Rounds:
         for node in sorted(own | counted, key=place_of):  # replies come as nodes are done
             metrics_of_node = own.get(node, {}) | counted.get(node, {})
             self.folder.write(server_round, BY_NODE, node, metrics_of_node, is_one_of=True)
+
+    def _exchange(self, messages: list[Message]) -> list[Message]:
+        """Send the round's messages; return the replies that end it, which may be to earlier ones."""
+        has_enough, timeout = self.strategy.has_enough, self.experiment.settings.timeout
+        if has_enough is None:
+            return list(self.grid.send_and_receive(messages, timeout=timeout))
+        assert isinstance(self.grid, PollingGrid)  # require_clock
+        return self.grid.receive_arrivals(messages, has_enough, timeout)
 
     def _sent(self, messages: list[Message], replies: list[Message]) -> dict[str, Sent]:
         """Return the round's bytes, of all nodes and of each, where they are counted."""

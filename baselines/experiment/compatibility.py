@@ -565,10 +565,24 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "strategy=fedbuff, fedasync",
-        "runtime=superlink",
-        "they order replies by a simulated clock",
-        "baselines.engine.rounds.require_simulated",
+        "runtime=superlink with another clock than none",
+        "real nodes take their own time",
+        "baselines.engine.rounds.require_clock",
         "strategy=fedbuff runtime=superlink",
+    ),
+    _row(
+        "strategy=fedbuff, fedasync with clock=none",
+        "runtime=inline, ray",
+        "simulated nodes have no time of their own",
+        "baselines.engine.rounds.require_clock",
+        "strategy=fedasync clock=none",
+    ),
+    _row(
+        "strategy=fedbuff, fedasync",
+        "quorum=",
+        "they wait for their buffer, not for a round's replies",
+        "baselines.engine.rounds.require_clock",
+        "strategy=fedbuff clock=none runtime=superlink quorum=2 round_deadline=9",
     ),
     _row(
         "strategy=fedbuff, fedasync",

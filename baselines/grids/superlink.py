@@ -1,12 +1,12 @@
 """A grid that polls a SuperLink for replies without Flower's delay."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from strategies.shared.flower_private import Run
+from strategies.shared.flower_private import Run, unanswered
 
 from .base import SuiteGrid
 
@@ -34,6 +34,7 @@ class PollingGrid(SuiteGrid):
         self.grid, self.commit = grid, commit
         self.quorum = float("inf") if quorum is None else quorum
         self.deadline = float("inf") if deadline is None else deadline
+        self._awaited: dict[str, tuple[Message, float]] = {}  # by id, and until when
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -56,8 +57,37 @@ class PollingGrid(SuiteGrid):
             enough = not asks_who and sum(not reply.has_error() for reply in replies) >= self.quorum
             if not waiting or waited >= (min(limit, self.deadline) if enough else limit):
                 return replies
-            pause = max(SHORTEST_PAUSE, min(PART * waited, LONGEST_PAUSE))
-            time.sleep(min(pause, limit - waited))
+            time.sleep(min(_pause(waited), limit - waited))
+
+    def receive_arrivals(
+        self, messages: Iterable[Message], is_enough: Callable[[Sequence[Message]], bool], timeout: float
+    ) -> list[Message]:
+        """Send the messages; return what has come since the last call, of earlier calls' messages, too.
+
+        It waits until the replies are enough, or nobody is awaited any more. They are in the order in which they
+        come, as far as one look can tell. A message without an answer after ``timeout`` s has an error of the
+        SuperLink's instead, and a later answer is not looked at.
+        """
+        started, messages, replies = time.monotonic(), list(messages), list[Message]()
+        self.push_messages(messages)
+        self._awaited |= {message.metadata.message_id: (message, started + timeout) for message in messages}
+        is_over = is_enough(replies)
+        while not is_over and self._awaited:
+            if arrived := self._arrived():
+                replies += arrived
+                is_over = is_enough(replies)
+            else:
+                time.sleep(_pause(time.monotonic() - started))
+        return replies
+
+    def _arrived(self) -> list[Message]:
+        """Return the replies that are there now, and an error for each that is too late."""
+        replies = list(self.pull_messages(set(self._awaited)))
+        for reply in replies:
+            self._awaited.pop(reply.metadata.reply_to_message_id, None)
+        now = time.monotonic()
+        late = [key for key, (_, until) in self._awaited.items() if now > until]
+        return replies + [unanswered(self._awaited.pop(key)[0]) for key in late]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send the messages; return their ids."""
@@ -95,3 +125,8 @@ class PollingGrid(SuiteGrid):
     ) -> Message:
         """Make a message to one node."""
         return self.grid.create_message(content, message_type, dst_node_id, group_id, ttl)
+
+
+def _pause(waited: float) -> float:
+    """Return how long to wait before the next look, in seconds."""
+    return max(SHORTEST_PAUSE, min(PART * waited, LONGEST_PAUSE))

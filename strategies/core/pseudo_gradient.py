@@ -503,7 +503,7 @@ class PseudoGradientStrategy(BaseStrategy):
             self._recipients, self._sent = {}, {}
             return []
         nodes = self.available(grid)
-        judges = [k for k in nodes if self.judges is None or k in self.judges]
+        judges = self.choose_judges(list(nodes), server_round)
         drawn = self._sampler.draw_judges(judges, self.fraction_evaluate, server_round)
         self._recipients = {k: nodes[k] for k in drawn}
         models = list(self.models_to_evaluate(arrays).values())
@@ -555,6 +555,10 @@ class PseudoGradientStrategy(BaseStrategy):
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the partitions to ask in this round, out of those that are connected."""
         return sample(partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round)
+
+    def choose_judges(self, partition_ids: list[int], server_round: int) -> list[int]:
+        """Return the partitions that may evaluate, out of those that are connected."""
+        return [k for k in partition_ids if self.judges is None or k in self.judges]
 
     def choose_candidates(self, partition_ids: list[int], server_round: int) -> list[int]:
         """Return the partitions that are asked the :attr:`question`, out of those that are connected."""
@@ -679,7 +683,19 @@ class PseudoGradientStrategy(BaseStrategy):
         return FrozenParameters(self.layout, self.registry)
 
     def _collect(self, server_round: int, answered: Mapping[int, Message], layout: Layout) -> Collected:
-        """Check and stack what the nodes that were asked have answered."""
+        """Take what the nodes that were asked have answered: the sound replies, and why others are left out."""
+        collected = self._read(answered, layout)
+        if self.is_guarded or self.measures_norms:
+            collected = self._without_outliers(collected)
+        if server_round == 1 and not self.group:
+            stop_if_all_failed(len(self._sent), answered)
+        self._note(server_round, collected, answered)
+        if server_round == 1 and answered.keys() == collected.lacking.keys():
+            self._end_for_lack(collected.lacking)
+        return collected
+
+    def _read(self, answered: Mapping[int, Message], layout: Layout) -> Collected:
+        """Check and stack the replies."""
         compression = None if isinstance(self.compression, NoCompression) else self.compression
         stack = Stack(
             layout,
@@ -696,15 +712,7 @@ class PseudoGradientStrategy(BaseStrategy):
             self.check_records,
             self.start_of,
         )
-        collected = stack.all(self._sent, answered, self.registry.has_partition_ids)
-        if self.is_guarded or self.measures_norms:
-            collected = self._without_outliers(collected)
-        if server_round == 1 and not self.group:
-            stop_if_all_failed(len(self._sent), answered)
-        self._note(server_round, collected, answered)
-        if server_round == 1 and answered.keys() == collected.lacking.keys():
-            self._end_for_lack(collected.lacking)
-        return collected
+        return stack.all(self._sent, answered, self.registry.has_partition_ids)
 
     def _note(self, server_round: int, collected: Collected, answered: Mapping[int, Message]) -> None:
         """Count what each node has contributed; log why others are left out, and doubt who they are."""

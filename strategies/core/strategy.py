@@ -30,6 +30,7 @@ from strategies.shared.flower_private import UNREACHABLE
 
 logger = logging.getLogger("flwr.strategies")
 
+HasEnough = Callable[[Sequence[Message]], bool]
 
 NO_SERVER_DATA = "{name} needs examples on the server: set validation_size, or call set_server_data before"
 
@@ -122,7 +123,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
 
     resumable: ClassVar[bool] = True  # whether ``state_dict`` holds all that the rounds to come depend on
     server_data: ServerData | None = None  # a field of each strategy that needs it
-    keeps_time: ClassVar[bool] = False  # whether it reads the clock itself, as asynchronous strategies do
+    keeps_time: ClassVar[bool] = False  # whether it orders replies itself, as asynchronous strategies do
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse a name of Flower's, or of a part, that nothing would read.
@@ -175,6 +176,11 @@ class BaseStrategy(Strategy, metaclass=Advising):
     @property
     def question(self) -> Question | None:
         """What candidates are asked before each round; None for nothing."""
+        return None
+
+    @property
+    def has_enough(self) -> HasEnough | None:
+        """Says whether a round ends with its replies so far, while others stay awaited; None waits for all."""
         return None
 
     def question_messages(self) -> tuple[list[Message], list[Message]]:

@@ -32,6 +32,7 @@ __all__ = [
     "failed",
     "server_context",
     "stamp",
+    "unanswered",
     "update_console_handler",
 ]
 
@@ -51,6 +52,13 @@ def stamp(message: Message) -> None:
 def failed(request: Message, reason: str) -> Message:
     """Return the reply of a node whose ClientApp raised."""
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=request)
+
+
+def unanswered(request: Message) -> Message:
+    """Return the SuperLink's error in place of a reply that nobody waits for any more."""
+    reply = Message(Error(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, "did not answer in time"), reply_to=request)
+    reply.metadata.__dict__["_src_node_id"] = SUPERLINK_NODE_ID
+    return reply
 
 
 def server_context(run_config: dict[str, str]) -> Context:

@@ -13,7 +13,7 @@ from baselines.grids.inline import InlineGrid
 from clients import Classification, Examples, LocalTraining, Node, client_app
 from clients.measures import measure
 from clients.methods.oort import SquaredLoss, mean_squared_loss
-from clients.requested import requested_corrections
+from clients.round import requested_corrections
 from strategies.shared import protocol
 from strategies.shared.seeding import Purpose, generator
 

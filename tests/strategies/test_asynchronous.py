@@ -244,7 +244,7 @@ def test_a_buffer_that_is_never_full_ends_the_run() -> None:
             {"clock": replace(LOGNORMAL, keep_first=3)},
             r"clock\.keep_first=3 .*whose server waits for no round",
         ),
-        ({"clock": None}, "clock=None: expected a VirtualClock"),
+        ({"clock": "fast"}, "clock=fast is out of range: expected a VirtualClock, or null"),
         ({"max_norm": 10.0}, r"participation\.max_norm=10\.0 .*updates are of several rounds"),
         ({"privacy": CentralPrivacy()}, "privacy=CentralPrivacy .*counted by synchronous rounds"),
     ],

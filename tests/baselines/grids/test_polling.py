@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 
 from baselines.grids.inline import InlineGrid
 from baselines.grids.superlink import PollingGrid
-from strategies.shared.flower_private import Run
+from strategies.shared.flower_private import SUPERLINK_NODE_ID, Run
 
 pytestmark = pytest.mark.runtime
 
@@ -30,10 +30,11 @@ class Slow(InlineGrid):
         super().__init__(app, len(delays))
         self.delays = delays
         self.looks = 0
+        self.due: dict[str, float] = {}
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         ids = super().push_messages(messages)
-        self.due = {key: time.monotonic() + delay for key, delay in zip(ids, self.delays, strict=True)}
+        self.due |= {key: time.monotonic() + delay for key, delay in zip(ids, self.delays, strict=False)}
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
@@ -116,3 +117,31 @@ def test_a_quorum_is_not_for_the_question_who_is_there(monkeypatch: pytest.Monke
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
     assert len(ask(Slow([0.0, 9.0]), 20.0, 1, 5.0, MessageType.QUERY)) == 2
+
+
+@pytest.mark.parametrize(("count", "lasts"), [(0, 0), (1, 2), (2, 4), (3, 8)])
+def test_arrivals_are_awaited_until_there_are_enough(
+    count: int, lasts: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is late has the SuperLink's error after the time limit; what is enough comes in order."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    grid = Slow([4.0, 2.0, 30.0])
+    first, second, _ = grid.get_node_ids()
+    polling = PollingGrid(grid)
+    messages = [Message(RecordDict(), node, MessageType.TRAIN) for node in grid.get_node_ids()]
+
+    def receive(messages: list[Message], count: int) -> list[Message]:
+        return polling.receive_arrivals(messages, lambda replies: len(replies) >= count, 8.0)
+
+    replies = receive(messages, count)
+    assert [reply.metadata.src_node_id for reply in replies] == [second, first, SUPERLINK_NODE_ID][:count]
+    assert lasts <= clock[0] <= lasts + 0.5
+    rest = receive([], 3 - count)  # of the earlier messages
+    assert [reply.metadata.src_node_id for reply in (*replies, *rest)] == [second, first, SUPERLINK_NODE_ID]
+    last = (*replies, *rest)[-1]
+    assert last.error.reason == "did not answer in time"
+    assert last.metadata.reply_to_message_id == messages[2].metadata.message_id
+    clock[0] = 40.0
+    assert receive([], 1) == []  # nobody waits for it any more

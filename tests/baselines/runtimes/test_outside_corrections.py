@@ -11,7 +11,7 @@ import pytest
 from baselines.errors import UserError
 from baselines.experiment.experiment import load
 from baselines.experiment.preflight import check
-from clients.requested import requested_corrections
+from clients.round import requested_corrections
 from helpers.checkout import ROOT
 from helpers.runs import launch, lines_in
 
@@ -69,7 +69,7 @@ ONE_LINE = r"\A[^\n]+\Z"
 # What happens on a machine of Ray's or of a site's: a composed configuration, and a node's training.
 NODE = """
 from baselines.experiment import config, experiment
-from clients.requested import requested_corrections
+from clients.round import requested_corrections
 
 config.take("told", open({text!r}).read())
 known = experiment.load("told").node(0).known_corrections
