@@ -7,6 +7,7 @@ node's examples, so that no order of batches has to agree.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -69,20 +70,25 @@ def plain_app(make: Callable[[], nn.Module], momentum: float = 0.0) -> ClientApp
 
 
 def our_app(
-    make: Callable[[], nn.Module], momentum: float = 0.0, correction: Begin | None = None
+    make: Callable[[], nn.Module],
+    momentum: float = 0.0,
+    correction: Begin | None = None,
+    data_of: Callable[[int], tuple[Tensor, Tensor]] = data,
+    **more: Any,
 ) -> ClientApp:
-    """Return ours for the same work."""
+    """Return ours for the same work; ``more`` are settings of the local training."""
     training = LocalTraining(
         optimizer=partial(SGD, lr=RATE, momentum=momentum),
         local_epochs=None,
         local_steps=STEPS,
         batch_size=None,
         corrections={} if correction is None else {"correction": correction},
+        **more,
     )
     net = make()
 
     def node(message: Message, context: Context) -> Node:
-        inputs, labels = data(int(context.node_config["partition-id"]))
+        inputs, labels = data_of(int(context.node_config["partition-id"]))
         examples = Examples(inputs, labels, torch.arange(len(labels)))
         return Node(net, training, Classification(), examples, examples)
 
