@@ -16,7 +16,7 @@ Where fluke 0.8.1 and the paper differ, and what is done about it here:
 * pFedMe: fluke's client hands its optimiser the model itself as w, so that lambda (theta - w) is 0, and sends theta
   in place of w. Its optimiser and its server are Algorithm 1's: they are taken, and the loop is written here.
 * APFL: fluke's client takes the gradient at a copy of the mixture, so that no v_k ever gets a step, and then
-  replaces v_k by the mixture: nothing to compare with (:mod:`peers.test_papers`).
+  replaces v_k by the mixture: nothing to compare with; ``test_papers.py`` has a loop.
 """
 
 from functools import partial
@@ -26,11 +26,11 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import RecordDict
-from torch import Tensor, nn
+from torch import nn
 
 from clients import Classification, Ditto, Examples, FedBABU, FedRep, Moon, PFedMe
 from helpers.peers.random_updates import close
-from helpers.peers.small_problem import NODES, RATE, STEPS, data
+from helpers.peers.small_problem import NODES, RATE, STEPS, balanced, data
 from helpers.peers.small_rounds import Vectors, compare, make, ours, vector
 from strategies import Constant, FedAvg, FedProto, Uniform
 from strategies.fedproto import PrototypeExchange
@@ -168,13 +168,6 @@ def test_pfedme(nodes_per_round: int | None) -> None:
     clients = make_clients(Envelope, optimizer, k=inner_steps)
     compare(found, run_fluke(PFedMeServer(make(), None, clients, beta=beta), clients, asked, look), 1e-12)
     assert_unlike_fedavg(found)
-
-
-def balanced(k: int) -> tuple[Tensor, Tensor]:
-    """Return node k's examples: six of each of two labels."""
-    random = torch.Generator().manual_seed(200 + k)
-    labels = (torch.arange(12) % 2 + k) % 3
-    return torch.randn(12, 6, generator=random, dtype=torch.float64) * (1 + k), labels
 
 
 class AtTheEnd(FedProtoClient):  # type: ignore[misc]

@@ -37,6 +37,13 @@ def data(k: int) -> tuple[Tensor, Tensor]:
     return inputs, labels
 
 
+def balanced(k: int) -> tuple[Tensor, Tensor]:
+    """Return node k's examples: six of each of two labels."""
+    random = torch.Generator().manual_seed(200 + k)
+    labels = (torch.arange(12) % 2 + k) % 3
+    return torch.randn(12, 6, generator=random, dtype=torch.float64) * (1 + k), labels
+
+
 def plain_app(make: Callable[[], nn.Module], momentum: float = 0.0) -> ClientApp:
     """Return a ClientApp that anyone would write."""
     app = ClientApp()

@@ -16,7 +16,7 @@ from strategies import Scaffold
 from strategies.core.pseudo_gradient import PseudoGradientStrategy
 
 ROUNDS = 8
-KEPT = {"control", "ditto", "private"}  # ArrayRecords of a node's state that are compared
+KEPT = {"apfl", "control", "ditto", "private"}  # ArrayRecords of a node's state that are compared
 Vectors = dict[str, np.ndarray]  # by "model", "server" and node
 make = partial(model, norm=False)
 
