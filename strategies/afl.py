@@ -8,8 +8,9 @@ is min_w max_lambda sum_k lambda_k F_k(w) over all lambda that sum to one. With 
 
 Nodes must be ours, or send ``start-loss``, 0 or above; others are left out by name. Deviations: nodes take
 local steps, where the paper takes one gradient; where some nodes train in a round alone, lambda rises for
-these, and they are weighted among themselves; without projections on w. Reduction: rate = 0 is FedAvg with
-uniform weights.
+these, and they are weighted among themselves; without projections on w. Algorithm 1 returns the mean of all
+iterates, of w as of lambda: ``average_last`` evaluates that of w, training and saved weights are the last.
+Reduction: rate = 0 is FedAvg with uniform weights.
 """
 
 from dataclasses import dataclass

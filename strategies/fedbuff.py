@@ -9,7 +9,9 @@ Fields: K is ``buffer_size``, the concurrency M_c ``nodes_per_round``, s the ``s
 The rule is this package's with s(tau_k) Delta_k in place of Delta_k, so that any weighting, mask, server
 optimizer and step size acts on the buffer. Deviations: idle nodes start at a server step
 (:mod:`strategies.core.asynchronous`), and secure aggregation of the buffer is left out. Buffers of the model
-are averaged as they are. Reduction: K = M_c is FedAvg with uniform weights.
+are averaged as they are. The authors' simulator (FLSim) weights updates by examples, divides s by its value at
+a mean staleness, and sums where Algorithm 1 divides by K: there eta is another. Reduction: K = M_c is FedAvg
+with uniform weights.
 """
 
 from dataclasses import dataclass

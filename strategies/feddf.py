@@ -14,9 +14,10 @@ nodes' own models, with their own buffers. So each node's update is needed, and 
 noise comes to the sum alone, is refused.
 
 Deviations: a fixed number of steps, few by default, where the paper takes up to 10,000 and stops early on
-labelled examples; models predict in evaluation mode, so that the student's running statistics stay the
-nodes' mean, and dropout is off. All nodes have the same model: prototypes of several sizes are left out.
-Reduction: ``distillation.steps`` = 0 is FedAvg, bit for bit.
+labelled examples. The authors' code weights teachers by their validation accuracy if told to, and by default
+averages divergences; its published commands average logits, as here. Models predict in evaluation mode, so that
+the student's running statistics stay the nodes' mean, and dropout is off. All nodes have the same model:
+prototypes of several sizes are left out. Reduction: ``distillation.steps`` = 0 is FedAvg, bit for bit.
 """
 
 from dataclasses import dataclass, field

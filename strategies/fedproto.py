@@ -10,11 +10,12 @@ representation z is what the model's last linear layer is given:
 Models are not averaged: each node's is trained from its own last one, as with ``strategy=local``
 (:class:`~strategies.LocalOnly`), and the prototypes [C, d] go beside it. The paper's lambda is 1 in its code.
 
-Deviations: all nodes' models have one architecture, and travel to the server and back, so that it can
-evaluate, save and resume them; the paper's stay at their nodes, which saves the bytes. Equation 6 divides the
-mean by the number of nodes that have the class once more, and the authors' code takes the plain mean over
-nodes; here it is the mean over examples. The distance is that of the authors' code, a mean square over the
-batch and d, taken for each example; equation 8 sums one for each class. A class that no node of a round has
+Deviations: all nodes' models have one architecture, and travel to the server and back, so that it can evaluate,
+save and resume them; the paper's stay at their nodes, which saves the bytes. Equation 6 divides the mean by the
+number of nodes that have the class once more, and the authors' code takes the plain mean over nodes; here it is
+the mean over examples. The distance is that of the authors' code, a mean square over the batch and d, taken for
+each example; equation 8 sums one for each class. A node's prototypes are those of the model that it has
+trained, where the authors' code takes the mean over the last epoch's steps. A class that no node of a round has
 keeps its prototype. Reduction: lambda = 0 is local training.
 """
 

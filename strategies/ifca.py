@@ -18,10 +18,11 @@ counts with its number of examples, as in FedAvg.
 
 Deviations: both papers begin with M different models, drawn at random or chosen; here all begin with the
 server's one, and a node that finds several models equally good draws one of them (by seed, round and
-partition), so that pretrained models, and those that begin with zeros, divide, too. What a node keeps (an
-optimiser's state, what a compression left out) is one for all models. IFCA's option I, gradient averaging,
-and layers that all clusters share are left out. Reduction: one model is FedAvg with uniform weights
-(HypCluster: FedAvg), bit for bit.
+partition), so that pretrained models, and those that begin with zeros, divide, too. Both papers' code (IFCA's
+authors', fedjax) draws each model, and takes the first of equal ones; fedjax can also begin with the models of
+nodes that are far apart. What a node keeps (an optimiser's state, what a compression left out) is one for all
+models. IFCA's option I, gradient averaging, and layers that all clusters share are left out. Reduction: one
+model is FedAvg with uniform weights (HypCluster: FedAvg), bit for bit.
 """
 
 from collections.abc import Sequence

@@ -28,6 +28,7 @@ from torch import Tensor
 from .core.client_registry import sample
 from .core.pseudo_gradient import PseudoGradientStrategy
 from .core.strategy import Question
+from .parts.privacy import NoPrivacy, refuse
 from .parts.updates import Updates
 from .shared import protocol
 from .shared.checks import require, require_count
@@ -56,7 +57,7 @@ class PowerOfChoice(PseudoGradientStrategy):
     )  # rpow-d's L_k by partition
 
     def __post_init__(self) -> None:
-        """Refuse a number of candidates that is none, and of examples that nobody is asked for."""
+        """Refuse counts that are none, examples that nobody is asked for, and a privacy that losses would undo."""
         super().__post_init__()
         require_count("strategy.candidates", self.candidates)
         require_count("strategy.loss_examples", self.loss_examples, optional=True)
@@ -66,6 +67,9 @@ class PowerOfChoice(PseudoGradientStrategy):
         require(
             self.asks or self.loss_examples is None, "strategy.loss_examples", self.loss_examples, expected
         )
+        if type(self.privacy) is not NoPrivacy:
+            losses = "strategy=power_of_choice chooses who trains by losses without noise"
+            refuse(losses, "choose another strategy")
 
     def for_group(self, name: str, members: tuple[int, ...]) -> Self:
         raise ValueError(

@@ -77,11 +77,15 @@ class Evaluator(ServerData):
         return torch.stack([self._is_correct(arrays) for arrays in models])
 
     def compute_gradient(self, model: ArrayRecord) -> ArrayRecord:
-        """Return the gradient of the loss on the validation examples; 0 for what is not trained."""
+        """Return the gradient of the loss on the validation examples; 0 for what is not trained.
+
+        A parameter of two names has it under both, as the model would otherwise be loaded from the other one.
+        """
         load(self._model, model)
-        task, named = self.experiment.dataset.task, self._model.named_parameters()
+        task, named = self.experiment.dataset.task, self._model.named_parameters(remove_duplicate=False)
         slopes = full_gradient(self._model, self.experiment.validation_examples, task, BATCH_SIZE)
-        gradients = dict(zip((name for name, p in named if p.requires_grad), slopes, strict=True))
+        slope_of = dict(zip((p for p in self._model.parameters() if p.requires_grad), slopes, strict=True))
+        gradients = {name: slope_of[p] for name, p in named if p.requires_grad}
         values = self._model.state_dict().items()
         return to_array_record(
             {name: gradients.get(name, torch.zeros_like(value)) for name, value in values}

@@ -488,10 +488,10 @@ REFUSED_ELSEWHERE = (
     ),
     _row(
         "privacy=",
-        "strategy=power_of_choice with asks=true, oort",
+        "strategy=power_of_choice, oort",
         "nodes' losses, which get no noise, decide who trains",
         f"{PARTS}.privacy.refuse",
-        f"{NOISED} strategy=power_of_choice strategy.asks=true",
+        f"{NOISED} strategy=power_of_choice",
     ),
     _row(
         "privacy=central, adaptive",

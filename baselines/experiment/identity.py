@@ -3,7 +3,7 @@
 They are when they agree in
 
 * the resolved configuration, without what only decides how a run is shown, kept or found (``BESIDE``), or
-  what was not yet a choice and has stayed as it was (``LATER``);
+  what was not yet a choice and has stayed as it was (``LATER``); a file of ``CONTENT`` counts with what is in it;
 * ``RESULTS``, which whoever changes a metric raises by one (and says so in CHANGELOG.md);
 * the versions of the packages whose arithmetic it is (``PACKAGES``).
 
@@ -23,6 +23,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -94,6 +95,7 @@ PLAYED = (  # how a runtime is reached and started, and who is let in again: a r
     *(f"runtime.{name}" for name in REACHED),
     *_everywhere("readmit", None, "participation."),
 )
+CONTENT = ("clock.path",)  # files by their settings' dotted names
 BESIDE = (
     *("checkpoint_every", "checkpoint_keep", "debug", "device_memory_share"),
     *("logger", "objective", "resume", "save"),
@@ -115,7 +117,8 @@ def config_hash(
 ) -> str:
     """Return the part of the identity that is the same on every machine.
 
-    ``data_root`` counts as nowhere: the same data may lie in another folder. With ``rounds``, of the
+    ``data_root`` counts as nowhere: the same data may lie in another folder. So may a file of ``CONTENT``, in whose
+    place its bytes count; one that cannot be read counts as its path. With ``rounds``, of the
     configuration with another number of them, whatever was computed from ``rounds`` left as it is; with
     ``seed``, of the run with that seed; ``like`` as in :func:`identity`.
 
@@ -125,6 +128,10 @@ def config_hash(
     """
     cfg = copy.deepcopy(cfg)
     cfg.data_root = ""
+    for name in CONTENT:
+        if path := OmegaConf.select(cfg, name):
+            with suppress(OSError):
+                OmegaConf.update(cfg, name, hashlib.sha256(Path(path).read_bytes()).hexdigest())
     if seed is not None:
         cfg.seed = seed
     try:

@@ -12,10 +12,12 @@ the authors' code does (equation 9, cut to [0, 1]; their small pull to 0 is left
 
     alpha <- alpha - eta_l <v_k - w, grad F_k(v~)>
 
-v_k begins as the first model that the node is sent to train; until then the node is judged by the server's.
-Deviations: the paper evaluates with the node's local w, here w_t is mixed in; v_k takes plain gradient steps
-of the round's learning rate, whatever the client's optimiser; it has no running statistics of its own. Terms
-in the loss count for both models, what else corrections do to the gradient for w alone. Reductions: alpha = 0
+v_k begins as the first model that the node is sent to train; until then the node is judged by the server's. The
+authors' code mixes the two models' outputs, where Algorithm 1 mixes their parameters, takes w's step before
+v_k's, and takes the slope of alpha after both, of alpha and 1 - alpha times the two models' own gradients.
+Deviations: the paper evaluates with the node's local w, here w_t is mixed in; v_k takes plain gradient steps of
+the round's learning rate, whatever the client's optimiser; it has no running statistics of its own. Terms in
+the loss count for both models, what else corrections do to the gradient for w alone. Reductions: alpha = 0
 judges the server's model; the server's models are those without APFL, whatever alpha, where the model draws
 nothing itself.
 """

@@ -7,12 +7,13 @@ gradient is lambda (w - theta_k(w)). Each local step, on its batch, approaches t
     theta <- theta - inner_rate (grad F_k(theta; batch) + lambda (theta - w))             inner_steps times
     w <- w - eta_l lambda (w - theta)
 
-with eta_l ``client.optimizer.lr`` (and its optimiser). A node is judged by theta_k of the server's model,
-which it computes in the same way from all of its training examples; the loss and accuracy of its training
-are those at w. Nothing is kept. The paper's beta is ``step_size.eta``, its mean over nodes
-``weighting=uniform``. Deviation: theta begins at w in each step, where the authors' code goes on from the
-one before; running statistics move ``inner_steps`` times in each local step. Reduction: inner_steps = 1 with
-inner_rate = 1 / lambda is FedAvg.
+with eta_l ``client.optimizer.lr`` (and its optimiser). A node is judged by theta_k of the server's model, which
+it computes in the same way from all of its training examples; the loss and accuracy of its training are those
+at w. Nothing is kept. The paper's beta is ``step_size.eta``, its mean over nodes ``weighting=uniform``.
+Deviation: theta begins at w in each step, where the authors' code goes on from the one before, adds a weight
+decay of its own (0.001), weights nodes by examples, and judges the theta with which training ended. Running
+statistics move ``inner_steps`` times in each local step. Reduction: inner_steps = 1 with inner_rate = 1 /
+lambda is FedAvg.
 """
 
 from collections.abc import Callable, Sequence

@@ -226,8 +226,8 @@ class AsynchronousStrategy(PseudoGradientStrategy):
     def start_of(self, reply: Message) -> Tensor:
         if self.clock is not None:
             return self.parameters
-        asked = {node.message.metadata.message_id: node for node in self._at_work.values()}
-        return asked[reply.metadata.reply_to_message_id].start
+        by_message = {node.message.metadata.message_id: node for node in self._at_work.values()}
+        return by_message[reply.metadata.reply_to_message_id].start
 
     def _collect(self, server_round: int, answered: Mapping[int, Message], layout: Layout) -> Collected:
         """Let the round's replies wait for their arrival; return the first K of all that wait."""

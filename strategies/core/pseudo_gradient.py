@@ -397,6 +397,12 @@ class PseudoGradientStrategy(BaseStrategy):
         for name in ("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn"):
             given, expected = getattr(self, name), "a function of the nodes' replies, or None"
             require(given is None or callable(given), name, given, expected)
+        for record in filter(None, (self.sent_record, *further_records(self))):
+            if record in protocol.RECORDS or record.startswith(f"{protocol.ARRAYS}-"):
+                raise ValueError(
+                    f"{self.name} names a record {record!r}, and messages or replies have one of that name: "
+                    "take another name"
+                )
 
     def _require_parts_fit(self) -> None:
         """Refuse parts that do not go together, or do not suit the number of nodes."""

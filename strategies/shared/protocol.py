@@ -14,6 +14,7 @@ FULL_GRADIENT = (
 )
 PROTOTYPES = "prototypes"  # ArrayRecord: FedProto's means of representations by class; also a key, which asks for them
 CODES = "codes"  # ArrayRecord of a reply: compressed arrays of the update, which ARRAYS then lacks
+RECORDS = (ARRAYS, CONFIG, METRICS, CODES)  # no strategy's own record is called so
 
 # Records of a node's state, beside CONTROL, which is c_k there.
 CONTROL_BEFORE = "control-before"  # ArrayRecord: the c_k before it

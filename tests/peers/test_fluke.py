@@ -26,25 +26,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
 from clients import FedLC, FedRS, FedSAM
 from clients.training import Begin
 from helpers.peers.random_updates import close
-from helpers.peers.small_problem import NODES, RATE, STEPS, data
+from helpers.peers.small_problem import NODES, RATE, STEPS
 from helpers.peers.small_rounds import Vectors, compare, make, ours, vector
 from strategies import FedAvg, FedProx, Scaffold, Uniform
 
 pytest.importorskip("fluke", reason="fluke-fl is not installed: scripts/test-peers")
-from fluke.algorithms.fedlc import FedLCClient  # type: ignore[import-not-found]
-from fluke.algorithms.fedprox import FedProxClient  # type: ignore[import-not-found]
-from fluke.algorithms.fedrs import FedRSClient  # type: ignore[import-not-found]
-from fluke.algorithms.fedsam import FedSAMClient, SAMOptimizer  # type: ignore[import-not-found]
-from fluke.algorithms.scaffold import SCAFFOLDClient, SCAFFOLDServer  # type: ignore[import-not-found]
-from fluke.client import Client  # type: ignore[import-not-found]
-from fluke.config import OptimizerConfigurator  # type: ignore[import-not-found]
-from fluke.data import FastDataLoader  # type: ignore[import-not-found]
-from fluke.server import Server  # type: ignore[import-not-found]
+from fluke.algorithms.fedlc import FedLCClient  # type: ignore[import-not-vectors]
+from fluke.algorithms.fedprox import FedProxClient  # type: ignore[import-not-vectors]
+from fluke.algorithms.fedrs import FedRSClient  # type: ignore[import-not-vectors]
+from fluke.algorithms.fedsam import FedSAMClient, SAMOptimizer  # type: ignore[import-not-vectors]
+from fluke.algorithms.scaffold import SCAFFOLDClient, SCAFFOLDServer  # type: ignore[import-not-vectors]
+from fluke.client import Client  # type: ignore[import-not-vectors]
+from fluke.server import Server  # type: ignore[import-not-vectors]
+
+from helpers.peers.fluke_rounds import make_clients, run_fluke
 
 MU = 0.8
 
@@ -63,39 +62,22 @@ def theirs(
     sampled: list[list[int]],
     momentum: float = 0.0,
     optimizer: str | type = "SGD",
-    **more: float,
+    **more: Any,
 ) -> list[Vectors]:
-    """Do the same by fluke's server and clients, in the order of fluke's ``CentralizedFL.run``."""
-    clients = [
-        client_of(
-            index=k,
-            train_set=FastDataLoader(*data(k), num_labels=3, batch_size=0),
-            test_set=None,
-            optimizer_cfg=OptimizerConfigurator({"name": optimizer, "lr": RATE, "momentum": momentum}),
-            loss_fn=nn.CrossEntropyLoss(),
-            local_epochs=STEPS,
-            **more,
-        )
-        for k in range(NODES)
-    ]
-    server = server_of(make(), None, clients, weighted=False)
-    for client in clients:
-        client.set_channel(server.channel)
-    history = []
-    for server_round, chosen in enumerate(sampled, start=1):
-        eligible = [clients[k] for k in chosen]
-        server.broadcast_model(eligible)
-        for client in eligible:
-            client.local_update(server_round)
-        server.aggregate(eligible, server.receive_client_models(eligible, state_dict=False))
-        vectors = {"model": vector(list(server.model.parameters()))}
-        if isinstance(server, SCAFFOLDServer):
-            vectors["server"] = vector(list(server.control.values()))
-            for client in clients:
-                if client.control is not None:
-                    vectors[f"node {client.index}"] = vector(list(client.control.values()))
-        history.append(vectors)
-    return history
+    """Do the same by fluke's server and clients."""
+    clients = make_clients(client_of, {"name": optimizer, "lr": RATE, "momentum": momentum}, **more)
+    return run_fluke(server_of(make(), None, clients, weighted=False), clients, sampled, look)
+
+
+def look(server: Server, clients: list[Client]) -> Vectors:
+    """Return the server's model, and SCAFFOLD's variates."""
+    vectors = {"model": vector(list(server.model.parameters()))}
+    if isinstance(server, SCAFFOLDServer):
+        vectors["server"] = vector(list(server.control.values()))
+        for client in clients:
+            if client.control is not None:
+                vectors[f"node {client.index}"] = vector(list(client.control.values()))
+    return vectors
 
 
 @pytest.mark.parametrize("nodes_per_round", [None, 2], ids=["all nodes", "two of five"])

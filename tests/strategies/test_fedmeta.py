@@ -90,6 +90,39 @@ def test_the_gradient_is_that_of_the_validation_examples() -> None:
         np.testing.assert_allclose(view(array), g.numpy(), rtol=1e-5, atol=1e-7)
 
 
+class Tied(torch.nn.Module):
+    """8 x 8 numbers through one matrix twice, which has two names."""
+
+    def __init__(self, num_classes: int, **_: object) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(64, 64, bias=False), torch.nn.Linear(64, 64, bias=False)
+        self.second.weight = self.first.weight
+        self.last = torch.nn.Linear(64, num_classes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.last(self.second(self.first(inputs.flatten(1)).relu()))
+
+
+def test_a_parameter_of_two_names_moves_under_both() -> None:
+    loaded = experiment.load(
+        SMALL.replace("model=mlp", f"'model={{_target_: {__name__}.Tied, num_classes: 10}}'")
+    )
+    start, strategy = loaded.initial_arrays(), FedMeta(meta_rate=0.5, server_data=Evaluator(loaded))
+
+    def stay(partition_id: int, content: RecordDict) -> RecordDict:
+        return answer(model_in(start), 1)
+
+    actual = model_in(play(strategy, Federation(stay, 2), start)[-1][0])
+    model, data = loaded.model().eval(), loaded.validation_examples
+    inputs, targets = data.batch(slice(None), torch.device("cpu"))
+    loss, _ = loaded.dataset.task(model(inputs), targets)
+    (slope_of_both,) = torch.autograd.grad(loss, [model.first.weight])
+    expected = (model.first.weight - 0.5 * slope_of_both).detach().numpy()
+    assert np.abs(expected - model.first.weight.detach().numpy()).max() > 1e-3
+    for name in ("first.weight", "second.weight"):
+        np.testing.assert_allclose(actual[name], expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_on_digits_the_meta_step_is_taken_and_without_it_it_is_fedavg(tmp_path: Path) -> None:
     plain = played(SMALL.replace("fedmeta", "fedavg"), tmp_path / "plain")

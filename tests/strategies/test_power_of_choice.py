@@ -87,6 +87,8 @@ def test_what_makes_no_sense_is_refused() -> None:
         PowerOfChoice(candidates=0)
     with pytest.raises(ValueError, match="chooses among all nodes"):
         Grouped(inner=PowerOfChoice(), groups={"a": (0,)})
+    with pytest.raises(ValueError, match=r"privacy would not hold: .* who trains by losses without noise"):
+        PowerOfChoice(privacy=CentralPrivacy(), weighting=Uniform())
 
 
 # pow-d, which asks the candidates before the round.

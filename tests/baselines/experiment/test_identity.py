@@ -3,6 +3,7 @@
 import csv
 import shlex
 from functools import cache
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf, open_dict
@@ -22,6 +23,24 @@ def test_what_does_not_decide_the_numbers_is_no_part_of_the_identity() -> None:
     assert one == identity(config.load("seed=3 client=sgd rounds=30"))  # the defaults, spelled out
     others = {identity(config.load(o)) for o in ("seed=4", "seed=3 rounds=31", "seed=3 threads=2")}
     assert len(others | {one}) == 4
+
+
+def test_a_trace_counts_with_its_content(tmp_path: Path) -> None:
+    def write(folder: str, seconds: int) -> str:
+        file = tmp_path / folder / "trace.csv"
+        file.parent.mkdir()
+        file.write_text(f"node,seconds_per_step,bytes_per_second\n0,{seconds},\n")
+        return identity(config.load(f"strategy=fedbuff clock=trace clock.path={file}"))
+
+    one = write("a", 1)
+    assert write("b", 1) == one  # the same trace in another folder
+    assert write("c", 2) != one
+    (tmp_path / "a" / "trace.csv").write_text("node,seconds_per_step,bytes_per_second\n0,3,\n")
+    assert identity(config.load(f"strategy=fedbuff clock=trace clock.path={tmp_path}/a/trace.csv")) != one
+    unread = [
+        config_hash(config.load(f"clock=trace clock.path={name}")) for name in ("gone.csv", "lost.csv")
+    ]
+    assert unread[0] != unread[1]
 
 
 def test_an_identity_needs_all_values() -> None:

@@ -34,8 +34,8 @@ def test_the_faster_a_node_the_more_it_contributes(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     slower = f"+client.corrections.slower={{_target_:slowness.Slower,_partial_:true,seconds:{SECONDS}}}"
     assert launch(*SETTING.split(), slower, f"hydra.run.dir={tmp_path / 'run'}") == 0
-    told = json.loads((tmp_path / "run" / "environment.json").read_text())
-    updates = {name: counts["updates"] for name, counts in told["contributions"].items()}
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    updates = {name: counts["updates"] for name, counts in environment["contributions"].items()}
     assert updates["partition 0"] > updates["partition 1"] > 0
     assert updates["partition 0"] > updates.get("partition 2", 0)
     rows = metrics_in(tmp_path / "run")

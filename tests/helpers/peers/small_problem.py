@@ -7,6 +7,7 @@ node's examples, so that no order of batches has to agree.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -34,6 +35,13 @@ def data(k: int) -> tuple[Tensor, Tensor]:
     inputs = torch.randn(SIZES[k], 6, generator=random, dtype=torch.float64) * (1 + k)
     labels = (torch.randint(2, (SIZES[k],), generator=random) + k) % 3
     return inputs, labels
+
+
+def balanced(k: int) -> tuple[Tensor, Tensor]:
+    """Return node k's examples: six of each of two labels."""
+    random = torch.Generator().manual_seed(200 + k)
+    labels = (torch.arange(12) % 2 + k) % 3
+    return torch.randn(12, 6, generator=random, dtype=torch.float64) * (1 + k), labels
 
 
 def plain_app(make: Callable[[], nn.Module], momentum: float = 0.0) -> ClientApp:
@@ -69,20 +77,25 @@ def plain_app(make: Callable[[], nn.Module], momentum: float = 0.0) -> ClientApp
 
 
 def our_app(
-    make: Callable[[], nn.Module], momentum: float = 0.0, correction: Begin | None = None
+    make: Callable[[], nn.Module],
+    momentum: float = 0.0,
+    correction: Begin | None = None,
+    data_of: Callable[[int], tuple[Tensor, Tensor]] = data,
+    **more: Any,
 ) -> ClientApp:
-    """Return ours for the same work."""
+    """Return ours for the same work; ``more`` are settings of the local training."""
     training = LocalTraining(
         optimizer=partial(SGD, lr=RATE, momentum=momentum),
         local_epochs=None,
         local_steps=STEPS,
         batch_size=None,
         corrections={} if correction is None else {"correction": correction},
+        **more,
     )
     net = make()
 
     def node(message: Message, context: Context) -> Node:
-        inputs, labels = data(int(context.node_config["partition-id"]))
+        inputs, labels = data_of(int(context.node_config["partition-id"]))
         examples = Examples(inputs, labels, torch.arange(len(labels)))
         return Node(net, training, Classification(), examples, examples)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from strategies import Scaffold
 from strategies.core.pseudo_gradient import PseudoGradientStrategy
 
 ROUNDS = 8
+KEPT = {"apfl", "control", "ditto", "private"}  # ArrayRecords of a node's state that are compared
 Vectors = dict[str, np.ndarray]  # by "model", "server" and node
 make = partial(model, norm=False)
 
@@ -24,10 +26,13 @@ def vector(tensors: Sequence[torch.Tensor]) -> np.ndarray:
 
 
 def ours(
-    strategy: PseudoGradientStrategy, momentum: float = 0.0, correction: Begin | None = None
+    strategy: PseudoGradientStrategy,
+    momentum: float = 0.0,
+    correction: Begin | None = None,
+    **more: Any,
 ) -> tuple[list[Vectors], list[list[int]]]:
-    """Return what there is after each round, and who took part."""
-    grid = InlineGrid(our_app(make, momentum, correction), NODES)
+    """Return what there is after each round, and who took part; ``more`` goes to :func:`our_app`."""
+    grid = InlineGrid(our_app(make, momentum, correction, **more), NODES)
     arrays = ArrayRecord(make().state_dict())
     history, rounds_of_nodes = [], []
     for server_round in range(1, ROUNDS + 1):
@@ -38,13 +43,13 @@ def ours(
         arrays = new
         vectors = {"model": vector([torch.from_numpy(w.numpy()) for w in arrays.values()])}
         if isinstance(strategy, Scaffold):
-            vectors["server"] = (strategy.state_dict()["controls"] / NODES).numpy().copy()
-            for k, state in grid.node_states().items():
-                if "control" in state:
-                    own = state.array_records["control"].values()
-                    vectors[f"node {k}"] = vector([torch.from_numpy(c.numpy()) for c in own])
+            vectors["server"] = (strategy.server_vector / NODES).numpy().copy()
+        for k, state in grid.node_states().items():
+            for name in KEPT & state.array_records.keys():
+                own = state.array_records[name].values()
+                vectors[f"node {k}"] = vector([torch.from_numpy(c.numpy()) for c in own])
         history.append(vectors)
-        rounds_of_nodes.append(sorted(strategy._recipients))
+        rounds_of_nodes.append(sorted(getattr(strategy, "_recipients", range(NODES))))  # groups ask all
     return history, rounds_of_nodes
 
 

@@ -247,3 +247,12 @@ def test_an_old_step_that_clips_and_adds_noise_keeps_privacy() -> None:
     strategy = Private(weighting=Uniform(), privacy=CentralPrivacy())
     play(strategy, Federation(drifting, NODES), record({"w": START["w"]}), (1, 2))
     assert strategy.accountant.rounds == 2
+
+
+@pytest.mark.parametrize("taken", ["arrays", "arrays-1", "config", "metrics", "codes"])
+@pytest.mark.parametrize("hook", ["sent_record", "extra_record", "extra_records"])
+def test_a_record_of_a_name_that_messages_have_is_refused(hook: str, taken: str) -> None:
+    value = (taken,) if hook == "extra_records" else taken
+    strategy = type("Own", (FedAvg,), {hook: value, "__doc__": "A strategy with a record of its own."})
+    with pytest.raises(ValueError, match=rf"names a record '{taken}', and messages or replies have one"):
+        strategy()
