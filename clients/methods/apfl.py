@@ -15,9 +15,9 @@ the authors' code does (equation 9, cut to [0, 1]; their small pull to 0 is left
 v_k begins as the first model that the node is sent to train; until then the node is judged by the server's.
 Deviations: the paper evaluates with the node's local w, here w_t is mixed in; v_k takes plain gradient steps
 of the round's learning rate, whatever the client's optimiser; it has no running statistics of its own. Terms
-in the loss count for both models, what else corrections do to the gradient for w alone. Reductions: alpha = 0
-judges the server's model; the server's models are those without APFL, whatever alpha, where the model draws
-nothing itself.
+in the loss count for both models, and so does where FedSAM takes a gradient; what else corrections do to it
+counts for w alone. Reductions: alpha = 0 judges the server's model; the server's models are those without APFL,
+whatever alpha, where the model draws nothing itself.
 """
 
 from collections.abc import Sequence
