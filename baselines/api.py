@@ -41,12 +41,13 @@ def run(
     overrides : settings as on the command line, ``"dataset=digits client.optimizer.lr=0.1"``
     seeds : a run each
     folder : where the runs' folders go, one for each setting and seed; a run that is finished there is not
-        trained again. None: a new folder, ``outputs/DATE/TIME``
+        trained again, one that was interrupted goes on from its checkpoint. Another number of rounds is
+        another setting, in a folder of its own. None: a new folder, ``outputs/DATE/TIME``
     choices : settings by name: a plain value (``rounds=20``), or for a group of options an object
         (``strategy=FedCM(alpha=0.1)``, ``mask=AgreementMask(tau=0.4)``), a class, a function or a
-        ``functools.partial`` of one (``model=partial(Net, hidden=32)``, which each node calls for itself).
-        What a strategy object leaves at FedAvg's value follows the settings, as ``mask=agreement`` beside
-        ``strategy=FedCM()``
+        ``functools.partial`` of one (``model=partial(Net, hidden=32)``, which each node calls for itself), or a
+        list of them (``corrections=[Moon, partial(FedSAM, rho=0.1)]``). What a strategy object leaves at FedAvg's
+        value follows the settings, as ``mask=agreement`` beside ``strategy=FedCM()``
 
     Raises
     ------

@@ -214,7 +214,8 @@ class Correction:
 
         ``step(parameters, inputs, targets)`` returns a gradient for each parameter, and the sums of the metrics over
         the batch; what is returned here does the same. Neither is recorded by autograd, so that parameters can be
-        written to; put them back.
+        written to; put them back. Of several corrections each wraps those before it, and what a personal method
+        adds wraps them all: its ``step`` takes FedSAM's gradients, say.
         """
         return step
 
@@ -240,8 +241,8 @@ class Correction:
     def transform_gradients(self, parameters: Sequence[Parameter]) -> None:
         """Edit or observe ``p.grad`` of every trained parameter, once in each step; copy what you keep.
 
-        It does what ``gradient_transform`` says. A class may do anything else here, which is then done in its
-        place, one node at a time.
+        It does what ``gradient_transform`` says, a :class:`GradientTransform` that the constructor may set. A class
+        may do anything else here, which is then done in its place, one node at a time.
         """
         if self.gradient_transform is None:
             return

@@ -182,8 +182,7 @@ class ClientRound:
         model = self.node.model
         parameters = [p for p in model.parameters() if p.requires_grad]
         records = [correction.on_round_end(parameters, metrics) for correction in self.corrections]
-        if self.corrections:
-            self._require_remembers()
+        self._require_remembers()
         if self.training.private:
             withhold(model, self.training.private, self.sent, self.memory)
         if self.frozen:
@@ -216,13 +215,15 @@ class ClientRound:
         return len(self.state) > 0 and has_kept_more(self.state)
 
     def _require_remembers(self) -> None:
-        """Raise ``ValueError`` where a correction stores what no checkpoint would hold."""
-        silent = not any(correction.remembers for correction in self.corrections)
-        if not silent or self.training.remembers:
+        """Raise ``ValueError`` where a correction, or a personal method, stores what no checkpoint would hold."""
+        if self.training.remembers or any(correction.remembers for correction in self.corrections):
             return
-        if stored := sorted(self.memory.keys() - self._stored):
-            names = " or ".join(type(correction).__name__ for correction in self.corrections)
-            raise ValueError(f"{names} writes {stored} to start.state: set remembers = True in its class")
+        writers = [*self.corrections, *filter(None, [self.training.personal])]
+        if writers and (stored := sorted(self.memory.keys() - self._stored)):
+            names = " or ".join(type(writer).__name__ for writer in writers)
+            raise ValueError(
+                f"{names} writes {stored} to the node's state: set remembers = True in its class"
+            )
 
 
 def training_of(node: Node, message: Message, context: Context) -> LocalTraining:

@@ -266,8 +266,8 @@ class Personal:
 
     It changes two things on the node, and nothing on the server: how the local update is taken
     (:meth:`train`), and what is made of the server's model before the node evaluates it on its own test
-    examples (:meth:`personalise`). What the node keeps lies in Flower's ``context.state``. So it goes under
-    any strategy; ``client.personal`` chooses it.
+    examples (:meth:`personalise`). What the node keeps lies in Flower's ``context.state``, and a class that keeps
+    anything sets ``remembers = True``. So it goes under any strategy; ``client.personal`` chooses it.
     """
 
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
@@ -285,7 +285,7 @@ class Personal:
 
         ``dataclasses.replace(update, corrections=[*update.corrections, mine])`` takes the same steps with a
         correction of the method's own; ``update.training.rate(update.server_round)`` is their learning rate, and
-        ``update.memory`` what the node keeps.
+        ``update.memory`` what the node keeps, an ``ArrayRecord`` under a key of the method's own.
         """
         return update.run()
 

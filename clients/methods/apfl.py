@@ -17,9 +17,9 @@ authors' code mixes the two models' outputs, where Algorithm 1 mixes their param
 v_k's, and takes the slope of alpha after both, of alpha and 1 - alpha times the two models' own gradients.
 Deviations: the paper evaluates with the node's local w, here w_t is mixed in; v_k takes plain gradient steps of
 the round's learning rate, whatever the client's optimiser; it has no running statistics of its own. Terms in
-the loss count for both models, what else corrections do to the gradient for w alone. Reductions: alpha = 0
-judges the server's model; the server's models are those without APFL, whatever alpha, where the model draws
-nothing itself.
+the loss count for both models, and so does where FedSAM takes a gradient; what else corrections do to it counts
+for w alone. Reductions: alpha = 0 judges the server's model; the server's models are those without APFL, whatever
+alpha, where the model draws nothing itself.
 """
 
 from collections.abc import Sequence

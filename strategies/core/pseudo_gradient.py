@@ -300,13 +300,13 @@ class PseudoGradientStrategy(BaseStrategy):
     buffer_names : names, or ends of names, of floating-point arrays that are buffers
     """
 
-    sums: ClassVar[tuple[str, ...] | None] = ()  # what take_step needs of the updates, as parts say it
+    sums: ClassVar[tuple[str, ...] | None] = ()  # what take_step needs of the updates, see Part.sums
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
-    sent_record: ClassVar[str | None] = None  # a further ArrayRecord of the message: ``server_vector``
-    extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
-    extra_records: ClassVar[tuple[str, ...]] = ()  # more of them, of any shapes
+    sent_record: ClassVar[str | None] = None  # the ArrayRecord of messages with ``server_vector``
+    extra_record: ClassVar[str | None] = None  # an ArrayRecord of each reply, shaped as the model
+    extra_records: ClassVar[tuple[str, ...]] = ()  # ArrayRecords of each reply, of any shapes
     start_of: ClassVar[Callable[[Any, Message], Tensor] | None] = None  # w[t]: see models_to_train
-    required_metrics: ClassVar[tuple[str, ...]] = ()  # which every reply must carry, numbers, 0 or above
+    required_metrics: ClassVar[tuple[str, ...]] = ()  # metrics of each reply, numbers, 0 or above
 
     nodes_per_round: int | None = None
     fraction_train: float | None = None
@@ -800,7 +800,13 @@ class PseudoGradientStrategy(BaseStrategy):
             return self.take_step(server_round, updates)
 
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-        """Apply the update rule; return what is shown of it, and alpha[t], or raise ``NoStep``."""
+        """Apply the update rule; return what is shown of it, and alpha[t], or raise ``NoStep``.
+
+        A method with a step of its own overrides it, and sets ``parameters`` to w[t+1]. The step written here
+        applies all parts, averages the buffers, and may write over ``parameters`` and ``updates``: take a copy of
+        w[t], and what you need of the updates, before you call it. Then with the default parts and eta = 1 the
+        copy minus ``parameters`` is the mean pseudo-gradient. Parts that no step reads are named in the log.
+        """
         self.server_state, result = self._rule.step(
             server_round, self.server_state, updates, self._workspace
         )

@@ -155,11 +155,18 @@ class BaseStrategy(Strategy, metaclass=Advising):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the next round depends on, the current arrays aside."""
+        """Return all that the next round depends on, the current arrays aside.
+
+        A subclass adds keys of its own to those of ``super()``. Values are tensors, numbers, texts, None, and
+        lists and dicts of these; copy a tensor that later rounds write over.
+        """
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the strategy that gave ``state`` stood, bit for bit."""
+        """Continue where the strategy that gave ``state`` stood, bit for bit.
+
+        A subclass reads its own keys, and gives ``state`` to ``super()``, which leaves those aside.
+        """
 
     @abstractmethod
     def set_num_rounds(self, rounds: int) -> None:

@@ -24,8 +24,7 @@ State = dict[str, Tensor]
 class ServerOptimizer(ABC):
     """The letter P of the update rule."""
 
-    # Whether the next state may lie in the mean's memory; False lets the parameters be written over it.
-    keeps_mean: ClassVar[bool] = True
+    keeps_mean: ClassVar[bool] = True  # whether the next state may lie in the mean's memory
 
     @abstractmethod
     def __call__(self, mean: Tensor, state: State) -> tuple[Tensor, State]:

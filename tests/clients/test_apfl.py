@@ -1,5 +1,6 @@
 """APFL: two rounds by hand, beside plain torch, its reductions, and what the server sees of it: nothing."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
-from clients import APFL, Classification, LocalTraining
+from clients import APFL, Classification, FedSAM, LocalTraining
 from helpers.one_node import OneNode
 from helpers.plain_loop import SEED, assert_equal, examples, perceptron, seeded
 from helpers.runs import lines_in, played
@@ -43,6 +44,14 @@ def test_a_share_that_is_learnt_by_hand() -> None:
     v, alpha = 0.05 + 0.05 * 0.725, 0.467375
     assert node.kept("apfl") == pytest.approx({"weight": v})
     assert node.loss(0.9) == pytest.approx((1 - alpha * v - (1 - alpha) * 0.9) ** 2)
+
+
+def test_both_models_take_their_gradients_where_fedsam_says() -> None:
+    """At 0 the slope is -1, and at 0 - 0.2 it is -1.2: w = 0.12, and v = 0.06, half as far."""
+    beside = {"fedsam": partial(FedSAM, rho=0.2)}
+    node = OneNode({"personal": APFL(0.5), "corrections": beside}, bias=False)
+    assert node.trained(0.0, 1) == pytest.approx({"weight": 0.12})
+    assert node.kept("apfl") == pytest.approx({"weight": 0.06})
 
 
 @pytest.mark.parametrize("adaptive", [False, True], ids=["", "adaptive"])

@@ -40,6 +40,7 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     strategies = (tmp_path / "reference" / "strategies" / "index.html").read_text()
     assert 'href="#strategies.core.strategy.BaseStrategy">BaseStrategy</a>' in strategies  # a base class
     assert 'id="strategies.core.pseudo_gradient.PseudoGradientStrategy.choose"' in strategies
+    assert 'id="strategies.core.pseudo_gradient.PseudoGradientStrategy.sent_record"' in strategies
     assert "FedExP(\n    *,\n" in re.sub("<[^>]+>", "", strategies)  # a signature
     runs = (tmp_path / "runs" / "index.html").read_text()
     assert 'data-copy="python -m baselines.run strategy=fedexp dataset=digits rounds=30"' in runs
@@ -148,3 +149,12 @@ ValueError : always
         "**Parameters**\n\n* `eta`: how far; ``None`` is 1\n    and on\n* `tau, mu`: two\n\n\n"
         "**Raises**\n\n* `ValueError`: always"
     )
+
+
+def test_a_class_variable_is_shown_with_its_comment() -> None:
+    comment = module("docstrings").comment_behind
+    assert comment("    key: ClassVar[str] = '#'  # what asks for it; none if empty\n") == (
+        "What asks for it; none if empty."
+    )
+    assert comment("key: ClassVar[str] = ''") == ""
+    assert comment("keys: ClassVar[dict[str, str]] = {\n    'a': 'b',  # c\n}") == ""

@@ -16,7 +16,7 @@ import torch
 from flwr.app import ConfigRecord
 from torch import nn
 
-from clients import Correction
+from clients import Correction, Personal
 from strategies import FedAvg, Uniform, Weighting
 
 
@@ -108,6 +108,12 @@ class Forgetting(Correction):
         start.state["mine"] = ConfigRecord({"seen": 1})
 
 
+class Careless(Personal):
+    def train(self, update):
+        update.memory["own"] = ConfigRecord({"seen": 1})
+        return update.run()
+
+
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
@@ -163,6 +169,7 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ),
         "model": ("tied", "buffered"),
         "corrections": ("forgetting", "returning", "vector"),
+        "personal": ("careless",),
     }
     option = own_options(tmp_path, monkeypatch, "slips_lab", CODE)
     for group, names in files.items():
@@ -175,6 +182,8 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
                 text += "node_corrections: [{_target_: slips_lab.Pair}]\n" * (name == "pairing")
             if group == "corrections":
                 text = f"# @package client.corrections\n{name}: {{{text.strip()}, _partial_: true}}\n"
+            if group == "personal":
+                text = f"# @package client\npersonal: {{{text.strip()}}}\n"
             (folder / f"{name}.yaml").write_text(text)
     return [option, "rounds=1", "num_nodes=2", f"hydra.run.dir={tmp_path}/run"]
 
@@ -205,16 +214,23 @@ def test_a_correction_that_returns_gradients_is_told_to_write_them(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "line"),
+    ("choice", "line"),
     [
-        ("vector", "Vector.loss_term returns shape [32]: expected one number, e.g. its mean"),
-        ("forgetting", "Forgetting writes ['mine'] to start.state: set remembers = True in its class"),
+        ("corrections=vector", "Vector.loss_term returns shape [32]: expected one number, e.g. its mean"),
+        (
+            "corrections=forgetting",
+            "Forgetting writes ['mine'] to the node's state: set remembers = True in",
+        ),
+        (
+            "personal=careless",
+            "Careless writes ['own'] to the node's state: set remembers = True in its class",
+        ),
     ],
 )
-def test_a_correction_that_breaks_its_contract(
-    name: str, line: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
+def test_a_class_that_breaks_its_contract(
+    choice: str, line: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert launch(*arguments, f"corrections={name}", "max_failed_rounds=1") == 1
+    assert launch(*arguments, choice, "node_test_fraction=0.2", "max_failed_rounds=1") == 1
     assert line in capsys.readouterr().err
 
 
