@@ -41,7 +41,7 @@ def run(
     overrides : settings as on the command line, ``"dataset=digits client.optimizer.lr=0.1"``
     seeds : a run each
     folder : where the runs' folders go, one for each setting and seed; a run that is finished there is not
-        trained again. None: a new folder, ``outputs/DATE/TIME``
+        trained again, and other settings, ``rounds`` too, are another run. None: a new folder, ``outputs/DATE/TIME``
     choices : settings by name: a plain value (``rounds=20``), or for a group of options an object
         (``strategy=FedCM(alpha=0.1)``, ``mask=AgreementMask(tau=0.4)``), a class, a function or a
         ``functools.partial`` of one (``model=partial(Net, hidden=32)``, which each node calls for itself).

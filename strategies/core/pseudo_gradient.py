@@ -297,10 +297,10 @@ class PseudoGradientStrategy(BaseStrategy):
 
     sums: ClassVar[tuple[str, ...] | None] = ()  # what take_step needs of the updates, as parts say it
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
-    sent_record: ClassVar[str | None] = None  # a further ArrayRecord of the message: ``server_vector``
-    extra_record: ClassVar[str | None] = None  # a further ArrayRecord that every reply must carry
-    extra_records: ClassVar[tuple[str, ...]] = ()  # more of them, of any shapes
-    required_metrics: ClassVar[tuple[str, ...]] = ()  # which every reply must carry, numbers, 0 or above
+    sent_record: ClassVar[str | None] = None  # name of the message's record that carries ``server_vector``
+    extra_record: ClassVar[str | None] = None  # name of a record, shaped as the model, of every reply
+    extra_records: ClassVar[tuple[str, ...]] = ()  # names of records, of any shapes, of every reply
+    required_metrics: ClassVar[tuple[str, ...]] = ()  # names of metrics, 0 or above, of every reply
 
     nodes_per_round: int | None = None
     fraction_train: float | None = None
@@ -492,7 +492,10 @@ class PseudoGradientStrategy(BaseStrategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Send nodes the model to evaluate (:meth:`models_to_evaluate`)."""
+        """Send nodes the model to evaluate (:meth:`models_to_evaluate`).
+
+        Of several a node chooses one, as in training: their message also has what :meth:`train_config` asks for.
+        """
         if not self.federated_evaluation or self.fraction_evaluate == 0:
             self._asked, self._sent = {}, {}
             return []
@@ -547,7 +550,7 @@ class PseudoGradientStrategy(BaseStrategy):
         return self._sample.nodes
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
-        """Return the partitions to ask in this round, out of those that are connected."""
+        """Return the partitions that train in this round, out of those that are connected, asked before or not."""
         return sample(partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round)
 
     def choose_candidates(self, partition_ids: list[int], server_round: int) -> list[int]:
@@ -602,7 +605,10 @@ class PseudoGradientStrategy(BaseStrategy):
     # ---- what goes out and comes back ----------------------------------------------------------
 
     def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
-        """Return what every node of the round is sent; a subclass adds its own."""
+        """Return what every node of the round is sent; a subclass adds its own.
+
+        ``local-steps`` in ``config`` sets how many steps each node takes in this round.
+        """
         config_values = {**config, **self.train_config(), protocol.SERVER_ROUND: server_round}
         content = self._content_of(self.models_to_train(arrays), config_values)
         if self.sent_record is not None:
@@ -614,7 +620,8 @@ class PseudoGradientStrategy(BaseStrategy):
         """Return the models that every node of a round is sent; ``arrays``, w[t], is the first.
 
         Of several a node trains the one that it chooses (:meth:`clients.Correction.choose_model`), and
-        replies with it and its number, the metric ``chosen-model``; :meth:`start_of` reads that.
+        replies with it and its number, which :meth:`start_of` reads:
+        ``reply.content["metrics"]["chosen-model"]``. Where one model is sent, a reply has none.
         """
         return [arrays]
 
@@ -787,7 +794,13 @@ class PseudoGradientStrategy(BaseStrategy):
             return self.take_step(server_round, updates)
 
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
-        """Apply the update rule; return what is shown of it, and alpha[t], or raise ``NoStep``."""
+        """Apply the update rule; return what is shown of it, and alpha[t], or raise ``NoStep``.
+
+        It goes from :attr:`parameters` and sets them, and :attr:`buffers`; a subclass may set both, before and
+        after. The old values and ``updates`` may be written over in this step, the new ones in the next: copy what
+        you keep. With several models ``server_state`` holds what the parts remember of each, too
+        (:mod:`strategies.ifca`).
+        """
         self.server_state, result = self._rule.step(
             server_round, self.server_state, updates, self._workspace
         )
@@ -816,6 +829,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
     @property
     def buffers(self) -> Tensor:
+        """The model's buffers, [B] in float64; after a step the nodes' mean."""
         return self.server_state.buffers
 
     @buffers.setter
@@ -868,7 +882,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
         Parameters
         ----------
-        records : {name of the record: {name of the array: its values}}
+        records : {name of the record: {name of the array: its values, a tensor}}
 
         Raises
         ------
