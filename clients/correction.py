@@ -129,8 +129,8 @@ RENAMED = {  # what a correction defines: the old names, for one release, and th
 class Correction:
     """The change of one round to loss or gradients; its constructor takes a :class:`RoundStart`."""
 
-    config_key: ClassVar[str] = ""  # the key of a message's configuration that asks for it; none if empty
-    reads: ClassVar[tuple[str, ...]] = ()  # further keys of the message's configuration that it looks at
+    config_key: ClassVar[str] = ""  # the message's configuration asks for it by this key, if not with 0
+    reads: ClassVar[tuple[str, ...]] = ()  # further keys of the message's configuration, which may be 0
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     shares_all: ClassVar[bool] = False  # whether no parameter may stay at its node: refuses ``private=``
     changes_initial_model: ClassVar[bool] = False  # whether the node begins from another model than w_t

@@ -71,6 +71,14 @@ class StrategyWrapper(BaseStrategy):
 class Grouped(StrategyWrapper):
     """One copy of ``inner`` per group, each with a model of its own.
 
+    A subclass, too, has the YAML file of an option with ``inner``, and names its own classes there:
+
+        defaults: [local, _self_]
+        _target_: mylab.mine.Mine
+        inner: {_target_: mylab.mine.OfOneGroup}
+
+    What the groups share, :meth:`strategy_of` can give to each.
+
     Parameters
     ----------
     inner : the strategy of one group, copied for each

@@ -68,7 +68,10 @@ class ControlStore:
 
 
 def counted_round(config: ConfigRecord, partition_id: int) -> int | None:
-    """Return the round of the last c_k of this node that the server has counted; None for its last."""
+    """Return the round of the last c_k of this node that the server has counted; 0 for none, None for its last.
+
+    So of whatever a node keeps, under a :class:`~strategies.core.stateful_clients.StatefulClientsStrategy`.
+    """
     lost: list[int] = config.get(protocol.CONTROL_LOST, [])  # type: ignore[assignment]
     if partition_id not in lost:
         return None

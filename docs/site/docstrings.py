@@ -1,11 +1,9 @@
 """How the reference shows docstrings: their sections as lists, what is in backquotes as code.
 
-A class variable is shown with the comment behind it: what a subclass may set is part of the reference.
+The comment behind a class variable is its docstring.
 """
 
-import io
 import re
-import tokenize
 from typing import Any
 
 import griffe
@@ -14,6 +12,8 @@ SECTION = re.compile(
     r"^(Parameters|Raises|Returns)\n-+\n((?:.+\n?|\n(?= ))*)", re.MULTILINE
 )
 ENTRY = re.compile(r"^(\S[^\n]*?) : ", re.MULTILINE)
+COMMENT = re.compile(r":.+ = [^#]*  # (.+)$")  # of an annotated variable
+SYMBOL = re.compile(r"[b-zA-Z]\b|\w_")  # keeps its case
 ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
 
 
@@ -22,35 +22,23 @@ class Docstrings(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite one."""
-        if (
-            obj.docstring is None
-            and is_class_variable(obj)
-            and (text := comment_behind(obj.source))
-        ):
-            obj.docstring = griffe.Docstring(
-                text, lineno=obj.lineno, parent=obj
-            )
+        if not obj.docstring and (comment := comment_of(obj)):
+            obj.docstring = griffe.Docstring(comment, parent=obj)
         if obj.docstring:
             obj.docstring.value = in_markdown(obj.docstring.value)
 
 
-def is_class_variable(obj: griffe.Object) -> bool:
-    """Say whether an object is an attribute of a class that no instance has of its own (``ClassVar``)."""
-    return isinstance(obj.parent, griffe.Class) and obj.labels == {
-        "class-attribute"
-    }
-
-
-def comment_behind(line: str) -> str:
-    """Return the comment at the end of a statement of one line as a sentence; empty for none."""
-    if "\n" in line.strip():
+def comment_of(obj: griffe.Object) -> str:
+    """Return the comment behind a class variable as a sentence; empty for none, and for a field."""
+    owner = obj.parent
+    if owner is None or not owner.is_class or not obj.is_attribute:
         return ""
-    tokens = tokenize.generate_tokens(io.StringIO(line.strip()).readline)
-    comment = "".join(
-        token.string for token in tokens if token.type == tokenize.COMMENT
-    )
-    text = comment.removeprefix("#").strip()
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+    comment = COMMENT.search(obj.source)
+    is_field = "dataclass" in owner.labels and "ClassVar" not in obj.source
+    if comment is None or is_field:
+        return ""
+    text = f"{comment[1].rstrip('.')}."
+    return text if SYMBOL.match(text) else text[0].upper() + text[1:]
 
 
 def in_markdown(text: str) -> str:

@@ -302,11 +302,11 @@ class PseudoGradientStrategy(BaseStrategy):
 
     sums: ClassVar[tuple[str, ...] | None] = ()  # what take_step needs of the updates, see Part.sums
     named_part: ClassVar[str] = ""  # the field that the method is named for, e.g. mask; empty for none
-    sent_record: ClassVar[str | None] = None  # the ArrayRecord of messages with ``server_vector``
-    extra_record: ClassVar[str | None] = None  # an ArrayRecord of each reply, shaped as the model
-    extra_records: ClassVar[tuple[str, ...]] = ()  # ArrayRecords of each reply, of any shapes
+    sent_record: ClassVar[str | None] = None  # name of the message's record that carries ``server_vector``
+    extra_record: ClassVar[str | None] = None  # name of a record, shaped as the model, of every reply
+    extra_records: ClassVar[tuple[str, ...]] = ()  # names of records, of any shapes, of every reply
     start_of: ClassVar[Callable[[Any, Message], Tensor] | None] = None  # w[t]: see models_to_train
-    required_metrics: ClassVar[tuple[str, ...]] = ()  # metrics of each reply, numbers, 0 or above
+    required_metrics: ClassVar[tuple[str, ...]] = ()  # names of metrics, 0 or above, of every reply
 
     nodes_per_round: int | None = None
     fraction_train: float | None = None
@@ -504,7 +504,10 @@ class PseudoGradientStrategy(BaseStrategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Send nodes the model to evaluate (:meth:`models_to_evaluate`)."""
+        """Send nodes the model to evaluate (:meth:`models_to_evaluate`).
+
+        Of several a node chooses one, as in training: their message also has what :meth:`train_config` asks for.
+        """
         if not self.federated_evaluation or self.fraction_evaluate == 0:
             self._recipients, self._sent = {}, {}
             return []
@@ -559,7 +562,7 @@ class PseudoGradientStrategy(BaseStrategy):
         return self._sample.nodes
 
     def choose(self, partition_ids: list[int], server_round: int) -> list[int]:
-        """Return the partitions to ask in this round, out of those that are connected."""
+        """Return the partitions that train in this round, out of those that are connected, asked before or not."""
         return sample(partition_ids, self.count_in_round(len(partition_ids)), self.seed, server_round)
 
     def choose_judges(self, partition_ids: list[int], server_round: int) -> list[int]:
@@ -618,7 +621,10 @@ class PseudoGradientStrategy(BaseStrategy):
     # ---- what goes out and comes back ----------------------------------------------------------
 
     def make_content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
-        """Return what every node of the round is sent; a subclass adds its own."""
+        """Return what every node of the round is sent; a subclass adds its own.
+
+        ``local-steps`` in ``config`` sets how many steps each node takes in this round.
+        """
         config_values = {**config, **self.train_config(), protocol.SERVER_ROUND: server_round}
         content = self._content_of(self.models_to_train(arrays), config_values)
         if self.sent_record is not None:
@@ -630,9 +636,8 @@ class PseudoGradientStrategy(BaseStrategy):
         """Return the models that every node of a round is sent; ``arrays``, w[t], is the first.
 
         Of several a node trains the one that it chooses (:meth:`clients.Correction.choose_model`), and
-        replies with it and its number, the metric ``chosen-model``. Then define ``start_of(reply)``: it reads
-        that, and returns the parameters [P] of that model. A reply for which it raises ``ValueError`` is left
-        out of the round.
+        replies with it and its number, which :meth:`start_of` reads:
+        ``reply.content["metrics"]["chosen-model"]``. Where one model is sent, a reply has none.
         """
         return [arrays]
 
@@ -802,10 +807,10 @@ class PseudoGradientStrategy(BaseStrategy):
     def take_step(self, server_round: int, updates: Updates) -> tuple[dict[str, float], Tensor]:
         """Apply the update rule; return what is shown of it, and alpha[t], or raise ``NoStep``.
 
-        A method with a step of its own overrides it, and sets ``parameters`` to w[t+1]. The step written here
-        applies all parts, averages the buffers, and may write over ``parameters`` and ``updates``: take a copy of
-        w[t], and what you need of the updates, before you call it. Then with the default parts and eta = 1 the
-        copy minus ``parameters`` is the mean pseudo-gradient. Parts that no step reads are named in the log.
+        It goes from :attr:`parameters` and sets them, and :attr:`buffers`; a subclass may set both, before and
+        after. The old values and ``updates`` may be written over in this step, the new ones in the next: copy what
+        you keep. With several models ``server_state`` holds what the parts remember of each, too
+        (:mod:`strategies.ifca`).
         """
         self.server_state, result = self._rule.step(
             server_round, self.server_state, updates, self._workspace
@@ -835,6 +840,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
     @property
     def buffers(self) -> Tensor:
+        """The model's buffers, [B] in float64; after a step the nodes' mean."""
         return self.server_state.buffers
 
     @buffers.setter
@@ -887,7 +893,7 @@ class PseudoGradientStrategy(BaseStrategy):
 
         Parameters
         ----------
-        records : {name of the record: {name of the array: its values}}
+        records : {name of the record: {name of the array: its values, a tensor}}
 
         Raises
         ------

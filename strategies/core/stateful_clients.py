@@ -43,11 +43,15 @@ class StatefulClientsStrategy(PseudoGradientStrategy):
         return arrays
 
     def clear_sum(self) -> None:
-        """Take 0 for the sum of what the nodes keep; tell each that none of its changes counts."""
+        """Take 0 for the sum of what the nodes keep, when a ruined model is taken back.
+
+        A subclass defines it, without effect where the server keeps no sum. The nodes are told that none of
+        their changes counts.
+        """
         raise NotImplementedError
 
     def count_changes(self, server_round: int, partition_ids: Iterable[int]) -> None:
-        """Note that the changes of these partitions are in the sum."""
+        """Note that the changes of these partitions are in the sum; for the subclass to call, after each step."""
         self._counted |= dict.fromkeys(partition_ids, server_round)
         self._awaited -= set(partition_ids)
 

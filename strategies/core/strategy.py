@@ -157,8 +157,8 @@ class BaseStrategy(Strategy, metaclass=Advising):
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next round depends on, the current arrays aside.
 
-        A subclass adds keys of its own to those of ``super()``. Values are tensors, numbers, texts, None, and
-        lists and dicts of these; copy a tensor that later rounds write over.
+        A subclass adds its own to ``super().state_dict()``: tensors, Flower's records, numbers, texts, None, and
+        lists, tuples and dicts of these; no NumPy arrays. Copy a tensor that later rounds write over.
         """
 
     @abstractmethod
@@ -218,7 +218,10 @@ class BaseStrategy(Strategy, metaclass=Advising):
 
     @property
     def needs_server_data(self) -> bool:
-        """Whether :meth:`set_server_data` has to be called before the first round."""
+        """Whether :meth:`set_server_data` has to be called before the first round.
+
+        Where a subclass returns True, a run calls it; the step gets the data from :meth:`require_server_data`.
+        """
         return False
 
     def per_site_metrics(self) -> dict[str, dict[str, float]]:

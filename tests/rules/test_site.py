@@ -151,10 +151,16 @@ ValueError : always
     )
 
 
-def test_a_class_variable_is_shown_with_its_comment() -> None:
-    comment = module("docstrings").comment_behind
-    assert comment("    key: ClassVar[str] = '#'  # what asks for it; none if empty\n") == (
-        "What asks for it; none if empty."
+def test_the_comment_behind_a_class_variable_is_its_docstring() -> None:
+    griffe = pytest.importorskip("griffe")
+    code = (
+        "from dataclasses import dataclass\nfrom typing import ClassVar\n\n@dataclass\nclass Part:\n"
+        "    names: ClassVar[tuple[str, ...]] = ()  # names of records, e.g. a\n"
+        "    share: ClassVar[float] = 1.0  # c_k of all\n"
+        "    silent: ClassVar[str] = 'a # b'\n"
+        "    rate: float = 0.1  # a field, which Parameters explain\n"
     )
-    assert comment("key: ClassVar[str] = ''") == ""
-    assert comment("keys: ClassVar[dict[str, str]] = {\n    'a': 'b',  # c\n}") == ""
+    comment_of = module("docstrings").comment_of
+    with griffe.temporary_visited_module(code) as visited:
+        shown = {name: comment_of(one) for name, one in visited["Part"].members.items() if one.is_attribute}
+    assert shown == {"names": "Names of records, e.g. a.", "share": "c_k of all.", "silent": "", "rate": ""}
