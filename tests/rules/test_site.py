@@ -162,5 +162,12 @@ def test_the_comment_behind_a_class_variable_is_its_docstring() -> None:
     )
     comment_of = module("docstrings").comment_of
     with griffe.temporary_visited_module(code) as visited:
-        shown = {name: comment_of(one) for name, one in visited["Part"].members.items() if one.is_attribute}
-    assert shown == {"names": "Names of records, e.g. a.", "share": "c_k of all.", "silent": "", "rate": ""}
+        comments = {
+            name: comment_of(one) for name, one in visited["Part"].members.items() if one.is_attribute
+        }
+    assert comments == {
+        "names": "Names of records, e.g. a.",
+        "share": "c_k of all.",
+        "silent": "",
+        "rate": "",
+    }
