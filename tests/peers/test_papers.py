@@ -7,8 +7,7 @@ FedDF's steps of Adam.
 Where the papers, their authors' code and ours differ:
 * APFL: Algorithm 1 takes the gradient of F(alpha v + (1 - alpha) w) in v, alpha times that at the mixture. fedjax
   leaves the factor out and has an alpha for each array; fluke moves no v_k (``test_fluke_personal.py``).
-* FedNTD: the authors' code multiplies the divergence by tau^2, which equation 4 does not; here a beta / tau^2 takes
-  that back.
+* FedNTD: the authors' code multiplies the divergence by tau^2, which equation 4 does not: its beta is ours / tau^2.
 * FedDecorr: K is made of ``torch.cov``, with our 1e-8 beside the variances, since ReLU leaves coordinates that are
   nearly constant. The authors' code: :mod:`clients.methods.feddecorr`.
 * FedDF: the authors' code stops early on labelled examples; here the number of steps is fixed.
@@ -71,6 +70,7 @@ def uniform() -> FedAvg:
 
 
 BETA, TAU = 1.5, 2.0
+AUTHORS_BETA = BETA / TAU**2
 
 
 def not_true(model: nn.Module, fixed: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def not_true(model: nn.Module, fixed: nn.Module, inputs: Tensor, labels: Tensor)
     divergence = nn.KLDivLoss(reduction="batchmean")(
         others(outputs).log_softmax(1), others(fixed(inputs).detach()).softmax(1)
     )
-    return cross_entropy(outputs, labels) + BETA / TAU**2 * TAU**2 * divergence
+    return cross_entropy(outputs, labels) + AUTHORS_BETA * TAU**2 * divergence
 
 
 def decorrelated(model: nn.Module, fixed: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
