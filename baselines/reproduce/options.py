@@ -27,10 +27,10 @@ def parser(description: str) -> argparse.ArgumentParser:
         metavar="KEY=VALUE,...",
         help="cells to run; twice the same key: both",
     )
-    add("--seeds", metavar="0,1,...", help="default: as many as the paper has, from 0")
+    add("--seeds", metavar="0,1,...", help="default: as many as the paper's, from 0")
     add("--scale", choices=SCALES, default="full", help="how much of the paper's setting; full: all")
     add("--jobs", metavar="N", default="1", help="runs at a time, of a thread each (1)")
-    add("--budget", metavar="40m", help="stop after this time; the most telling runs come first")
+    add("--budget", metavar="40m", help="stop after this time; the most informative runs come first")
     add("--html", type=Path, metavar="PAGE", help="of a paper, or of all: one page for a browser")
     add(
         "--overview",

@@ -243,4 +243,4 @@ def test_the_best_of_a_run_that_goes_on_may_be_the_round_where_it_stood(
     assert measured[:4] == before
     assert accuracy(tmp_path) == max(measured[3:])
     assert len(said) == 1
-    assert said[0].startswith("save=best: no model of the rounds before 3 was kept, so that the best is")
+    assert said[0].startswith("save=best: no model of the rounds before 3 was kept: the best is chosen")
