@@ -60,7 +60,7 @@ def run(
     ]
     keys = {override.lstrip("+~").partition("=")[0] for override in given}
     if "seed" in keys:
-        raise UserError("seed is given to run as seeds=[...], a run for each")
+        raise UserError("pass seeds=[...] in place of seed: there is one run for each")
     place = Path(datetime.now().strftime("outputs/%Y-%m-%d/%H-%M-%S-%f") if folder is None else folder)
     options: dict[str, Any] = {}
     for group, value in choices.items():
@@ -69,7 +69,7 @@ def run(
             for twice in described:
                 if twice in options or any(override.startswith(f"{twice}=") for override in given):
                     raise UserError(
-                        f"{twice} is set twice, once by {group}={objects.option_name(value)}: take one away"
+                        f"{twice} is set twice, once by {group}={objects.option_name(value)}: leave one out"
                     )
             options |= described
     label = ",".join(override for override in given if override.partition("=")[0] not in BESIDE)

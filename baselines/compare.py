@@ -1,6 +1,6 @@
 """python -m baselines.compare FOLDER...: the runs of a sweep as tables and a figure.
 
-Runs that differ in nothing but their seed are one line: mean and standard deviation over seeds. "node
+Runs that differ only in their seed are one line: mean and standard deviation over seeds. "node
 accuracy" is the last one on the nodes' own test data, where they keep any. The table is also written in
 Markdown beside the figure, and with --latex and --csv as .tex and .csv.
 """
@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     add("folders", nargs="+", type=Path, help="run folders, or folders of run folders")
     metric_help = "what to show: mae, node-test/accuracy; may come several times (default: the test set's)"
     add("--metric", action="append", default=[], metavar="NAME", help=metric_help)
-    add("--best", type=int, metavar="N", help="only the N settings that end best")
+    add("--best", type=int, metavar="N", help="only the N best settings; of panels by average rank")
     falls = "less of this metric is better, where its name does not say so (docs/results.md)"
     add("--lower", action="append", default=[], metavar="NAME", help=falls)
     reached = "add the rounds until the first metric reaches it"
@@ -43,27 +43,27 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--paired",
         metavar="BASELINE",
-        help="seed by seed against fedavg, mask=none, or one line by its name: interval and t-test",
+        help="compare seed by seed with fedavg, mask=none, or one line by its name: interval and t-test",
     )
-    beside = "its values side by side, as dataset: in the figure, and as columns with an average rank"
+    beside = "show this setting's values, as dataset, side by side: plots, columns and an average rank"
     add("--panels", metavar="SETTING", help=beside)
     renames = "rename a setting, or a part of its name; nothing after = leaves it out"
     add("--label", action="append", default=[], metavar="OLD=NEW", help=renames)
-    add("--names", type=Path, metavar="FILE", help="such names as YAML, a line OLD: NEW for each")
-    first = "this setting first, by its name or a part of it; may come several times"
+    add("--names", type=Path, metavar="FILE", help="rename by a YAML file with lines OLD: NEW")
+    first = "show this setting first, by its name or a part of it; may come several times"
     add("--order", action="append", default=[], metavar="NAME", help=first)
-    axes = "what the curves go by (default: round); of several the figure has the first, the page all"
+    axes = "horizontal axis (default: round); of several the figure has the first, the page all"
     add("--x", action="append", choices=X_AXES, default=[], help=axes)
     bands = "standard deviation, 95 %% interval of the mean, all seeds, or none (default: std)"
     add("--band", choices=BANDS, default="std", help=bands)
-    limits = "of the first metric's axis, accuracies in per cent"
+    limits = "limits of the first metric's axis; accuracies in per cent"
     add("--ylim", type=float, nargs=2, metavar=("LOW", "HIGH"), help=limits)
     add("--figure", type=Path, help="where to draw (default: comparison.png beside)")
     add("--width", choices=list(WIDTHS), help="draw for a paper, as wide as its column or its page")
     add("--latex", action="store_true", help="write the tables beside the figure for LaTeX, too")
     add("--csv", action="store_true", help="write the numbers beside the figure, unrounded")
     add("--html", type=Path, metavar="PAGE", help="write one page for a browser with all of it")
-    assets = "put the page's library beside it, as plotly.min.js, not into it"
+    assets = "write the page's library beside it, as plotly.min.js, instead of into it"
     add("--html-assets", action="store_true", help=assets)
     return parser
 

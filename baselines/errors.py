@@ -2,7 +2,7 @@
 
 
 class UserError(Exception):
-    """A mistake that the user can mend: one line with what is wrong, what was expected, what to do."""
+    """A mistake that the user can fix: one line with what is wrong, what was expected, what to do."""
 
     def __str__(self) -> str:
         """Return the line, whatever libraries it quotes."""

@@ -6,7 +6,7 @@
     python -m baselines.new Mixed --kind personal
     PYTHONPATH=. python -m pytest mylab
 
-The method does something from the first minute, so that the test passes: a reduction to FedAvg, and a loop
+The new method works as it is, so that the test passes: a reduction to FedAvg, and a loop
 in plain PyTorch that gives the same model. Change all three together. Exit status: 0, or 2 after a user's
 mistake.
 """
@@ -398,14 +398,16 @@ def create(name: str, kind: str, folder: Path) -> list[Path]:
     UserError : for a name that no class can have, and where a file is there already
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name == name.lower():
-        raise UserError(f"{name!r} is no name for a class: expected a word such as FedMine")
+        raise UserError(f"{name!r} is not a class name: expected a word such as FedMine")
     written = "".join(text[key] for text in KINDS.values() for key in TEXTS)
     taken = re.search(rf"^(from|import) .*\b{name}\b", written, flags=re.M)
     conf = Path(__file__).parents[1] / "conf"
     if taken or (conf / KINDS[kind]["group"] / f"{name.lower()}.yaml").exists():
-        raise UserError(f"{name} is the name of something of this project's: choose another")
+        raise UserError(f"{name} is taken by this project: choose another name")
     if folder.name in ("baselines", "clients", "conf", "strategies"):
-        raise UserError(f"--folder {folder}: {folder.name} is a package of this project's: choose another")
+        raise UserError(
+            f"--folder {folder}: {folder.name} is a package of this project: choose another name"
+        )
     if not folder.name.isidentifier():
         raise UserError(f"--folder {folder}: a package needs a name that Python can import, such as mylab")
     module, text = name.lower(), KINDS[kind]
@@ -417,7 +419,7 @@ def create(name: str, kind: str, folder: Path) -> list[Path]:
         folder / f"test_{module}.py": text["test"],
     }
     if present := [str(file) for file in files if file.exists()]:
-        raise UserError(f"{present[0]} is there already: choose another name, or another --folder")
+        raise UserError(f"{present[0]} exists already: choose another name, or another --folder")
     for file, content in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(Template(content).substitute(words), encoding="utf-8")

@@ -9,13 +9,13 @@ folder of images; raw, neither scaled nor normalised. The output has a line for 
 1, or the image's file name), the predicted class and the probability of each class. Where the model's
 outputs are not finite, a row has no prediction. Labels may be missing; of the rows that have one, accuracy,
 loss and the recall of each class are printed, by the definitions that the run was evaluated with: NaN where
-a row has no prediction. Without --output that is all.
+a row has no prediction. Without --output, only these are printed.
 
 --export writes a model that takes raw rows and returns probabilities: .onnx (pip install -e '.[onnx]') or
 TorchScript (.pt). Exit status: 0, or 2 after a user's mistake.
 
 The model's class is the one that config.yaml in RUN names, and loading it imports that class from this
-installation; nothing else of RUN is executed. Use no run of somebody whom you would not let choose a class.
+installation; nothing else of RUN is executed. Use runs only from people whom you trust to choose that class.
 """
 
 import argparse

@@ -130,7 +130,7 @@ def check_training(
         if training.private and kind.shares_all:
             raise ValueError(
                 f"client.private={list(training.private)} with a strategy that asks nodes for {kind.__name__}, "
-                "which corrects them towards each other, and what is private has no others; choose another "
+                "which pulls them towards each other, and a private part has no counterpart; choose another "
                 "strategy"
             )
         kind.check(training.optimizer, config)
@@ -139,7 +139,7 @@ def check_training(
     for name, begin in training.corrections.items():
         if correction_class(begin) in requested:
             raise ValueError(
-                f"client.corrections.{name}: the strategy asks for the same, which would act twice; leave "
+                f"client.corrections.{name}: the strategy asks for the same, so it would act twice; leave "
                 "it out, or choose strategy=fedavg"
             )
     if protocol.COMMUNICATION_PROBABILITY in config and training.stragglers > 0:
@@ -151,7 +151,7 @@ def check_training(
     if feeds_back and config.get(protocol.EFFECTIVE_STEPS) and training.stragglers > 0:
         raise ValueError(
             "compression.error_feedback=true with aggregation=normalized and client.stragglers above 0: "
-            "what a round left out would count by another round's steps; leave one of the three out"
+            "what one round leaves out would be weighed by another round's steps; leave one of the three out"
         )
     _check_way(training, requested, any(kind.uses_displacement(config) for kind in requested), restricted)
 
@@ -162,10 +162,12 @@ def _check_way(
     """Refuse what moves a node besides the gradients of a round, where the method counts on these alone."""
     if training.keep_optimizer and has_state(training.optimizer) and (reads or restricted):
         who = "strategy=scaffold's option 2 or aggregation=normalized" if reads else "a compression"
-        counts = "takes a node's way for gradients of" if reads else "sends no more than the gradients of"
+        counts = (
+            "treats a node's change as the gradients of" if reads else "sends no more than the gradients of"
+        )
         raise ValueError(
-            f"client.keep_optimizer=true: {who} {counts} the round alone, and what the optimiser keeps "
-            "would move it, too; set client.keep_optimizer=false"
+            f"client.keep_optimizer=true: {who} {counts} the round alone, and the optimiser's state "
+            "would add to it; set client.keep_optimizer=false"
         )
     corrections = {f"client.corrections.{name}": begin for name, begin in training.corrections.items()}
     corrections |= {f"{kind.__name__}, which the strategy asks for": kind for kind in requested}
@@ -175,16 +177,16 @@ def _check_way(
         if training.personal is not None and training.personal.held_to_start:
             personal = type(training.personal).__name__
             raise ValueError(
-                f"{name}: client.personal={personal} holds a node's own model to "
-                "the one that it was sent, whose place this would take; leave one of the two out"
+                f"{name}: client.personal={personal} keeps a node's own model near "
+                "the one that it was sent, which this would replace; leave one of the two out"
             )
         if reads:
             raise ValueError(
-                f"{name}: strategy=scaffold's option 2, scaffnew, fedcm and aggregation=normalized take "
-                "the way from the server's model for gradients; leave it out (or set SCAFFOLD's option 1)"
+                f"{name}: strategy=scaffold's option 2, scaffnew, fedcm and aggregation=normalized treat "
+                "the change from the server's model as gradients; leave it out (or set SCAFFOLD's option 1)"
             )
         if restricted:
             raise ValueError(
                 f"{name}: compression=random_mask or low_rank would send no more than a "
-                "share of the way from the server's model; leave it out, or choose another compression"
+                "share of the change from the server's model; leave it out, or choose another compression"
             )

@@ -136,7 +136,9 @@ def with_sgd(
 @lru_cache(maxsize=64)
 def say_outside(what: str) -> None:
     """Say, once, what is not part of captured steps."""
-    logger.warning("%s is not part of the CUDA graph of a step: its operations go one by one", what)
+    logger.warning(
+        "%s is not part of the CUDA graph of a step: its operations are launched one by one", what
+    )
 
 
 class OptimizerStep:

@@ -341,7 +341,7 @@ def partition_id_of(context: Context, config: ConfigRecord) -> int:
     """Return the node's own number, or the one that the server has given a site."""
     own = context.node_config.get(protocol.PARTITION_ID, config.get(protocol.PARTITION_ID))
     if own is None:
-        raise ValueError("the server has given this site no number: choose a strategy of florilegium's")
+        raise ValueError("the server gave this site no number: choose a strategy of florilegium's")
     return int(own)  # type: ignore[arg-type]
 
 

@@ -193,7 +193,7 @@ def check_stragglers(probability: float, least_work: int, unit: str, full: int) 
     if probability and least_work >= full:
         raise ValueError(
             f"client.stragglers={probability} with client.{unit}={full} and "
-            f"client.least_work={least_work}: nobody could do less; set {unit} above least_work"
+            f"client.least_work={least_work}: no node could do less work; set {unit} above least_work"
         )
 
 

@@ -1,4 +1,4 @@
-"""FedCM: every local step goes along the direction in which all nodes went in the round before, too.
+"""FedCM: every local step also follows the direction in which all nodes moved in the last round.
 
 Xu, Wang, Wang, Yao: *FedCM: Federated Learning with Client-level Momentum*, 2021 (arXiv 2106.10874),
 Algorithm 2. The server keeps the momentum D, 0 at the start.
@@ -30,7 +30,7 @@ from .shared.checks import require
 
 @dataclass(kw_only=True, eq=False)
 class FedCM(PseudoGradientStrategy):
-    """FedAvg with a momentum in the nodes' steps; the nodes must be ours.
+    """FedAvg with a momentum in the nodes' steps; needs this project's ClientApp.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ from .shared.compression import NoCompression
 
 @dataclass(kw_only=True, eq=False)
 class FedDyn(StatefulClientsStrategy):
-    """FedAvg with dynamic regularisation; the nodes must be ours.
+    """FedAvg with dynamic regularisation; needs this project's ClientApp.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""FedProto: nodes have models of their own, and share what a class looks like to them.
+"""FedProto: nodes have their own models, and share prototypes of the classes.
 
 Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: *FedProto: Federated Prototype Learning across Heterogeneous Clients*,
 AAAI 2022, Algorithm 1. C_k[c] is the mean representation of node k's n_kc examples of class c, where a
@@ -78,7 +78,7 @@ class PrototypeExchange(PseudoGradientStrategy):
 
 @dataclass(kw_only=True, eq=False)
 class FedProto(LocalOnly):
-    """Local training with prototypes; the nodes must be ours.
+    """Local training with prototypes; needs this project's ClientApp.
 
     Parameters
     ----------

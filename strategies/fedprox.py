@@ -18,7 +18,7 @@ from .shared.checks import require
 
 @dataclass(kw_only=True, eq=False)
 class FedProx(PseudoGradientStrategy):
-    """FedAvg whose nodes are held to the global model with strength ``mu`` >= 0."""
+    """FedAvg whose nodes are pulled towards the global model with strength ``mu`` >= 0."""
 
     mu: float = 0.01
 

@@ -161,7 +161,7 @@ class Grouped(StrategyWrapper):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord]:
-        """Take every group's step; return the mean of the groups' models, for who wants only one.
+        """Take every group's step; return the mean of the groups' models, for callers that want one.
 
         Raises
         ------

@@ -45,7 +45,7 @@ from .shared.checks import require, require_count
 
 @dataclass(kw_only=True, eq=False)
 class IFCA(PseudoGradientStrategy):
-    """Several models, each the mean of the nodes that chose it; the nodes must be ours.
+    """Several models, each the mean of the nodes that chose it; needs this project's ClientApp.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class IFCA(PseudoGradientStrategy):
 
     def for_group(self, name: str, members: tuple[int, ...]) -> Self:
         raise ValueError(
-            f"strategy.inner={self.name} has several models, and a group one: take another inner strategy"
+            f"strategy.inner={self.name} has several models, but a group has one: choose another inner strategy"
         )
 
     def train_config(self) -> dict[str, ConfigScalar]:

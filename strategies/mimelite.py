@@ -29,7 +29,7 @@ from .shared.checks import require
 
 @dataclass(kw_only=True, eq=False)
 class MimeLite(PseudoGradientStrategy):
-    """FedAvg with a momentum of full gradients in the nodes' steps; the nodes must be ours.
+    """FedAvg with a momentum of full gradients in the nodes' steps; needs this project's ClientApp.
 
     Parameters
     ----------

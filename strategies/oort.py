@@ -1,4 +1,4 @@
-"""Oort: train the nodes that have the most to teach, and try those that nobody knows yet.
+"""Oort: train the nodes with the largest utility, and explore unknown ones.
 
 Lai, Zhu, Madhyastha, Chowdhury: *Oort: Efficient Federated Learning via Guided Participant Selection*, OSDI 2021
 (arXiv 2010.06081), section 4 and Algorithm 1. A node that took part last in round L_k, with n_k examples, has
@@ -43,7 +43,7 @@ LEAST = 1e-12  # a node with a utility of 0 may be drawn where there are no othe
 
 @dataclass(kw_only=True, eq=False)
 class Oort(PseudoGradientStrategy):
-    """FedAvg of the nodes with the largest statistical utility, and of some that are unknown.
+    """FedAvg of the nodes with the largest statistical utility, and of some unknown ones.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Oort(PseudoGradientStrategy):
     def for_group(self, name: str, members: tuple[int, ...]) -> Self:
         raise ValueError(
             "strategy.inner=Oort chooses among all nodes, and groups would choose each for itself: "
-            "take another inner strategy"
+            "choose another inner strategy"
         )
 
     def train_config(self) -> dict[str, ConfigScalar]:

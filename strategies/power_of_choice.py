@@ -74,7 +74,7 @@ class PowerOfChoice(PseudoGradientStrategy):
     def for_group(self, name: str, members: tuple[int, ...]) -> Self:
         raise ValueError(
             "strategy.inner=PowerOfChoice chooses among all nodes, and groups would choose each for itself: "
-            "take another inner strategy"
+            "choose another inner strategy"
         )
 
     @property

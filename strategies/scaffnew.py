@@ -51,7 +51,7 @@ WHY = "under strategy=scaffnew, which needs the plain mean of all nodes"
 
 @dataclass(kw_only=True, eq=False)
 class Scaffnew(StatefulClientsStrategy):
-    """FedAvg of all nodes with variates and a random number of local steps; the nodes must be ours.
+    """FedAvg of all nodes with variates and a random number of local steps; needs this project's ClientApp.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ from .shared.checks import require
 
 @dataclass(kw_only=True, eq=False)
 class Scaffold(StatefulClientsStrategy):
-    """FedAvg with control variates; the nodes must be ours, or return a ``control`` record.
+    """FedAvg with control variates; needs this project's ClientApp, or one that returns ``control``.
 
     Parameters
     ----------

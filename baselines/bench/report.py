@@ -51,7 +51,7 @@ class Spread:
 
 
 def alternate(contenders: Mapping[str, Callable[[], Measured]], repeats: int) -> dict[str, list[Measured]]:
-    """Let each contender measure once, in turn, ``repeats`` times; return {name: measurements}."""
+    """Measure the contenders alternately, ``repeats`` times each; return {name: measurements}."""
     samples: dict[str, list[Measured]] = {name: [] for name in contenders}
     for _ in range(repeats):
         for name, measure in contenders.items():
@@ -222,7 +222,7 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
 
 
 def describe_machine() -> dict[str, object]:
-    """Return what stands under the table: times vary by the machine."""
+    """Return the machine's description, for the text below the table."""
     origin = provenance(load(""))
     hardware = origin["hardware"]
     return {

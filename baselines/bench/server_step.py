@@ -62,7 +62,7 @@ class ServerStep(Workload):
     in_memory: tuple[str, ...] = tuple(PARTS)
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
-        """Measure time by turns, and memory once: it does not vary."""
+        """Measure time alternately, and memory once: it does not vary."""
         torch.set_num_threads(1)
         rows = [*self._seconds(repeats), *self._rank_seconds(repeats)]
         for part in self.in_memory:
@@ -118,7 +118,7 @@ class DeviceStep(Workload):
     steps: int = 5
 
     def measure(self, repeats: int, peers: bool) -> list[Row]:
-        """Measure both by turns."""
+        """Measure both alternately."""
         updates = stack_replies(*play_round(self.model, self.nodes))
         calls = {MASKED: make_step(self.model, MASKED, updates), BY_HAND: _mask_by_hand(updates.deltas)}
         for call in calls.values():

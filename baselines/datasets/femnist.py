@@ -78,7 +78,7 @@ def _leaf(folder: Path) -> Table:
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(f"{file}: user {user} has no images of 28x28 ({error})") from error
             if len(pixels) and not 0 <= pixels.min() <= pixels.max() <= 1:
-                raise UserError(f"{file}: user {user} has pixels outside of 0 to 1, which LEAF's are not")
+                raise UserError(f"{file}: user {user} has pixels outside of 0 to 1, unlike LEAF's")
             inputs.append(np.rint(pixels * 255).astype(np.uint8))
             writers += [user] * len(data["y"])
     if not inputs:

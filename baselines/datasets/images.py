@@ -133,7 +133,7 @@ def class_named(name: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"dataset.load: there is no {name} ({error}): {expected}") from error
     if not isinstance(kind, type):
-        raise UserError(f"dataset.load: {name} is no class: {expected}")
+        raise UserError(f"dataset.load: {name} is not a class: {expected}")
     return kind
 
 

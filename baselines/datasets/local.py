@@ -1,4 +1,4 @@
-"""local: data of the sites' own. The experiment brings the schema, each node its path.
+"""local: the sites' own data. The experiment has the schema, each node its path.
 
 The data set itself is empty: a server that holds no data builds the model from the schema, and the nodes
 judge it on the share of their data that they hold out (``node_test_fraction``).
@@ -156,7 +156,7 @@ def schema_of(values: Mapping[str, Any]) -> Schema:
 
 @dataclass(frozen=True)
 class SiteData:
-    """Reads a site's data, and refuses what does not fit the schema.
+    """Reads a site's data, and rejects what does not fit the schema.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ class SiteData:
         """
         schema = self.schema
         if site_files.is_table(path) != (schema.columns is not None):
-            what = "is a table" if site_files.is_table(path) else "is no table"
+            what = "is a table" if site_files.is_table(path) else "is not a table"
             raise DataError(
                 f"{path} {what}, and the schema has {schema.columns or 'no columns'}",
                 f"data: {'a table' if site_files.is_table(path) else 'no table'}, unlike the schema",

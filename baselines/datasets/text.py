@@ -1,4 +1,4 @@
-"""text: texts with labels, of a table of your own or of the Hugging Face hub.
+"""text: texts with labels, from your own table or the Hugging Face hub.
 
 A tokenizer that is not given learns from all training texts, which nobody has in a federation: there the
 nodes would have to agree on one beforehand.

@@ -264,7 +264,7 @@ class Predictor:
             return rows
         texts = list(rows)
         if isinstance(rows, str) or not all(isinstance(one, str) for one in texts):
-            raise UserError("the rows are no list of texts: expected one text for each example")
+            raise UserError("the rows are not a list of texts: expected one text for each example")
         return encoder(texts)
 
     def _numbers(self, labels: Sequence[str]) -> Tensor:

@@ -97,7 +97,7 @@ def finished(experiment: Experiment, folder: Path) -> bool:
 
 
 def lacks(experiment: Experiment, folder: Path) -> str:
-    """Return what a finished run has not left that is asked for now, in brackets; empty where nothing."""
+    """Return which requested files a finished run lacks, in brackets; empty for none."""
     written, save = _written(folder), experiment.settings.save
     if save == "last" and written.get("save") is None and kept(folder):  # its checkpoint has that model
         save = None

@@ -253,11 +253,11 @@ class Rounds:
         return is_over
 
     def end(self, server_round: int) -> None:
-        """Write down what is left to say of the last models, and why they are the last."""
+        """Record the last models' evaluation, and why the run ended."""
         if self.strategy.stop_reason:
             logger.warning("the run ends after round %d: %s", server_round, self.strategy.stop_reason)
         if absent := find_rare_nodes(self.strategy.participation_counts()):
-            logger.warning("took part in less than half of the rounds that asked them: %s", absent)
+            logger.warning("answered in less than half of the rounds that asked them: %s", absent)
         models = self.strategy.models_to_evaluate(self.arrays)
         self.evaluation.end(server_round, models, self._owners(models))
         self._used = merge_usage(self.grid.used())
@@ -275,7 +275,7 @@ class Rounds:
         )
 
     def resume_from(self, saved: Checkpoint) -> None:
-        """Stand where the checkpoint was taken."""
+        """Continue from a checkpoint."""
         self.arrays = self._placed(saved.arrays)
         saved.restore(self.strategy)
         if self.virtual_time is not None:

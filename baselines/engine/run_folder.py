@@ -53,7 +53,7 @@ PATIENCE = 2.0  # seconds to wait for the folder: who asks whether it is in use 
 
 
 def outputs_folder() -> Path:
-    """Return the folder below which submitted runs write: the operator's word, else ``outputs`` here."""
+    """Return the folder below which submitted runs write: the operator's choice, else ``outputs`` here."""
     return Path(os.environ.get(OUTPUTS) or "outputs").resolve()
 
 
@@ -238,7 +238,7 @@ class RunFolder:
 
 
 def protect(experiment: Experiment, folder: Path) -> None:
-    """Raise ``UserError`` where a run would be written over that nobody has said to give up."""
+    """Raise ``UserError`` where a run would be overwritten without ``resume=false``."""
     if experiment.settings.resume is None and has_trained(folder / "metrics.csv"):
         raise UserError(
             f"{folder} holds a run: resume=true leaves it alone or continues it, resume=false writes over "

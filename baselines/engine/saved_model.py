@@ -125,7 +125,7 @@ class ModelSaver:
             discard(self.folder)  # the checkpoint's model is later
         elif not _files(self.folder):
             what = f"save=best: no model of the rounds before {server_round} was kept"
-            logger.warning("%s, so that the best is that of the rounds from it on", what)
+            logger.warning("%s: the best is chosen among this round and those after it", what)
             measured = {name: by_round(self.folder, f"{split}/{name}") for name in ("accuracy", "loss")}
             if metrics := {name: of[server_round] for name, of in measured.items() if server_round in of}:
                 self.offer(server_round, models, metrics)
@@ -205,7 +205,7 @@ def load_model(run: Path, name: str | None = None) -> SavedModel:
     UserError : when there is none, or several and no ``name``
     """
     if not (run / "config.yaml").is_file():
-        raise UserError(f"{run} is no run folder: it has no config.yaml")
+        raise UserError(f"{run} is not a run folder: it has no config.yaml")
     written = _written(run)
     models = {one: arrays for one, (arrays, _) in written.items()}
     description = next((about for _, about in written.values()), None)
@@ -272,7 +272,7 @@ def _description_of(file: Any) -> dict[str, Any]:
     """Return what a file says of its model."""
     description = json.loads((file.metadata() or {}).get(METADATA_KEY, "null"))
     if not isinstance(description, dict):
-        raise ValueError(f"{METADATA_KEY} is no JSON object")
+        raise ValueError(f"{METADATA_KEY} is not a JSON object")
     return description
 
 

@@ -77,7 +77,7 @@ class VirtualTime:
         return arrivals
 
     def resume_from(self, folder: Path, server_round: int) -> None:
-        """Stand where a run stood after a round: at the sum of the seconds that it has written down."""
+        """Continue from a run's state after a round: at the sum of the seconds that it has written down."""
         self.now = 0.0
         seconds = by_round(folder, "train/virtual_seconds")
         for number in range(1, server_round + 1):

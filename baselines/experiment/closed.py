@@ -121,9 +121,9 @@ def _check_override(override: Override) -> None:
     key = str(override.key_or_group)
     name = _name(key)
     if key.replace("/", ".").split(".")[0] in OWNERS:
-        raise ClosedError(f"{name} belongs to whoever runs this process, and is not submitted")
+        raise ClosedError(f"{name} is set by whoever runs this process, and cannot be submitted")
     if override.package is not None or "@" in key:
-        raise ClosedError(f"{name} puts an option elsewhere (@), which is not submitted")
+        raise ClosedError(f"{name} puts an option elsewhere (@), which cannot be submitted")
     if override.is_sweep_override():
         raise ClosedError(f"{name} has several values")
     value = override.value()
@@ -181,16 +181,18 @@ def _check_tree(wanted: Any, plain: Any, targets: Collection[str]) -> None:
         if isinstance(value, str) and "${" in value:
             raise ClosedError(f"{name} names another value (${{...}}): write the value itself")
         if key == OPENED.get(parts.get(path, "")):
-            raise ClosedError(f"{name} names a file, which no node opens for somebody else")
+            raise ClosedError(f"{name} names a file, and nodes open no file that a run names")
         if "_args_" in place:
-            raise ClosedError(f"{name}: arguments are given by name")
+            raise ClosedError(f"{name}: arguments must be given by name")
         is_as_in_conf = place[0] in AS_IN_CONF and place[:2] != SCHEMA
         if "_target_" in place:
             _check_target(place, str(value), targets)
             if is_as_in_conf and str(value) in known_targets() and place in as_chosen:
-                raise ClosedError(f"{name} is not that of the option that is named")
+                raise ClosedError(f"{name} is not the class of the chosen option")
         elif is_as_in_conf and (isinstance(value, str) or isinstance(as_chosen.get(place), str)):
-            raise ClosedError(f"{name} is a text: {place[0]} takes numbers, and what its option says")
+            raise ClosedError(
+                f"{name} is a text: {place[0]} takes numbers; other values must be its option's own"
+            )
 
 
 def _check_target(place: tuple[str, ...], target: str, targets: Collection[str]) -> None:
@@ -201,7 +203,7 @@ def _check_target(place: tuple[str, ...], target: str, targets: Collection[str])
         )
     groups = _groups_of_targets().get(target, frozenset())
     if place[:2] == SCHEMA or (groups and groups <= PLACED and place[0] not in groups):
-        raise ClosedError(f"{name} names what does not belong there")
+        raise ClosedError(f"{name} names a class of another group")
 
 
 def _name(key: str) -> str:

@@ -169,7 +169,7 @@ def check_shadowed(overrides: Sequence[str], sources: Sequence[DictConfig], conf
         path = f"{option.config_path}.yaml"
         if path in twice:
             raise UserError(
-                f"{twice[path] / path} would not be read: the project has a {path} of its own; rename yours"
+                f"{twice[path] / path} would be ignored: the project has a {path} of its own; rename yours"
             )
 
 

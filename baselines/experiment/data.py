@@ -195,7 +195,7 @@ class NodeData:
         if partitioner.needs_labels and (part == "train" or chooses):
             name = "labels" if part == "train" else "test_labels"
             raise UserError(
-                f"partitioner {type(partitioner).__name__} goes by labels, and the data set's targets are "
+                f"partitioner {type(partitioner).__name__} splits by labels, but the data set's targets are "
                 f"none: give the data set {name}, or choose a partitioner such as iid or by_writer"
             )
         return np.zeros(len(getattr(self.dataset, f"{part}_targets")), dtype=np.int64)

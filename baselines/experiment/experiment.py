@@ -201,7 +201,7 @@ BY_NAME = ("seed", "num_nodes", "max_failed_rounds", "node_timeout")  # of a str
 
 
 def strategy_of(cfg: DictConfig) -> BaseStrategy:
-    """Return the strategy of a configuration, wrapped where it is none of this suite's.
+    """Return the strategy of a configuration, wrapped where it is not one of this suite.
 
     Raises
     ------

@@ -124,7 +124,7 @@ class FlowerStrategyAdapter(BaseStrategy):
         self._failed_rounds = 0 if moved_on else self._failed_rounds + 1
         if self._failed_rounds >= self.max_failed_rounds:
             raise TooManyFailedRounds(
-                f"{self._failed_rounds} rounds in a row failed: {self.name} made no model of "
+                f"{self._failed_rounds} rounds in a row failed: {self.name} produced no model from "
                 f"{len(replies)} replies (errors in the last: {_errors(replies)}); look at the nodes"
             )
         return arrays, _without_ids(metrics)

@@ -2,9 +2,12 @@
 
 import contextlib
 import logging
+import threading
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -60,7 +63,10 @@ def current_sweep() -> Sweep | None:
 
 
 class SweepProgress(Callback):
-    """Print ``run 2 of 6: strategy=fedexp seed=0`` before a run of a sweep; nothing before a single one."""
+    """Print ``run 2 of 6: strategy=fedexp seed=0`` before a run of a sweep; nothing before a single one.
+
+    Where a launcher runs several at once, print a line after each, too: ``2 of 6 runs done in 0:01:10``.
+    """
 
     def __init__(self) -> None:
         self.sweeping = False
@@ -83,6 +89,8 @@ class SweepProgress(Callback):
             folder = Path(config.hydra.sweep.dir)
             folder.mkdir(parents=True, exist_ok=True)
             OmegaConf.save(config, folder / MULTIRUN)
+            if _is_parallel(config.hydra):
+                EndedRuns(folder / ENDED, self.total).follow()
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Say which one it is, and what is its own of what is swept."""
@@ -95,9 +103,74 @@ class SweepProgress(Callback):
         if _sweep:
             _sweep.number = config.hydra.job.num
 
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
+        """Report the end of a run to the process that started the sweep; this may be another one."""
+        if self.sweeping and _is_parallel(config.hydra):
+            how = "finished" if job_return.status is JobStatus.COMPLETED else "failed"
+            with contextlib.suppress(OSError), (Path(config.hydra.sweep.dir) / ENDED).open("a") as file:
+                file.write(f"run {config.hydra.job.num + 1} {how}\n")
+
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Forget the sweep: this process may go on with something else."""
         set_sweep(None)
+        if EndedRuns.current:
+            EndedRuns.current.stop()
+
+
+ENDED = ".ended_runs"  # in the sweep's folder while it runs: a line for each run that has ended
+
+
+class EndedRuns:
+    """Print a line for each run that ends in another process, which writes one into a file.
+
+    Parameters
+    ----------
+    path : the file, where all processes see it
+    total : how many runs there are; None where only the sweeper knows
+    """
+
+    current: "EndedRuns | None" = None  # of this process; Hydra copies the callback into others
+
+    def __init__(self, path: Path, total: int | None) -> None:
+        self.path, self.total = path, total
+        self._start, self._done, self._stop = time.monotonic(), 0, threading.Event()
+        self._thread = threading.Thread(target=self._print_lines, daemon=True)
+
+    def follow(self) -> None:
+        """Begin to print."""
+        self.path.write_text("")
+        EndedRuns.current = self
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Print what is left, and remove the file."""
+        self._stop.set()
+        self._thread.join()
+        self.path.unlink(missing_ok=True)
+        EndedRuns.current = None
+
+    def _print_lines(self) -> None:
+        while True:
+            stops = self._stop.wait(LOOK_EVERY)  # before the file is read for the last time
+            with contextlib.suppress(OSError):
+                for run in self.path.read_text().splitlines()[self._done :]:
+                    self._done += 1
+                    print(self._line(run, time.monotonic() - self._start), flush=True)
+            if stops:
+                return
+
+    def _line(self, run: str, seconds: float) -> str:
+        of = f" of {self.total}" if self.total else ""
+        rest = (self.total or 0) - self._done
+        left = f", about {_clock(seconds / self._done * rest)} left" if rest > 0 else ""
+        return f"{self._done}{of} runs done in {_clock(seconds)}{left}: {run}"
+
+
+LOOK_EVERY = 0.5  # seconds
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
 
 def set_sweep(sweep: Sweep | None) -> None:
@@ -198,8 +271,11 @@ def run_prefix() -> str:
     settings = HydraConfig.get() if HydraConfig.initialized() else None
     if settings is None or settings.mode != RunMode.MULTIRUN:
         return ""
-    one_by_one = settings.launcher._target_.endswith(".BasicLauncher")
-    return "" if one_by_one else f"run {settings.job.num + 1}: "
+    return f"run {settings.job.num + 1}: " if _is_parallel(settings) else ""
+
+
+def _is_parallel(settings: Any) -> bool:
+    return not settings.launcher._target_.endswith(".BasicLauncher")
 
 
 def check_direction(settings: HydraConf, objective: str, lowers: bool) -> None:

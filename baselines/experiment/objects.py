@@ -120,7 +120,7 @@ def describe_option(group: str, value: object) -> dict[str, dict[str, Any]]:
         return _describe_strategy(value)
     if isinstance(value, BaseStrategy) or (isclass(kind) and issubclass(kind, BaseStrategy)):
         raise UserError(
-            f"strategy={name} is made around another strategy, which takes its settings from the run: choose it "
+            f"strategy={name} wraps another strategy, which takes its settings from the run: choose it "
             "by its option's name, or write a file"
         )
     if group == "dataset":

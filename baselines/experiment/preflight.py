@@ -248,7 +248,9 @@ def _outputs(experiment: Experiment, inputs: Inputs) -> Tensor:
     """Return what the model says of two examples; a task of the user's own may take something else."""
     model = experiment.node_model.eval()
     if not any(p.requires_grad for p in model.parameters()):
-        raise UserError("the model has no parameter to train: choose another model, or let one learn")
+        raise UserError(
+            "the model has no parameter to train: choose another model, or set requires_grad on one"
+        )
     try:
         with torch.no_grad():
             outputs: Tensor = compute_outputs(model, inputs)
@@ -375,7 +377,7 @@ def check_server_inputs(experiment: Experiment) -> None:
         return
     if not has_distillation(experiment):
         raise UserError(
-            f"server_inputs={settings.server_inputs}: strategy={strategy.name} does not look at them; leave it "
+            f"server_inputs={settings.server_inputs}: strategy={strategy.name} does not use them; leave it "
             "out, or choose strategy=feddf or codistillation"
         )
     rules = (strategy, getattr(strategy, "inner", strategy))

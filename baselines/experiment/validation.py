@@ -320,7 +320,7 @@ class Runtime(Protocol):
 
 @runtime_checkable
 class Logger(Protocol):
-    """Somewhere that a run's metrics go, besides metrics.csv."""
+    """A further destination of a run's metrics, besides metrics.csv."""
 
     def begin(self, experiment: Any, folder: Path, last_round: int | None) -> None:
         """Start for an experiment; ``last_round`` is the checkpoint's, None in a new run."""

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print_error(error: object, status: int, public: str | None = None) -> int:
     print(f"error: {error}", file=sys.stderr)
     if public is not None:
-        print(f"the server is told: {public}", file=sys.stderr)
+        print(f"the server sees: {public}", file=sys.stderr)
     return status
 
 

@@ -118,7 +118,9 @@ def _refuse_shared_keys(federation: Federation, file: Path) -> None:
         words = path.read_text(errors="replace").split() if path.is_file() else []
         key = " ".join(words[:2])  # without the comment
         if key in held:
-            raise UserError(f"{file}: sites {held[key]} and {site.name} have one key: let one make another")
+            raise UserError(
+                f"{file}: sites {held[key]} and {site.name} have the same key: make another for one of them"
+            )
         if key:
             held[key] = site.name
 
@@ -160,7 +162,7 @@ def _text(content: dict[str, Any], key: str, file: Path) -> str:
 
 def _name(name: str, file: Path) -> str:
     if not re.fullmatch(NAME, name):
-        raise UserError(f"{file}: {name!r} is no name: expected letters, digits, . _ and -")
+        raise UserError(f"{file}: {name!r} is not a valid name: expected letters, digits, . _ and -")
     return name
 
 
@@ -196,9 +198,9 @@ def write_schema(data: Path, label: str | None, columns: Sequence[str] | None, o
     DataError : for data that cannot be read
     """
     if columns is not None and not site_files.is_table(data):
-        raise UserError(f"--columns {','.join(columns)}: {data} is no table, and has no columns")
+        raise UserError(f"--columns {','.join(columns)}: {data} is not a table and has no columns")
     if columns is not None and label in columns:
-        raise UserError(f"--columns {','.join(columns)}: {label} is the label, and no input")
+        raise UserError(f"--columns {','.join(columns)}: {label} is the label, not an input")
     content = site_files.read(data, label, columns)
     schema = measured_of(data, content, label)
     text = OmegaConf.to_yaml(OmegaConf.create(schema.as_dict()))

@@ -146,7 +146,7 @@ def _admitted(policy: Policy, site: str, overrides: Sequence[str]) -> tuple[Expe
         node = experiment.site(site, str(data))
         policy.require_rows(len(node.train) + len(node.test))
     except (UserError, Refused) as error:
-        raise DataError(f"the site would take no part: {error}", public_line(error)) from error
+        raise DataError(f"the site would be left out: {error}", public_line(error)) from error
     return experiment, reader, node
 
 

@@ -1,4 +1,4 @@
-"""register: let the sites of federation.yaml in, and shut out those that are revoked."""
+"""register: admit the sites of federation.yaml, and exclude those that are revoked."""
 
 import json
 import re

@@ -56,7 +56,7 @@ class MessageHandler:
         except Exception as error:
             for context, state in zip(contexts, before, strict=True):
                 context.state = state
-            logger.warning("nodes are not batched, they train one after another: %s", error)
+            logger.warning("nodes are not batched and train one after another: %s", error)
             self.together = None
             return None
 

@@ -123,7 +123,7 @@ class Workers:
         if not self._worked:
             raise UserError(reason)
         if worker.machine not in self._unfit:
-            logger.warning("%s; it takes no part", reason)
+            logger.warning("%s; it is not used", reason)
         self._unfit.add(worker.machine)
 
     def free(self, short: float) -> PoolWorker | None:
@@ -166,7 +166,7 @@ class Workers:
             return
         self._has_logged = True
         needs = " and ".join(f"{need:g} {kind}" for kind, need in self.needs.items() if need)
-        logger.warning("no worker could start yet: each needs %s, and others use what there is", needs)
+        logger.warning("no worker can start yet: each needs %s, which others are using", needs)
 
     def name(self, machine: str) -> str:
         """Return what a machine is called."""

@@ -104,7 +104,9 @@ def compare(options: argparse.Namespace) -> None:
         from .html import write_page  # what it imports takes a second
 
         runs = chosen.whole[chosen.whole.run.isin(chosen.frame.run)]
-        write_page(options.html, runs, tables, options.folders, drawings, options.html_assets, note)
+        write_page(
+            options.html, runs, chosen.panels, tables, options.folders, drawings, options.html_assets, note
+        )
         console.print(f"page: {options.html}", soft_wrap=True)
 
 
@@ -115,8 +117,6 @@ def _check(options: argparse.Namespace) -> None:
     if options.ylim and not options.ylim[0] < options.ylim[1]:
         low, high = options.ylim
         raise UserError(f"--ylim {low:g} {high:g}: expected the lower end first")
-    if options.panels and options.best is not None:
-        raise UserError("--best with --panels: a setting is best on one of them; leave one of the two out")
     if options.html_assets and not options.html:
         raise UserError("--html-assets: there is no page; add --html PAGE")
     if len(options.x) > 1 and not options.html:
@@ -130,12 +130,16 @@ def _select(frame: pd.DataFrame, options: argparse.Namespace) -> Selection:
         if name.rpartition("/")[2] not in set(frame.metric):
             raise UserError(f"--lower {name}: no run has measured it")
     wishes = [*read_names(options.names), *options.label]
-    own = frame if options.best is None else best(frame, options.best, metrics, options.lower)
-    short, keys = without_panel(own, options.panels) if options.panels else (own, None)
-    named = ordered(with_display_names(renamed(short, wishes)), options.order, wishes)
-    panels = {"": named} if keys is None else split_by(named, keys, options.panels)
+    short, keys = without_panel(frame, options.panels) if options.panels else (frame, None)
+    own = short if options.best is None else best(short, options.best, metrics, options.lower, keys)
+    named = ordered(with_display_names(renamed(own, wishes)), options.order, wishes)
     whole = with_display_names(renamed(frame, wishes, strict=False))
-    return Selection(named, panels, {"": whole} if keys is None else panels, whole, wishes)
+    if keys is None:
+        return Selection(named, {"": named}, {"": whole}, whole, wishes)
+    panels = split_by(named, keys, options.panels)
+    all_named = with_display_names(renamed(short, wishes, strict=False))
+    every = panels if options.best is None else split_by(all_named, keys, options.panels)
+    return Selection(named, panels, every, whole, wishes)
 
 
 def _columns(chosen: Selection, options: argparse.Namespace) -> list[Column]:
@@ -156,28 +160,42 @@ def _columns(chosen: Selection, options: argparse.Namespace) -> list[Column]:
 
 
 def best(
-    frame: pd.DataFrame, count: int, metrics: tuple[str, ...] = (), lower: Sequence[str] = ()
+    frame: pd.DataFrame,
+    count: int,
+    metrics: tuple[str, ...] = (),
+    lower: Sequence[str] = (),
+    panel_of: "pd.Series[str] | None" = None,
 ) -> pd.DataFrame:
     """Return the rows of the settings that are best at the first metric in the end, the best one first.
 
-    A setting with a run that has diverged is none of them.
+    Of panels (``panel_of`` each run) the average rank decides, among the settings that are in all of them.
+    A setting with a diverged run is left out.
 
     Raises
     ------
-    UserError : when no run has it, none is asked for, or all settings have diverged
+    UserError : when no run has the metric, ``count`` is below 1, or no setting is left
     """
     if count < 1:
         raise UserError(f"--best {count} is out of range: expected a whole number above 0")
-    if not (panels := choose(frame, metrics)):
+    if not (ordered_by := choose(frame, metrics)):
         raise UserError("--best: no run has a test metric to be ordered by")
-    panel = panels[0]
+    metric = ordered_by[0]
     lost = frame.setting[frame.run.isin(diverged(frame))]
     if (frame := frame[~frame.setting.isin(lost)]).empty:
         raise UserError("--best: each setting has a run that has diverged, and none is the best")
-    ends = results.last(frame, panel.metric, panel.split)
-    means = mean_of_all(ends, "setting").reindex(ends.setting.unique())
-    ordered = means.sort_values(ascending=is_less_better(panel, lower), kind="stable")
-    return pd.concat(frame[frame.setting == label] for label in ordered.index[:count])
+    is_lower = is_less_better(metric, lower)
+    if panel_of is None:
+        values = mean_of_all(results.last(frame, metric.metric, metric.split), "setting")
+    else:
+        parts = [part for _, part in frame.groupby(frame.run.map(panel_of), sort=False)]
+        measured = [part for part in parts if results.has(part, metric.metric, metric.split)]
+        values = average_rank(measured, metric, is_lower).dropna()
+        is_lower = True  # of ranks
+    if values.empty:
+        raise UserError("--best with --panels: no setting has runs in every panel")
+    values = values.reindex([label for label in frame.setting.unique() if label in values.index])
+    ranked = values.sort_values(ascending=is_lower, kind="stable").index
+    return pd.concat(frame[frame.setting == label] for label in ranked[:count])
 
 
 def read_names(file: Path | None) -> list[str]:

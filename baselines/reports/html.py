@@ -1,7 +1,7 @@
 """The HTML page of a sweep, in the order of a reader's questions."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from html import escape
 from importlib.resources import files
@@ -57,27 +57,36 @@ HOVERS = {  # what follows a mean; customdata are the band's ends and the deviat
 AROUND: dict[str, Any] = {"l": 60, "r": 15, "t": 40, "b": 50}
 
 
-def plot_curves(frame: pd.DataFrame, drawing: Drawing) -> dict[str, go.Figure]:
-    """Return a plot of each metric by its title: a line per setting, the mean over seeds, with a band.
+def plot_curves(
+    frame: pd.DataFrame, drawing: Drawing, panels: Mapping[str, pd.DataFrame] | None = None
+) -> dict[tuple[str, str], go.Figure]:
+    """Return plots by (metric, panel): a line per setting, the mean over seeds, with a band.
 
-    ``frame`` is that of :func:`baselines.results.load`.
+    ``frame`` is that of :func:`baselines.results.load`; ``panels`` are its parts by title.
     """
-    panels = choose(frame, drawing.metrics, step_size=not drawing.metrics)
-    return {panel.title: _panel(frame, panel, drawing.x, drawing.band) for panel in panels}
+    every = list(map(str, frame.setting.unique()))
+    styles = dict(zip(every, line_styles(every), strict=True))  # in all plots the same
+    return {
+        (metric.title, title): _panel(part, metric, drawing, styles)
+        for metric in choose(frame, drawing.metrics, step_size=not drawing.metrics)
+        for title, part in (panels or {"": frame}).items()
+        if results.has(part, metric.metric, metric.split)
+    }
 
 
-def _panel(frame: pd.DataFrame, panel: Shown, x: str, band: str = "std") -> go.Figure:
+def _panel(
+    frame: pd.DataFrame, panel: Shown, drawing: Drawing, styles: dict[str, dict[str, Any]]
+) -> go.Figure:
+    x, band = drawing.x, drawing.band
     statistic = statistics(frame, panel, x, band)
     unit, size = unit_of(x, statistic.x.max())
     figure = go.Figure()
     labels = [label for label in frame.setting.unique() if label in statistic.index]
     curves = [statistic.loc[label].replace([np.inf, -np.inf], np.nan) for label in labels]
     widths = line_widths([(rows.x.to_numpy(), rows["mean"].to_numpy()) for rows in curves], WIDTH)
-    every = list(frame.setting.unique())
-    styles = dict(zip(every, line_styles(every), strict=True))  # in all plots the same
     hover = _hover(band, panel.percent)
     for label, rows, width in zip(labels, curves, widths, strict=True):
-        for trace in _line(str(label), rows, rows.x / size, styles[label], width):
+        for trace in _line(str(label), rows, rows.x / size, styles[str(label)], width):
             figure.add_trace(trace.update(hovertemplate=hover) if trace.customdata is not None else trace)
     figure.update_layout(
         xaxis_title=unit,
@@ -267,6 +276,7 @@ PAIRED = "last value, paired by seed; p of the paired t-test"
 def write_page(
     target: Path,
     frame: pd.DataFrame,
+    panels: Mapping[str, pd.DataFrame],
     tables: dict[str, pd.DataFrame],
     folders: list[Path],
     drawings: Sequence[Drawing],
@@ -279,6 +289,7 @@ def write_page(
     ----------
     target : the file
     frame : the measurements, as of :func:`baselines.results.load`
+    panels : the parts whose curves stand side by side, by title, named and ordered as in the table
     tables : ``comparison``, and ``paired`` where it was asked for, as texts
     folders : where the runs were looked for, so that those that cannot be read are named
     drawings : which metrics, and what the curves go by, each
@@ -297,7 +308,7 @@ def write_page(
         paired = f"<p>{escape(PAIRED.capitalize())}.</p>" + sortable_table(tables["paired"])
         body.append(_section("Differences", paired))
     body += [
-        _section("Curves", _curves(frame, drawings)),
+        _section("Curves", _curves(panels, drawings)),
         _section("Who holds what", _partitions(frame)),
         _section("Settings", settings_section(frame)),
         _section("Runs", runs_section(frame, folders)),
@@ -324,12 +335,19 @@ def _section(title: str, content: str) -> str:
     return f"<section><h2>{escape(title)}</h2>\n{content}</section>" if content else ""
 
 
-def _curves(frame: pd.DataFrame, drawings: Sequence[Drawing]) -> str:
+def _curves(panels: Mapping[str, pd.DataFrame], drawings: Sequence[Drawing]) -> str:
     hint = "A name hides its line in all plots, a double click all others."
-    by_x = [plot_curves(frame, drawing) for drawing in drawings]
-    plots = "".join(_plot(title, figures[title]) for title in by_x[0] for figures in by_x)
+    frame = pd.concat(panels.values())
+    by_x = [plot_curves(frame, drawing, panels) for drawing in drawings]
+    rows: dict[str, str] = {}  # of plots, by metric
+    for metric, title in by_x[0]:
+        plots = (_plot(f"{metric}, {title}" if title else metric, one[metric, title]) for one in by_x)
+        rows[metric] = rows.get(metric, "") + "".join(plots)
     legend = _legend(list(map(str, frame.setting.unique())))
-    return f"<p>{escape(says(frame, drawings[0].band))} {hint}</p>\n{legend}{plots}" if plots else ""
+    kind = "row" if len(panels) > 1 else "column"
+    plots_by_metric = "".join(f'<div class="{kind}">{plots}</div>\n' for plots in rows.values())
+    caption = f"<p>{escape(says(frame, drawings[0].band))} {hint}</p>\n"
+    return f"{caption}{legend}{plots_by_metric}" if rows else ""
 
 
 def _legend(labels: list[str]) -> str:
@@ -350,7 +368,7 @@ def _legend(labels: list[str]) -> str:
 
 def _plot(title: str, figure: go.Figure) -> str:
     plot = figure.to_html(full_html=False, include_plotlyjs=False, config=PLOTLY)
-    return f'<h3>{escape(title)}</h3><div class="plot">{plot}</div>\n'
+    return f'<div><h3>{escape(title)}</h3><div class="plot">{plot}</div></div>\n'
 
 
 def _partitions(frame: pd.DataFrame) -> str:

@@ -158,7 +158,9 @@ def show_model(experiment: Experiment, name: str, console: Console) -> None:
     model, training, classes = experiment.model(), experiment.training, _classes(experiment)
     shape = experiment.input_shape
     if not isinstance(shape, list):
-        raise UserError(f"the model takes several tensors, {shape}, and is shown for one alone")
+        raise UserError(
+            f"the model takes several tensors, {shape}, and only models with one input are shown"
+        )
     size = training.batch_size or 32
     torch.set_num_threads(experiment.settings.threads)
     try:

@@ -1,14 +1,14 @@
-"""python -m baselines.reproduce PAPER TABLE: run what is missing of a paper's table, write ours beside it.
+"""python -m baselines.reproduce PAPER TABLE: run a paper's table, and write our numbers beside the paper's.
 
     python -m baselines.reproduce weight_erosion table2 --where num_nodes=10 --seeds 0,1 --jobs 2
     python -m baselines.reproduce gma table4_4 --scale small dataset.load.augment=null
     python -m baselines.reproduce gma table4_4 --dry-run
-    python -m baselines.reproduce gma table4_4 --budget 40m device=auto   # the most telling runs first
+    python -m baselines.reproduce gma table4_4 --budget 40m device=auto   # the most informative runs first
     python -m baselines.reproduce gma table4_4 --export runs.tar          # for --collect runs.tar elsewhere
     python -m baselines.reproduce                                # which papers and tables there are
     python -m baselines.reproduce --overview                     # renew every page and figure
 
-Killed and started again it continues: what is finished is not run twice, and a run under way goes on from
+Start it again to continue: finished runs are not run twice, and an interrupted run continues from
 its last checkpoint. The results go to baselines/papers/PAPER/ours/TABLE.csv, .md and .png; those of
 --scale smoke, which only show that everything works, to OUTPUT/smoke. A number of another setting than the
 paper's, by a scale or by overrides, is labelled wherever it stands and gives way to one of the paper's;
@@ -47,10 +47,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE,...",
         help="cells to run; twice the same key: both",
     )
-    add("--seeds", metavar="0,1,...", help="default: as many as the paper has, from 0")
+    add("--seeds", metavar="0,1,...", help="default: as many as the paper's, from 0")
     add("--scale", choices=SCALES, default="full", help="how much of the paper's setting; full: all")
     add("--jobs", metavar="N", default="1", help="runs at a time, of a thread each (1)")
-    add("--budget", metavar="40m", help="stop after this time; the most telling runs come first")
+    add("--budget", metavar="40m", help="stop after this time; the most informative runs come first")
     add("--html", type=Path, metavar="PAGE", help="of a paper, or of all: one page for a browser")
     add(
         "--overview",

@@ -48,7 +48,7 @@ def with_available_data(trials: Sequence[Trial], out: Console) -> list[Trial]:
         if why and not available:
             raise UserError(why)
         if why:
-            out.print(f"{count} run{'s' * (count > 1)} cannot begin: {why}")
+            out.print(f"{count} run{'s' * (count > 1)} cannot start: {why}")
     return available
 
 

@@ -266,9 +266,9 @@ def _points(pair: Comparison, value: float) -> float:
 
 FRONT = [
     "paper: its main claim",
+    "verdict",
     "its gain, same pairs",
     "our gain (95 % interval)",
-    "verdict",
     "pairs of the claim",
 ]
 
@@ -280,9 +280,9 @@ def front_table(papers: Sequence[str]) -> str:
     lines = [
         [
             _linked_claim(headline),
+            f"**{headline.verdict}**",
             _paper_number(headline),
             _our_number(headline),
-            f"**{headline.verdict}**",
             _pairs(headline.claim),
         ]
         for headline in headlines

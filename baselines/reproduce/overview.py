@@ -1,9 +1,9 @@
-"""The figure of the front page, drawn from the committed tables.
+"""The figure of the front page, drawn from the committed tables: once for a wide screen, once for a phone.
 
 Left, the gain of each paper's method over its baseline, printed and ours, in each pair of the main claim;
-right, each cell whose accuracy is printed; below, the verdicts on the pairs of all claims of a paper. A colour
-is a paper, in all of it. The numbers are in the file, too (``read_data``), so that a test can compare them with
-the tables.
+right, each cell whose accuracy is printed; below that, the verdicts on the pairs of
+all claims of a paper. A colour is a paper, in all of it. The numbers are in the file, too (``read_data``), so
+that a test can compare them with the tables.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from PIL import Image
@@ -30,6 +31,13 @@ KEY = "Description"  # of the PNG file's texts
 LEFT, RIGHT = -8.0, 13.0  # percentage points: intervals end there
 LEAST = 85.0  # per cent: cells below are drawn at the edge
 NEAR = 1.0  # percentage point
+LOOK: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "figure.constrained_layout.w_pad": 0.12,
+    "figure.constrained_layout.h_pad": 0.12,
+}
 FEW = 4  # pairs: a bar of these is too short for its number
 BARS = {  # face, pattern and letters: no colour, since a colour is a paper
     CONFIRMED: ("#333333", "", "white"),
@@ -126,29 +134,59 @@ def read_data(path: Path) -> dict[str, Any]:
     return data
 
 
-def draw_overview(papers: Sequence[str], target: Path) -> Path:
-    """Draw the figure, unless it has the same numbers already; return its path."""
+def draw_overviews(papers: Sequence[str], folder: Path) -> list[Path]:
+    """Draw the figure twice, for a wide screen and for a phone, unless a file has the same numbers already.
+
+    Returns
+    -------
+    list of Path
+        The two files.
+    """
     data = overview_data(papers)
-    if target.exists() and read_data(target) == data:
-        return target
+    targets = {folder / name: draw for name, draw in DRAWINGS.items()}
+    for target, draw in targets.items():
+        if not target.exists() or read_data(target) != data:
+            with mpl.rc_context(LOOK):
+                figure = draw(data)
+                figure.savefig(target, metadata={KEY: json.dumps(data)})
+            plt.close(figure)
+    return list(targets)
+
+
+def draw_wide(data: dict[str, Any]) -> Figure:
+    """Draw the panels beside each other."""
     rows = sum(len(gains) + 2 for gains in data["gains"].values())
-    with mpl.rc_context(
-        {
-            "font.size": 10,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "figure.constrained_layout.w_pad": 0.12,
-            "figure.constrained_layout.h_pad": 0.12,
-        }
-    ):
-        figure = plt.figure(figsize=(14, 2.2 + 0.21 * rows), layout="constrained")
-        grid = figure.add_gridspec(2, 2, width_ratios=(1.5, 1), height_ratios=(1.1, 1))
-        _draw_gains(figure.add_subplot(grid[:, 0]), data["gains"])
-        _draw_cells(figure.add_subplot(grid[0, 1]), data["cells"], papers)
-        _draw_verdicts(figure.add_subplot(grid[1, 1]), data["verdicts"])
-        figure.savefig(target, dpi=110, metadata={KEY: json.dumps(data)})
-    plt.close(figure)
-    return target
+    figure = plt.figure(figsize=(14, 2.2 + 0.21 * rows), dpi=110, layout="constrained")
+    grid = figure.add_gridspec(2, 2, width_ratios=(1.5, 1), height_ratios=(1.1, 1))
+    gains, cells = figure.add_subplot(grid[:, 0]), figure.add_subplot(grid[0, 1])
+    _draw_named_gains(gains, data["gains"])
+    _draw_cells(cells, data["cells"])
+    cells.set_xlabel(f"{_cells_label('; ')}\n{_absent(data)}")
+    _cells_legend(
+        cells,
+        f"within {NEAR:.0f} point\nof the paper\n(grey band)",
+        data["cells"],
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+    )
+    _draw_verdicts(figure.add_subplot(grid[1, 1]), data["verdicts"])
+    return figure
+
+
+def draw_narrow(data: dict[str, Any]) -> Figure:
+    """Draw the panels below each other, with letters that a phone shows as large as a page's own."""
+    rows = sum(len(gains) for gains in data["gains"].values())
+    heights = (2.0 + 0.11 * rows + 0.36 * len(data["gains"]), 4.4, 4.6)
+    figure = plt.figure(figsize=(4.2, sum(heights)), dpi=200, layout="constrained")
+    panels: Any = figure.subfigures(3, 1, height_ratios=heights)  # each as wide as the figure
+    gains, cells, verdicts = (panel.add_subplot() for panel in panels)
+    _draw_short_gains(gains, data["gains"])
+    _draw_cells(cells, data["cells"])
+    cells.set_xlabel(_cells_label(";\n"))
+    title = f"within {NEAR:.0f} point of the paper (grey band)"
+    _cells_legend(cells, title, data["cells"], loc="upper left", bbox_to_anchor=(-0.1, -0.2))
+    _draw_verdicts(verdicts, data["verdicts"])
+    return figure
 
 
 def _colour(paper: str) -> str:
@@ -157,33 +195,68 @@ def _colour(paper: str) -> str:
     return COLOURS[style[0] if style else "black"]
 
 
-def _draw_gains(axis: Axes, gains: dict[str, list[dict[str, Any]]]) -> None:
-    place, names = 0, []
+def _draw_named_gains(axis: Axes, gains: dict[str, list[dict[str, Any]]]) -> None:
+    """Draw a row for each pair, with its name and how many seeds it has."""
+    place, names = 0.0, []
     for paper, rows in gains.items():
-        title = _contrast(paper, rows[0]["ratio"] is not None) + " †" * rows[0]["smaller"]
-        axis.text(-0.012, place, title, **_beside(axis), weight="bold", color=_colour(paper), fontsize=10.5)
+        heading: dict[str, Any] = {"weight": "bold", "color": _colour(paper), "fontsize": 10.5}
+        axis.text(-0.012, place, _heading(paper, rows), **_beside(axis), **heading)
         for row in rows:
             place += 1
             names.append((place, row["name"]))
             _draw_gain(axis, row, place, _colour(paper))
+            seeds = "any" if row["ratio"] is not None else str(row["seeds"])
+            axis.text(RIGHT + 1.9, place, seeds, fontsize=9, ha="right", va="center")
         place += 2
-    axis.axvline(0, color="black", linewidth=0.8)
     axis.set_yticks(*zip(*names, strict=True), fontsize=8.5)
     axis.set_ylim(place - 0.8, -0.8)
-    axis.set_xlim(LEFT - 0.5, RIGHT + 2)
     axis.text(RIGHT + 1.9, -0.9, "seeds", fontsize=9, ha="right", va="bottom")
+    _finish_gains(axis, "; ")
+    place_of_legend: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.3, -0.05), "ncols": 2}
+    axis.legend(handles=_gain_marks(), fontsize=9, frameon=False, **place_of_legend)
+
+
+def _draw_short_gains(axis: Axes, gains: dict[str, list[dict[str, Any]]]) -> None:
+    """Draw a row for each pair, below what its paper compares; the wide figure has the pairs' names."""
+    place = 0.0
+    for paper, rows in gains.items():
+        pairs = f"{len(rows)} pairs"
+        heading = axis.text(LEFT, place, _heading(paper, rows), color=_colour(paper), **HEADING)
+        beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8.5}
+        axis.annotate(pairs, (1, 0.5), (6, 0), xycoords=heading, **beside)
+        place += 1.6
+        for row in rows:
+            _draw_gain(axis, row, place, _colour(paper))
+            place += 1 if row["ratio"] is None else 1.4  # a line of text
+        place += 1
+    axis.set_yticks([])
+    axis.set_ylim(place - 1, -1.5)
+    _finish_gains(axis, ";\n")
+    place_of_legend: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (-0.05, -0.09)}
+    axis.legend(handles=_gain_marks(), fontsize=8.5, frameon=False, **place_of_legend)
+
+
+HEADING: dict[str, Any] = {
+    "weight": "bold",
+    "fontsize": 9.5,
+    "va": "center",
+    "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+}
+
+
+def _heading(paper: str, rows: Sequence[dict[str, Any]]) -> str:
+    return _contrast(paper, rows[0]["ratio"] is not None) + " †" * rows[0]["smaller"]
+
+
+def _finish_gains(axis: Axes, stop: str) -> None:
+    axis.axvline(0, color="black", linewidth=0.8, zorder=1)
+    axis.set_xlim(LEFT - 0.5, RIGHT + 2)
     axis.grid(axis="x", alpha=0.25)
     axis.tick_params(axis="y", length=0)
-    axis.set_xlabel("gain in test accuracy (percentage points); right of 0 the paper's method is ahead")
-    axis.set_title("Does the method gain over its baseline?", loc="left", weight="bold", fontsize=12)
-    axis.legend(
-        handles=_gain_marks(),
-        loc="upper center",
-        bbox_to_anchor=(0.3, -0.05),
-        ncols=2,
-        fontsize=9,
-        frameon=False,
+    axis.set_xlabel(
+        f"gain in test accuracy (percentage points){stop}right of 0 the paper's method is ahead"
     )
+    axis.set_title("Does the method gain over its baseline?", loc="left", weight="bold", fontsize=12)
 
 
 def _beside(axis: Axes) -> dict[str, Any]:
@@ -206,9 +279,7 @@ def _gain_marks() -> list[Line2D]:
 NO_NUMBER = "printed in the paper (without it: curves only)"
 
 
-def _draw_gain(axis: Axes, row: dict[str, Any], place: int, colour: str) -> None:
-    seeds = "any" if row["ratio"] is not None else str(row["seeds"])
-    axis.text(RIGHT + 1.9, place, seeds, fontsize=9, ha="right", va="center")
+def _draw_gain(axis: Axes, row: dict[str, Any], place: float, colour: str) -> None:
     if row["ratio"] is not None:
         text = f"no accuracy; loss {row['ratio']:,.0f} times lower"
         axis.text(0.3, place, text, fontsize=8.5, va="center", color=colour)
@@ -226,41 +297,46 @@ def _draw_gain(axis: Axes, row: dict[str, Any], place: int, colour: str) -> None
     axis.plot(row["ours"], place, mark, color=colour, mfc=fill, markersize=5, zorder=4)
 
 
-def _draw_cells(axis: Axes, cells: dict[str, list[list[float]]], papers: Sequence[str]) -> None:
+def _draw_cells(axis: Axes, cells: dict[str, list[list[float]]]) -> None:
     ends = [LEAST, 100.5]
-    axis.fill_between(
-        ends, [end - NEAR for end in ends], [end + NEAR for end in ends], color="0.9", zorder=0
-    )
+    low, high = ([end + by for end in ends] for by in (-NEAR, NEAR))
+    axis.fill_between(ends, low, high, color="0.9", zorder=0)
     axis.plot(ends, ends, color="black", linewidth=0.8)
+    edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
     for paper, pairs in cells.items():
-        near = sum(abs(ours - printed) <= NEAR for printed, ours in pairs)
-        label = f"{_folded(paper_title(paper))}\n{near} of {len(pairs)}"
+        drawn = edge | {"color": _colour(paper)}
         inside = [pair for pair in pairs if min(pair) >= LEAST]
-        drawn: dict[str, Any] = {
-            "color": _colour(paper),
-            "markeredgecolor": "white",
-            "markeredgewidth": 0.5,
-        }
-        axis.plot(*zip(*inside, strict=True), "o", markersize=6, label=label, **drawn)
+        axis.plot(*zip(*inside, strict=True), "o", markersize=6, label=paper, **drawn)
         outside = [(max(x, LEAST), max(y, LEAST)) for x, y in pairs if min(x, y) < LEAST]
         if outside:
             axis.plot(*zip(*outside, strict=True), "v", markersize=7, clip_on=False, **drawn)
     axis.set_xlim(*ends)
     axis.set_ylim(*ends)
     axis.grid(alpha=0.25)
-    absent = ", ".join(_absence(paper) for paper in papers if paper not in cells)
-    axis.set_xlabel(f"accuracy in the paper (%); triangles: one is below {LEAST:.0f} %\nno dots: {absent}")
     axis.set_ylabel("ours (%)")
     axis.set_title("The same numbers? A dot per cell", loc="left", weight="bold", fontsize=12)
-    axis.legend(
-        loc="center left",
-        bbox_to_anchor=(1.0, 0.5),
-        fontsize=8.5,
-        title=f"within {NEAR:.0f} point\nof the paper\n(grey band)",
-        title_fontsize=8.5,
-        alignment="left",
-        handletextpad=0.1,
-        frameon=False,
+
+
+def _cells_label(stop: str) -> str:
+    return f"accuracy in the paper (%){stop}triangles: one is below {LEAST:.0f} %"
+
+
+def _cells_legend(axis: Axes, title: str, cells: dict[str, list[list[float]]], **place: Any) -> None:
+    """Name the dots; a title of one line says that the names have room for one."""
+    handles, papers = axis.get_legend_handles_labels()
+    names = []
+    for paper in papers:
+        near = sum(abs(ours - printed) <= NEAR for printed, ours in cells[paper])
+        counted = f"{paper_title(paper)}: {near} of {len(cells[paper])}"
+        names.append(counted if "\n" not in title else _folded(counted.replace(": ", "\n")))
+    look: dict[str, Any] = {"fontsize": 8.5, "title_fontsize": 8.5, "handletextpad": 0.1, "frameon": False}
+    axis.legend(handles, names, title=title, alignment="left", **look, **place)
+
+
+def _absent(data: dict[str, Any]) -> str:
+    """Return which papers have no dot, and why."""
+    return "no dots: " + ", ".join(
+        _absence(paper) for paper in data["verdicts"] if paper not in data["cells"]
     )
 
 
@@ -324,3 +400,6 @@ def _draw_bar(axis: Axes, place: int, counts: dict[str, int]) -> None:
 
 def _folded(title: str) -> str:
     return title.replace(" ", "\n", 1)
+
+
+DRAWINGS = {"overview.png": draw_wide, "overview-narrow.png": draw_narrow}

@@ -109,9 +109,9 @@ def write_pages(papers: Sequence[str]) -> list[Path]:
                 replace_marked(page, table(every))
                 renewed.append(page)
         if (root / "docs").is_dir():
-            from .overview import draw_overview  # matplotlib takes a second
+            from .overview import draw_overviews  # matplotlib takes a second
 
-            renewed.append(draw_overview(every, root / "docs" / "overview.png"))
+            renewed += draw_overviews(every, root / "docs")
     return renewed
 
 

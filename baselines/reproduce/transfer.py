@@ -38,7 +38,7 @@ def export(table: PaperTable, finished: Sequence[Trial], target: Path) -> int:
     """
     folders = list(dict.fromkeys(trial.folder for trial in finished))
     if not folders:
-        raise UserError(f"--export {target}: no finished run of these cells is on this machine")
+        raise UserError(f"--export {target}: this machine has no finished run of these cells")
     for folder in folders:
         if wrong := damage(folder):
             raise UserError(f"{folder}: {wrong}; remove it and run it again")

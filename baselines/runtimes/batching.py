@@ -67,7 +67,7 @@ def check_elsewhere(batch_clients: bool | str) -> None:
     check(batch_clients)
     if batch_clients == MEASURED:
         raise ValueError(
-            "runtime.batch_clients=measured: it is measured in one process, and runtime=ray has many; set "
+            "runtime.batch_clients=measured: only one process can measure it, and runtime=ray has many; set "
             "it to auto, true or false"
         )
 

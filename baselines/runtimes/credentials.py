@@ -99,7 +99,7 @@ def check_public_key(file: Path) -> None:
     try:
         key = serialization.load_ssh_public_key(file.read_bytes())
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise UserError(f"{file} is no public key ({error}): expected ssh-keygen's .pub") from error
+        raise UserError(f"{file} is not a public key ({error}): expected ssh-keygen's .pub") from error
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise UserError(f"{file} is a key of another kind: make one with ssh-keygen -t ecdsa -b 384")
 

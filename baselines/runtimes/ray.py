@@ -192,8 +192,8 @@ class Ray:
         require(self.code in CODE, "runtime.code", self.code, " or ".join(CODE))
         if self.address and self.cpus:
             raise ValueError(
-                f"runtime.cpus={self.cpus} with runtime.address={self.address}: a cluster that is joined "
-                "has the processors that it was started with; leave runtime.cpus out"
+                f"runtime.cpus={self.cpus} with runtime.address={self.address}: an existing cluster "
+                "keeps the processors that it was started with; leave runtime.cpus out"
             )
 
     @classmethod

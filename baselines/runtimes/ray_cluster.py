@@ -92,7 +92,7 @@ def _is_ray(address: str) -> None:
             command, env=environment, timeout=ASKING, capture_output=True, check=False, text=True
         )
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"runtime.address={address}: Ray could not be asked within {ASKING:g} s") from error
+        raise UserError(f"runtime.address={address}: Ray did not answer within {ASKING:g} s") from error
     if done.returncode != 0:
         other = re.search("Ray version mismatch: .*", done.stderr)
         last = done.stderr.strip().rpartition("\n")[2]  # of a traceback: the error

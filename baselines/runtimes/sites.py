@@ -24,7 +24,9 @@ def checked(sites: Mapping[str, str], num_nodes: int, own_data: bool) -> dict[st
         raise UserError(f"runtime.sites has {len(sites)} sites, and num_nodes={num_nodes}: set num_nodes")
     for name in sites:
         if not re.fullmatch(NAME, name):
-            raise UserError(f"runtime.sites: {name!r} is no name: expected letters, digits, . _ and -")
+            raise UserError(
+                f"runtime.sites: {name!r} is not a valid name: expected letters, digits, . _ and -"
+            )
     paths = {name: str(Path(path).expanduser().resolve()) for name, path in sites.items()}
     for name, path in paths.items():
         if '"' in path or "\n" in path:

@@ -119,7 +119,7 @@ class Guard:
             error, UserError | Refused
         )  # else its owner needs to see where it came from
         trace = None if is_foreseen else error
-        logger.error("refused here: %s; the server is told: %s", error, line, exc_info=trace)
+        logger.error("refused here: %s; the server sees: %s", error, line, exc_info=trace)
         return line
 
     def __call__(self, message: Message, context: Context, call_next: Callable[..., Message]) -> Message:

@@ -81,7 +81,9 @@ def captured(
         replay, (gradients, sums) = capture(whole)
     except RuntimeError as error:  # an operation waits for the device, or allocates elsewhere
         reason = " ".join(str(error).split())
-        logger.warning("steps are not captured as a CUDA graph, their operations go one by one: %s", reason)
+        logger.warning(
+            "steps are not captured as a CUDA graph, their operations are launched one by one: %s", reason
+        )
         return None
     finally:
         for buffer, value in zip(after.buffers, before, strict=True):

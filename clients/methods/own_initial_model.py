@@ -20,7 +20,7 @@ from strategies.shared import protocol
 class OwnInitialModel(Correction):
     """Puts the node's model in place of the server's, in round 1; it corrects no gradient.
 
-    SCAFFOLD's option 2 and FedNova refuse it: they take the way from the server's model for gradients.
+    SCAFFOLD's option 2 and FedNova refuse it: they treat the change from the server's model as gradients.
 
     Parameters
     ----------

@@ -21,6 +21,7 @@ PLACES = (  # in the repository, and on the site
     (re.compile(r"baselines/papers/(\w+/ours/\w+\.(?:md|png))"), r"papers/\1"),
 )
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
+PICTURE = re.compile(r'\b(src|srcset)="(?!https?:)([^"\s]+)"')
 
 
 def place(path: Path) -> str | None:
@@ -69,7 +70,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         link = os.path.relpath(uri, Path(page.file.src_uri).parent)
         return f"{image}[{text}]({link}{'#' * bool(anchor)}{anchor})"
 
-    return LINK.sub(changed, markdown)
+    page_folder = Path(page.file.dest_uri).parent  # HTML is not moved by MkDocs
+
+    def placed(match: re.Match[str]) -> str:
+        uri = place((source.parent / match[2]).resolve())
+        return f'{match[1]}="{os.path.relpath(uri or match[2], page_folder)}"'
+
+    return PICTURE.sub(placed, LINK.sub(changed, markdown))
 
 
 def source_link(text: str, path: Path, repo_url: str | None) -> str:

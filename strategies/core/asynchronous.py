@@ -135,7 +135,7 @@ class AsynchronousStrategy(PseudoGradientStrategy):
 
     def for_group(self, name: str, members: tuple[int, ...]) -> Self:
         raise ValueError(
-            f"strategy.inner={self.name} keeps a time of its own, and groups share a round: take another "
+            f"strategy.inner={self.name} has a clock of its own, but groups share a round: choose another "
             "inner strategy"
         )
 

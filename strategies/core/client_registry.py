@@ -263,7 +263,7 @@ class ClientRegistry:
         before = self._node_of.get(info.site, node)
         if before != node:
             logger.warning(
-                "site %s is node %d now, and was node %d: with authenticated nodes that is another key",
+                "site %s was node %d and is node %d now: with authenticated nodes, its key has changed",
                 *(info.site, node, before),
             )
         self._away.discard(node)

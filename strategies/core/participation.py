@@ -88,7 +88,7 @@ class ClientSampler:
         train, count = self.fraction_train, self.nodes_per_round
         require(train is None or 0 < train <= 1, "fraction_train", train, "above 0, at most 1, or None")
         both = train is not None and count is not None
-        require(not both, "fraction_train", train, f"None, as nodes_per_round={count} counts")
+        require(not both, "fraction_train", train, f"None where nodes_per_round={count} is set")
         wanted, population = self._num_in_all, self.num_nodes
         if wanted is not None:
             valid = population is None or wanted <= population

@@ -435,7 +435,7 @@ class PseudoGradientStrategy(BaseStrategy):
         if self.question is not None:
             raise ValueError(
                 f"strategy.inner={self.name} asks nodes before each round about one model, and groups have "
-                "several: take another inner strategy"
+                "several: choose another inner strategy"
             )
         strategy = replace(
             self,
@@ -786,7 +786,7 @@ class PseudoGradientStrategy(BaseStrategy):
         """Return what the user's function of this name makes of sound replies."""
         metrics = getattr(self, name)([reply.content for reply in replies.values()], self.examples_key)
         if not isinstance(metrics, MetricRecord):
-            raise TypeError(f"{name} gave a {type(metrics).__name__}, expected a MetricRecord")
+            raise TypeError(f"{name} returned a {type(metrics).__name__}, expected a MetricRecord")
         return dict(metrics)
 
     def _log_once(self, line: str) -> None:

@@ -191,7 +191,7 @@ class BaseStrategy(Strategy, metaclass=Advising):
         return None
 
     def question_messages(self) -> tuple[list[Message], list[Message]]:
-        """Return what nodes were asked before this round, and what they answered, for who counts bytes."""
+        """Return what nodes were asked before this round, and what they answered, to count bytes."""
         return [], []
 
     def model_weight(self, name: str) -> int:

@@ -33,7 +33,7 @@ Spare = tuple[Tensor, Tensor] | None
 
 
 class Aggregation(Part, ABC):
-    """What the sum over the nodes is in the update rule."""
+    """The sum over the nodes in the update rule."""
 
     required_metric: ClassVar[str | None] = None  # a metric that each node must send, a number, 0 or above
 
@@ -85,7 +85,7 @@ class Mean(Aggregation):
 
 
 class Robust(Aggregation):
-    """What the robust ones have in common: one node, one vote."""
+    """Base of the robust aggregations: every node counts the same."""
 
     def require(self, weighting: Weighting, step_size: StepSize, nodes: int | None) -> None:
         """Refuse weights, and a step size that any single node could drive."""
@@ -287,7 +287,7 @@ class Fair(Mean):
             )
         if step_size.of_all_updates:
             raise ValueError(
-                f"aggregation=Fair says how far to go, and so does step_size={type(step_size).__name__}: "
+                f"aggregation=Fair sets the length of the step, and so does step_size={type(step_size).__name__}: "
                 "set step_size=constant, or aggregation=mean"
             )
 

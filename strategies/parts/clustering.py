@@ -181,5 +181,5 @@ def _silhouette(distances: np.ndarray, groups: Sequence[Sequence[int]]) -> float
 def _halves(selections: Tensor) -> tuple[Tensor, Tensor]:
     """Return every other validation example, and those between."""
     if selections.shape[1] < 2:
-        raise ValueError("grouping: to tune it takes 2 validation examples or more: raise validation_size")
+        raise ValueError("grouping=tuned needs at least 2 validation examples: raise validation_size")
     return selections[:, ::2], selections[:, 1::2]

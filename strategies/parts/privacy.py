@@ -95,7 +95,7 @@ State = Mapping[str, float]
 
 
 class Privacy(Part, ABC):
-    """What happens to a round's updates before they are averaged, and to their mean."""
+    """Change a round's updates before they are averaged, and their mean."""
 
     is_local: ClassVar[bool] = False  # whether the nodes see to it
     required_reply_keys: ClassVar[
@@ -189,7 +189,12 @@ class Gaussian(Privacy):
         require(seed is None or seed >= 0, "privacy.noise_seed", seed, "0 or above, or null")
         first = self.epsilon(1)
         if limit is not None and first is None:
-            require(False, "privacy.stop_at_epsilon", limit, "null where there is next to no noise")
+            require(
+                False,
+                "privacy.stop_at_epsilon",
+                limit,
+                "null where the noise is too small to give any epsilon",
+            )
         elif limit is not None and first is not None:
             require(limit >= first, "privacy.stop_at_epsilon", limit, f"at least {first:.4g}, a round's")
 
@@ -374,7 +379,7 @@ class AdaptivePrivacy(CentralPrivacy):
         )
 
     def clip_(self, updates: Updates, state: State, server_round: int) -> State:
-        """Cut to this round's C; return it, and the next round's."""
+        """Clip to this round's C; return it, and the next round's."""
         clip = state.get(CLIP, self.clip)
         norms = self._cut(updates, clip)
         noise = torch.randn((), generator=self._draw(server_round, SHARE), dtype=torch.float64)

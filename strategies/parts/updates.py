@@ -42,7 +42,7 @@ SUMS: Mapping[str, NodeSum] = {  # what a part can ask :meth:`Updates.sum` for
 
 
 class Part:
-    """What the parts of the update rule have in common: each says what it needs of the nodes' updates."""
+    """Base of the parts of the update rule: each names what it needs of the nodes' updates."""
 
     sums: ClassVar[tuple[str, ...] | None] = None  # names of SUMS beside the mean; None: each update
     renamed: ClassVar[Mapping[str, str]] = {}  # what a subclass may define by an old name, for one release

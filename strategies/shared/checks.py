@@ -32,7 +32,7 @@ def require_parts(whole: Any) -> None:
         if field.init and getattr(type(whole), field.name, field.default) is not field.default:
             name = type(whole).__name__
             raise ValueError(
-                f"{name}.{field.name} is no field of it, and would not be read: decorate {name} with "
+                f"{name}.{field.name} is not a dataclass field and would be ignored: decorate {name} with "
                 f"@dataclass(kw_only=True, eq=False), and annotate {field.name}"
             )
         kind, value = field.type, getattr(whole, field.name, None)

@@ -289,7 +289,7 @@ class TopK(Sparse):
             end = 4 * count
             places = np.frombuffer(require_length(code[:end], end), "<u4").astype(np.int64)
         if len(places) != count or places[-1] >= size or bool((np.diff(places) <= 0).any()):
-            raise ValueError(f"places that are not {count} of {size}, ascending")
+            raise ValueError(f"positions that are not {count} of {size}, ascending")
         return places, code[end:]
 
 

@@ -15,7 +15,7 @@ try:
     from flwr.supercore.run import Run
 except ImportError as error:
     raise ImportError(
-        f"Flower {version('flwr')} lacks what this project takes from it ({error}): it is tested with "
+        f"Flower {version('flwr')} lacks what this project uses ({error}): it is tested with "
         f"{TESTED}; pip install '{TESTED}'"
     ) from error
 

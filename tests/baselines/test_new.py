@@ -58,12 +58,12 @@ def test_its_test_fails_where_the_method_is_wrong(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["fedmine"], "no name for a class"),
-        (["Fed-Mine"], "no name for a class"),
+        (["fedmine"], "not a class name"),
+        (["Fed-Mine"], "not a class name"),
         (["FedMine", "--folder", "my-lab"], "--folder my-lab"),
         (["FedMine", "--folder", "strategies"], "a package of this project's"),
-        (["FedAvg"], "something of this project's"),
-        (["Correction", "--kind", "correction"], "something of this project's"),
+        (["FedAvg"], "taken by this project"),
+        (["Correction", "--kind", "correction"], "taken by this project"),
     ],
 )
 def test_a_name_that_python_cannot_import_is_one_line(

@@ -140,7 +140,7 @@ def test_batched_nodes_fall_back_with_one_line(tmp_path: Path, caplog: pytest.Lo
     grid = InlineGrid(client_app_of(overrides), 3, together_of(overrides))
     play(setup, grid, tmp_path / "dict")
     lines = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
-    assert lines == ["nodes are not batched, they train one after another: examples are of several tensors"]
+    assert lines == ["nodes are not batched and train one after another: examples are of several tensors"]
     expected = untimed(played(run_of("one"), tmp_path / "one"))
     pd.testing.assert_frame_equal(untimed(metrics_in(tmp_path / "dict")), expected, check_exact=True)
 

@@ -63,6 +63,7 @@ def test_so_does_one_whose_jobs_are_processes(launcher: list[str], tmp_path: Pat
     pytest.importorskip(f"hydra_plugins.hydra_{name}_launcher")
     done = sweep(tmp_path, *launcher, *CHOICES)
     assert done.returncode == 2
+    assert re.search(r"^1 of \d runs done in ", done.stdout, re.MULTILINE)
     finished = finished_in(tmp_path)
     assert {folder.name for folder in finished} == NAMES
     again = sweep(tmp_path, *launcher, *CHOICES)

@@ -96,7 +96,7 @@ ONE_LINE = {
     "partitioner=shifted_labels partitioner.requester=-1": "partitioner.requester=-1 is out of range",
     "dataset=speech dataset.load.test_size=1": "dataset.load.test_size=1 is out of range",
     "dataset=synthetic dataset.load.rows=0": "the data set has no training examples",
-    "dataset=synthetic num_nodes=20 partitioner=dirichlet": "goes by labels, and the data set's",
+    "dataset=synthetic num_nodes=20 partitioner=dirichlet": "splits by labels, but the data set's",
     "dataset=synthetic num_nodes=20 validation_size=575 seed=1": "writers have no examples left for a node",
     "objective=null": "objective=null is unknown: expected split/metric, e.g. test/accuracy",
     "objective=tset/accuracy": "objective=tset/accuracy is unknown: expected split/metric",
@@ -336,7 +336,7 @@ def test_another_flower_is_one_line(
 
     monkeypatch.setattr(run, "_job", job)
     monkeypatch.setattr("sys.argv", ["run"])
-    lacking = "Flower 2.0.0 lacks what this project takes from it"
+    lacking = "Flower 2.0.0 lacks what this project uses"
     assert run.main() == 2
     assert capsys.readouterr().err == f"error: {lacking}\n"
     lacking = "No module named 'mine'"

@@ -37,7 +37,7 @@ REFUSED = {
     f"strategy=scaffold {OWN}": "client.corrections.own_initial_model: strategy=scaffold's option 2",
     f"strategy=fednova {OWN}": "client.corrections.own_initial_model: strategy=scaffold's option 2",
     "personal=ditto node_test_fraction=0.2 "
-    + OWN: "client.corrections.own_initial_model: client.personal=Ditto holds a node's own model",
+    + OWN: "client.corrections.own_initial_model: client.personal=Ditto keeps a node's own model",
     "strategy=scaffold compression=random_mask": "SCAFFOLD's option 2 computes a node's gradient from how",
     "strategy=scaffold compression=low_rank": "SCAFFOLD's option 2 computes a node's gradient from how far",
     "strategy=scaffold +client.optimizer.maximize=true": "client.optimizer is SGD that maximises",

@@ -47,8 +47,8 @@ def test_without_stragglers_it_is_the_training_itself() -> None:
     [
         ({"stragglers": 1.5}, "client.stragglers=1.5 is out of range"),
         ({"least_work": 0}, "client.least_work=0 is out of range"),
-        ({"stragglers": 0.5}, "nobody could do less"),
-        ({"stragglers": 0.5, "local_epochs": 3, "least_work": 3}, "nobody could do less"),
+        ({"stragglers": 0.5}, "no node could do less work"),
+        ({"stragglers": 0.5, "local_epochs": 3, "least_work": 3}, "no node could do less work"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given: dict[str, float], message: str) -> None:

@@ -3,8 +3,12 @@
 import re
 from collections.abc import Iterator
 
-MARKS = re.compile(r"<!--.*?-->|\]\([^)]*\)|[|\[\]`*#]|---", re.DOTALL)  # what a reader does not see
-FENCED = re.compile(r"^ *```.*?^ *```$|<!--.*?-->|^    \S.*$", re.MULTILINE | re.DOTALL)
+MARKS = re.compile(
+    r"<!--.*?-->|</?(?:picture|source|img)\b[^>]*>|\]\([^)]*\)|[|\[\]`*#]|---", re.DOTALL
+)  # what a reader does not see
+FENCED = re.compile(
+    r"^ *```.*?^ *```$|<!--.*?-->|<picture>.*?</picture>|^    \S.*$", re.MULTILINE | re.DOTALL
+)
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 CODE = re.compile(r"`[^`]+`")
 END = re.compile(r"(?<=[.!?])[*)\"]*\s+(?=[\"(*]*[A-Z`])")

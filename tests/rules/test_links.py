@@ -9,7 +9,7 @@ from helpers.checkout import ROOT
 from helpers.source import name_of
 
 HIDDEN = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)  # what is code is no link
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+LINK = re.compile(r"(?:\]\(|\bsrc(?:set)?=\")([^)\"\s]+)[)\"]")
 NAMED = re.compile(r"`((?:baselines|clients|conf|deploy|docs|examples|scripts|strategies|tests)/[\w./-]+)`")
 NAMES_FILE = re.compile(r"\[`?([\w/]+\.\w+)`?\]\(([^)#\s]+)\)")  # whose text is a file's name
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
@@ -48,9 +48,9 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     page.write_text(
         "[a](there.md) [b](there.md#a-name-and-more) [c](#own) `[d](code.md)` [e](https://flower.ai/x)\n"
         "# Own\n"
-        "[f](gone.md) [g](there.md#no-heading) ![h](gone.png) [i](#none)\n```\n[j](code.md)\n```\n"
+        '[f](gone.md) [g](there.md#no-heading) ![h](gone.png) [i](#none) <img src="gone.svg">\n```\n[j](code.md)\n```\n'
     )
-    assert broken(page) == ["gone.md", "there.md#no-heading", "gone.png", "#none"]
+    assert broken(page) == ["gone.md", "there.md#no-heading", "gone.png", "#none", "gone.svg"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

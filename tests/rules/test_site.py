@@ -48,6 +48,7 @@ def test_the_site_builds_strictly(tmp_path: Path) -> None:
     front = (tmp_path / "index.html").read_text()
     assert 'href="papers/gma/"' in front
     assert 'src="papers/gma/ours/' not in front
+    assert re.findall(r'src(?:set)?="(overview[^"]*)"', front) == ["overview-narrow.png", "overview.png"]
     page = (tmp_path / "papers" / "gma" / "index.html").read_text()
     assert 'href="ours/table4_4/"' in page
     assert 'src="ours/table4_4.png"' in page

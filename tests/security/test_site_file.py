@@ -304,7 +304,7 @@ def test_check_says_what_the_server_would_be_told(site: Site, capsys: pytest.Cap
     assert main(["check", "--site-file", str(site.file), *overrides]) == 2
     line, public = capsys.readouterr().err.splitlines()
     assert "label=age" in line
-    assert public == "the server is told: refused by the site's file: label"
+    assert public == "the server sees: refused by the site's file: label"
     assert main(["check", "--site-file", str(site.file), *HONEST.replace("'", "").split(" ")]) == 0
     assert "this leaves the site after each training" in capsys.readouterr().out
 

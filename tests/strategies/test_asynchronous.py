@@ -259,5 +259,5 @@ def test_fedasync_has_no_buffer_and_groups_have_no_time() -> None:
         FedAsync(buffer_size=2)
     with pytest.raises(ValueError, match=r"strategy\.alpha=1\.5 is out of range"):
         FedAsync(alpha=1.5)
-    with pytest.raises(ValueError, match="keeps a time of its own"):
+    with pytest.raises(ValueError, match="has a clock of its own"):
         Grouped(inner=FedBuff(), groups={"a": (0, 1)})

@@ -72,7 +72,7 @@ def test_what_is_out_of_range_is_refused() -> None:
     [
         ("client.optimizer.momentum=0.9", "set client_optimizer=sgd client.optimizer.momentum=0"),
         ("client_optimizer=adam", "client.optimizer is Adam, not plain SGD"),
-        ("private=fedper node_test_fraction=0.2", "what is private has no others"),
+        ("private=fedper node_test_fraction=0.2", "a private part has no counterpart"),
     ],
 )
 @pytest.mark.parametrize("strategy", ["fedcm", "mimelite"])

@@ -100,7 +100,9 @@ def test_parts_that_would_not_be_read_are_refused() -> None:
         step_size: StepSize = Constant(0.5)
 
     for kind in (Undecorated, Unannotated):
-        with pytest.raises(ValueError, match=rf"{kind.__name__}.step_size is no field of it.*@dataclass"):
+        with pytest.raises(
+            ValueError, match=rf"{kind.__name__}.step_size is not a dataclass field.*@dataclass"
+        ):
             kind()
     assert (Right().weighting, Right().step_size) == (Uniform(), Constant(0.5))
 

@@ -89,13 +89,13 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
         (arrays(tmp_path / "2.npz", ["a"], (3,)), "all"): "have shape [3], and the schema says [2]",
         (arrays(tmp_path / "3.npz", ["a"], kind="float64"), "all"): "are float64, and the schema says",
         (arrays(tmp_path / "4.npz", []), "all"): "there are no examples",
-        (whole, "columns"): "is no table, and the schema has ('age', 'dose')",
+        (whole, "columns"): "is not a table, and the schema has ('age', 'dose')",
         (csv, "all"): "is a table, and the schema has no columns",
         (table(tmp_path / "5.csv", age=["x", "y"]), "columns"): "expected numbers",
         (table(tmp_path / "6.csv", age=[None, 1.0]), "columns"): "is empty in 1 rows",
         (tmp_path / "nowhere", "all"): "there is no data at",
         (tmp_path / "text.txt", "all"): "is of an unknown kind",
-        (images(tmp_path / "sizes", {"a": 0}, 2).parent / "sizes", "columns"): "is no table",
+        (images(tmp_path / "sizes", {"a": 0}, 2).parent / "sizes", "columns"): "is not a table",
     }
     (tmp_path / "text.txt").touch()
     for (path, kind), message in refused.items():

@@ -75,5 +75,5 @@ def test_a_partitioner_by_labels_without_labels_is_a_mistake() -> None:
 
     data = replace(Experiment("dataset=speech").dataset, labels=None, test_labels=None)
     assert len(Experiment("dataset=speech partitioner=iid", data).partitions) == 10
-    with pytest.raises(UserError, match="Dirichlet goes by labels, and the data set's targets are none"):
+    with pytest.raises(UserError, match="Dirichlet splits by labels, but the data set's targets are none"):
         Experiment("dataset=speech partitioner=dirichlet", data).partitions  # noqa: B018

@@ -182,8 +182,8 @@ def test_texts_are_classified_in_python(run: Path) -> None:
     assert classify(texts).classes == ["tool", "fruit"]
     assert classify(pd.DataFrame({"said": texts})).classes == ["tool", "fruit"]
     for rows, message in (
-        ("a text", "no list of texts"),
-        ([1.5], "no list of texts"),
+        ("a text", "not a list of texts"),
+        ([1.5], "not a list of texts"),
         (pd.DataFrame({"a": texts}), "no column 'said'"),
     ):
         with pytest.raises(UserError, match=message):

@@ -207,7 +207,7 @@ def test_a_run_ends_with_who_took_part_in_few_rounds(
 
         return fails
 
-    expected = "took part in less than half of the rounds that asked them: partition 1 (0 of 2)"
+    expected = "answered in less than half of the rounds that asked them: partition 1 (0 of 2)"
     setting = "num_nodes=3 rounds=2 model=softmax"
     for wrap, count in ((failing, 1), (lambda app: app, 0)):
         caplog.clear()

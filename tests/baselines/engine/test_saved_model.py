@@ -237,12 +237,12 @@ def test_a_run_that_goes_on_without_keeping_a_model_has_its_last_one(tmp_path: P
 def test_the_best_of_a_run_that_goes_on_may_be_the_round_where_it_stood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_kept: list[str] = []
-    monkeypatch.setattr(saved_model.logger, "warning", lambda text, *parts: is_kept.append(text % parts))
+    warnings: list[str] = []
+    monkeypatch.setattr(saved_model.logger, "warning", lambda text, *parts: warnings.append(text % parts))
     before = curve(played(f"{SETTING} checkpoint_every=1", tmp_path), "test", "accuracy")
     longer = f"{SETTING.replace('rounds=3', 'rounds=5')} checkpoint_every=1 resume=true save=best"
     measured = curve(played(longer, tmp_path), "test", "accuracy")
     assert measured[:4] == before
     assert accuracy(tmp_path) == max(measured[3:])
-    assert len(is_kept) == 1
-    assert is_kept[0].startswith("save=best: no model of the rounds before 3 was kept, so that the best is")
+    assert len(warnings) == 1
+    assert warnings[0].startswith("save=best: no model of the rounds before 3 was kept: the best is chosen")

@@ -108,7 +108,7 @@ def test_a_run_whose_nodes_all_fail_has_failed(
     assert run(options, strategy, "Failing") == 1
     status = json.loads((options.parent / "run" / "environment.json").read_text())["status"]
     assert status == (
-        f"failed: 3 rounds in a row failed: {strategy} made no model of 2 replies (errors in the last: "
+        f"failed: 3 rounds in a row failed: {strategy} produced no model from 2 replies (errors in the last: "
         "RuntimeError: disk full); look at the nodes"
     )
     assert "Traceback" not in capsys.readouterr().err

@@ -51,7 +51,7 @@ def test_without_them_they_are_the_validation_examples() -> None:
     [
         (
             "strategy=fedavg server_inputs=digits",
-            "server_inputs=digits: strategy=FedAvg does not look at them",
+            "server_inputs=digits: strategy=FedAvg does not use them",
         ),
         (
             "strategy=feddf server_inputs=synthetic",

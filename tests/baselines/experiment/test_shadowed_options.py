@@ -43,7 +43,7 @@ def test_is_told_to_rename_it(
     added += [] if by_searchpath else [str(tmp_path / "own")]
     assert launch(*added, chosen, *SMALL, f"hydra.run.dir={tmp_path / 'run'}") == 2
     assert capsys.readouterr().err == (
-        f"error: {own} would not be read: the project has a {name}.yaml of its own; rename yours\n"
+        f"error: {own} would be ignored: the project has a {name}.yaml of its own; rename yours\n"
     )
 
 
@@ -53,7 +53,7 @@ def test_so_is_what_an_option_is_made_of(tmp_path: Path, capsys: pytest.CaptureF
     write(tmp_path, "strategy/fedexp")
     folder = f"hydra.run.dir={tmp_path / 'run'}"
     assert launch("--config-dir", str(tmp_path), "strategy=mine", *SMALL, folder) == 2
-    assert "strategy/fedexp.yaml would not be read" in capsys.readouterr().err
+    assert "strategy/fedexp.yaml would be ignored" in capsys.readouterr().err
 
 
 @pytest.mark.exhaustive
@@ -71,5 +71,5 @@ def test_one_in_a_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for folder in ("shadowlab", "shadowlab/conf"):
         (tmp_path / folder / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=f"{own} would not be read"):
+    with pytest.raises(UserError, match=f"{own} would be ignored"):
         load("strategy=fedexp hydra.searchpath=[pkg://shadowlab.conf]")

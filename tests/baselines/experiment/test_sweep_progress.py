@@ -1,10 +1,12 @@
 """A sweep says which run of how many begins; a single run does not."""
 
+import pickle
 import re
 from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
 from baselines.experiment.hydra_callbacks import SweepProgress, equal_values
@@ -79,9 +81,35 @@ def test_a_random_search_counts_its_trials(tmp_path: Path, capsys: pytest.Captur
     hydra = {
         "sweep": {"dir": str(tmp_path)},
         "sweeper": {"n_trials": 60, "params": {"client.optimizer.lr": "tag(log, interval(0.1, 1))"}},
+        "launcher": {"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"},
     }
     job = {"overrides": {"task": ["client.optimizer.lr=0.2", "rounds=3"]}, "job": {"num": 1}}
     progress = SweepProgress()
     progress.on_multirun_start(OmegaConf.create({"hydra": hydra | {"overrides": {"task": ["rounds=3"]}}}))
     progress.on_job_start(OmegaConf.create({"hydra": job}))
     assert capsys.readouterr().out == "run 2 of 60: client.optimizer.lr=0.2\n"
+
+
+def test_runs_beside_each_other_are_counted_as_they_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each ends in a process of its own, of which the one that started the sweep knows nothing."""
+    settings = {
+        "sweep": {"dir": str(tmp_path)},
+        "sweeper": {"params": None},
+        "launcher": {"_target_": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"},
+        "overrides": {"task": ["seed=0,1,2"]},
+    }
+    here = SweepProgress()
+    here.on_multirun_start(OmegaConf.create({"hydra": settings}))
+    elsewhere = pickle.loads(pickle.dumps(here))
+    for number, status in ((1, JobStatus.COMPLETED), (0, JobStatus.FAILED)):
+        job = OmegaConf.create({"hydra": settings | {"job": {"num": number}}})
+        elsewhere.on_job_end(job, JobReturn(status=status))
+    here.on_multirun_end(OmegaConf.create({"hydra": settings}))
+    shown = re.sub(r"\d:\d\d:\d\d", "TIME", capsys.readouterr().out).splitlines()
+    assert shown == [
+        "1 of 3 runs done in TIME, about TIME left: run 2 finished",
+        "2 of 3 runs done in TIME, about TIME left: run 1 failed",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["multirun.yaml"]

@@ -177,7 +177,7 @@ def test_the_commands_of_both_flower_generations(
         (
             "{data: /data/north}",
             "{data: /d, public_key: copy.pub}",
-            "sites north and south have one key: let one make another",
+            "sites north and south have the same key: make another for one of them",
         ),
         ("{data: /data/north}", "{}", "site north: data=None, expected the path"),
         ("{data: /data/north}", "{data: /d, revoked: 3}", "revoked=3, expected true or false"),
@@ -185,7 +185,7 @@ def test_the_commands_of_both_flower_generations(
         ("{data: /data/north}", "{data: /d, min_noise: -1}", "min_noise=-1, expected a number"),
         ("{data: /data/north}", "{date: /d}", "site north has date: expected data, public_key"),
         ("north:", "ca:", "site ca is the name of another folder"),
-        ("south.pub", "elsewhere/south", "is no public key"),
+        ("south.pub", "elsewhere/south", "is not a public key"),
         ("south.pub", "nowhere.pub", "nowhere.pub"),
         ("sites:", "sites: [", "is not YAML"),
     ],
@@ -242,7 +242,7 @@ def test_register_says_where_nobody_answers(
     ("damaged", "message"),
     [
         ("lakes/operator/registered.json", "registered.json is damaged (Expecting value: line 1 column 1"),
-        ("lakes/north/key.pub", "key.pub is no public key"),
+        ("lakes/north/key.pub", "key.pub is not a public key"),
     ],
 )
 def test_register_names_a_damaged_file(

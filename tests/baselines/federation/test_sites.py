@@ -129,8 +129,8 @@ def test_check_knows_what_a_site_demands(
     data = ["--data", str(sites / "south.npz")]
     assert main(["check", *data, *demands, *overrides, *promised]) == 2
     line, public = capsys.readouterr().err.splitlines()
-    assert public == "the server is told: refused by the site: privacy"
-    assert line.startswith("error: the site would take no part: this node demands")
+    assert public == "the server sees: refused by the site: privacy"
+    assert line.startswith("error: the site would be left out: this node demands")
     assert message in line
     enough = ["privacy=local", *NOISE[:-1], "privacy.noise_multiplier=1"]
     demands = ["--privacy", "local", "--min-noise", "1"]
@@ -162,7 +162,7 @@ def test_check_shows_a_site_what_would_happen(sites: Path, capsys: pytest.Captur
     assert main(["check", "--data", str(sites / "foreign.npz"), *overrides]) == 2
     error, public = capsys.readouterr().err.splitlines()
     assert "the labels ['zwo'] are not in the schema's classes" in error
-    assert public.startswith("the server is told: ")
+    assert public.startswith("the server sees: ")
     assert "zwo" not in public
 
 
@@ -211,7 +211,7 @@ def test_a_schema_takes_the_columns_that_are_named(
     assert (
         main(["schema", str(tmp_path / "a.npz"), "--columns", "a", "--out", str(tmp_path / "s.yaml")]) == 2
     )
-    assert "is no table" in capsys.readouterr().err
+    assert "is not a table" in capsys.readouterr().err
 
 
 def test_check_takes_the_experiment_as_it_is_sent_to_all(

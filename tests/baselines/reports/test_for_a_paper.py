@@ -1,5 +1,6 @@
 """What a paper needs of compare: data sets side by side, names, order, bands, marks, captions."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,40 @@ def test_a_setting_that_lacks_a_panel_has_no_rank(sweep: Path) -> None:
     assert row.endswith("| 90.0 % | - | - |")
 
 
+def test_the_best_over_panels_has_the_best_average_rank(sweep: Path) -> None:
+    """One that is far ahead in a panel, and in no other, is none of them; the baseline need not be one."""
+    write_run(sweep / "alone", "dataset=digits model=mlp strategy=fedyogi", 0, [0.1, 0.99], "finished")
+    wishes = ["--panels", "dataset", "--best", "1", "--paired", "fedavg", "--csv"]
+    assert compare.main([str(sweep), *wishes]) == 0
+    row, end = table_in(sweep)[2:4]
+    assert row.startswith("| FedExP, corrections=none |")
+    assert not end
+    pairs = pd.read_csv(sweep / "comparison.paired.csv")
+    assert all(name.startswith("FedAvg") for name in pairs.baseline)
+    assert {"digits", "MNIST"} == set(pairs.panel)
+
+
+def test_the_best_over_panels_needs_a_setting_in_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, (data, method) in enumerate((("digits", "fedavg"), ("mnist", "fedexp"))):
+        own = f"dataset={data} model=mlp strategy={method}"
+        write_run(tmp_path / str(number), own, 0, [0.1, 0.9], "finished")
+    assert compare.main([str(tmp_path), "--panels", "dataset", "--best", "1"]) == 2
+    assert "--best with --panels: no setting has runs in every panel" in capsys.readouterr().err
+
+
+def test_a_page_has_a_plot_for_each_panel(sweep: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    page = tmp_path_factory.mktemp("page") / "page.html"
+    wishes = ["--panels", "dataset", "--metric", "accuracy", "--html", str(page), "--html-assets"]
+    assert compare.main([str(sweep), *wishes]) == 0
+    text = page.read_text()
+    assert re.findall(r"<h3>(.*?)</h3>", text)[:2] == ["test accuracy, digits", "test accuracy, MNIST"]
+    assert text.count('<div class="row">') == 1  # for the metric
+    assert 'data-label="FedExP"' in text
+    assert len(re.findall(r'data-label="', text)) == 3  # a name for all panels
+
+
 def test_one_that_has_diverged_ranks_last() -> None:
     rows = [("a", 0.9, "diverged"), ("b", 0.1, "finished"), ("c", 0.2, "finished")]
     frame = pd.DataFrame(
@@ -84,7 +119,6 @@ def test_one_that_has_diverged_ranks_last() -> None:
             ["--panels", "partitioner"],
             "the runs do not differ in it; they differ in dataset, model, strategy,",
         ),
-        (["--panels", "dataset", "--best", "1"], "--best with --panels: "),
         (["--ylim", "3", "2"], "--ylim 3 2: expected the lower end first"),
         (["--html-assets"], "--html-assets: there is no page; add --html PAGE"),
         (["--order", "fedyogi"], "--order fedyogi: no setting is called so; there are "),

@@ -9,6 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from baselines.experiment.overrides import ROOT
 from baselines.reports.names import method_style
 from baselines.reproduce import overview, paper_tables
 
@@ -25,11 +26,26 @@ def test_every_paper_has_a_row_and_its_texts_can_be_read(
 ) -> None:
     kept: list[Figure] = []
     monkeypatch.setattr(plt, "close", kept.append)
-    overview.draw_overview(paper_tables.papers(), tmp_path / "overview.png")
-    data = overview.read_data(tmp_path / "overview.png")
-    assert list(data["gains"]) == list(data["verdicts"]) == paper_tables.papers()
-    assert {row["ratio"] is None for row in data["gains"]["fedexp"]} == {False}
-    (figure,) = kept
+    for target in overview.draw_overviews(paper_tables.papers(), tmp_path):
+        data = overview.read_data(target)
+        assert list(data["gains"]) == list(data["verdicts"]) == paper_tables.papers()
+        assert {row["ratio"] is None for row in data["gains"]["fedexp"]} == {False}
+    assert len(kept) == 2
+    for figure in kept:
+        _check_texts(figure)
+
+
+def test_a_phone_shows_letters_as_large_as_a_page_does() -> None:
+    """A phone is 390 pixels wide, of which a page leaves its figures 358: at least 10 for a letter's height."""
+    figure = overview.draw_narrow(overview.read_data(ROOT / "docs" / "overview-narrow.png"))
+    per_inch = 358 / figure.get_size_inches()[0]
+    texts = [one for one in figure.findobj(Text) if one.get_text().strip()]
+    assert len(texts) > 30
+    assert min(one.get_fontsize() for one in texts) / 72 * per_inch >= 10
+    plt.close(figure)
+
+
+def _check_texts(figure: Figure) -> None:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     texts = [one for one in figure.findobj(Text) if one.get_visible() and one.get_text().strip()]

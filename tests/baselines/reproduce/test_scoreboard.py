@@ -12,6 +12,7 @@ from baselines.reproduce import claims, overview, paper_tables
 from baselines.reproduce.claims import Claim
 from baselines.reproduce.findings import Comparison
 from baselines.reproduce.page import replace_marked
+from helpers.prose import visible_words
 
 
 def pair(ours: float | None, spread: float | None, *, seeds: int = 2, departs: bool = False) -> Comparison:
@@ -86,12 +87,12 @@ def test_the_pages_hold_what_the_tables_say(paper: str) -> None:
 
 @pytest.mark.slow
 def test_the_front_page_holds_what_the_tables_say() -> None:
-    """`python -m baselines.reproduce --overview` renews it, its figure and the list of claims."""
+    """`python -m baselines.reproduce --overview` renews it, its figures and the list of claims."""
     assert between(ROOT / "README.md") == claims.front_table(paper_tables.papers())
     assert between(ROOT / "docs" / "reproduce.md") == claims.claims_table(paper_tables.papers())
-    assert overview.read_data(ROOT / "docs" / "overview.png") == overview.overview_data(
-        paper_tables.papers()
-    )
+    data = overview.overview_data(paper_tables.papers())
+    for name in overview.DRAWINGS:
+        assert overview.read_data(ROOT / "docs" / name) == data, name
 
 
 def test_a_headline_is_the_mean_gain_over_pairs_with_the_seeds_that_all_have(
@@ -112,7 +113,7 @@ def test_a_headline_is_the_mean_gain_over_pairs_with_the_seeds_that_all_have(
     assert actual.interval == pytest.approx((3 - 12.7062, 3 + 12.7062), abs=1e-4)
     assert actual.verdict == "undecided"
     row = claims.front_table(["gma"]).splitlines()[2]
-    assert "| +4.00 | +3.00 (-9.71 to +15.71); 2 seeds | **undecided** | " in row
+    assert "| **undecided** | +4.00 | +3.00 (-9.71 to +15.71); 2 seeds | " in row
     alone = replace(claim, pairs=(replace(few, paper=None),), text="x" + claims.SMALLER)
     monkeypatch.setattr(claims, "find_claims", lambda paper: [alone])
     assert "| prints curves | +1.50 (-4.85 to +7.85); 2 seeds † |" in claims.front_table(["gma"])
@@ -141,14 +142,20 @@ def test_every_paper_has_one_headline() -> None:
         assert len({one.text.removesuffix(claims.SMALLER) for one in headlines}) == 1, paper
 
 
-def test_the_front_page_is_short_and_starts_with_a_command_a_figure_and_a_table() -> None:
+def test_the_front_page_is_short_and_starts_with_a_command_a_table_and_a_figure() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    visible = re.sub(r"<!--.*?-->|\]\([^)]*\)|[|\[\]`*#]|---", " ", text)
-    assert len(visible.split()) <= 700
+    assert len(visible_words(text)) <= 700
     first = text[: text.index("## The idea")]
-    assert [first.count(mark) for mark in ("```console", "\n$ ", "](docs/overview.png)", "\n| ---")] == [
-        1
-    ] * 4
+    parts = (
+        "```console",
+        "\n$ git clone ",
+        "\n| ---",
+        'srcset="docs/overview-narrow.png"',
+        'src="docs/overview.png"',
+    )
+    assert [first.count(part) for part in parts] == [1] * len(parts)
+    assert first.count("\n$ ") == 1
+    assert [first.index(part) for part in parts] == sorted(first.index(part) for part in parts)
 
 
 def between(path: Path) -> str:

@@ -203,7 +203,7 @@ def test_what_would_be_passed_over_is_trained_in_turn(case: str, caplog: pytest.
         together = played(**settings)
     assert not together
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("nodes are not batched, they train one after another")
+    assert line.startswith("nodes are not batched and train one after another")
     assert reason in line
 
 

@@ -252,7 +252,7 @@ def test_what_cannot_be_batched_is_trained_in_turn_with_one_line(
                         a.data for a in second.values()
                     ]  # to the bit
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("nodes are not batched, they train one after another")
+    assert line.startswith("nodes are not batched and train one after another")
     assert reason in line
 
 

@@ -63,7 +63,7 @@ def test_sites_are_numbered_by_name_and_keep_their_numbers(caplog: pytest.LogCap
     grid.names[4] = "north"
     assert numbers(strategy, grid) == {"north": 0, "south": 1, "east": 2}
     assert lines(caplog)[1:] == [
-        "site north is node 4 now, and was node 9: with authenticated nodes that is another key"
+        "site north was node 9 and is node 4 now: with authenticated nodes, its key has changed"
     ]
     resumed = FedAvg(num_nodes=3, node_timeout=0.1)
     play(resumed, Sites({1: "north"}), MODEL)

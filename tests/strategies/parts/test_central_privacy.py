@@ -205,8 +205,14 @@ def test_variates_buffers_and_groups_are_refused(privacy: Privacy) -> None:
         ({"delta": 1}, "privacy.delta=1"),
         ({"noise_seed": -1}, "privacy.noise_seed=-1"),
         ({"stop_at_epsilon": 4.3}, r"privacy.stop_at_epsilon=4.3 .*at least 4.377, a round's"),
-        ({"stop_at_epsilon": 4, "noise_multiplier": 0}, "null where there is next to no noise"),
-        ({"stop_at_epsilon": 4, "noise_multiplier": 1e-9}, "null where there is next to no noise"),
+        (
+            {"stop_at_epsilon": 4, "noise_multiplier": 0},
+            "null where the noise is too small to give any epsilon",
+        ),
+        (
+            {"stop_at_epsilon": 4, "noise_multiplier": 1e-9},
+            "null where the noise is too small to give any epsilon",
+        ),
     ],
 )
 def test_values_out_of_range_are_refused(given: dict, word: str) -> None:

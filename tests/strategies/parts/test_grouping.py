@@ -98,7 +98,7 @@ def test_one_half_tunes_and_the_other_groups() -> None:
 
 
 def test_to_tune_takes_two_examples() -> None:
-    with pytest.raises(ValueError, match="2 validation examples or more: raise validation_size"):
+    with pytest.raises(ValueError, match="at least 2 validation examples: raise validation_size"):
         Overlap("tuned")(torch.ones(3, 1, dtype=torch.bool), 0)
 
 

@@ -154,7 +154,10 @@ def test_nodes_that_do_not_tell_end_the_run() -> None:
     ("given", "message"),
     [
         ({"weighting": EffectiveRank()}, "Fair weighs nodes by their loss, but weighting=EffectiveRank"),
-        ({"step_size": Extrapolated()}, "Fair says how far to go, and so does step_size=Extrapolated"),
+        (
+            {"step_size": Extrapolated()},
+            "Fair sets the length of the step, and so does step_size=Extrapolated",
+        ),
         ({"privacy": CentralPrivacy()}, "privacy would not hold: nodes also send 'start-loss'"),
         ({"privacy": LocalPrivacy()}, "privacy would not hold: nodes also send 'start-loss'"),
     ],

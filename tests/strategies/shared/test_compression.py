@@ -229,9 +229,9 @@ def test_a_code_of_another_length_is_refused(
 
 @pytest.mark.parametrize("places", [(3, 1000), (700, 3), (3, 3)], ids=["beyond", "descending", "twice"])
 def test_places_that_are_none_are_refused(places: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="places that are not 2 of 1000"):
+    with pytest.raises(ValueError, match="positions that are not 2 of 1000"):
         TopK(share=0.002).decode(struct.pack("<2I", *places) + floats(1, 1), (1000,), F4)
-    with pytest.raises(ValueError, match="places that are not 2 of 8"):
+    with pytest.raises(ValueError, match="positions that are not 2 of 8"):
         TopK(share=0.25).decode(bytes([0b11100000]) + floats(1, 1), (8,), F4)
 
 
