@@ -107,8 +107,8 @@ def test_runs_beside_each_other_are_counted_as_they_end(
         job = OmegaConf.create({"hydra": settings | {"job": {"num": number}}})
         elsewhere.on_job_end(job, JobReturn(status=status))
     here.on_multirun_end(OmegaConf.create({"hydra": settings}))
-    shown = re.sub(r"\d:\d\d:\d\d", "TIME", capsys.readouterr().out).splitlines()
-    assert shown == [
+    lines = re.sub(r"\d:\d\d:\d\d", "TIME", capsys.readouterr().out).splitlines()
+    assert lines == [
         "1 of 3 runs done in TIME, about TIME left: run 2 finished",
         "2 of 3 runs done in TIME, about TIME left: run 1 failed",
     ]
