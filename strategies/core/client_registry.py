@@ -264,7 +264,7 @@ class ClientRegistry:
         if before != node:
             logger.warning(
                 "site %s was node %d and is node %d now: with authenticated nodes, its key has changed",
-                *(info.site, node, before),
+                *(info.site, before, node),
             )
         self._away.discard(node)
         self._named.pop(node, None)

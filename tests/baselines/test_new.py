@@ -61,7 +61,7 @@ def test_its_test_fails_where_the_method_is_wrong(
         (["fedmine"], "not a class name"),
         (["Fed-Mine"], "not a class name"),
         (["FedMine", "--folder", "my-lab"], "--folder my-lab"),
-        (["FedMine", "--folder", "strategies"], "a package of this project's"),
+        (["FedMine", "--folder", "strategies"], "a package of this project"),
         (["FedAvg"], "taken by this project"),
         (["Correction", "--kind", "correction"], "taken by this project"),
     ],
