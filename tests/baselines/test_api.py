@@ -189,8 +189,8 @@ def test_on_ray_an_object_gives_the_same_bytes(tmp_path: Path) -> None:
         ({"strategy": partial(Halved, share=2.0)}, "share=2.0"),
         ({"node_timeot": 3}, "node_timeout"),
         ({"seed": 3}, "seeds="),
-        ({"strategy": LocalOnly(inner=FedAvg())}, "around another strategy"),
-        ({"strategy": LocalOnly}, "around another strategy"),
+        ({"strategy": LocalOnly(inner=FedAvg())}, "wraps another strategy"),
+        ({"strategy": LocalOnly}, "wraps another strategy"),
         ({"private": ["body"]}, "private=list"),
     ],
 )

@@ -61,7 +61,7 @@ def test_its_test_fails_where_the_method_is_wrong(
         (["fedmine"], "not a class name"),
         (["Fed-Mine"], "not a class name"),
         (["FedMine", "--folder", "my-lab"], "--folder my-lab"),
-        (["FedMine", "--folder", "strategies"], "a package of this project"),
+        (["FedMine", "--folder", "strategies"], "strategies is a package of this project"),
         (["FedAvg"], "taken by this project"),
         (["Correction", "--kind", "correction"], "taken by this project"),
     ],
@@ -87,5 +87,5 @@ def test_nothing_is_written_over(
     mine = Path("mylab/fedmine.py")
     mine.write_text("# mine\n")
     assert new.main(["FedMine"]) == 2
-    assert "fedmine.py is there already" in capsys.readouterr().err
+    assert "fedmine.py exists already" in capsys.readouterr().err
     assert mine.read_text() == "# mine\n"

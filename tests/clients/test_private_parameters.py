@@ -135,7 +135,7 @@ def test_batched_nodes_keep_their_own_too(tmp_path: Path) -> None:
         ),
         (
             f"{SMALL} private=fedper strategy=feddyn",
-            "client.private=['last'] with a strategy that asks nodes for Dynamic, which corrects",
+            "client.private=['last'] with a strategy that asks nodes for Dynamic, which pulls them",
         ),
         (f"{SMALL} private=fedper model=softmax", "leaves no parameter to share"),
     ],

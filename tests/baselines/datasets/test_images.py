@@ -185,7 +185,7 @@ def test_the_real_cifar10(shared_data: Path, tmp_path: Path, monkeypatch: pytest
         ("torchvision.datasets.Nothing", "there is no torchvision.datasets.Nothing"),
         ("nowhere.MNIST", "there is no nowhere.MNIST"),
         ("1st.MNIST", "there is no 1st.MNIST"),
-        ("torchvision.datasets", "torchvision.datasets is no class"),
+        ("torchvision.datasets", "torchvision.datasets is not a class"),
     ],
 )
 def test_a_source_that_is_no_class_gets_one_line(source: str, message: str, mnist_root: Path) -> None:

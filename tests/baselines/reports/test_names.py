@@ -5,6 +5,7 @@ import pytest
 
 from baselines.experiment.overrides import ROOT
 from baselines.reports import html
+from baselines.reports.curves import Drawing
 from baselines.reports.names import (
     COLOURS,
     DASHES,
@@ -14,7 +15,6 @@ from baselines.reports.names import (
     method_style,
     setting_names,
 )
-from baselines.reports.runs import Shown
 from baselines.reproduce import paper_tables
 
 
@@ -74,7 +74,10 @@ def test_a_cell_in_words() -> None:
 def test_the_page_for_a_browser_has_the_same_colours() -> None:
     rows = [("FedExP", 0, "a", r, "test", "global", "accuracy", r / 4) for r in (1, 2)]
     columns = ["setting", "seed", "run", "round", "split", "model", "metric", "value"]
-    (trace,) = html._panel(pd.DataFrame(rows, columns=columns), Shown("test", "accuracy"), "round").data
+    (figure,) = html.plot_curves(
+        pd.DataFrame(rows, columns=columns), Drawing(metrics=("accuracy",))
+    ).values()
+    (trace,) = figure.data
     style = method_style("fedexp")
     assert style is not None
     assert (trace.line.color, trace.line.dash) == (COLOURS[style[0]], style[1])
