@@ -84,5 +84,5 @@ def test_what_nodes_cannot_do_is_refused(strategy: str, overrides: str, line: st
 def test_mimelite_takes_nodes_with_an_initial_model_of_their_own_and_fedcm_does_not() -> None:
     overrides = "corrections=own_initial_model"
     check(Experiment(f"strategy=mimelite {overrides}"))
-    with pytest.raises(UserError, match="for gradients"):
+    with pytest.raises(UserError, match="as gradients"):
         check(Experiment(f"strategy=fedcm {overrides}"))

@@ -191,7 +191,7 @@ def test_so_are_those_of_an_evaluation() -> None:
 def test_what_is_no_function_and_what_gives_no_record_is_refused() -> None:
     with pytest.raises(ValueError, match="train_metrics_aggr_fn=max is out of range: expected a function"):
         FedAvg(train_metrics_aggr_fn="max")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="train_metrics_aggr_fn gave a float, expected a MetricRecord"):
+    with pytest.raises(TypeError, match="train_metrics_aggr_fn returned a float, expected a MetricRecord"):
         after_a_round(FedAvg(train_metrics_aggr_fn=lambda replies, key: 1.0))  # type: ignore[arg-type,return-value]
 
 
