@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from strategies.shared import protocol
 from strategies.shared.arrays import values_of
-from strategies.shared.flower_names import accept_old_names, warn_of_old_names
+from strategies.shared.flower_names import accept_old_names, warn_of_misspelt_hooks, warn_of_old_names
 
 from .examples import Examples, Inputs
 from .fast.trace import Step
@@ -137,9 +137,10 @@ class Correction:
     gradient_transform: GradientTransform | None = None  # what it does to gradients, if one can say it
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Accept the old names of what the class defines."""
+        """Accept the old names of what the class defines, and name misspelt ones."""
         super().__init_subclass__(**settings)
         accept_old_names(cls, RENAMED)
+        warn_of_misspelt_hooks(cls)
 
     @property
     def edit(self) -> GradientTransform | None:

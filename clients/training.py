@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import BoundArguments, signature
 from itertools import repeat
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from flwr.app import RecordDict
@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from strategies.shared import protocol
 from strategies.shared.checks import require, require_count, void_measures
+from strategies.shared.flower_names import warn_of_misspelt_hooks
 from strategies.shared.seeding import Purpose, generator
 
 from . import optimizer_step
@@ -272,6 +273,11 @@ class Personal:
 
     remembers: ClassVar[bool] = False  # whether it keeps anything in the node's state from round to round
     held_to_start: ClassVar[bool] = False  # whether the model before the first step is to be the server's
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Name the misspelt ones of a class's methods."""
+        super().__init_subclass__(**settings)
+        warn_of_misspelt_hooks(cls)
 
     def check(self, model: nn.Module, private: Sequence[str]) -> None:
         """Raise ``ValueError`` for a model, or for private layers, that it cannot work with."""

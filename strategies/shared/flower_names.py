@@ -1,13 +1,15 @@
-"""Answer Flower's and the papers' names of settings with ours.
+"""Answer Flower's and the papers' names of settings with ours, and misspelt names of hooks.
 
 A setting of a part is advised with the part that the class has: FedYogi's ``tau`` is the ``epsilon`` of its
 ``Yogi``, FedGMA's the ``tau`` of its ``AgreementMask``.
 """
 
+import inspect
 import logging
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -63,6 +65,7 @@ FLOWERS_ALONE = {  # no method's own letters
     *("min_train_nodes", "min_available_nodes", "min_evaluate_nodes"),
     *("weighted_by_key", "arrayrecord_key", "configrecord_key"),
 }
+OURS = ("baselines", "clients", "strategies")
 FLOWERS = AS_IN_PARTS.keys() | COMPOSED.keys() | RENAMED.keys()
 
 
@@ -117,6 +120,17 @@ def _instead(kind: type, name: str) -> str:
 
 
 OLD_SUMS = ("needs_only_mean", "of_mean")
+
+
+def warn_of_misspelt_hooks(cls: type) -> None:
+    """Log which methods of a class of the user's own override nothing and are named almost as one that it has."""
+    if cls.__module__.partition(".")[0] in OURS:
+        return
+    hooks = {name for base in cls.__mro__[1:] for name in vars(base) if not name.startswith("_")}
+    own = [name for name, value in vars(cls).items() if inspect.isfunction(value) and name not in hooks]
+    for name in own:
+        if near := get_close_matches(name, hooks, 1, 0.9):
+            logger.warning("%s.%s overrides nothing: did you mean %s?", cls.__name__, name, near[0])
 
 
 def accept_old_names(cls: type, renamed: Mapping[str, str]) -> None:
