@@ -47,7 +47,7 @@ def test_the_others_are_counted_in_one_line(papers: Path, requests: Counter[str]
     away = [of_cell_with("dataset=mnist", trial) for trial in digits[:3]]
     out = Console(record=True, width=200)
     assert with_available_data([*away, *digits], out) == digits
-    assert out.export_text() == "3 runs cannot begin: no such data here\n"
+    assert out.export_text() == "3 runs cannot start: no such data here\n"
 
 
 @pytest.mark.slow
