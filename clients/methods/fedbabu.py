@@ -1,9 +1,9 @@
-"""FedBABU: nodes train the body alone, under the first model's head; each fine-tunes before it is judged.
+"""FedBABU: nodes train the body alone, under the first model's head; each fine-tunes before evaluation.
 
 Oh, Kim, Yun: *FedBABU: Towards Enhanced Representation for Federated Image Classification*, ICLR 2022,
 Algorithm 1. The head is the model's last layer. In a round a node takes the strategy's steps with the head
-fixed, as the server drew it, so that it stays the same at all nodes for the whole run. Before it is judged
-it fine-tunes head and body,
+fixed, as the server drew it, so that it stays the same at all nodes for the whole run. Before evaluation a
+node fine-tunes head and body,
 
     w <- w - rate grad F_k(w; batch)                     for fine_tune_epochs epochs, from the server's model
 
@@ -35,8 +35,8 @@ class FedBABU(Personal):
 
     Parameters
     ----------
-    fine_tune_epochs : how long a node fine-tunes; 0 judges the server's model
-    rate : the learning rate of that
+    fine_tune_epochs : how long a node fine-tunes; 0 evaluates the server's model
+    rate : its learning rate
     head : patterns of what no node trains, as in :mod:`clients.private`
     """
 

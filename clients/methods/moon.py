@@ -88,7 +88,7 @@ class Moon(Correction):
 
 
 class Representation:
-    """What the last linear layer of a model was given last, [n, d].
+    """The latest input of a model's last linear layer, [n, d].
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Representation:
         return self._seen[0].flatten(1)
 
     def __call__(self, inputs: Inputs) -> Tensor:
-        """Return it for a batch."""
+        """Return the representation of a batch."""
         compute_outputs(self.model, inputs)
         return self.seen
 
