@@ -46,7 +46,7 @@ class CoDistillation(LocalOnly):
     server_data: ServerData | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a mean of iterates, which are the models before they are distilled."""
+        """Refuse a mean of iterates: these are the models before distillation."""
         super().__post_init__()
         last, expected = self.inner.average_last, "1 under strategy=codistillation"
         require(last == 1, "strategy.inner.average_last", last, expected)

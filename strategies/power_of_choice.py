@@ -57,7 +57,7 @@ class PowerOfChoice(PseudoGradientStrategy):
     )  # rpow-d's L_k by partition
 
     def __post_init__(self) -> None:
-        """Refuse counts that are none, examples that nobody is asked for, and a privacy that losses would undo."""
+        """Refuse invalid counts, examples that nobody is asked for, and a privacy that losses would undo."""
         super().__post_init__()
         require_count("strategy.candidates", self.candidates)
         require_count("strategy.loss_examples", self.loss_examples, optional=True)
@@ -94,7 +94,7 @@ class PowerOfChoice(PseudoGradientStrategy):
             drawn = list(losses)
         else:
             losses, drawn = self._losses, self.choose_candidates(partition_ids, server_round)
-        first = set(sample(drawn, count, self.seed, server_round))  # of those that are alike
+        first = set(sample(drawn, count, self.seed, server_round))  # of equal losses
         ranked = sorted(drawn, key=lambda k: (-losses.get(k, float("inf")), k not in first))
         return sorted(ranked[:count])
 

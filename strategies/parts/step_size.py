@@ -94,7 +94,7 @@ class Extrapolated(StepSize):
     def _epsilon(self, server_round: int) -> float:
         try:
             return self.epsilon * self.epsilon_decay**server_round
-        except OverflowError:  # it has grown beyond all numbers
+        except OverflowError:  # it has grown too large
             return float("inf") if self.epsilon else 0.0
 
 

@@ -53,7 +53,7 @@ class Weighting(Part, ABC):
         """Return the weights and the state of the next round; ``state`` is empty at the start."""
 
     def counts(self, num_examples: float) -> float:
-        """Return what a node's weight is in proportion to, of a weighting with ``sums = ()``."""
+        """Return what a node's weight is proportional to; a weighting with ``sums = ()`` defines it."""
         raise NotImplementedError
 
     def metrics(self, updates: Updates, weights: Tensor, state: State) -> dict[str, float]:

@@ -109,7 +109,7 @@ def mean_over_unfoldings(
         with workers as pool:
             return list(pool.map(measured, weights))
     finally:
-        torch.set_num_threads(before)  # what threads of later get; this one has kept its own
+        torch.set_num_threads(before)  # for threads started later; this one has kept its own
 
 
 def evbmf(matrix: Matrix) -> tuple[float, Tensor]:
