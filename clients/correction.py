@@ -1,8 +1,8 @@
 """Correction: a method's change to a node's loss or gradient.
 
-FedProx and its kin differ from FedAvg on the node by a term in the loss or in the gradient, by where the
-gradient is taken, and by what they tell the server in the end. A correction is all of these. It is made
-anew for each round, and chosen in one of two ways:
+FedProx and its kin differ from FedAvg on the node: by a term in the loss or the gradient, by where the
+gradient is taken, or by what they send to the server. A correction is all of these. It is made anew for each
+round, and chosen in one of two ways:
 
 * by the message: the strategy sends a key, and the class names it as ``config_key``
   (:mod:`clients.round` lists the classes);

@@ -1,7 +1,7 @@
 """Privacy at the node: its demands, and its own clipping and noise.
 
 A node's configuration may name a demand: ``privacy="local" min-noise=1.0`` trains only where the message
-asks for local privacy with a noise multiplier of 1 or more; ``privacy="central"`` also accepts a server that
+asks for local privacy with a noise multiplier of 1 or more. ``privacy="central"`` also accepts a server that
 promises central privacy. See :mod:`strategies.parts.privacy` for the guarantees.
 """
 

@@ -13,8 +13,8 @@ All others are shared. Patterns choose what is private:
 A node starts from the private values that the server sends first, and keeps those it has trained in Flower's
 ``context.state``. It sends the server's back unchanged, so they never move there (noise for privacy, and
 FedMeta's step on the server, are refused). So only a node has the whole model, and nodes must evaluate it.
-Deviations: the values that are sent back cost bytes, which FedPer saves; FedPer's nodes draw their first
-private layers themselves, here these are the same; LG-FedAvg's experiments start from a model that FedAvg
+Deviations: the values that are sent back cost bytes, which FedPer saves. FedPer's nodes draw their first
+private layers themselves, here these are the same. LG-FedAvg's experiments start from a model that FedAvg
 has trained.
 Reduction: without a pattern it is the strategy.
 """

@@ -263,9 +263,9 @@ class StepDecay(Schedule):
 class Personal:
     """A personal method, by which nodes have models of their own; this base class changes nothing.
 
-    It changes two things on the node, and nothing on the server: how the local update is taken
-    (:meth:`train`), and how the server's model is changed before the node evaluates it on its own test
-    examples (:meth:`personalise`). What the node keeps lies in Flower's ``context.state``, and a class that keeps
+    It changes nothing on the server, and two things on the node: how the local update is taken
+    (:meth:`train`), and which model the node evaluates on its own test examples
+    (:meth:`personalise`). What the node keeps lies in Flower's ``context.state``, and a class that keeps
     anything sets ``remembers = True``. So it works under any strategy; ``client.personal`` chooses it.
     """
 

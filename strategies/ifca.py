@@ -13,8 +13,8 @@ for each. Nodes are evaluated with the model that they choose at that time. On t
 evaluated, weighted by the nodes that chose it when they trained last.
 
 :class:`HypCluster` (Mansour, Mohri, Ro, Suresh: *Three Approaches for Personalization with Applications to
-Federated Learning*, 2020, arXiv 2002.10619, user clustering) is the same algorithm but for the mean: a node
-counts with its number of examples, as in FedAvg.
+Federated Learning*, 2020, arXiv 2002.10619, user clustering) differs in the mean alone: it weights nodes by
+examples, as FedAvg does.
 
 Deviations: both papers begin with M different models, drawn at random or chosen. Here all begin with the
 server's one, and a node that finds several equally good draws one, by seed, round and partition: so

@@ -13,9 +13,9 @@ pow-d and cpow-d ask the candidates before the round: one more message to d node
 examples. rpow-d asks nobody, and in the end each node has trained at least once. Where losses are equal, the
 seed decides.
 
-Deviations: candidates are drawn uniformly, where the paper draws node k with its share of the examples,
-which the server does not know before it has asked; updates are weighted by examples (``weighting=uniform``
-is the paper's mean). For rpow-d nodes must say their ``loss``, 0 or above: one below leaves the node out of the
+Deviations: candidates are drawn uniformly, where the paper draws node k with its share of the examples, which
+the server does not know before it has asked. Updates are weighted by examples (``weighting=uniform`` is the
+paper's mean). For rpow-d nodes must say their ``loss``, 0 or above: one below leaves the node out of the
 round. Otherwise nodes must be ours; a candidate that does not answer does not train. Reduction: candidates at
 most K is FedAvg, where all of them answer.
 """

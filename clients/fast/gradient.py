@@ -1,7 +1,7 @@
 """The gradient of one batch, at the cost of its arithmetic.
 
 On a small model, autograd's bookkeeping costs several times the arithmetic. A step that is repeated
-often enough is therefore traced once, into the plain operations that autograd itself would run, and
+often enough is therefore traced once, into the plain operations that autograd itself would run. It is
 replayed without autograd: the same operations in the same order, hence the same bits. That holds only where
 a step changes nothing but its results, and only while nobody changes the model's attributes. On a GPU the
 recorded step is also captured as one CUDA graph.

@@ -215,8 +215,8 @@ def _traced(
     return recorded
 
 
-# On a CPU torch pools pixel by pixel where an image lies in memory channel by channel, and by whole
-# vectors of channels where it lies pixel by pixel: up to five times as fast, conversion included.
+# On a CPU torch pools pixel by pixel where an image lies in memory channel by channel. Where it lies
+# pixel by pixel, torch pools whole vectors of channels: up to five times as fast, conversion included.
 
 
 CHANNELS = 64  # beside each other in memory; with many more of them it was slower again

@@ -15,8 +15,8 @@ as the authors' code does (equation 9, cut to [0, 1]; their small pull to 0 is l
 v_k begins as the first model that the node is sent to train; until then the server's model is evaluated. The
 authors' code mixes the two models' outputs, where Algorithm 1 mixes their parameters. It takes w's step before
 v_k's, and alpha's slope after both, from alpha and 1 - alpha times the two models' own gradients.
-Deviations: the paper evaluates with the node's local w, here w_t is mixed in; v_k takes plain gradient steps of
-the round's learning rate, whatever the client's optimiser; it has no running statistics of its own. Terms in
+Deviations: the paper evaluates with the node's local w, here w_t is mixed in. v_k takes plain gradient steps of
+the round's learning rate, whatever the client's optimiser. It has no running statistics of its own. Terms in
 the loss, and the point at which FedSAM takes a gradient, apply to both models; other corrections to w alone.
 Reductions: alpha = 0, not adaptive, evaluates the server's model; whatever alpha, the server's models are those
 without APFL, if the model draws no random numbers.

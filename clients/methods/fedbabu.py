@@ -8,10 +8,10 @@ node fine-tunes head and body,
     w <- w - rate grad F_k(w; batch)                     for fine_tune_epochs epochs, from the server's model
 
 on its own training examples. Nothing is kept. Deviations: the fine-tuning takes the examples in their own
-order, so that an evaluation depends on nothing else, and in evaluation mode (no dropout, running statistics as
-they are), and plain steps, where the authors' optimiser has momentum and weight decay. A strategy that moves
-what no node has trained (privacy's noise) moves the head, too. Reductions: fine_tune_epochs = 0 leaves the
-server's model; head = [] would be FedAvg, and is refused.
+order, so that an evaluation depends on nothing else. The model is in evaluation mode (no dropout, running
+statistics as they are). Steps are plain, where the authors' optimiser has momentum and weight decay. A
+strategy that moves what no node has trained (privacy's noise) moves the head, too. Reductions:
+fine_tune_epochs = 0 leaves the server's model; head = [] would be FedAvg, and is refused.
 """
 
 from collections.abc import Sequence

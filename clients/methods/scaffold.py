@@ -4,7 +4,7 @@ Karimireddy et al., ICML 2020, Algorithm 1; the server's half is :mod:`strategie
 :class:`ControlStore` keeps c_k.
 
 Option 2 computes the round's mean gradient from how far the node has moved. In plain SGD that is eta_l times
-the sum of the gradients; momentum beta lets each of them count for up to 1 / (1 - beta), so that the
+the sum of the gradients. Momentum beta lets each of them count for up to 1 / (1 - beta), so that the
 distance is divided by the sum of their weights, not by the number of steps. With the number of steps, c_k - c
 would be multiplied by -beta / (1 - beta) in every long round, and grow without bound from beta = 1/2 on. A
 momentum that is kept from earlier rounds would do the same, and is refused; so is a compression that lets a

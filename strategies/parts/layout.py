@@ -85,8 +85,8 @@ class Layout:
     ) -> Layout:
         """Read the layout of ``record``.
 
-        An array is frozen when it has one of ``frozen_names``, and a buffer when its dtype is not floating
-        point, or its name is one of ``buffer_names`` or ends in one that is no array's whole name. In a
+        An array is frozen when it has one of ``frozen_names``. It is a buffer when its dtype is not floating
+        point, or its name is one of ``buffer_names``, or ends in one that is no array's whole name. In a
         record of whole numbers alone, as counts are, these are the parameters, in float64.
         """
         if isinstance(buffer_names, str):  # whose letters would be names

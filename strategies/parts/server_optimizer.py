@@ -113,9 +113,9 @@ def copied(state: State) -> State:
 #     P(D) = m / (sqrt(v) + epsilon)        epsilon is the paper's tau, the adaptivity
 #
 # Deviations: v starts at 0, as Flower's; the paper asks for v >= epsilon^2. Options: ``epsilon_inside`` gives
-# m / sqrt(v + epsilon), which the FedExP paper's FedAdagrad uses; ``bias_correction`` divides m and v by
-# 1 - beta^t as Kingma and Ba (2015) do, Algorithm 2 does not (Yogi's as well, as in declearn, though its v grows by
-# (1 - beta2) D^2 a round where D stays). Flower's own FedAdam corrects with the exponent t + 1, its FedYogi and
+# m / sqrt(v + epsilon), which the FedExP paper's FedAdagrad uses. ``bias_correction`` divides m and v by
+# 1 - beta^t as Kingma and Ba (2015) do, Algorithm 2 does not. (Yogi's as well, as in declearn, though its v grows by
+# (1 - beta2) D^2 a round where D stays.) Flower's own FedAdam corrects with the exponent t + 1, its FedYogi and
 # FedAdagrad do not correct.
 
 

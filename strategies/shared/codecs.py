@@ -82,8 +82,8 @@ class PartialCodec(Compression):
 class LowRank(PartialCodec):
     """A random subspace of a ``share`` of a matrix's rows: k = share * d1, rounded up.
 
-    The columns of A are orthonormal (the paper leaves that open), so that a step of B's gradient A^T G is
-    one of A A^T G for the matrix, and B = A^T Delta is read off the update. For SGD, also with a momentum
+    The columns of A are orthonormal (the paper leaves that open). So a step of B's gradient A^T G is one of
+    A A^T G for the matrix, and the update gives B = A^T Delta. For SGD, also with a momentum
     that begins anew in each round, it is the paper's method. What other optimisers or weight decay move
     outside the subspace is not sent. A kernel [out, in, ...] is the matrix [out, in * ...]; a vector is
     trained and sent whole. Reduction: a share of 1 without ``bits`` is the strategy without compression,
@@ -186,10 +186,10 @@ class Sparse(PartialCodec):
 class Sketch(Sparse):
     """Random places, new ones in each round and for each node; their seed is sent instead of them.
 
-    The paper's sketched updates: *subsampling* for a ``share`` below 1, where numbers are multiplied by the
-    inverse of it, so that the expectation of what is sent is the update; and *probabilistic quantization*
-    to ``bits``, after a *rotation* where ``rotate`` asks for it. With error feedback numbers stay as they
-    are: multiplied, what is left out would grow.
+    The paper's sketched updates: *subsampling* for a ``share`` below 1, and *probabilistic quantization* to
+    ``bits``, after a *rotation* if ``rotate`` is set. Numbers are divided by the share, so that the
+    expectation of what is sent is the update. With error feedback they stay as they are: otherwise what is
+    left out would grow.
     Reduction: a share of 1 without ``bits`` is the strategy without compression, bit for bit.
     """
 

@@ -7,7 +7,7 @@ compression sends its weights, which the server takes too.
 
 *Error feedback* (Seide, Fu, Droppo, Li, Yu: *1-Bit Stochastic Gradient Descent*, Interspeech 2014;
 Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*,
-ICML 2019, Algorithm 2): what a code leaves out stays at the node, and is added to its next update.
+ICML 2019, Algorithm 2). What a code leaves out stays at the node, and is added to its next update.
 
     p = Delta_k + e_k,      the node sends C(p),      e_k <- p - C(p)
 
